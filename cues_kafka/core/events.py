@@ -1,0 +1,159 @@
+"""What can happen to a task: answers to its effects, and what the world does to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from cues_kafka.ports import Positions
+
+from .records import Choice, Record, Totals
+
+
+class InputFacts(NamedTuple):
+    """What the cluster says of one input partition: the topic's id, log start, last stable offset, high watermark."""
+
+    topic_id: bytes
+    low: int
+    stable: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Why a batch ended before its last step, or a task stopped.
+
+    Attributes:
+        kind: `retry` (call again later), `interrupt`, `unhandled`, or `refused`.
+        text: the cause, for people.
+        remedy: what to do about it.
+    """
+
+    kind: str
+    text: str
+    remedy: str = ""
+
+
+# What the world does
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The partition is this worker's; or a stopped task is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """The partition must be given up in order, or the worker shuts down (A3, Q1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The partition is gone already (A3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """A batch is there, and nothing of it was decoded yet: `steps` deliveries up to `ends`, in this order of bindings."""
+
+    ends: Positions
+    steps: int
+    choice: Choice = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """User code was called for `batch.deliveries` steps, which end at `ends`; `halt` says why not for more."""
+
+    ends: Positions
+    batch: Totals
+    halt: Halt | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """All is delivered, and the position has moved over markers since the last record (P1)."""
+
+    positions: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An effect raised, or the input broke the reader's rule (A2). `at_s` is monotonic time."""
+
+    text: str
+    at_s: float
+    fenced: bool = False
+
+
+# Answers
+
+
+@dataclass(frozen=True, slots=True)
+class Initialised:
+    """R1."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsFetched:
+    """R2: the group's next offset for each binding, None where it has none."""
+
+    offsets: Mapping[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkFetched:
+    """R3: the high watermark of the backing partition."""
+
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewestRead:
+    """R4: the newest committed record below the high watermark, or None; `unreadable` says why it is no record of ours."""
+
+    record: Record | None
+    unreadable: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InputsFetched:
+    """R5: what the cluster says of each binding's partition; a binding whose topic is gone is not there."""
+
+    inputs: Mapping[str, InputFacts]
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SiblingRead:
+    """R5: the `born` of any other backing partition's newest record, None: there is none."""
+
+    born: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """An effect without an answer of its own is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """P6: successful delivery reports, records that were produced, and the offset of the first, the task's record."""
+
+    delivered: int
+    produced: int
+    first_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """P7: `suspect` says why the outcome of the request, although it succeeded, must not be relied upon (P8)."""
+
+    suspect: str | None = None
+
+
+Event: TypeAlias = (
+    Assigned | Revoked | Lost | Polled | Called | Idle | Failed | Initialised | OffsetsFetched | WatermarkFetched
+    | NewestRead | InputsFetched | SiblingRead | Done | Flushed | Committed
+)  # fmt: skip

@@ -1,0 +1,209 @@
+"""R5: from the newest committed record to the decision how a task goes on. Pure; read it as a list of cases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from cues_kafka.ports import Position, Positions
+
+from .events import Halt, InputFacts
+from .hashing import fingerprint
+from .records import VERSION, Record, Snapshot
+from .spec import Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """No record: resolve `start=`, commit a `Start` with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Newest is an attempt or a start: go on at its positions."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Newest is a snapshot: deliver the same ranges and choice again; `starts` counts the deaths on them (Q1)."""
+
+    record: Snapshot
+    starts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """
+    Going on would lose or repeat data. Nothing is written (I12).
+
+    Attributes:
+        halt: what is wrong, and the remedy.
+        stale: a cut-off leader or coordinator may have answered from the past: worth asking new clients for a while.
+    """
+
+    halt: Halt
+    stale: bool = False
+
+
+Decision: TypeAlias = Fresh | Delivered | Retry | Refuse
+
+
+def recover(
+    spec: Spec, record: Record | None, offsets: Mapping[str, int | None], inputs: Mapping[str, InputFacts]
+) -> Decision:
+    """
+    Decide how a task goes on (PROTOCOL R5).
+
+    Args:
+        spec: the task.
+        record: the newest committed record of its backing partition.
+        offsets: the group's next offset for each binding, None: none committed (they expire, which is fine).
+        inputs: what the cluster says now of each binding's partition.
+    """
+    missing = [i for i in spec.inputs if i.binding not in inputs]
+    if missing:
+        return _refuse(
+            f"input topic {missing[0].topic!r} has no partition {spec.partition}",
+            "create the topic, or point the binding to one that exists",
+        )
+    if record is None:
+        return _without_record(spec, offsets)
+    refusal = (
+        _other_writer(spec, record)
+        or _other_bindings(spec, record)
+        or _other_topics(spec, record, inputs)
+        or _other_offsets(record, offsets)
+        or _outside_the_log(spec, record, inputs)
+    )
+    if refusal:
+        return refusal
+    if isinstance(record, Snapshot):
+        return Retry(record, record.starts + died(spec, record))
+    return Delivered(record)
+
+
+def died(spec: Spec, record: Record) -> bool:
+    """Whether this snapshot's writer died in user code: another incarnation that did not leave in order (Q1)."""
+    return not record.left and record.writer.incarnation != spec.writer.incarnation
+
+
+def plan_of(spec: Spec, inputs: Mapping[str, InputFacts]) -> bytes:
+    """The fingerprint of the plan as it stands now."""
+    return fingerprint(spec.processor, spec.pairing, [(i.binding, inputs[i.binding].topic_id) for i in spec.inputs])
+
+
+def first_positions(spec: Spec, inputs: Mapping[str, InputFacts], born: int | None) -> Positions:
+    """
+    Where a fresh task starts.
+
+    `latest` means the moment of the processor's first start, so a partition that was added later starts at its
+    beginning: what it holds came after that moment. Never the high watermark: an open transaction may still commit.
+
+    Args:
+        spec: the task.
+        inputs: what the cluster says of the inputs.
+        born: from a sibling's record; None: there is no sibling yet.
+    """
+    at_end = spec.start == "latest" and (born is None or spec.partition < born)
+    return tuple(
+        Position(
+            i.binding,
+            i.topic,
+            inputs[i.binding].topic_id,
+            inputs[i.binding].stable if at_end else inputs[i.binding].low,
+        )
+        for i in spec.inputs
+    )
+
+
+def _refuse(text: str, remedy: str, *, stale: bool = False) -> Refuse:
+    return Refuse(Halt("refused", text, remedy), stale)
+
+
+def _without_record(spec: Spec, offsets: Mapping[str, int | None]) -> Decision:
+    held = {binding: offset for binding, offset in offsets.items() if offset is not None}
+    if not held:
+        return Fresh()
+    # An empty backing partition under committed offsets: it was deleted or truncated, and with it the proof of what
+    # was delivered (faults.md O8). A coordinator's "none" is transient (KAFKA-20416), but this is the other way round.
+    return _refuse(
+        f"backing topic {spec.backing!r} is empty, yet group {spec.group!r} has committed offsets {held}",
+        f"restore the backing topic, or run `cues-kafka reset` for {spec.processor!r} to start anew on purpose",
+        stale=True,
+    )
+
+
+def _other_writer(spec: Spec, record: Record) -> Refuse | None:
+    if record.version != VERSION:
+        return _refuse(
+            f"the newest record of {spec.backing!r} has version {record.version}, this release knows {VERSION}",
+            "run the release that wrote it, or a newer one",
+        )
+    if record.writer.transactional_id != spec.transactional_id:
+        return _refuse(
+            f"the newest record of {spec.backing!r} was written by {record.writer.transactional_id!r}",
+            f"give this application its own graph name; {spec.transactional_id!r} is the only writer allowed here",
+        )
+    return None
+
+
+def _other_bindings(spec: Spec, record: Record) -> Refuse | None:
+    was, now = {(p.binding, p.topic) for p in record.positions}, set(spec.inputs)
+    if was == now:
+        return None
+    return _refuse(
+        f"bindings changed: the record has {sorted(was)}, the graph {sorted(now)}",
+        "declare the inputs as they were, or give the processor a new name",
+    )
+
+
+def _other_topics(spec: Spec, record: Record, inputs: Mapping[str, InputFacts]) -> Refuse | None:
+    for position in record.positions:
+        if inputs[position.binding].topic_id != position.topic_id:
+            return _refuse(
+                f"topic {position.topic!r} was deleted and made anew: offsets mean other messages now",
+                f"run `cues-kafka reset` for {spec.processor!r} to start at the new topic's beginning",
+            )
+    if isinstance(record, Snapshot) and record.fingerprint != plan_of(spec, inputs):
+        return _refuse(
+            "the declaration of the inputs changed while a batch of steps was being delivered",
+            "start the former version until it has delivered what it took, then this one",
+        )
+    return None
+
+
+def _other_offsets(record: Record, offsets: Mapping[str, int | None]) -> Refuse | None:
+    if record.strategy != "exactly-once":
+        return None
+    for position in record.positions:
+        held = offsets.get(position.binding)
+        if held is not None and held != position.offset:
+            return _refuse(
+                f"group offset {held} of {position.topic!r} is not the record's {position.offset}: "
+                "somebody else committed or reset offsets of this group",
+                "set the group's offsets back to the record's, or delete them: the record decides",
+                stale=True,
+            )
+    return None
+
+
+def _outside_the_log(spec: Spec, record: Record, inputs: Mapping[str, InputFacts]) -> Refuse | None:
+    for position in record.positions:
+        facts = inputs[position.binding]
+        where = f"{position.topic}/{spec.partition}"
+        if position.offset < facts.low:
+            return _refuse(
+                f"offsets [{position.offset}, {facts.low}) of {where} are gone from the log (retention or trim) and were "
+                "not delivered; they may have held markers only",
+                f"`cues-kafka accept-loss` for {spec.processor!r} goes on at {facts.low} and records the loss",
+            )
+        if position.offset > facts.high:
+            return _refuse(
+                f"position {position.offset} is past the end {facts.high} of {where}: the log was truncated",
+                "see what the brokers lost (unclean leader election?) before going on",
+                stale=True,
+            )
+    return None

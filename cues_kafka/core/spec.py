@@ -1,0 +1,65 @@
+"""What a task is, fixed for its life: names, inputs, and the rules that its declaration chose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .records import Writer
+
+
+class Input(NamedTuple):
+    """One input binding and its topic."""
+
+    binding: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """
+    One processor at one partition.
+
+    Attributes:
+        graph: name of the graph.
+        processor: name of the processor.
+        partition: number; the task reads this partition of every input.
+        inputs: in the order of declaration; the first is the lead.
+        pairing: `single`, `join` (the k-th of each) or `alts` (one of any).
+        effects: user code acts outside Kafka, so calls are not made ahead (P7) and alts choices are kept (S2).
+        errors: an errors topic takes what cannot be delivered.
+        transactional_id: the lock of the task.
+        group: holds the offsets, for lag tools and as a cross-check.
+        backing: name of the backing topic.
+        start: `earliest` or `latest`.
+        strategy: `exactly-once`, `at-least-once` or `at-most-once`.
+        quarantine_after: deaths on a single message before it is taken out (Q3); None: never.
+        width: partition count of the lead input.
+        writer: who we are.
+    """
+
+    graph: str
+    processor: str
+    partition: int
+    inputs: tuple[Input, ...]
+    pairing: str = "single"
+    effects: bool = False
+    errors: bool = False
+    transactional_id: str
+    group: str
+    backing: str
+    start: str = "earliest"
+    strategy: str = "exactly-once"
+    quarantine_after: int | None = 2
+    width: int
+    writer: Writer
+
+    @property
+    def name(self) -> str:
+        """As printed in logs: `enrich/3`."""
+        return f"{self.processor}/{self.partition}"
+
+    @property
+    def full_name(self) -> str:
+        """As written into provenance headers: `shop.enrich/3`."""
+        return f"{self.graph}.{self.processor}/{self.partition}"

@@ -1,0 +1,603 @@
+"""The state machine of one task. Everything that decides about delivery lives here or in `recover`.
+
+`handle(task, event)` gives the task as it is afterwards and the one effect that must be done next. It is pure: tasks are
+frozen values, time comes with events. An event that `TRANSITIONS` does not list for the task's state raises and changes
+nothing. The interpreter (runtime) does effects and reports events; whatever fails, it says `Failed`, and the task comes
+back by R1.
+
+Two lanes. Where a snapshot is due (`snapshot_due`), the shell says `Polled` before it looks at a message, and calls user
+code only when it is told to `Call`. Elsewhere it may call user code while the last commit is still under way (P7) and
+says `Called` when the task is ready again; what was called meanwhile is thrown away if that commit failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, TypeAlias
+
+from cues_kafka.ports import Positions
+
+from .effects import (
+    AssignReader,
+    Await,
+    Begin,
+    Call,
+    Commit,
+    Discard,
+    Effect,
+    FetchInputs,
+    FetchOffsets,
+    FetchSibling,
+    FetchWatermark,
+    Flush,
+    Init,
+    Produce,
+    Quarantine,
+    ReadNewest,
+    Release,
+    SendOffsets,
+    Stop,
+)
+from .events import (
+    Assigned,
+    Called,
+    Committed,
+    Done,
+    Event,
+    Failed,
+    Flushed,
+    Halt,
+    Idle,
+    Initialised,
+    InputFacts,
+    InputsFetched,
+    Lost,
+    NewestRead,
+    OffsetsFetched,
+    Polled,
+    Revoked,
+    SiblingRead,
+    WatermarkFetched,
+)
+from .recover import Delivered, Fresh, Refuse, Retry, first_positions, plan_of, recover
+from .records import Attempt, Choice, Record, Snapshot, Start, Totals
+from .spec import Spec
+
+MAX_ROUNDS = 5
+"""R7: rounds back to R1 without a commit in between, then the task stops and says why."""
+
+FENCED_WITHIN_S = 60.0
+"""R7: fenced twice within this time by somebody else: stop with his name instead of fencing him in turn."""
+
+STALE_FOR_S = 15.0
+"""R5: how long a refusal that a cut-off leader or coordinator could cause is asked again."""
+
+CAREFUL_AT = 2
+"""Q2: deaths on the same ranges, from which on one step goes into a transaction."""
+
+MARKER = 1
+"""A transaction leaves one marker behind its records in each partition."""
+
+
+class State(Enum):
+    """What a task is doing; each but the first, READY and the last two waits for the answer to one effect."""
+
+    NEW = "new"
+    INITIALISING = "initialising"
+    FETCHING_OFFSETS = "fetching offsets"
+    FETCHING_WATERMARK = "fetching watermark"
+    READING_NEWEST = "reading newest"
+    FETCHING_INPUTS = "fetching inputs"
+    FETCHING_SIBLING = "fetching sibling"
+    ASSIGNING = "assigning"
+    READY = "ready"
+    CALLING = "calling"
+    BEGINNING = "beginning"
+    SENDING_OFFSETS = "sending offsets"
+    PRODUCING = "producing"
+    FLUSHING = "flushing"
+    COMMITTING = "committing"
+    DISCARDING = "discarding"
+    STOPPED = "stopped"
+    RELEASED = "released"
+
+
+class IllegalEvent(AssertionError):
+    """The shell told a task what cannot happen in its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Exactly these ranges are to be delivered next, in this order of bindings; `starts` deaths on them so far."""
+
+    ends: Positions
+    steps: int
+    choice: Choice
+    starts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """
+    One processor at one partition, at one moment.
+
+    Attributes:
+        spec: what never changes.
+        state: see `State`.
+        record: the newest committed record; None before the first.
+        pending: the record of the transaction under way.
+        then: what the transaction under way leads to: CALLING, READY, ASSIGNING, STOPPED or RELEASED.
+        halt: why the task stops, or stopped.
+        expected: where the next task record must land (P6a).
+        due: ranges that must be delivered as they are: a retry's, or those of the snapshot just committed.
+        first: no batch of steps was begun since this start of the task (S1).
+        careful_until: one step per transaction up to here (Q2).
+        choice: what remains of a retried alts choice in careful mode.
+        owner: sequence of this start's first record; None before it.
+        rounds: returns to R1 since the last commit (R7).
+        fenced_at_s: when it was last fenced.
+        fenced_twice: within `FENCED_WITHIN_S`.
+        stale_since_s: since when R5 would refuse for what may be a stale answer.
+        offsets: the answer of R2, while R3 to R5 go on.
+        inputs: the answer of R5.
+    """
+
+    spec: Spec
+    state: State = State.NEW
+    record: Record | None = None
+    pending: Record | None = None
+    then: State = State.READY
+    halt: Halt | None = None
+    expected: int = 0
+    due: Due | None = None
+    first: bool = True
+    careful_until: Positions = ()
+    choice: Choice = ()
+    owner: int | None = None
+    rounds: int = 0
+    fenced_at_s: float | None = None
+    fenced_twice: bool = False
+    stale_since_s: float | None = None
+    offsets: tuple[tuple[str, int | None], ...] = ()
+    inputs: tuple[tuple[str, InputFacts], ...] = ()
+
+    @property
+    def positions(self) -> Positions:
+        """Where the task stands, by its newest committed record."""
+        return self.record.positions if self.record else ()
+
+    @property
+    def careful(self) -> bool:
+        """Whether the next step must be alone in its transaction (Q2)."""
+        return _before(self.positions, self.careful_until)
+
+    @property
+    def snapshot_due(self) -> bool:
+        """Whether the shell must say `Polled`, and wait for `Call`, before it touches a message (S1, S2)."""
+        return self.first or self.due is not None or (self.spec.effects and self.spec.pairing == "alts")
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether user code may be called while a commit is under way (P7)."""
+        return not (self.snapshot_due or self.careful or self.spec.effects)
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence of the record after the pending one, or else after the newest one."""
+        newest = self.pending or self.record
+        return newest.sequence + 1 if newest else 0
+
+    @property
+    def quarantined(self) -> bool:
+        """Whether the due step has killed its process too often (Q3)."""
+        after = self.spec.quarantine_after
+        return after is not None and self.due is not None and self.due.steps == 1 and self.due.starts > after
+
+
+Next: TypeAlias = tuple[Task, Effect]
+
+
+def handle(task: Task, event: Event) -> Next:
+    """
+    One step of the machine.
+
+    Raises:
+        IllegalEvent: `TRANSITIONS` does not list this event for the task's state. The task is as it was.
+    """
+    try:
+        handler, following = TRANSITIONS[task.state][type(event)]
+    except KeyError:
+        raise IllegalEvent(f"{task.spec.name} is {task.state.value}: {type(event).__name__} cannot happen") from None
+    after, effect = handler(task, event)
+    if after.state not in following:
+        raise IllegalEvent(f"{task.spec.name}: {task.state.value} -> {after.state.value} is not in the table")
+    return after, effect
+
+
+# Recovery: R1 to R7. The session is initialised before anything is read, because init alone ends what an earlier owner
+# left open and fences him; whoever reads first can miss a record that is committed a moment later.
+
+
+def _assigned(task: Task, _: Assigned) -> Next:
+    fresh = Task(task.spec, state=State.INITIALISING)
+    return fresh, Init()
+
+
+def _initialised(task: Task, _: Initialised) -> Next:
+    return replace(task, state=State.FETCHING_OFFSETS), FetchOffsets()
+
+
+def _offsets_fetched(task: Task, event: OffsetsFetched) -> Next:
+    return replace(task, state=State.FETCHING_WATERMARK, offsets=tuple(event.offsets.items())), FetchWatermark()
+
+
+def _watermark_fetched(task: Task, event: WatermarkFetched) -> Next:
+    return replace(task, state=State.READING_NEWEST, expected=event.high), ReadNewest(event.high)
+
+
+def _newest_read(task: Task, event: NewestRead) -> Next:
+    if event.unreadable:
+        return _stop(task, Halt("refused", event.unreadable, "only this task may write its backing partition (I14)"))
+    record = event.record
+    if task.fenced_twice and record and record.writer.incarnation != task.spec.writer.incarnation:
+        return _stop(task, _claimed(record))
+    return replace(task, state=State.FETCHING_INPUTS, record=record), FetchInputs()
+
+
+def _inputs_fetched(task: Task, event: InputsFetched) -> Next:
+    task = replace(task, inputs=tuple(event.inputs.items()))
+    match recover(task.spec, task.record, dict(task.offsets), event.inputs):
+        case Refuse(halt, stale):
+            return _refused(task, halt, event.at_s) if stale else _stop(task, halt)
+        case Fresh():
+            return replace(task, state=State.FETCHING_SIBLING), FetchSibling()
+        case Delivered(record):
+            return _assign(replace(task, careful_until=record.careful_until, choice=record.choice), record.positions)
+        case Retry(record, starts):
+            return _assign(_retry(task, record, starts), record.positions)
+
+
+def _retry(task: Task, record: Snapshot, starts: int) -> Task:
+    """Q1 to Q3: the same ranges again; after two deaths on several steps, one by one, and the first as new ranges."""
+    until = record.careful_until or (record.ends if starts >= CAREFUL_AT else ())
+    task = replace(task, careful_until=until, choice=record.choice if until else ())
+    if starts >= CAREFUL_AT and record.steps > 1:
+        return task
+    return replace(task, due=Due(record.ends, record.steps, take(record.choice, record.steps), starts))
+
+
+def _assign(task: Task, positions: Positions) -> Next:
+    if task.quarantined and not task.spec.errors:
+        places = ", ".join(f"{p.topic}/{task.spec.partition} at {p.offset}" for p in positions)
+        text = f"the message {places} killed its process {task.due.starts if task.due else 0} times in a row"
+        return _stop(task, Halt("refused", text, "declare an errors topic, which takes it, or mend the function"))
+    return replace(task, state=State.ASSIGNING, stale_since_s=None), AssignReader(positions)
+
+
+def _sibling_read(task: Task, event: SiblingRead) -> Next:
+    positions = first_positions(task.spec, dict(task.inputs), event.born)
+    born = task.spec.width if event.born is None else event.born
+    start = Start(
+        sequence=0,
+        step=0,
+        positions=positions,
+        born=born,
+        writer=task.spec.writer,
+        strategy=task.spec.strategy,
+        fingerprint=plan_of(task.spec, dict(task.inputs)),
+    )
+    return _transact(task, start, State.ASSIGNING)
+
+
+def _reader_assigned(task: Task, _: Done) -> Next:
+    return replace(task, state=State.READY), Await()
+
+
+def _refused(task: Task, halt: Halt, at_s: float) -> Next:
+    """A refusal that a stale answer could cause: new clients, from R1 again, for a while (R5)."""
+    since = at_s if task.stale_since_s is None else task.stale_since_s
+    if at_s - since >= STALE_FOR_S:
+        return _stop(task, halt)
+    task = replace(task, stale_since_s=since, record=None, state=State.DISCARDING)
+    return task, Discard(f"asked again: {halt.text}", 1.0)
+
+
+def _failed(task: Task, event: Failed) -> Next:
+    """P8, R7: whatever it was, never go on with this session. The outcome of a commit is known only after R4."""
+    fenced_twice = task.fenced_twice
+    if event.fenced:
+        last = task.fenced_at_s
+        fenced_twice = fenced_twice or (last is not None and event.at_s - last < FENCED_WITHIN_S)
+    if task.rounds >= MAX_ROUNDS:
+        return _stop(task, _exhausted(task, event))
+    back = Task(
+        task.spec,
+        state=State.DISCARDING,
+        rounds=task.rounds + 1,
+        fenced_at_s=event.at_s if event.fenced else task.fenced_at_s,
+        fenced_twice=fenced_twice,
+        stale_since_s=task.stale_since_s,
+    )
+    return back, Discard(event.text, min(0.1 * 2**task.rounds, 5.0) if task.rounds else 0.0)
+
+
+def _discarded(task: Task, _: Done) -> Next:
+    return replace(task, state=State.INITIALISING), Init()
+
+
+def _claimed(record: Record) -> Halt:
+    who = record.writer
+    return Halt(
+        "refused",
+        f"fenced twice by {who.name!r} ({who.runtime}, {who.incarnation}), which runs this task too",
+        "stop one of the two: a processor runs in one application and one runtime at a time",
+    )
+
+
+def _exhausted(task: Task, event: Failed) -> Halt:
+    who = f", newest record by {task.record.writer.name!r}" if task.record else ""
+    if event.fenced:
+        return Halt("refused", f"fenced {task.rounds + 1} times{who}: {event.text}", "stop whoever runs this task too")
+    return Halt(
+        "refused", f"gave up after {task.rounds + 1} rounds{who}: {event.text}", "see the cause; tried again later"
+    )
+
+
+# Transactions: P2, P5 to P7. One path for every record.
+
+
+def _transact(task: Task, record: Record, then: State) -> Next:
+    return replace(task, state=State.BEGINNING, pending=record, then=then), Begin()
+
+
+def _begun(task: Task, _: Done) -> Next:
+    assert task.pending
+    # In every transaction of any kind the offsets sent are exactly the record's positions (PROTOCOL 2): the check of
+    # the generation comes with them, and R5 of the next owner compares them.
+    return replace(task, state=State.SENDING_OFFSETS), SendOffsets(task.pending.positions)
+
+
+def _offsets_sent(task: Task, _: Done) -> Next:
+    assert task.pending
+    return replace(task, state=State.PRODUCING), Produce(task.pending)
+
+
+def _produced(task: Task, _: Done) -> Next:
+    return replace(task, state=State.FLUSHING), Flush()
+
+
+def _flushed(task: Task, event: Flushed) -> Next:
+    if event.delivered != event.produced:
+        return _discard(task, f"{event.delivered} of {event.produced} records were acknowledged")
+    if event.first_offset != task.expected and task.spec.strategy == "exactly-once":
+        # P6a. A record where none was expected: R3 was stale, or somebody else writes this partition.
+        return _discard(task, f"the record landed at {event.first_offset}, not at {task.expected}: another writer?")
+    return replace(task, state=State.COMMITTING, expected=_after(event.first_offset)), Commit()
+
+
+def _after(first_offset: int | None) -> int:
+    assert first_offset is not None
+    return first_offset + 1 + MARKER
+
+
+def _committed(task: Task, event: Committed) -> Next:
+    if event.suspect:
+        # The request may still be on its way and could end the next transaction of this epoch (KAFKA-17754).
+        return _discard(task, f"suspect commit: {event.suspect}")
+    record = task.pending
+    assert record
+    owner = record.sequence if task.owner is None else task.owner
+    task = replace(task, record=record, pending=None, owner=owner, rounds=0)
+    match task.then:
+        case State.ASSIGNING:
+            return _assign(task, record.positions)
+        case State.CALLING:
+            assert isinstance(record, Snapshot)
+            due = Due(record.ends, record.steps, take(record.choice, record.steps), record.starts)
+            return replace(task, state=State.CALLING, first=False, due=due), _call(due)
+        case State.STOPPED:
+            assert task.halt
+            return _stop(task, task.halt)
+        case State.RELEASED:
+            return _release(task)
+        case _:
+            return replace(task, state=State.READY, due=None, choice=record.choice), Await()
+
+
+def _discard(task: Task, text: str) -> Next:
+    if task.rounds >= MAX_ROUNDS:
+        return _stop(
+            task, Halt("refused", f"gave up after {task.rounds + 1} rounds: {text}", "find who else writes here")
+        )
+    back = Task(task.spec, state=State.DISCARDING, rounds=task.rounds + 1, fenced_at_s=task.fenced_at_s)
+    return back, Discard(text, 0.0)
+
+
+# Delivery: P1, P2, P4 and section 2.
+
+
+def _polled(task: Task, event: Polled) -> Next:
+    """P2: these ranges are about to be delivered; where a snapshot is due it is committed before anything is decoded."""
+    assert task.record
+    due = task.due
+    if due and due.ends != event.ends:
+        raise IllegalEvent(f"{task.spec.name}: due up to {due.ends}, polled up to {event.ends}")
+    if task.quarantined and due:
+        return replace(task, state=State.CALLING, first=False), Quarantine(due.ends, due.choice, due.starts)
+    if due and not task.first:
+        # A retry of user code in the same start: its snapshot is the newest record already.
+        return replace(task, state=State.CALLING), _call(due)
+    snapshot = Snapshot(
+        sequence=task.record.sequence + 1,
+        step=task.record.step,
+        positions=task.positions,
+        totals=task.record.totals,
+        starts=due.starts if due else 0,
+        careful_until=task.careful_until,
+        choice=task.choice or event.choice,  # careful mode: all that remains, so that a death here forgets nothing
+        owner=task.record.sequence + 1 if task.owner is None else task.owner,
+        born=task.record.born,
+        writer=task.spec.writer,
+        strategy=task.spec.strategy,
+        fingerprint=plan_of(task.spec, dict(task.inputs)),
+        ends=event.ends,
+        steps=event.steps,
+    )
+    return _transact(task, snapshot, State.CALLING)
+
+
+def _called(task: Task, event: Called) -> Next:
+    """P4 to P7: what was delivered commits; then the task goes on, waits to call again, or stops."""
+    stops = event.halt is not None and event.halt.kind != "retry"
+    task = replace(task, halt=event.halt if stops else None)
+    if event.batch.deliveries:
+        return _transact(task, _attempt(task, event.ends, event.batch), State.STOPPED if stops else State.READY)
+    if stops:
+        return _leave(task, State.STOPPED)
+    return replace(task, state=State.READY), Await()
+
+
+def _idle(task: Task, event: Idle) -> Next:
+    return _transact(task, _attempt(task, event.positions, Totals()), State.READY)
+
+
+def _attempt(task: Task, positions: Positions, batch: Totals) -> Attempt:
+    assert task.record
+    careful = _before(positions, task.careful_until)
+    return Attempt(
+        sequence=task.record.sequence + 1,
+        step=task.record.step + batch.deliveries,
+        positions=positions,
+        totals=task.record.totals.plus(batch),
+        batch=batch,
+        careful_until=task.careful_until if careful else (),
+        choice=drop(task.choice, batch.deliveries) if careful else (),
+        owner=task.record.sequence + 1 if task.owner is None else task.owner,
+        born=task.record.born,
+        writer=task.spec.writer,
+        strategy=task.spec.strategy,
+        fingerprint=plan_of(task.spec, dict(task.inputs)),
+    )
+
+
+def _call(due: Due) -> Call:
+    return Call(due.ends, due.steps, due.choice, due.starts)
+
+
+def take(choice: Choice, steps: int) -> Choice:
+    """The first so many steps of a run-length coded choice."""
+    taken: list[tuple[str, int]] = []
+    for binding, count in choice:
+        if steps <= 0:
+            break
+        taken.append((binding, min(count, steps)))
+        steps -= count
+    return tuple(taken)
+
+
+def drop(choice: Choice, steps: int) -> Choice:
+    """What remains of a run-length coded choice after so many steps."""
+    rest: list[tuple[str, int]] = []
+    for binding, count in choice:
+        kept = max(0, count - steps)
+        steps -= count - kept
+        if kept:
+            rest.append((binding, kept))
+    return tuple(rest)
+
+
+def _before(positions: Positions, until: Positions) -> bool:
+    """Whether any binding stands before its place in `until`."""
+    ends = {p.binding: p.offset for p in until}
+    return any(p.offset < ends.get(p.binding, 0) for p in positions)
+
+
+# Endings.
+
+
+def _leave(task: Task, to: State) -> Next:
+    """Q1: whoever leaves in order under his own snapshot says so, lest it be counted as a death."""
+    record = task.record
+    mine = isinstance(record, Snapshot) and record.writer.incarnation == task.spec.writer.incarnation
+    if mine and not record.left:  # type: ignore[union-attr]
+        assert record
+        left = replace(record, sequence=record.sequence + 1, left=True)
+        return _transact(task, left, to)
+    if to is State.STOPPED:
+        assert task.halt
+        return _stop(task, task.halt)
+    return _release(task)
+
+
+def _revoked(task: Task, _: Revoked) -> Next:
+    """A3. In READY and CALLING the session is idle, so that `left` can be written; elsewhere the next owner's init decides."""
+    return _leave(task, State.RELEASED)
+
+
+def _abandoned(task: Task, _: Lost | Revoked) -> Next:
+    return _release(task)
+
+
+def _release(task: Task) -> Next:
+    return replace(task, state=State.RELEASED, pending=None), Release()
+
+
+def _stop(task: Task, halt: Halt) -> Next:
+    return replace(task, state=State.STOPPED, pending=None, halt=halt), Stop(halt)
+
+
+Handler: TypeAlias = Callable[[Task, Any], Next]
+Row: TypeAlias = dict[type, tuple[Handler, frozenset[State]]]
+
+
+def _to(*names: str) -> frozenset[State]:
+    return frozenset(State[name] for name in names)
+
+
+_BACK = _to("DISCARDING", "STOPPED")
+_ENDS: Row = {Lost: (_abandoned, _to("RELEASED")), Revoked: (_abandoned, _to("RELEASED"))}
+_FAILS: Row = {Failed: (_failed, _BACK), **_ENDS}
+
+TRANSITIONS: dict[State, Row] = {
+    State.NEW: {Assigned: (_assigned, _to("INITIALISING")), **_ENDS},
+    State.INITIALISING: {Initialised: (_initialised, _to("FETCHING_OFFSETS")), **_FAILS},
+    State.FETCHING_OFFSETS: {OffsetsFetched: (_offsets_fetched, _to("FETCHING_WATERMARK")), **_FAILS},
+    State.FETCHING_WATERMARK: {WatermarkFetched: (_watermark_fetched, _to("READING_NEWEST")), **_FAILS},
+    State.READING_NEWEST: {NewestRead: (_newest_read, _to("FETCHING_INPUTS", "STOPPED")), **_FAILS},
+    State.FETCHING_INPUTS: {
+        InputsFetched: (_inputs_fetched, _to("FETCHING_SIBLING", "ASSIGNING", "DISCARDING", "STOPPED")),
+        **_FAILS,
+    },
+    State.FETCHING_SIBLING: {SiblingRead: (_sibling_read, _to("BEGINNING")), **_FAILS},
+    State.ASSIGNING: {Done: (_reader_assigned, _to("READY")), **_FAILS},
+    State.READY: {
+        Polled: (_polled, _to("BEGINNING", "CALLING")),
+        Called: (_called, _to("BEGINNING", "READY", "STOPPED")),
+        Idle: (_idle, _to("BEGINNING")),
+        **_FAILS,
+        Revoked: (_revoked, _to("BEGINNING", "RELEASED")),
+    },
+    State.CALLING: {
+        Called: (_called, _to("BEGINNING", "READY", "STOPPED")),
+        **_FAILS,
+        Revoked: (_revoked, _to("BEGINNING", "RELEASED")),
+    },
+    State.BEGINNING: {
+        Done: (_begun, _to("SENDING_OFFSETS")),
+        **_FAILS,
+        Revoked: (_revoked, _to("BEGINNING", "RELEASED")),
+    },
+    State.SENDING_OFFSETS: {Done: (_offsets_sent, _to("PRODUCING")), **_FAILS},
+    State.PRODUCING: {Done: (_produced, _to("FLUSHING")), **_FAILS},
+    State.FLUSHING: {Flushed: (_flushed, _to("COMMITTING", "DISCARDING", "STOPPED")), **_FAILS},
+    State.COMMITTING: {
+        Committed: (_committed, _to("READY", "CALLING", "ASSIGNING", "DISCARDING", "STOPPED", "RELEASED")),
+        **_FAILS,
+    },
+    State.DISCARDING: {Done: (_discarded, _to("INITIALISING")), **_ENDS},
+    State.STOPPED: {Assigned: (_assigned, _to("INITIALISING")), **_ENDS},
+    State.RELEASED: {},
+}
+"""What may happen in each state: event -> (handler, states that may follow). The diagram in the docs is drawn from it."""

@@ -1,0 +1,95 @@
+"""The exception tree, named by what the reader must do.
+
+::
+
+    CuesError
+    ├── GraphError          fix the declaration
+    ├── ConfigError         fix the setting that is named
+    ├── OutputError         fix what the function returned
+    ├── CodecError          fix the message or its codec
+    ├── RecoveryError       decide: the task refuses to go on by itself
+    ├── TaskStopped         read the cause, mend it, start again
+    └── BrokerError         nothing: the task discards its producer and recovers
+        ├── RetriableError      the cluster did not answer (yet)
+        ├── AbortableError      this transaction is over
+        └── FatalError          this client is over; ``fenced`` says that another one took its place
+    BaseException
+    ├── Interrupt           raised by user code that wants its task to stop
+    └── Fenced              raised into user code whose task belongs to somebody else by now
+
+The docstring of a class is its default message: cause first, remedy second.
+"""
+
+from __future__ import annotations
+
+
+class CuesError(Exception):
+    """Something failed in cues-kafka. Read the message of the class below it."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or " ".join((type(self).__doc__ or "").split()))
+
+
+class GraphError(CuesError):
+    """The graph's declaration contradicts itself. Change the declaration as the message says."""
+
+
+class ConfigError(CuesError):
+    """A setting is missing, unknown, or contradicts the guarantee. Change the setting that is named."""
+
+
+class OutputError(CuesError):
+    """A function returned what its declaration does not allow. Return what `outputs=` declares."""
+
+
+class CodecError(CuesError):
+    """A message does not fit the codec of its topic. Mend the message or the codec of the topic."""
+
+
+class RecoveryError(CuesError):
+    """A task cannot go on without losing or repeating data (PROTOCOL R5). Follow the remedy that is named."""
+
+
+class TaskStopped(CuesError):
+    """A task stopped and waits. Mend the cause (``__cause__``); it is recovered again with back-off."""
+
+
+class BrokerError(CuesError):
+    """A call to the cluster failed. Nothing to do: the task discards its producer and recovers (PROTOCOL P8).
+
+    Attributes:
+        code: the client's name of the error, such as ``_FENCED`` or ``ILLEGAL_GENERATION``.
+    """
+
+    def __init__(self, message: str | None = None, *, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+
+    @property
+    def fenced(self) -> bool:
+        """Whether another client with the same transactional id took this one's place."""
+        return self.code in {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
+
+
+class RetriableError(BrokerError):
+    """The cluster did not answer in time. Nothing to do: the task discards its producer and recovers."""
+
+
+class UnstableOffsets(RetriableError):
+    """A transaction with offsets of this group is still open (PROTOCOL R2). Nothing to do: it is asked again."""
+
+
+class AbortableError(BrokerError):
+    """This transaction cannot be committed. Nothing to do: the task discards its producer and recovers."""
+
+
+class FatalError(BrokerError):
+    """This client cannot go on. Nothing to do: the task discards its producer and recovers."""
+
+
+class Interrupt(BaseException):
+    """Raise it in a function to stop its task: the steps before this one commit, this one does not."""
+
+
+class Fenced(BaseException):
+    """This task belongs to another worker by now. Let it pass: the result of this call is thrown away."""

@@ -1,0 +1,366 @@
+"""What crosses the layers: protocols for the outside world, and the frozen facts that they exchange.
+
+Everything here is plain data or a signature; the standard library is all that it imports. `brokers/memory` and
+`brokers/kafka` implement the protocols and pass one contract suite (tests/contract).
+
+Threads: a `Reader` and a `Member` belong to one thread (PROTOCOL A2); a `Session` is used by one thread at a time;
+a `Broker` and a `Sender` may be shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+Headers: TypeAlias = "list[tuple[str, bytes | None]]"
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+class Coordinates(NamedTuple):
+    """Where one consumed message stands, named so that it is never confused with another one.
+
+    Attributes:
+        binding: the input binding that it came by.
+        topic_id: the 16 bytes of the topic's id (KIP-516); a topic made anew has another one.
+        partition: partition number.
+        offset: the message's offset.
+    """
+
+    binding: str
+    topic_id: bytes
+    partition: int
+    offset: int
+
+
+class Position(NamedTuple):
+    """The next offset to read of one input binding (PROTOCOL 1)."""
+
+    binding: str
+    topic: str
+    topic_id: bytes
+    offset: int
+
+
+Positions: TypeAlias = tuple[Position, ...]
+"""One `Position` for each input binding, in the order of declaration; the partition is the task's own."""
+
+
+class WireMessage(Protocol):
+    """A fetched message: the methods of confluent-kafka's `Message`, so that no wrapper stands on the hot path."""
+
+    def topic(self) -> str: ...
+    def partition(self) -> int: ...
+    def offset(self) -> int: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def headers(self) -> Headers | None: ...
+    def timestamp(self) -> tuple[int, int]:
+        """(type, milliseconds since the epoch); type 0 means that there is none."""
+        ...
+
+
+class Fetched(NamedTuple):
+    """What one poll brought of one partition: messages in order of offset, and the end of the partition if reached.
+
+    Attributes:
+        eof: the offset at which the reader found no more committed messages, the last stable offset, or None.
+            It comes after `messages`, so it is at least one past the last of them.
+    """
+
+    partition: TopicPartition
+    messages: list[WireMessage]
+    eof: int | None
+
+
+class Outgoing(NamedTuple):
+    """One record to produce, as bytes. `partition=None`: murmur2 of the key. `timestamp_ms=0`: the broker's time.
+
+    On the hot path any tuple of this shape will do.
+    """
+
+    topic: str
+    partition: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: Headers | None = None
+    timestamp_ms: int = 0
+
+
+class Sent(NamedTuple):
+    """Where an acknowledged record stands."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class Watermarks(NamedTuple):
+    """Offsets that bound a partition: log start, last stable offset, high watermark (`low <= stable <= high`)."""
+
+    low: int
+    stable: int
+    high: int
+
+
+class Flushed(NamedTuple):
+    """What the delivery reports of one transaction said (PROTOCOL P6).
+
+    Attributes:
+        delivered: successful reports.
+        first_offset: the offset of the first record that was produced in this transaction; None: no report for it.
+    """
+
+    delivered: int
+    first_offset: int | None
+
+
+class GroupMetadata(NamedTuple):
+    """A member's proof of membership, as it goes into a transaction (KIP-447).
+
+    Attributes:
+        group: the group's id.
+        generation: the group's generation or the member's epoch; negative before the first assignment.
+        token: what the client wants back; opaque.
+    """
+
+    group: str
+    generation: int
+    token: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What the cluster says of one topic."""
+
+    name: str
+    topic_id: bytes
+    partitions: int
+    replication: int = 1
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What the cluster says of itself and of the topics that were asked for; a missing topic is not in `topics`."""
+
+    brokers: int
+    topics: Mapping[str, TopicFacts]
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create."""
+
+    name: str
+    partitions: int
+    replication: int | None = None
+    """None: 3, or as many as there are brokers."""
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+class Session(Protocol):
+    """One transactional producer, used for one task and thrown away at the first error (PROTOCOL P8).
+
+    Every method raises a `BrokerError` (`RetriableError`, `AbortableError` or `FatalError`); `error.fenced` says that
+    another session with the same transactional id was initialised after this one. Whatever the error, the only legal
+    next call is `abandon()`.
+    """
+
+    def init(self, *, timeout_s: float) -> None:
+        """Fence every earlier session of this id, and wait until its open transaction is decided (R1). Once only."""
+        ...
+
+    def begin(self) -> None:
+        """Begin a transaction; asks nothing of the cluster."""
+        ...
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
+        """Put the next offsets into the transaction, checked against the group's generation (P5).
+
+        A negative generation is refused here, before the cluster is asked. The group needs no subscription to the
+        topics.
+        """
+        ...
+
+    def produce(self, records: Iterable[tuple[Any, ...]]) -> int:
+        """Enqueue records (shaped like `Outgoing`) in this transaction, in order; gives how many. A full queue is
+        waited for."""
+        ...
+
+    def flush(self) -> Flushed:
+        """Wait for all delivery reports of this transaction; raises if one of them is an error or is missing."""
+        ...
+
+    def commit(self) -> str | None:
+        """Commit. Gives None, or the reason why this commit, although it succeeded, is *suspect* (P8)."""
+        ...
+
+    def close(self) -> None:
+        """Release the client. No transaction may be open."""
+        ...
+
+    def abandon(self) -> None:
+        """Throw the client away, whatever its state: bounded in time, never raises (P8). An open transaction may stay
+        open: the next session's `init` ends it."""
+        ...
+
+
+class Reader(Protocol):
+    """Reads partitions committed, from explicit offsets, and never as a member of a group (A1)."""
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Add partitions, each from this offset (as Kafka's `incremental_assign`); none of them may be assigned."""
+        ...
+
+    def unassign(self, partitions: Collection[TopicPartition]) -> None:
+        """Take partitions away; what was fetched of them is dropped. Partitions that are not assigned are ignored."""
+        ...
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        """Fetch nothing more of these until `resume`; messages that were already fetched may still come."""
+        ...
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        """Go on after `pause`."""
+        ...
+
+    def poll(self, timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
+        """What has arrived; waits up to `timeout_s` for the first message only, then takes what is there.
+
+        Raises:
+            BrokerError: a partition cannot be read, for example ``_AUTO_OFFSET_RESET`` when the offset is out of range.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the client."""
+        ...
+
+
+class Listener(Protocol):
+    """What a `Member` calls from inside `poll` and `close`, on the caller's thread. Returning acknowledges."""
+
+    def on_assign(self, partitions: Sequence[int]) -> None: ...
+    def on_revoke(self, partitions: Sequence[int]) -> None: ...
+    def on_lost(self, partitions: Sequence[int]) -> None: ...
+
+
+class Member(Protocol):
+    """A membership in a group, subscribed to one topic and with nothing assigned locally (A1, A3)."""
+
+    def poll(self) -> None:
+        """Serve the group: callbacks of the listener, heartbeats of `max.poll.interval.ms`. Never waits."""
+        ...
+
+    def metadata(self) -> GroupMetadata:
+        """The newest proof of membership; generation -1 before the first assignment."""
+        ...
+
+    def close(self, *, leave: bool) -> None:
+        """Revoke what is assigned (through the listener) and go. `leave=False` keeps a static member's place (A4)."""
+        ...
+
+
+class Sender(Protocol):
+    """An idempotent producer for applications."""
+
+    def send(self, records: Sequence[tuple[Any, ...]], *, timeout_s: float = 30.0) -> list[Sent]:
+        """Produce records (shaped like `Outgoing`) and wait for their acknowledgements; places in the same order."""
+        ...
+
+    def close(self) -> None:
+        """Release the client."""
+        ...
+
+
+class Broker(Protocol):
+    """A cluster. Cheap to hold; opens clients on demand."""
+
+    def facts(self, topics: Collection[str]) -> ClusterFacts:
+        """Topic ids, partition counts and configurations; topics that do not exist are left out."""
+        ...
+
+    def create(self, topics: Sequence[NewTopic]) -> None:
+        """Create topics and wait until they are there. One that exists already is left as it is."""
+        ...
+
+    def delete(self, topics: Sequence[str]) -> None:
+        """Delete topics; one that does not exist is ignored."""
+        ...
+
+    def trim(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Delete the records below these offsets (Kafka's DeleteRecords)."""
+        ...
+
+    def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        """Asked of the leaders, never of a cache."""
+        ...
+
+    def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """The group's committed offsets, stable (R2); None where there is none.
+
+        Raises:
+            UnstableOffsets: an open transaction holds offsets of one of them.
+        """
+        ...
+
+    def members(self, group: str) -> list[str]:
+        """Names (client id or instance id) of the group's members; empty also where the group does not exist."""
+        ...
+
+    def session(self, transactional_id: str) -> Session:
+        """A new transactional producer, not yet initialised, its connections warming up (R1)."""
+        ...
+
+    def reader(self, name: str) -> Reader:
+        """A new reader; `name` goes into client ids and logs. It never commits and never joins a group."""
+        ...
+
+    def member(self, group: str, topic: str, listener: Listener, *, instance: str | None = None) -> Member:
+        """Join `group`, subscribed to `topic`; `instance` is the static member id (A4)."""
+        ...
+
+    def sender(self, name: str) -> Sender:
+        """A new idempotent producer; `name` goes into the client id."""
+        ...
+
+    def close(self) -> None:
+        """Release what the broker object itself holds; sessions, readers and members are closed by their owners."""
+        ...
+
+
+class Codec(Protocol):
+    """Bytes to values and back, for the values (or keys) of one topic. Stateless and shared by threads."""
+
+    def encode(self, value: Any) -> bytes:
+        """
+        Raises:
+            CodecError: the value does not fit.
+        """
+        ...
+
+    def decode(self, data: bytes) -> Any:
+        """
+        Raises:
+            CodecError: the bytes do not fit.
+        """
+        ...
+
+
+class Clock(Protocol):
+    """Time. Virtual in simulations."""
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start."""
+        ...
+
+    def time(self) -> float:
+        """Seconds since the epoch."""
+        ...
