@@ -1,0 +1,42 @@
+# Every target sets up what it needs first; once .venv is there and newer than the locks, that costs nothing.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+KILLS ?= 10
+PYTHON ?=
+ARGS ?=
+PY := .venv/bin/python
+
+# Nothing is written beside the sources: what tools remember stays below .venv.
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/pycache
+export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.venv/.cache/hypothesis
+export PYTHON
+
+.PHONY: help demo test check bench lock clean
+
+help:  ## list the targets
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+.venv/.ready: .ci/setup $(wildcard .ci/requirements/*.lock) pyproject.toml
+	@.ci/setup
+
+demo: .venv/.ready  ## all flights of 2013 through a graph whose workers are killed; KILLS=n (10)
+	@$(PY) -m examples.flights --kills $(KILLS) $(ARGS)
+
+test: .venv/.ready  ## all tests but the slow ones, on a real broker; ARGS="-k name -x"
+	@$(PY) -m pytest $(ARGS)
+
+check: .venv/.ready  ## lint, format, strict types, layers
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(PY) -m pytest -q tests/test_layers.py tests/test_repository.py
+
+bench: .venv/.ready  ## ratios against a hand-written transactional loop, on a real broker
+	@$(PY) benchmarks/run.py $(ARGS)
+
+lock: .venv/.ready  ## make the locked dependencies anew, with the newest versions that are allowed
+	@.ci/lock
+
+clean:  ## remove the environment and everything that was built
+	rm -rf .venv dist build
