@@ -1,0 +1,385 @@
+"""The client side: session, reader, member and sender, thin over the cluster.
+
+Faults come in here, because a client is what sees a request refused or a reply lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol, cast
+
+from cues_kafka.brokers.memory.cluster import Cluster
+from cues_kafka.brokers.memory.groups import FENCED_INSTANCE, Membership
+from cues_kafka.errors import AbortableError, BrokerError, FatalError
+from cues_kafka.ports import Fetched, Flushed, GroupMetadata, Listener, Sent, TopicPartition, WireMessage
+
+
+class Faults(Protocol):
+    """
+    What goes wrong between clients and the cluster; one object for a whole `MemoryBroker`.
+
+    Operations: ``init``, ``offsets``, ``produce``, ``commit``, ``abort`` (client: the transactional id), ``send``
+    (client: the sender's name), ``facts``, ``watermarks``, ``committed`` (client: the group, else empty).
+    """
+
+    def before(self, operation: str, client: str) -> None:
+        """Called before the request is applied; raise a `BrokerError`: it never was."""
+        ...
+
+    def after(self, operation: str, client: str) -> str | None:
+        """Called when it is applied; raise a `BrokerError`: its reply is lost. A text makes a commit suspect."""
+        ...
+
+
+class NoFaults:
+    """Nothing goes wrong."""
+
+    def before(self, operation: str, client: str) -> None:
+        """Nothing."""
+
+    def after(self, operation: str, client: str) -> str | None:
+        """Nothing."""
+        return None
+
+
+class MemorySession:
+    """
+    A transactional producer. As with librdkafka, an error of a produced record is raised by `flush` or `commit`,
+    never by `produce`, and after any error nothing but `abandon` works.
+    """
+
+    def __init__(
+        self, cluster: Cluster, transactional_id: str, *, transaction_timeout_s: float, faults: Faults
+    ) -> None:
+        self._cluster = cluster
+        self._id = transactional_id
+        self._timeout_s = transaction_timeout_s
+        self._faults = faults
+        self._epoch = -1
+        self._state = "new"
+        self._error: BrokerError | None = None
+        self._undelivered: BrokerError | None = None
+        self._written = False
+        self._delivered = 0
+        self._first_offset: int | None = None
+
+    def init(self, *, timeout_s: float) -> None:
+        """Fence the earlier sessions of this id; their open transaction is decided when this returns."""
+        self._expect("new", "init")
+        try:
+            self._faults.before("init", self._id)
+            self._epoch = self._cluster.init(self._id, self._timeout_s)
+            self._faults.after("init", self._id)
+        except BrokerError as error:
+            raise self._failed(error) from None
+        self._state = "ready"
+
+    def begin(self) -> None:
+        """Begin a transaction; the cluster learns of it by its first write."""
+        self._expect("ready", "begin")
+        self._state = "open"
+        self._written = False
+        self._undelivered = None
+        self._delivered = 0
+        self._first_offset = None
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
+        """Put offsets into the transaction; checked against the group."""
+        self._expect("open", "send_offsets")
+        try:
+            self.check_generation(group)
+            self._faults.before("offsets", self._id)
+            self._written = True
+            self._cluster.add_offsets(self._id, self._epoch, offsets, group)
+            self._faults.after("offsets", self._id)
+        except BrokerError as error:
+            raise self._failed(error) from None
+
+    def check_generation(self, group: GroupMetadata) -> None:
+        """Refuse a negative generation here: a classic group would take it without any check (exp-5)."""
+        if group.generation < 0:
+            raise AbortableError(
+                f"{self._id}: generation {group.generation} of group {group.group} is no proof of membership: "
+                "the member has no assignment yet; send offsets after its first on_assign",
+                code="ILLEGAL_GENERATION",
+            )
+
+    def produce(self, records: Iterable[tuple[Any, ...]]) -> int:
+        """Append the records; gives how many."""
+        self._expect("open", "produce")
+        batch = records if isinstance(records, list) else list(records)
+        if not batch or self._undelivered is not None:
+            return len(batch)
+        self._written = True
+        try:
+            self._faults.before("produce", self._id)
+            sent = self._cluster.produce(self._id, self._epoch, batch)
+            self._faults.after("produce", self._id)
+        except BrokerError as error:
+            self._undelivered = error
+            return len(batch)
+        self._delivered += len(sent)
+        if self._first_offset is None:
+            self._first_offset = sent[0].offset
+        return len(batch)
+
+    def flush(self) -> Flushed:
+        """What became of the records of this transaction."""
+        self._expect("open", "flush")
+        if self._undelivered is not None:
+            raise self._failed(self._undelivered)
+        return Flushed(self._delivered, self._first_offset)
+
+    def commit(self) -> str | None:
+        """Commit; a text says why the commit is suspect (only faults make it so)."""
+        self._expect("open", "commit")
+        if self._undelivered is not None:
+            raise self._failed(self._undelivered)
+        suspect = None
+        if self._written:  # an empty transaction is not known to the cluster, and asks nothing of it
+            try:
+                self._faults.before("commit", self._id)
+                self._cluster.end(self._id, self._epoch, commit=True)
+                suspect = self._faults.after("commit", self._id)
+            except BrokerError as error:
+                raise self._failed(error) from None
+        self._state = "ready"
+        return suspect
+
+    def close(self) -> None:
+        """Release the client."""
+        if self._state == "open":
+            raise FatalError(f"{self._id}: closed within a transaction; abandon it instead", code="_STATE")
+        self._state = "closed"
+
+    def abandon(self) -> None:
+        """Throw the client away; an open transaction is aborted if the cluster still listens to this epoch."""
+        if self._written and self._state in ("open", "failed"):
+            try:
+                self._faults.before("abort", self._id)
+                self._cluster.end(self._id, self._epoch, commit=False)
+                self._faults.after("abort", self._id)
+            except BrokerError:
+                self._written = False  # fenced, timed out or cut off: the next init of this id ends it
+        self._state = "closed"
+
+    def _expect(self, state: str, call: str) -> None:
+        if self._state == state:
+            return
+        if self._error is not None and self._error.fenced:
+            raise self._error
+        raise FatalError(f"{self._id}: {call}() in state {self._state!r}", code="_STATE")
+
+    def _failed(self, error: BrokerError) -> BrokerError:
+        self._state = "failed"
+        self._error = error
+        return error
+
+
+class _Place:
+    """Where a reader stands in one partition."""
+
+    __slots__ = ("eof", "failed", "paused", "position")
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.eof: int | None = None
+        self.paused = False
+        self.failed = False
+
+
+class MemoryReader:
+    """A read_committed reader without a group."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._places: dict[TopicPartition, _Place] = {}
+        self._error: BrokerError | None = None
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Add partitions from explicit offsets."""
+        twice = [place for place in starts if place in self._places]
+        if twice:
+            raise BrokerError(f"assigned already: {twice}", code="_CONFLICT")
+        for place, offset in starts.items():
+            self._places[place] = _Place(offset)
+
+    def unassign(self, partitions: Collection[TopicPartition]) -> None:
+        """Take partitions away."""
+        for place in partitions:
+            self._places.pop(place, None)
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        """Bring nothing of these until `resume`."""
+        for place in partitions:
+            if place in self._places:
+                self._places[place].paused = True
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        """Go on after `pause`."""
+        for place in partitions:
+            if place in self._places:
+                self._places[place].paused = False
+
+    def poll(self, timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
+        """
+        What is there; waits only for the first of it, and not at all under virtual time.
+
+        Raises:
+            BrokerError: a partition cannot be read; said once, then it is silent until it is assigned anew.
+        """
+        cluster = self._cluster
+        until: float | None = None
+        with cluster.changed:
+            while True:
+                cluster.tick()
+                fetched = self._fetch(max_messages)
+                if fetched or timeout_s <= 0 or not cluster.waits:
+                    return fetched
+                now = cluster.clock.monotonic()
+                if until is None:
+                    until = now + timeout_s
+                elif now >= until:
+                    return fetched
+                cluster.wait(until)
+
+    def _fetch(self, room: int) -> list[Fetched]:
+        fetched: list[Fetched] = []
+        for place, at in list(self._places.items()):
+            if at.paused or at.failed:
+                continue
+            if room <= 0:
+                break
+            try:
+                one = self._fetch_one(place, at, room)
+            except BrokerError as error:
+                at.failed = True
+                self._error = self._error or error
+                continue
+            if one is None:
+                continue
+            fetched.append(one)
+            if one.messages:
+                room -= len(one.messages)
+                self._places[place] = self._places.pop(place)  # the others come first next time
+        if self._error is not None and not fetched:
+            first, self._error = self._error, None
+            raise first
+        return fetched
+
+    def _fetch_one(self, place: TopicPartition, at: _Place, room: int) -> Fetched | None:
+        cluster = self._cluster
+        log = cluster.log_of(place)
+        at.position = cluster.start_for(log, at.position)
+        end = cluster.readable_end(log)
+        messages: list[WireMessage] = []
+        if at.position < end:
+            found, at.position = log.read(at.position, end, room)
+            messages = cast(list[WireMessage], found)
+        eof = cluster.end_reported(log, at.position)
+        if eof == at.eof:
+            eof = None  # said already, and it has not moved since
+        elif eof is not None:
+            at.eof = eof
+        return Fetched(place, messages, eof) if messages or eof is not None else None
+
+    def close(self) -> None:
+        """Forget all partitions."""
+        self._places.clear()
+
+
+class MemoryMember:
+    """A member of a group; all callbacks come from `poll` and `close`."""
+
+    def __init__(self, cluster: Cluster, group: str, topic: str, listener: Listener, instance: str | None) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._topic = topic
+        self._listener = listener
+        self._instance = instance
+        self._membership: Membership = cluster.join(group, topic, instance)
+        self._closed = False
+
+    def poll(self) -> None:
+        """
+        Serve the group until nothing more changes.
+
+        Raises:
+            FatalError: another member with this instance id took its place.
+        """
+        if self._closed:
+            raise FatalError(f"member of {self._group} is closed", code="_STATE")
+        while self._serve():
+            pass
+
+    def _serve(self) -> bool:
+        """Serve one change; gives whether there was one."""
+        member = self._membership
+        try:
+            revoked, assigned, first = self._cluster.heartbeat(self._group, member)
+        except FatalError as error:
+            self._lose(error)
+            return True
+        if revoked:
+            self._listener.on_revoke(sorted(revoked))
+            self._cluster.acknowledge(self._group, member, revoked)
+            return True
+        if assigned or first:
+            self._cluster.take(member, assigned)
+            self._listener.on_assign(sorted(assigned))
+            return True
+        return False
+
+    def _lose(self, error: FatalError) -> None:
+        held, self._membership.held = self._membership.held, set()
+        if held:
+            self._listener.on_lost(sorted(held))
+        if error.code == FENCED_INSTANCE:
+            raise error
+        self._membership = self._cluster.join(self._group, self._topic, self._instance)
+
+    def metadata(self) -> GroupMetadata:
+        """The proof of membership of the last poll."""
+        member = self._membership
+        return GroupMetadata(self._group, member.generation, (member.member_id, member.instance))
+
+    def close(self, *, leave: bool) -> None:
+        """Give back what it has and go; a static member that does not leave keeps its place for the session timeout."""
+        if self._closed:
+            return
+        self._closed = True
+        member = self._membership
+        if member.held:
+            tell = self._listener.on_lost if member.gone else self._listener.on_revoke
+            tell(sorted(member.held))
+        if member.gone:
+            return
+        if leave or self._instance is None:
+            self._cluster.leave(self._group, member)
+        else:
+            self._cluster.silence(member)
+            self._cluster.acknowledge(self._group, member, set(member.held))
+
+    def kill(self) -> None:
+        """Let its process die: no callback; its place is kept until the session timeout, or a successor comes."""
+        self._closed = True
+        self._cluster.silence(self._membership)
+
+
+class MemorySender:
+    """A producer outside of transactions."""
+
+    def __init__(self, cluster: Cluster, name: str, faults: Faults) -> None:
+        self._cluster = cluster
+        self._name = name
+        self._faults = faults
+
+    def send(self, records: Sequence[tuple[Any, ...]], *, timeout_s: float = 30.0) -> list[Sent]:
+        """Append, and say where."""
+        self._faults.before("send", self._name)
+        sent = self._cluster.send(records)
+        self._faults.after("send", self._name)
+        return sent
+
+    def close(self) -> None:
+        """Nothing is held."""
