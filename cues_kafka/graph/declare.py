@@ -1,0 +1,128 @@
+"""What a declaration says of codecs, stores and retries: a kind and plain data, never an implementation.
+
+The layer that can do it looks the implementation up by the type of the declaration when a graph is started, so that
+`plan`, `to_dict` and the command line need neither a codec library nor a client.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from cues_kafka.errors import GraphError
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """
+    JSON, UTF-8. With a class, values are instances of it and are validated on both ways.
+
+    Attributes:
+        cls: a dataclass; None: whatever `json` gives (dict, list, str, int, float, bool, None).
+    """
+
+    kind: ClassVar[str] = "json"
+    cls: type[Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.cls is not None and not isinstance(self.cls, type):
+            raise GraphError(f"Json({self.cls!r}): takes a class, or nothing. Write Json({type(self.cls).__name__}).")
+
+
+@dataclass(frozen=True, slots=True)
+class Avro:
+    """
+    Avro, with a schema of one's own or one from a schema registry.
+
+    Attributes:
+        schema: the schema as JSON text, as parsed JSON, or a dataclass that it is derived from; None: the registry's.
+        registry: whether values carry the id of a schema in a registry.
+        subject: the registry's subject; None: ``<topic>-value``.
+    """
+
+    kind: ClassVar[str] = "avro"
+    schema: str | Mapping[str, Any] | type[Any] | None = None
+    registry: bool = field(default=False, kw_only=True)
+    subject: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.schema is None and not self.registry:
+            raise GraphError("Avro() has no schema. Write Avro(schema), Avro(SomeDataclass) or Avro(registry=True).")
+        if self.subject is not None and not self.registry:
+            raise GraphError("Avro(subject=...) needs a registry. Add registry=True, or drop subject=.")
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """
+    The bytes themselves.
+    """
+
+    kind: ClassVar[str] = "raw"
+
+
+CodecSpec: TypeAlias = Json | Avro | Raw
+CODEC_SPECS: tuple[type[Any], ...] = (Json, Avro, Raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """
+    A key-value store of one processor whose changes are committed with the step (DESIGN 9).
+
+    Attributes:
+        value: codec of the values.
+    """
+
+    kind: ClassVar[str] = "store"
+    value: CodecSpec = Json()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.value, CODEC_SPECS):
+            raise GraphError(
+                f"Store({self.value!r}): takes a codec. Write Store(Json()), Store(Avro(...)) or Store(Raw())."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """
+    Call the function again, with the same step and the same hash, while it raises one of these (DESIGN 7).
+
+    Attributes:
+        on: exception classes that are worth another call.
+        for_s: how long, in seconds since the first call.
+        first_s: the first pause, in seconds; each later one is twice as long.
+        max_s: the longest pause, in seconds.
+        then: what follows when the time is over: the task stops (an outage is not the message's fault), or the
+            exception goes the way of any other (an error message, where there is an errors topic).
+    """
+
+    on: type[Exception] | tuple[type[Exception], ...] = (OSError,)
+    for_s: float = field(default=300.0, kw_only=True)
+    first_s: float = field(default=0.1, kw_only=True)
+    max_s: float = field(default=30.0, kw_only=True)
+    then: Literal["stop", "error"] = field(default="stop", kw_only=True)
+
+    def __post_init__(self) -> None:
+        classes: tuple[Any, ...] = self.on if isinstance(self.on, tuple) else (self.on,)
+        object.__setattr__(self, "on", classes)
+        if not classes or not all(isinstance(cls, type) and issubclass(cls, Exception) for cls in classes):
+            raise GraphError(f"Retry(on={self.on!r}): takes subclasses of Exception. Write Retry(on=(OSError,)).")
+        for name in ("for_s", "first_s", "max_s"):
+            seconds = getattr(self, name)
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+                raise GraphError(f"Retry({name}={seconds!r}): takes seconds above 0. Give a number such as 30.")
+        if self.first_s > self.max_s:
+            raise GraphError(f"Retry: first_s={self.first_s} is longer than max_s={self.max_s}. Swap or raise max_s.")
+        if self.then not in ("stop", "error"):
+            raise GraphError(f"Retry(then={self.then!r}): takes 'stop' or 'error'.")
+
+    @property
+    def classes(self) -> tuple[type[Exception], ...]:
+        """
+        `on` as a tuple, as ``isinstance`` and ``except`` take it.
+        """
+        return self.on if isinstance(self.on, tuple) else (self.on,)

@@ -1,0 +1,97 @@
+"""Filters: which messages a processor is called with; the others are delivered as nil (PROTOCOL 1).
+
+A filter is a function of the received message; these two are data as well, so that graphs with them can be compared and
+written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cues_kafka.errors import GraphError
+from cues_kafka.ports import Headers
+
+TYPE_HEADER = "cues-type"
+TAGS_HEADER = "cues-tags"
+
+
+class Filterable(Protocol):
+    """
+    What a filter may look at.
+    """
+
+    @property
+    def value(self) -> Any: ...
+
+    @property
+    def headers(self) -> Headers | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class HasType:
+    """
+    Passes values of given types; see `has_type`.
+    """
+
+    types: tuple[type[Any] | str, ...]
+
+    def __call__(self, message: Filterable) -> bool:
+        named = _header(message, TYPE_HEADER) or _field(message.value, "type")
+        return any(isinstance(message.value, one) if isinstance(one, type) else one == named for one in self.types)
+
+
+@dataclass(frozen=True, slots=True)
+class HasTag:
+    """
+    Passes messages with at least one of given tags; see `has_tag`.
+    """
+
+    tags: tuple[str, ...]
+
+    def __call__(self, message: Filterable) -> bool:
+        header = _header(message, TAGS_HEADER)
+        found = header.split(",") if header is not None else _field(message.value, "tags")
+        if isinstance(found, str):
+            found = (found,)
+        return isinstance(found, Collection) and any(tag in found for tag in self.tags)
+
+
+def has_type(*types: type[Any] | str) -> HasType:
+    """
+    Pass messages of one of these types.
+
+    Args:
+        types: a class, for values that are instances of it; or a name, for messages whose header ``cues-type``, else
+            whose field ``type``, is that name.
+
+    Raises:
+        GraphError: neither classes nor names.
+    """
+    if not types or not all(isinstance(one, type | str) for one in types):
+        raise GraphError(f"has_type{types!r}: takes classes or names. Write has_type(Order) or has_type('order').")
+    return HasType(types)
+
+
+def has_tag(*tags: str) -> HasTag:
+    """
+    Pass messages that have one of these tags in the header ``cues-tags`` (separated by commas), else in the field ``tags``.
+
+    Raises:
+        GraphError: not names.
+    """
+    if not tags or not all(isinstance(tag, str) for tag in tags):
+        raise GraphError(f"has_tag{tags!r}: takes names. Write has_tag('audit').")
+    return HasTag(tags)
+
+
+def _header(message: Filterable, name: str) -> str | None:
+    for key, value in message.headers or ():
+        if key == name and value is not None:
+            return value.decode(errors="replace")
+    return None
+
+
+def _field(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)

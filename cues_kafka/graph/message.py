@@ -1,0 +1,157 @@
+"""Messages as functions see and return them, and which headers travel from inputs to outputs (DESIGN 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
+
+from cues_kafka.errors import OutputError
+from cues_kafka.ports import Headers
+
+if TYPE_CHECKING:  # only type checkers need the defaults (PEP 696), which let users write a plain `Message` or `Out`
+    from typing_extensions import TypeVar
+
+    T_co = TypeVar("T_co", covariant=True, default=Any)
+    B = TypeVar("B", bound=str, default=str)
+else:
+    from typing import TypeVar
+
+    T_co = TypeVar("T_co", covariant=True)
+    B = TypeVar("B", bound=str)
+
+Key: TypeAlias = "str | bytes | int | None"
+HeaderValue: TypeAlias = "str | bytes | None"
+
+PROVENANCE = "cues"
+"""Name of the provenance header (PROTOCOL 1). It tells where one record came from, so it never travels."""
+
+TRAVELLING_PREFIX = "cues-"
+TRACE = ("traceparent", "tracestate")
+TRAVELLING = frozenset({*TRACE, "baggage"})
+
+
+@dataclass(frozen=True, slots=True)
+class Message(Generic[T_co]):
+    """
+    A value with what a topic needs besides it. A function may return one in the place of a bare value.
+
+    Attributes:
+        value: what the topic's codec encodes; None is a tombstone, which needs a key.
+        key: None: the topic's `key=` field of the value, else the (lead) input's key.
+        headers: a mapping, or (name, value) pairs; text is encoded as UTF-8.
+        timestamp_ms: milliseconds since the epoch; None: the input's, the latest of several.
+        partition: None: murmur2 of the key; without a key the task's own number modulo the count.
+    """
+
+    value: T_co
+    _: KW_ONLY
+    key: Key = None
+    headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]] = ()
+    timestamp_ms: int | None = None
+    partition: int | None = None
+
+
+class Out(NamedTuple, Generic[B]):
+    """
+    One message for one output binding; what a processor with ``outputs={...}`` yields.
+
+    Annotate ``Iterator[Out[Literal["all", "big"]]]`` and unknown bindings are refused when the graph is constructed.
+
+    Attributes:
+        binding: the output binding, never the topic.
+        message: a value, or a `Message`.
+    """
+
+    binding: B
+    message: Any
+
+
+def key_bytes(key: object) -> bytes | None:
+    """
+    A key as it is written: text and whole numbers as UTF-8, bytes as they are.
+
+    Raises:
+        OutputError: a key of any other type.
+    """
+    match key:
+        case None | bytes():
+            return key
+        case str():
+            return key.encode()
+        case bool():
+            pass
+        case int():
+            return str(key).encode()
+    raise OutputError(
+        f"A key is a string, bytes or a whole number, not {type(key).__name__}. "
+        "Return Message(value, key=str(...)), or name another field in Topic(key=...)."
+    )
+
+
+def header_list(headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]] | None) -> Headers:
+    """
+    Headers as they are written, in the order that was given.
+
+    Raises:
+        OutputError: a name that is no string or is the provenance header's, or a value that is no text or bytes.
+    """
+    if not headers:
+        return []
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return [_header(name, value) for name, value in pairs]
+
+
+def _header(name: object, value: object) -> tuple[str, bytes | None]:
+    if not isinstance(name, str) or name == PROVENANCE:
+        raise OutputError(f"A header's name is a string other than {PROVENANCE!r}, not {name!r}. Rename the header.")
+    match value:
+        case str():
+            return name, value.encode()
+        case None | bytes():
+            return name, value
+    raise OutputError(f"Header {name!r} is {type(value).__name__}; a header is text, bytes or None. Convert it.")
+
+
+def travels(name: str) -> bool:
+    """
+    Whether a header of this name goes from the inputs of a step to its outputs.
+    """
+    return name in TRAVELLING or name.startswith(TRAVELLING_PREFIX)
+
+
+def travelling(inputs: Iterable[Headers | None]) -> Headers:
+    """
+    The headers that travel on, of one input or merged of several.
+
+    The first input, in the order of declaration, that has a name gives all values of that name. ``tracestate`` says
+    something of one ``traceparent`` only (W3C Trace Context), so both come from the first input that has the latter.
+
+    Args:
+        inputs: each input's headers, the lead input's first.
+    """
+    merged: Headers = []
+    taken: set[str] = set()
+    for headers in inputs:
+        if not headers:
+            continue
+        own = [(name, value) for name, value in headers if name not in taken and travels(name)]
+        if not own:
+            continue
+        merged += own
+        taken.update(name for name, _ in own)
+        if "traceparent" in taken:
+            taken.add("tracestate")
+    return merged
+
+
+def with_travelling(own: Headers, travelled: Headers) -> Headers:
+    """
+    An output's own headers, then those that travel, where the output does not set the name itself.
+    """
+    if not own or not travelled:
+        return own or travelled
+    names = {name for name, _ in own}
+    if "traceparent" in names:
+        names.add("tracestate")
+    return own + [(name, value) for name, value in travelled if name not in names]
