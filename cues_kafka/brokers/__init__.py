@@ -1,0 +1,1 @@
+"""The brokers: what carries the messages, behind the protocols of `ports`."""

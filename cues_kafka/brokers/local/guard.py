@@ -1,0 +1,158 @@
+"""The guard: parent of the broker's JVMs, run as a program of its own.
+
+Why it exists: whatever ends the program that started a broker, SIGKILL included, must end the JVMs and remove their
+directory. A process that is killed cleans nothing up; so somebody else does it.
+
+1. The guard starts the JVMs as its children, on commands that come as JSON lines on its standard input.
+2. It ends when its input ends, when its parent dies (which it also sees when a forked sibling still holds the pipe
+   open), or on SIGTERM or SIGINT: it kills the JVMs, waits for them, removes the directory.
+3. Should the guard itself be killed, the kernel kills the JVMs (PR_SET_PDEATHSIG), and the directory is swept by
+   the next start: the guard holds a lock on a file in it for as long as it lives. PR_SET_PDEATHSIG fires when the
+   *thread* ends that started the child, which is why this program has one thread, and why the JVMs are not
+   started by the user's program itself.
+4. It is told to `detach` for ``cues-kafka broker up``: from then on only a signal ends it.
+
+It imports the standard library alone and is run by path, isolated, so it starts in a few hundredths of a second.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+LOCK_NAME = "guard.lock"
+PR_SET_PDEATHSIG = 1
+
+
+class Guard:
+    """Children by name, and the loop that serves commands until the end."""
+
+    def __init__(self, directory: Path, parent: int) -> None:
+        self._directory = directory
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._detached = False
+        self._ending = False
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+        self._parent = parent
+        # macOS has no pidfd: there, the end of the input has to do.
+        self._parent_fd = os.pidfd_open(parent) if hasattr(os, "pidfd_open") else -1
+
+    def run(self) -> None:
+        """Serve until the end, then leave nothing."""
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, self._on_signal)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.set_wakeup_fd(self._wake_write)
+        lock = (self._directory / LOCK_NAME).open("a+")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        try:
+            if os.getppid() == self._parent:  # Else the parent died before it could be watched.
+                self._serve()
+        finally:
+            self._end()
+
+    def _serve(self) -> None:
+        waiting = select.poll()
+        for fd in (0, self._wake_read, self._parent_fd):
+            if fd >= 0:
+                waiting.register(fd, select.POLLIN)
+        pending = b""
+        while not self._ending:
+            ready = {fd for fd, _ in waiting.poll()}
+            if self._wake_read in ready:
+                self._drain_wakeups()
+            if self._parent_fd in ready and not self._detached:
+                return
+            if 0 not in ready:
+                continue
+            data = os.read(0, 65536)
+            if not data and not self._detached:
+                return
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                self._answer(json.loads(line))
+            if self._detached:
+                waiting.unregister(0)
+                if self._parent_fd >= 0:
+                    waiting.unregister(self._parent_fd)
+
+    def _answer(self, command: dict[str, Any]) -> None:
+        try:
+            answer = getattr(self, f"do_{command.pop('do')}")(**command)
+        except Exception as error:  # Told to the caller, who raises it.
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        try:
+            os.write(1, json.dumps(answer).encode() + b"\n")
+        except BrokenPipeError:
+            self._ending = not self._detached
+
+    def do_start(self, name: str, argv: list[str], log: str, cwd: str) -> dict[str, Any]:
+        """Start a child under this name; its output is appended to `log`."""
+        with open(log, "ab") as out:
+            self._children[name] = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=cwd, preexec_fn=self._die_with_me
+            )
+        return {"pid": self._children[name].pid}
+
+    def do_signal(self, name: str, number: int) -> dict[str, Any]:
+        """Send a signal to a child; nothing when it has ended (its pid may be another process by now)."""
+        child = self._children[name]
+        if child.poll() is None:
+            child.send_signal(number)
+        return {}
+
+    def do_wait(self, name: str, timeout_s: float) -> dict[str, Any]:
+        """Exit code of a child, None when it still runs after this time."""
+        try:
+            return {"exit": self._children[name].wait(timeout_s)}
+        except subprocess.TimeoutExpired:
+            return {"exit": None}
+
+    def do_detach(self) -> dict[str, Any]:
+        """Live on without the parent."""
+        self._detached = True
+        return {"pid": os.getpid()}
+
+    def _die_with_me(self) -> None:
+        """In the child, before the JVM: default signals, and death with the guard."""
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        if self._libc is not None:
+            self._libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._ending = True
+
+    def _drain_wakeups(self) -> None:
+        try:
+            os.read(self._wake_read, 4096)
+        except BlockingIOError:
+            return
+
+    def _end(self) -> None:
+        """Throw everything away: the data has no further use, so no JVM is asked to close its files."""
+        for child in self._children.values():
+            if child.poll() is None:
+                child.kill()
+        for child in self._children.values():
+            child.wait()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    Guard(Path(sys.argv[1]), int(sys.argv[2])).run()

@@ -1,0 +1,31 @@
+"""Free TCP ports of 127.0.0.1."""
+
+from __future__ import annotations
+
+import random
+import socket
+
+FIRST, LAST = 20_000, 32_000
+"""Below the range from which Linux takes the ports of outgoing connections (32768 and up): a port from that range can
+be taken by a client while a killed node is down, even by a client that tries to reach that very node."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that could be bound a moment ago; somebody else may be quicker."""
+    found: list[int] = []
+    for port in random.sample(range(FIRST, LAST), LAST - FIRST):
+        if is_free(port):
+            found.append(port)
+            if len(found) == count:
+                return found
+    raise OSError(f"no {count} free ports from {FIRST} to {LAST} on 127.0.0.1")
+
+
+def is_free(port: int) -> bool:
+    """Whether the port can be bound now."""
+    with socket.socket() as trial:
+        try:
+            trial.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,152 @@
+"""What the first start leaves behind for all later ones: formatted data directories, and a class archive.
+
+Formatting is a JVM of its own (1 to 2 s), and a JVM that loads its classes from an archive starts in a third of the
+time. Both are made once per Java and set of jars, in the cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cues_kafka.brokers.local.jars import HERE, Jars, Say, cache_dir, exclusive
+from cues_kafka.brokers.local.java import Java
+from cues_kafka.brokers.local.ports import free_ports
+from cues_kafka.brokers.local.probe import look
+from cues_kafka.brokers.local.properties import Ports, node_properties, write_properties
+from cues_kafka.errors import BrokerError
+
+CLUSTER_ID = "Y3Vlcy1rYWZrYS1sb2NhbA"
+"""22 characters of URL-safe base64: 16 bytes, as Kafka wants them."""
+MOST_NODES = 3
+
+QUICK = (
+    "-Xms96m", "-Xmx320m", "-XX:+UseSerialGC",
+    # The first compiler alone: a broker that lives for seconds never earns the second one's work back.
+    "-XX:TieredStopAtLevel=1",
+)  # fmt: skip
+STRONG = ("-Xms1g", "-Xmx1g")
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A directory of the cache: formatted data directories, and the class archive when there is one."""
+
+    directory: Path
+
+    def template(self, node_id: int) -> Path:
+        """The formatted, otherwise empty data directory of this node."""
+        return self.directory / f"node-{node_id}"
+
+    @property
+    def archive(self) -> Path:
+        """The class archive; absent where Java could not make one."""
+        return self.directory / "classes.jsa"
+
+
+def java_options(directory: Path, options: Sequence[str] = QUICK) -> list[str]:
+    """Options of every JVM: what it drops, it drops in its own directory."""
+    return [
+        *options,
+        "-XX:-UsePerfData",
+        f"-XX:ErrorFile={directory}/hs_err_%p.log",
+        f"-Djava.io.tmpdir={directory}",
+        f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}",
+    ]
+
+
+def prepare(java: Java, jars: Jars, env: Mapping[str, str], *, say: Say) -> Prepared:
+    """
+    The prepared directory of this Java and these jars; made, under a lock, when it is not there.
+
+    Raises:
+        BrokerError: formatting failed; what it printed is in the text.
+    """
+    directory = cache_dir(env) / "prepared" / _key(java, jars)
+    if not directory.is_dir():
+        with exclusive(directory.with_suffix(".lock")):
+            if not directory.is_dir():
+                _make(directory, java, jars, say)
+    return Prepared(directory)
+
+
+def _key(java: Java, jars: Jars) -> str:
+    """An archive made of other classes, or by another JVM, would be ignored without a word; so would its gain."""
+    seen = [java.version, str(java.program.resolve())]
+    for file in jars.files:
+        stat = file.stat()
+        seen.append(f"{file} {stat.st_size} {stat.st_mtime_ns}")
+    return hashlib.sha256("\n".join(seen).encode()).hexdigest()[:24]
+
+
+def _make(directory: Path, java: Java, jars: Jars, say: Say) -> None:
+    say("preparing the local broker (once per Java version)")
+    with tempfile.TemporaryDirectory(prefix="prepare-", dir=directory.parent) as work:
+        made = Prepared(Path(work) / "made")
+        made.directory.mkdir()
+        with contextlib.ExitStack() as running:
+            formatting = [_format(made, i, Path(work), java, jars) for i in range(1, MOST_NODES + 1)]
+            for process in formatting:
+                running.callback(process.kill)
+            for process in formatting:
+                output, _ = process.communicate(timeout=120)
+                if process.returncode != 0:
+                    raise BrokerError(f"Kafka's StorageTool failed to format a data directory:\n{output[-2000:]}")
+        _archive(made, Path(work), java, jars)
+        made.directory.rename(directory)
+
+
+def _format(made: Prepared, node_id: int, work: Path, java: Java, jars: Jars) -> subprocess.Popen[str]:
+    file = work / f"format-{node_id}.properties"
+    # The ports are not kept in the formatted directory.
+    ports = [Ports(1, 2)] * MOST_NODES
+    write_properties(file, node_properties(node_id, ports=ports, data=made.template(node_id)))
+    command = [str(java.program), *java_options(work), "-cp", jars.class_path, "kafka.tools.StorageTool"]
+    command += ["format", "-t", CLUSTER_ID, "-c", str(file)]
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=work
+    )
+
+
+def _archive(made: Prepared, work: Path, java: Java, jars: Jars) -> None:
+    """Run a broker once with a list of the classes that it loads, and put those into an archive.
+
+    A *static* archive: it needs no archive of the JDK below it, which the Java from PyPI lacks. When anything fails
+    there is no archive: the broker starts slower, and that is all.
+    """
+    data = work / "train"
+    shutil.copytree(made.template(1), data)
+    ports = [Ports(*free_ports(2))]
+    write_properties(work / "train.properties", node_properties(1, ports=ports, data=data))
+    classes = work / "classes.lst"
+    options = java_options(work)
+    with (work / "train.log").open("wb") as log:
+        training = subprocess.Popen(
+            [str(java.program), *options, "-Xshare:off", f"-XX:DumpLoadedClassList={classes}", "-cp", jars.class_path,
+             "kafka.Kafka", str(work / "train.properties")],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=work,
+        )  # fmt: skip
+        try:
+            end = time.monotonic() + 60
+            while look(ports[0].client) is None and training.poll() is None and time.monotonic() < end:
+                time.sleep(0.05)
+            training.send_signal(signal.SIGTERM)
+            training.wait(20)
+        except subprocess.TimeoutExpired:
+            return
+        finally:
+            training.kill()
+            training.wait()
+        subprocess.run(
+            [str(java.program), *options, "-Xshare:dump", f"-XX:SharedClassListFile={classes}",
+             f"-XX:SharedArchiveFile={made.archive}", "-cp", jars.class_path],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=work, timeout=120, check=False,
+        )  # fmt: skip

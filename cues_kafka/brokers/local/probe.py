@@ -1,0 +1,89 @@
+"""Ask a node, in Kafka's wire protocol, who is in its cluster: the shortest proof that it serves.
+
+Two requests of the protocol's oldest, never retired shapes are enough, so that this package needs no Kafka client.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass
+
+METADATA, FIND_COORDINATOR = 3, 10
+GROUP, TRANSACTION = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The cluster as one node sees it: ids of the living nodes, and the controller's, -1 when there is none."""
+
+    nodes: frozenset[int]
+    controller: int
+
+
+def look(port: int, *, timeout_s: float = 2.0) -> View | None:
+    """The view of the node at this port; None when it does not answer (yet), or what answers is not Kafka."""
+    try:
+        # Metadata version 4: an empty list of topics asks for none, and none shall be created.
+        return _view(_ask(port, METADATA, 4, struct.pack(">i?", 0, False), timeout_s))
+    except (OSError, struct.error, IndexError, UnicodeDecodeError):
+        return None
+
+
+def has_coordinator(port: int, kind: int, *, timeout_s: float = 2.0) -> bool:
+    """
+    Whether groups (or transactions) have a coordinator.
+
+    The first question makes Kafka create the internal topic, which takes about a second; whoever asks it here spares
+    the first user of a transaction the wait.
+    """
+    key = b"cues-kafka"
+    body = struct.pack(f">h{len(key)}sb", len(key), key, kind)
+    try:
+        answer = _ask(port, FIND_COORDINATOR, 2, body, timeout_s)
+        return int(struct.unpack_from(">h", answer, 4)[0]) == 0  # After 4 bytes of throttle time.
+    except (OSError, struct.error):
+        return False
+
+
+def _ask(port: int, api: int, version: int, body: bytes, timeout_s: float) -> bytes:
+    """One request, one answer, without the header of either."""
+    client = b"cues-kafka-probe"
+    request = struct.pack(f">hhih{len(client)}s", api, version, 1, len(client), client) + body
+    with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        (size,) = struct.unpack(">i", _exactly(connection, 4))
+        if not 4 <= size <= 1_000_000:
+            raise ConnectionError("not Kafka")
+        return _exactly(connection, size)[4:]
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = connection.recv(size - len(data))
+        if not more:
+            raise ConnectionError("closed")
+        data += more
+    return data
+
+
+def _view(answer: bytes) -> View:
+    """Throttle time, nodes (id, host, port, rack), cluster id, controller id."""
+    place = 4
+    (count,) = struct.unpack_from(">i", answer, place)
+    place += 4
+    nodes = set()
+    for _ in range(count):
+        (node,) = struct.unpack_from(">i", answer, place)
+        nodes.add(node)
+        place = _skip_text(answer, place + 4)  # host
+        place = _skip_text(answer, place + 4)  # port, rack
+    place = _skip_text(answer, place)  # cluster id
+    (controller,) = struct.unpack_from(">i", answer, place)
+    return View(frozenset(nodes), controller)
+
+
+def _skip_text(answer: bytes, place: int) -> int:
+    (length,) = struct.unpack_from(">h", answer, place)
+    return place + 2 + max(length, 0)

@@ -1,0 +1,95 @@
+"""The settings of a node, as a properties file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The two ports of one node."""
+
+    client: int
+    controller: int
+
+
+COMMON = {
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    # 128 MiB are allocated at once by default.
+    "log.cleaner.dedupe.buffer.size": "2097152",
+    # A hanging transaction is seen after half a second instead of ten.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    # Compaction within seconds, for tests that wait for it.
+    "log.cleaner.backoff.ms": "200",
+    "log.initial.task.delay.ms": "500",
+    "log.retention.check.interval.ms": "1000",
+}
+
+ONE_NODE = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    # The controller refuses a node that comes back before its old session is over: 3 s to restart instead of 15 s.
+    "broker.session.timeout.ms": "1500",
+    "broker.heartbeat.interval.ms": "300",
+}
+
+MORE_NODES = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "transaction.state.log.num.partitions": "3",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "controller.quorum.election.timeout.ms": "500",
+    "controller.quorum.fetch.timeout.ms": "1000",
+    "replica.lag.time.max.ms": "3000",
+}
+
+
+def node_properties(
+    node_id: int, *, ports: Sequence[Ports], data: Path, overrides: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """
+    All settings of one node.
+
+    Args:
+        node_id: 1 for the first node.
+        ports: the ports of all nodes, in order of their ids.
+        data: the node's data directory.
+        overrides: win over everything.
+    """
+    own = ports[node_id - 1]
+    return {
+        **COMMON,
+        **(ONE_NODE if len(ports) == 1 else MORE_NODES),
+        "node.id": str(node_id),
+        # Static voters: a formatted directory is not bound to ports, so it can be copied.
+        "controller.quorum.voters": ",".join(f"{i}@127.0.0.1:{p.controller}" for i, p in enumerate(ports, start=1)),
+        "listeners": f"PLAINTEXT://127.0.0.1:{own.client},CONTROLLER://127.0.0.1:{own.controller}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{own.client}",
+        "log.dirs": str(data),
+        **(overrides or {}),
+    }
+
+
+def write_properties(file: Path, properties: Mapping[str, str]) -> None:
+    """Write them in the format of Java; a backslash is its escape character."""
+    lines = [f"{key}={value}".replace("\\", "\\\\") for key, value in properties.items()]
+    file.write_text("\n".join(lines) + "\n", "utf-8")

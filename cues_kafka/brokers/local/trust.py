@@ -1,0 +1,51 @@
+"""Give a Java the certificate authorities that Python trusts.
+
+A Java runtime from PyPI brings its own list and does not look at the system's. Behind a company's proxy that signs with
+its own authority, Maven with the system's Java reaches its repositories and Ivy with this Java does not. Python follows
+the system's list and ``SSL_CERT_FILE``; that list is written as a Java key store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+PASSWORD = "changeit"
+"""Java's customary one. The file holds public certificates only; the password guards nothing but the digest."""
+
+
+def trust_options(file: Path) -> list[str]:
+    """Write the key store; the options that make a JVM use it, none when Python trusts nobody."""
+    certificates = ssl.create_default_context().get_ca_certs(binary_form=True)
+    if not certificates:
+        return []
+    file.write_bytes(key_store(certificates))
+    store = "-Djavax.net.ssl.trustStore"
+    return [f"{store}={file}", f"{store}Type=jks", f"{store}Password={PASSWORD}"]
+
+
+def key_store(certificates: Iterable[bytes]) -> bytes:
+    """
+    A key store in Java's format JKS, version 2, with trusted certificates only.
+
+    Magic number, version, count; per entry: kind 2, alias, creation time, type, DER; then SHA-1 of password, a
+    constant of the format, and all bytes before.
+    """
+    entries = [
+        struct.pack(">I", 2) + _text(f"authority-{i}") + struct.pack(">Q", 0) + _text("X.509") + _sized(der)
+        for i, der in enumerate(certificates)
+    ]
+    body = struct.pack(">III", 0xFEEDFEED, 2, len(entries)) + b"".join(entries)
+    return body + hashlib.sha1(PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite" + body).digest()
+
+
+def _text(value: str) -> bytes:
+    data = value.encode("ascii")
+    return struct.pack(">H", len(data)) + data
+
+
+def _sized(data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + data
