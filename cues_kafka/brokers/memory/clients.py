@@ -113,14 +113,14 @@ class MemorySession:
         self._written = True
         try:
             self._faults.before("produce", self._id)
-            sent = self._cluster.produce(self._id, self._epoch, batch)
+            first_offset = self._cluster.produce(self._id, self._epoch, batch)
             self._faults.after("produce", self._id)
         except BrokerError as error:
             self._undelivered = error
             return len(batch)
-        self._delivered += len(sent)
+        self._delivered += len(batch)
         if self._first_offset is None:
-            self._first_offset = sent[0].offset
+            self._first_offset = first_offset
         return len(batch)
 
     def flush(self) -> Flushed:
@@ -208,6 +208,8 @@ class MemoryReader:
         """Take partitions away."""
         for place in partitions:
             self._places.pop(place, None)
+        if self._error is not None and self._error.at not in self._places:
+            self._error = None
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Bring nothing of these until `resume`."""
@@ -325,7 +327,6 @@ class MemoryMember:
             self._cluster.acknowledge(self._group, member, revoked)
             return True
         if assigned or first:
-            self._cluster.take(member, assigned)
             self._listener.on_assign(sorted(assigned))
             return True
         return False

@@ -195,7 +195,7 @@ class Cluster:
         try:
             return self._logs[place]
         except KeyError:
-            raise unknown_topic(f"{place[0]}/{place[1]}") from None
+            raise unknown_topic(f"{place[0]}/{place[1]}", at=place) from None
 
     # ---- logs
 
@@ -228,6 +228,7 @@ class Cluster:
         raise BrokerError(
             f"{log.topic}/{log.partition}: offset {position} is out of range [{log.start}, {log.end}]",
             code="_AUTO_OFFSET_RESET",
+            at=TopicPartition(log.topic, log.partition),
         )
 
     def trim(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -267,23 +268,24 @@ class Cluster:
         """Append outside of any transaction."""
         with self.changed:
             self.tick()
-            sent: list[Sent] = []
             try:
-                self._append(records, None, sent)
+                return [Sent(*place) for place in self._append(records, None)]
             finally:
                 self.changed.notify_all()
-            return sent
 
-    def _append(self, records: Iterable[tuple[Any, ...]], transaction: Transaction | None, sent: list[Sent]) -> None:
+    def _append(
+        self, records: Iterable[tuple[Any, ...]], transaction: Transaction | None
+    ) -> list[tuple[str, int, int]]:
         """Append in order and say where; what stands before a refused record stays, as with a real broker."""
         logs = self._logs
+        places: list[tuple[str, int, int]] = []
         now_ms = int(self.clock.time() * 1000)
         number = transaction.number if transaction else 0
         for topic, wanted, key, value, headers, timestamp_ms in records:
             partition = self._partition_of(topic, key) if wanted is None else wanted
             log = logs.get((topic, partition))
             if log is None:
-                raise unknown_topic(f"{topic}/{partition}", AbortableError)
+                raise unknown_topic(f"{topic}/{partition}", AbortableError, at=(topic, partition))
             if transaction is not None and log not in transaction.logs:
                 transaction.logs.add(log)
                 log.open[number] = log.end
@@ -296,7 +298,8 @@ class Cluster:
                     f"{topic}: a value of {len(value)} bytes is over max.message.bytes={log.max_bytes}",
                     code="MSG_SIZE_TOO_LARGE",
                 )
-            sent.append(Sent(topic, partition, log.append(key, value, headers, timestamp_ms, now_ms, number)))
+            places.append((topic, partition, log.append(key, value, headers, timestamp_ms, now_ms, number)))
+        return places
 
     def _partition_of(self, topic: str, key: bytes | None) -> int:
         partitions = self._facts_of(topic).partitions
@@ -327,13 +330,11 @@ class Cluster:
     def _end_left_open(self, state: TransactionalId) -> None:
         self._decide(state, commit=False)
 
-    def produce(self, name: str, epoch: int, records: Sequence[tuple[Any, ...]]) -> list[Sent]:
-        """Append in the transaction of this id."""
+    def produce(self, name: str, epoch: int, records: Sequence[tuple[Any, ...]]) -> int:
+        """Append in the transaction of this id; gives the offset of the first."""
         with self.changed:
             self.tick()
-            sent: list[Sent] = []
-            self._append(records, self._transaction(name, epoch), sent)
-            return sent
+            return self._append(records, self._transaction(name, epoch))[0][2]
 
     def add_offsets(
         self, name: str, epoch: int, offsets: Mapping[TopicPartition, int], metadata: GroupMetadata
@@ -465,7 +466,7 @@ class Cluster:
 
     def heartbeat(self, group: str, member: Membership) -> tuple[set[int], set[int], bool]:
         """
-        A member polls: what it gives back, what it gets, and whether this is its first assignment.
+        A member polls: what it gives back first, what it gets else, and whether it is told its first assignment.
 
         Raises:
             BrokerError: it is no member any more; the code says why.
@@ -475,12 +476,10 @@ class Cluster:
             if member.gone:
                 raise FatalError(f"group {group} does not know {member.name} any more", code=member.gone)
             member.seen = self.clock.monotonic()
-            return self._groups[group].changes(member)
-
-    def take(self, member: Membership, partitions: set[int]) -> None:
-        """The member is about to be told that it has these."""
-        with self.changed:
-            member.held |= partitions
+            revoked, assigned, first = self._groups[group].changes(member)
+            if not revoked:
+                member.held |= assigned  # at once: between here and the callback another rebalance may come
+            return revoked, assigned, first
 
     def acknowledge(self, group: str, member: Membership, partitions: set[int]) -> None:
         """The member has given these back."""
@@ -541,6 +540,8 @@ class Cluster:
         self.changed.notify_all()
 
 
-def unknown_topic(what: str, kind: type[BrokerError] = BrokerError) -> BrokerError:
+def unknown_topic(
+    what: str, kind: type[BrokerError] = BrokerError, *, at: tuple[str, int] | None = None
+) -> BrokerError:
     """The error for a topic or partition that is not there."""
-    return kind(f"{what} does not exist", code="UNKNOWN_TOPIC_OR_PART")
+    return kind(f"{what} does not exist", code="UNKNOWN_TOPIC_OR_PART", at=at)
