@@ -1,22 +1,22 @@
 """How a function is called, and what it may return: decided once, from its signature and its declaration (DESIGN 4).
 
-Calling. ``inputs="orders"`` passes the message as the first argument. ``inputs={...}`` and ``alts={...}`` pass messages by
-name. Every other parameter is looked up by name in `state=`, `opts=`, `tailers=`, `appenders=` and the graph's `system=`;
-``step`` is the step; ``**rest`` takes what is declared and has no parameter of its own. What does not fit is a `GraphError`
-here, so that a worker never finds out at its first message.
+Calling. ``inputs="orders"`` passes the message as the first argument; ``inputs={...}`` and ``alts={...}`` pass messages
+by name. Every other parameter is looked up by name in `state=`, `opts=`, `tailers=`, `appenders=` and the graph's
+`system=`; ``step`` is the step; ``**rest`` takes what is declared and has no parameter of its own. What does not fit is
+a `GraphError` here, so that a worker never finds out at its first message.
 
-Returning. The declaration decides, never the value: ``outputs="checked"`` is a message, None, or an iterator of messages;
-``outputs={...}`` is ``{binding: message}``, None, or an iterator of `Out`. Annotations that contradict it are refused here;
-without annotations it shows at the call, as an `OutputError`.
+Returning. The declaration decides, never the value: ``outputs="checked"`` is a message, None or an iterator of messages;
+``outputs={...}`` is ``{binding: message}``, None, or an iterator of `Out`. Annotations that contradict it are refused
+here; without annotations it shows at the call, as an `OutputError`.
 """
 
 from __future__ import annotations
 
-import collections.abc as abc
 import functools
 import inspect
 import types
 import typing
+from collections import abc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -51,7 +51,7 @@ class Call:
         rest: whether there is a ``**rest`` parameter.
         optional: parameters with a default.
         is_async: whether the result is awaited, or iterated with ``async for``.
-        is_generator: whether the result is iterated: a generator function, or one that is annotated as giving an iterator.
+        is_generator: whether the result is iterated: a generator function, or one whose annotation says iterator.
     """
 
     positional: str | None
@@ -115,7 +115,7 @@ def bind(fn: Callable[..., Any], declared: Declared) -> Call:
     named = declared.inputs if declared.by_name else ()
     _check_passable(parameters, declared)
     _check_taken(by_name, rest, declared)
-    _check_may_miss(by_name, rest, named, optional, declared)
+    _check_may_miss(by_name, named, optional, declared)
     context = _context(by_name, rest, named, optional, declared)
     traits = Traits.of(fn)
     check_returns(traits, declared)
@@ -131,7 +131,7 @@ def bind(fn: Callable[..., Any], declared: Declared) -> Call:
     )
 
 
-# --- Calling -----------------------------------------------------------------------------------------------------------
+# --- Calling
 
 
 def _parameters(fn: Callable[..., Any], declared: Declared) -> list[inspect.Parameter]:
@@ -139,7 +139,8 @@ def _parameters(fn: Callable[..., Any], declared: Declared) -> list[inspect.Para
         raise GraphError(f"{declared.label}: {fn!r} cannot be called. Give the function itself as the first argument.")
     if isinstance(fn, type) and "__call__" in vars(fn):
         raise GraphError(
-            f"{declared.label}: {fn.__name__} is a class whose instances are called. Give an instance: {fn.__name__}(...)."
+            f"{declared.label}: {fn.__name__} is a class whose instances are called. "
+            f"Give an instance: {fn.__name__}(...)."
         )
     try:
         return list(inspect.signature(fn).parameters.values())
@@ -209,7 +210,6 @@ def _check_taken(by_name: Mapping[str, inspect.Parameter], rest: bool, declared:
 
 def _check_may_miss(
     by_name: Mapping[str, inspect.Parameter],
-    rest: bool,
     named: tuple[str, ...],
     optional: frozenset[str],
     declared: Declared,
@@ -254,17 +254,16 @@ def _found_nowhere(name: str, named: tuple[str, ...], where: Mapping[str, str], 
     )
     return (
         f"{declared.label}: parameter {name!r} is found nowhere{hint(name, known)}. Known names: {lists or 'none'}; "
-        f"and 'step'. Declare it in inputs=, state=, opts=, tailers=, appenders= or the graph's system=, or give it a default."
+        "and 'step'. Declare it in inputs=, state=, opts=, tailers=, appenders= or the graph's system=, or give it a "
+        "default."
     )
 
 
-# --- Returning ---------------------------------------------------------------------------------------------------------
+# --- Returning
 
 
 class _Unknown:
-    """
-    Stands for an annotation that is missing or cannot be evaluated here.
-    """
+    """Stands for an annotation that is missing or cannot be evaluated here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,9 +283,7 @@ class Traits:
 
     @classmethod
     def of(cls, fn: Callable[..., Any]) -> Traits:
-        """
-        Look at the function below partials, wrappers, bound methods and ``__call__``.
-        """
+        """Look at the function below partials, wrappers, bound methods and ``__call__``."""
         plain = _plain(fn)
         returns = _return_annotation(plain)
         origin = typing.get_origin(returns) or returns
@@ -322,7 +319,7 @@ def _return_annotation(plain: Any) -> Any:
     holder = types.SimpleNamespace(__annotations__={"return": annotations["return"]})
     try:
         return typing.get_type_hints(holder, getattr(plain, "__globals__", {}), include_extras=False)["return"]
-    except Exception:  # an annotation may be any expression; what cannot be evaluated here is checked at the call
+    except Exception:  # noqa: BLE001  # an annotation may be any expression; then the call itself is what shows it
         return _Unknown
 
 
@@ -336,9 +333,7 @@ def _argument(annotation: Any, index: int) -> Any:
 
 
 def _members(annotation: Any) -> Iterator[Any]:
-    """
-    The types that a value may have, None left out; nothing at all where that is not known.
-    """
+    """The types that a value may have, None left out; nothing at all where that is not known."""
     origin = typing.get_origin(annotation)
     if origin is typing.Union or isinstance(annotation, types.UnionType):
         for member in typing.get_args(annotation):
@@ -380,15 +375,13 @@ def check_returns(traits: Traits, declared: Declared) -> None:
 
 
 def _batch_results(returns: Any, declared: Declared) -> Any:
-    """
-    The type of one result of a batch.
-    """
+    """The type of one result of a batch."""
     for member in _members(returns):
         origin = typing.get_origin(member) or member
         if not (isinstance(origin, type) and issubclass(origin, abc.Sequence)) or issubclass(origin, str | bytes):
             raise GraphError(
-                f"{declared.label}: batch=True returns as many results as it got messages, but the function is annotated "
-                f"-> {_shown(returns)}. Return a list of results, or drop batch=True."
+                f"{declared.label}: batch=True returns as many results as it got messages, but the function is "
+                f"annotated -> {_shown(returns)}. Return a list of results, or drop batch=True."
             )
         arguments = typing.get_args(member)
         return typing.Union[arguments] if origin is tuple and arguments else _argument(member, 0)  # noqa: UP007
@@ -473,5 +466,6 @@ def _check_bindings(names: Iterable[str], declared: Declared) -> None:
         if name not in declared.outputs:
             raise GraphError(
                 f"{declared.label}: the function gives output {name!r}, which outputs= does not declare"
-                f"{hint(str(name), declared.outputs)}. Declared: {quoted(declared.outputs)}. Add it, or correct the name."
+                f"{hint(str(name), declared.outputs)}. Declared: {quoted(declared.outputs)}. "
+                "Add it, or correct the name."
             )

@@ -56,9 +56,7 @@ class Avro:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """
-    The bytes themselves.
-    """
+    """The bytes themselves."""
 
     kind: ClassVar[str] = "raw"
 
@@ -122,7 +120,5 @@ class Retry:
 
     @property
     def classes(self) -> tuple[type[Exception], ...]:
-        """
-        `on` as a tuple, as ``isinstance`` and ``except`` take it.
-        """
+        """`on` as a tuple, as ``isinstance`` and ``except`` take it."""
         return self.on if isinstance(self.on, tuple) else (self.on,)

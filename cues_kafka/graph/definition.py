@@ -20,7 +20,6 @@ from cues_kafka.graph.binding import Call, ContextSource, Declared, bind
 from cues_kafka.graph.declare import CODEC_SPECS, CodecSpec, Json, Raw, Retry, Store
 from cues_kafka.graph.kind import InputShape, OutputShape, kind
 from cues_kafka.graph.names import (
-    MAX_TOPIC_CHARS,
     backing_topic,
     changelog_topic,
     check_name,
@@ -30,6 +29,7 @@ from cues_kafka.graph.names import (
     quoted,
     replay_topic,
 )
+from cues_kafka.graph.wiring import check_topics, check_wiring
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,9 +46,7 @@ OUTPUT = "output"
 
 
 class Unset(enum.Enum):
-    """
-    Stands for a setting that was not given, where None means something.
-    """
+    """Stands for a setting that was not given, where None means something."""
 
     UNSET = "unset"
 
@@ -104,7 +102,7 @@ class Topic:
         self,
         value: CodecSpec | Unset = UNSET,
         *,
-        key: str | None | Unset = UNSET,
+        key: str | Unset | None = UNSET,
         partitions: int | Unset = UNSET,
         provenance: bool | Unset = UNSET,
         config: Mapping[str, str] | Unset = UNSET,
@@ -119,9 +117,7 @@ class Topic:
         _check_key_field(self)
 
     def over(self, defaults: Topic) -> Topic:
-        """
-        These settings, and where they were not given, those of `defaults`.
-        """
+        """These settings, and where they were not given, those of `defaults`."""
         merged: dict[str, Any] = {name: getattr(defaults, name) for name in defaults.given}
         merged |= {name: getattr(self, name) for name in self.given}
         if merged.get("config"):
@@ -137,7 +133,7 @@ def _check_topic_settings(given: Mapping[str, Any]) -> None:
         shown = value.__name__ if isinstance(value, type) else repr(value)
         fix = f"{shown}()" if value in CODEC_SPECS else f"Json({shown})"
         raise GraphError(f"Topic(value={shown}): takes a codec. Write Topic(value={fix}).")
-    if "key" in given and not (given["key"] is None or isinstance(given["key"], str) and given["key"]):
+    if "key" in given and not (given["key"] is None or (isinstance(given["key"], str) and given["key"])):
         raise GraphError(f"Topic(key={given['key']!r}): takes the name of a field of the value, or None.")
     if "partitions" in given:
         _whole(given["partitions"], "Topic(partitions)")
@@ -152,7 +148,8 @@ def _check_key_field(topic: Topic) -> None:
         return
     if isinstance(topic.value, Raw):
         raise GraphError(
-            f"Topic(value=Raw(), key={topic.key!r}): bytes have no fields. Drop key=, and return Message(value, key=...)."
+            f"Topic(value=Raw(), key={topic.key!r}): bytes have no fields. "
+            "Drop key=, and return Message(value, key=...)."
         )
     cls = topic.value.cls if isinstance(topic.value, Json) else topic.value.schema
     if isinstance(cls, type) and dataclasses.is_dataclass(cls):
@@ -293,49 +290,40 @@ class Processor:
 
     @property
     def kind(self) -> str:
-        """
-        The kind's name, for people: pipe, fork, join-sink ...
-        """
+        """The kind's name, for people: pipe, fork, join-sink ..."""
         return kind(self.input_shape, self.output_shape, imperative=bool(self.tailers or self.appenders))
 
     @property
     def lead(self) -> str:
-        """
-        Topic of the first input, which the group subscribes to (PROTOCOL A1).
-        """
+        """Topic of the first input, which the group subscribes to (PROTOCOL A1)."""
         return self.inputs[0][1]
 
     @property
     def input_topics(self) -> tuple[str, ...]:
-        """
-        Topics of the inputs, in order.
-        """
+        """Topics of the inputs, in order."""
         return tuple(topic for _, topic in self.inputs)
 
     @property
+    def read_topics(self) -> tuple[str, ...]:
+        """Topics of the inputs, then of the tailers."""
+        return (*self.input_topics, *self.tailers.values())
+
+    @property
     def output_topics(self) -> tuple[str, ...]:
-        """
-        Topics of the outputs, then of the appenders.
-        """
+        """Topics of the outputs, then of the appenders."""
         return (*(topic for _, topic in self.outputs), *self.appenders.values())
 
     @property
     def has_effects(self) -> bool:
-        """
-        Whether it does something outside of Kafka: it says so, or it has nowhere else to leave a trace.
-        """
+        """Whether it does something outside of Kafka: it says so, or it has nowhere else to leave a trace."""
         return self.effects or not (self.outputs or self.appenders)
 
     def replace(self, **changes: Any) -> Processor:
-        """
-        The same declaration with other arguments, validated again.
-        """
+        """The same declaration with other arguments, validated again."""
         return Processor(**{**self.arguments(), **changes})
 
     def arguments(self) -> dict[str, Any]:
-        """
-        The arguments that construct an equal processor.
-        """
+        """The arguments that construct an equal processor."""
         bindings: Any = dict(self.inputs) if self.by_name else self.inputs[0][1]
         arguments: dict[str, Any] = {"alts" if self.input_shape == "alts" else "inputs": bindings}
         if self.output_shape != "none":
@@ -404,7 +392,7 @@ def _inputs(inputs: Any, alts: Any, label: str) -> tuple[InputShape, Bindings]:
         pairs, shape = (), "single"
     if not pairs:
         raise GraphError(
-            f"{label} has no inputs. Give inputs= or alts=; where messages enter the graph, write Source(topic) instead."
+            f"{label} has no inputs. Give inputs= or alts=; where messages enter the graph, write Source(topic)."
         )
     return shape, pairs
 
@@ -442,7 +430,7 @@ def _check_settings(processor: Processor, label: str) -> None:
         raise GraphError(f"{label}: retry={processor.retry!r}. Write retry=Retry(on=(OSError,)).")
     if processor.quarantine_after is not None:
         _whole(processor.quarantine_after, f"{label}: quarantine_after")
-    if processor.batch and (processor.input_shape == "alts" or processor.filter and processor.input_shape == "join"):
+    if processor.batch and (processor.input_shape == "alts" or (processor.filter and processor.input_shape == "join")):
         raise GraphError(
             f"{label}: batch=True gets lists of equal length, but here a step may miss bindings. "
             "Drop batch=True, or use inputs= without filter=."
@@ -495,7 +483,7 @@ def _declared(processor: Processor, *, system: Iterable[str] | None) -> Declared
         shape=processor.input_shape,
         by_name=processor.by_name,
         inputs=tuple(binding for binding, _ in processor.inputs),
-        partial=processor.input_shape == "alts" or processor.input_shape == "join" and processor.filter is not None,
+        partial=processor.input_shape == "alts" or (processor.input_shape == "join" and processor.filter is not None),
         output_shape=processor.output_shape,
         outputs=tuple(binding for binding, _ in processor.outputs),
         places=places,
@@ -551,15 +539,21 @@ class DataFrameProcessor:
 
     @property
     def kind(self) -> str:
-        """
-        The kind's name.
-        """
+        """The kind's name."""
         return "dataframe"
 
+    @property
+    def read_topics(self) -> tuple[str, ...]:
+        """Topics of the inputs."""
+        return tuple(topic for _, topic in self.inputs)
+
+    @property
+    def output_topics(self) -> tuple[str, ...]:
+        """Topics of the outputs."""
+        return tuple(topic for _, topic in self.outputs)
+
     def arguments(self) -> dict[str, Any]:
-        """
-        The arguments that construct an equal processor.
-        """
+        """The arguments that construct an equal processor."""
         return {
             "fn": self.fn,
             "inputs": dict(self.inputs) if self.by_name else self.inputs[0][1],
@@ -647,70 +641,54 @@ class Graph:
         sources, processors, dataframes = _catalogue(self)
         _settle(self, sources=sources, dataframes=dataframes, processors=processors)
         _settle(self, processors=_frozen({name: _resolved(p, self) for name, p in processors.items()}))
-        _check_wiring(self)
-        _check_topics(self)
+        check_wiring(self)
+        check_topics(self)
 
     def topic(self, name: str) -> Topic:
-        """
-        A topic's settings: its own over the defaults.
-        """
+        """A topic's settings: its own over the defaults."""
         own = self.topics.get(name)
         return self.defaults if own is None else own.over(self.defaults)
 
     def errors_of(self, processor: Processor | str) -> str | None:
-        """
-        The errors topic of a processor: its own, else the graph's; None: it has none.
-        """
+        """The errors topic of a processor: its own, else the graph's; None: it has none."""
         own = (self.processors[processor] if isinstance(processor, str) else processor).errors
         return self.errors if own is None else own or None
 
     def strategy_of(self, processor: Processor | str) -> Strategy:
-        """
-        The strategy of a processor: its own, else the graph's.
-        """
+        """The strategy of a processor: its own, else the graph's."""
         return (self.processors[processor] if isinstance(processor, str) else processor).strategy or self.strategy
 
     @property
     def default_source(self) -> Source | None:
-        """
-        Where `send(message)` goes: the source that says so, else the only one, else None.
-        """
+        """Where `send(message)` goes: the source that says so, else the only one, else None."""
         marked = [source for source in self.sources.values() if source.default]
         candidates = marked or list(self.sources.values())
         return candidates[0] if len(candidates) == 1 else None
 
     def error_topics(self) -> tuple[str, ...]:
-        """
-        All errors topics, sorted.
-        """
+        """All errors topics, sorted."""
         return tuple(sorted({topic for p in self.processors.values() if (topic := self.errors_of(p))}))
 
     def topics_used(self) -> tuple[str, ...]:
-        """
-        All topics that the user named and the graph reads or writes, sorted; the framework's own are not among them.
-        """
+        """All topics that the user named, sorted; the framework's own are not among them."""
         used = {*self.sources, *self.error_topics()}
         for p in self.processors.values():
-            used |= {*p.input_topics, *p.output_topics, *p.tailers.values()}
+            used |= {*p.read_topics, *p.output_topics}
         for frame in self.dataframes.values():
-            used |= {topic for _, topic in (*frame.inputs, *frame.outputs)}
+            used |= {*frame.read_topics, *frame.output_topics}
         return tuple(sorted(used))
 
     def topics_written(self) -> tuple[str, ...]:
-        """
-        The topics that the graph or its callers write: sources, outputs, appenders, errors; sorted.
-        """
+        """The topics that the graph or its callers write: sources, outputs, appenders, errors; sorted."""
         written = {*self.sources, *self.error_topics()}
         for p in self.processors.values():
             written |= set(p.output_topics)
         for frame in self.dataframes.values():
-            written |= {topic for _, topic in frame.outputs}
+            written |= set(frame.output_topics)
         return tuple(sorted(written))
 
     def internal_topics(self) -> tuple[str, ...]:
-        """
-        The framework's own topics, processor by processor: backing, replay (with an errors topic), changelogs.
-        """
+        """The framework's own topics, processor by processor: backing, replay (with an errors topic), changelogs."""
         names = []
         for p in self.processors.values():
             names.append(backing_topic(self.name, p.name))
@@ -720,9 +698,7 @@ class Graph:
         return (*names, *(backing_topic(self.name, frame) for frame in self.dataframes))
 
     def settings(self) -> dict[str, Any]:
-        """
-        The keyword arguments that, with name and parts, construct an equal graph.
-        """
+        """The keyword arguments that, with name and parts, construct an equal graph."""
         names = ("errors", "defaults", "topics", "system", "strategy")
         return {name: getattr(self, name) for name in names}
 
@@ -778,9 +754,7 @@ class Graph:
         return from_dict(data)
 
     def isomorphic(self, other: Graph) -> bool:
-        """
-        Whether both are the same up to the names of processors and topics.
-        """
+        """Whether both are the same up to the names of processors and topics."""
         from cues_kafka.graph.topology import isomorphic  # noqa: PLC0415  # as in `merge`
 
         return isomorphic(self, other)
@@ -854,71 +828,7 @@ def _catalogue(
 
 
 def _resolved(processor: Processor, graph: Graph) -> Processor:
-    """
-    The same processor, its call decided with what the graph's system offers.
-    """
+    """The same processor, its call decided with what the graph's system offers."""
     resolved = processor.replace()
     _settle(resolved, call=bind(processor.fn, _declared(processor, system=graph.system)))
     return resolved
-
-
-def _check_wiring(graph: Graph) -> None:
-    label = f"Graph {graph.name!r}"
-    error_topics = graph.error_topics()
-    internal = set(graph.internal_topics())
-    everyone: tuple[Processor | DataFrameProcessor, ...] = (*graph.processors.values(), *graph.dataframes.values())
-    for p in everyone:
-        writes = p.output_topics if isinstance(p, Processor) else tuple(topic for _, topic in p.outputs)
-        for topic in writes:
-            if topic in error_topics:
-                raise GraphError(
-                    f"{label}: processor {p.name!r} writes its outputs to {topic!r}, which is an errors topic; error "
-                    "messages have their own schema. Give outputs or errors another topic."
-                )
-        reads = [topic for _, topic in p.inputs] + (list(p.tailers.values()) if isinstance(p, Processor) else [])
-        for topic in reads:
-            if topic in internal:
-                raise GraphError(
-                    f"{label}: processor {p.name!r} reads {topic!r}, the framework's own. Read another topic."
-                )
-        if isinstance(p, Processor) and graph.errors_of(p) in p.input_topics:
-            raise GraphError(
-                f"{label}: processor {p.name!r} reads {graph.errors_of(p)!r}, where its own errors go: one failure would "
-                "come back for ever. Give it errors=False, or an errors topic of its own."
-            )
-
-
-def _check_topics(graph: Graph) -> None:
-    label = f"Graph {graph.name!r}"
-    used = graph.topics_used()
-    for name, settings in graph.topics.items():
-        check_topic(name, f"{label}, topics=")
-        if name not in used:
-            raise GraphError(
-                f"{label}: topics= has settings for {name!r}, which no part uses{hint(name, used)}. Topics: {quoted(used)}."
-            )
-        if name in graph.error_topics() and {"value", "key"} & set(settings.given):
-            raise GraphError(
-                f"{label}: {name!r} is an errors topic, whose codec and key are the framework's. Drop value= and key=."
-            )
-        graph.topic(name)  # merged settings are checked too
-    for name in graph.internal_topics():
-        if len(name) > MAX_TOPIC_CHARS:
-            raise GraphError(
-                f"{label}: the topic {name!r} would have {len(name)} characters, Kafka allows {MAX_TOPIC_CHARS}. "
-                "Shorten the names of graph, processor or store."
-            )
-    _check_collisions(label, (*used, *graph.internal_topics()))
-
-
-def _check_collisions(label: str, topics: Iterable[str]) -> None:
-    """
-    Kafka refuses a topic whose name differs from another one's in ``.`` and ``_`` only: their metrics would collide.
-    """
-    seen: dict[str, str] = {}
-    for topic in topics:
-        metric = topic.replace(".", "_")
-        if seen.setdefault(metric, topic) != topic:
-            raise GraphError(
-                f"{label}: topics {seen[metric]!r} and {topic!r} differ in '.' and '_' only, which Kafka refuses. Rename one."
-            )

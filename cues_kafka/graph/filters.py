@@ -18,9 +18,7 @@ TAGS_HEADER = "cues-tags"
 
 
 class Filterable(Protocol):
-    """
-    What a filter may look at.
-    """
+    """What a filter may look at."""
 
     @property
     def value(self) -> Any: ...
@@ -31,9 +29,7 @@ class Filterable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HasType:
-    """
-    Passes values of given types; see `has_type`.
-    """
+    """Passes values of given types; see `has_type`."""
 
     types: tuple[type[Any] | str, ...]
 
@@ -44,9 +40,7 @@ class HasType:
 
 @dataclass(frozen=True, slots=True)
 class HasTag:
-    """
-    Passes messages with at least one of given tags; see `has_tag`.
-    """
+    """Passes messages with at least one of given tags; see `has_tag`."""
 
     tags: tuple[str, ...]
 
@@ -76,7 +70,7 @@ def has_type(*types: type[Any] | str) -> HasType:
 
 def has_tag(*tags: str) -> HasTag:
     """
-    Pass messages that have one of these tags in the header ``cues-tags`` (separated by commas), else in the field ``tags``.
+    Pass messages with one of these tags in the header ``cues-tags`` (separated by commas), else in the field ``tags``.
 
     Raises:
         GraphError: not names.

@@ -9,8 +9,8 @@ A processor has a shape on either side, and its kind is the name of the pair::
 
 With tailers or appenders it is ``imperative`` as well, because it reads and writes by itself.
 
-A **join is a zip**: the k-th message of each input, for streams that are made in lockstep. "The order with its customer"
-is state, a table, or a DataFrame on Spark.
+A **join is a zip**: the k-th message of each input, for streams that are made in lockstep. "The order with its
+customer" is state, a table, or a DataFrame on Spark.
 """
 
 from __future__ import annotations

@@ -114,9 +114,7 @@ def _header(name: object, value: object) -> tuple[str, bytes | None]:
 
 
 def travels(name: str) -> bool:
-    """
-    Whether a header of this name goes from the inputs of a step to its outputs.
-    """
+    """Whether a header of this name goes from the inputs of a step to its outputs."""
     return name in TRAVELLING or name.startswith(TRAVELLING_PREFIX)
 
 
@@ -146,9 +144,7 @@ def travelling(inputs: Iterable[Headers | None]) -> Headers:
 
 
 def with_travelling(own: Headers, travelled: Headers) -> Headers:
-    """
-    An output's own headers, then those that travel, where the output does not set the name itself.
-    """
+    """An output's own headers, then those that travel, where the output does not set the name itself."""
     if not own or not travelled:
         return own or travelled
     names = {name for name, _ in own}

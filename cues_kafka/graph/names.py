@@ -23,16 +23,12 @@ _OWNED_SUFFIXES = (".backing", ".replay", ".changelog")
 
 
 def quoted(names: Iterable[str]) -> str:
-    """
-    Names as a list that can be read in an error message.
-    """
+    """Names as a list that can be read in an error message."""
     return ", ".join(repr(name) for name in names) or "none"
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """
-    `` (did you mean 'orders'?)``, or nothing where no known name is near.
-    """
+    """`` (did you mean 'orders'?)``, or nothing where no known name is near."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
@@ -77,56 +73,40 @@ def check_topic(topic: object, what: str) -> str:
 
 
 def is_owned(topic: str) -> bool:
-    """
-    Whether a topic's name is one that the framework gives to its own topics, which nobody else may write (I14).
-    """
+    """Whether a topic's name is one that the framework gives to its own topics, which nobody else may write (I14)."""
     return topic.endswith(_OWNED_SUFFIXES)
 
 
 def group_id(graph: str, processor: str) -> str:
-    """
-    The consumer group of a processor.
-    """
+    """The consumer group of a processor."""
     return f"{graph}.{processor}"
 
 
 def transactional_prefix(graph: str, processor: str) -> str:
-    """
-    What all transactional ids of a processor begin with: one prefixed ACL covers them.
-    """
+    """What all transactional ids of a processor begin with: one prefixed ACL covers them."""
     return f"{graph}.{processor}."
 
 
 def transactional_id(graph: str, processor: str, partition: int) -> str:
-    """
-    The lock of one task (PROTOCOL 1): stable, the same in every runtime and tool.
-    """
+    """The lock of one task (PROTOCOL 1): stable, the same in every runtime and tool."""
     return f"{graph}.{processor}.{partition}"
 
 
 def sender_id(graph: str, source: str, client: str) -> str:
-    """
-    The transactional id of an application that sends several messages to a source in one transaction.
-    """
+    """The transactional id of an application that sends several messages to a source in one transaction."""
     return f"{graph}.{source}.send.{client}"
 
 
 def backing_topic(graph: str, processor: str) -> str:
-    """
-    The topic of a processor's snapshots and attempts.
-    """
+    """The topic of a processor's snapshots and attempts."""
     return f"{graph}.{processor}.backing"
 
 
 def replay_topic(graph: str, processor: str) -> str:
-    """
-    The topic that error messages are replayed through (PROTOCOL X1).
-    """
+    """The topic that error messages are replayed through (PROTOCOL X1)."""
     return f"{graph}.{processor}.replay"
 
 
 def changelog_topic(graph: str, processor: str, store: str) -> str:
-    """
-    The topic of a store's changes.
-    """
+    """The topic of a store's changes."""
     return f"{graph}.{processor}.{store}.changelog"

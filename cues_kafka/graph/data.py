@@ -1,0 +1,374 @@
+"""Graphs as data: written down, read back, merged, and bound to other topics.
+
+Functions and classes are written as ``module:qualname``. Reading imports those modules: only for data that you trust.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from cues_kafka.errors import GraphError
+from cues_kafka.graph.declare import Avro, CodecSpec, Json, Raw, Retry, Store
+from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor, Source, Topic
+from cues_kafka.graph.filters import HasTag, HasType
+from cues_kafka.graph.names import check_topic, hint, quoted
+
+VERSION = 1
+
+_USUAL: dict[str, Any] = {
+    **dict.fromkeys(("errors", "filter", "strategy", "retry")),
+    "state": {},
+    "opts": {},
+    "tailers": {},
+    "appenders": {},
+    "effects": False,
+    "batch": False,
+    "concurrency": 1,
+    "start": "earliest",
+    "quarantine_after": 2,
+}
+"""What is not written down, because it is what a processor has anyway."""
+
+
+# --- References
+
+
+def reference(target: Any) -> str:
+    """
+    The name that a function or class can be imported by: ``module:qualname``.
+
+    Raises:
+        GraphError: it has none.
+    """
+    module = getattr(target, "__module__", None)
+    qualname = getattr(target, "__qualname__", None)
+    if isinstance(module, str) and isinstance(qualname, str):
+        name = f"{module}:{qualname}"
+        if "<" not in name and _follow(name, None) == target:
+            return name
+    raise GraphError(
+        f"{target!r} cannot be written down, because no module has it under its name. "
+        "Define it with def or class at the top level of a module."
+    )
+
+
+def resolve(name: object) -> Any:
+    """
+    What a reference names.
+
+    Raises:
+        GraphError: there is no such thing.
+    """
+    found = _follow(name, _MISSING) if isinstance(name, str) and ":" in name else _MISSING
+    if found is _MISSING:
+        raise GraphError(f"{name!r} cannot be imported. Check that 'module:name' exists and can be imported from here.")
+    return found
+
+
+_MISSING = object()
+
+
+def _follow(name: str, missing: object) -> Any:
+    module, _, path = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError:
+        return missing
+    for part in path.split("."):
+        found = getattr(found, part, missing)
+        if found is missing:
+            return missing
+    return found
+
+
+# --- Values
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON; what JSON lacks is a mapping with one key that begins with ``$``."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes():
+            return {"$bytes": value.hex()}
+        case list():
+            return [_plain(item) for item in value]
+        case tuple():
+            return {"$tuple": [_plain(item) for item in value]}
+        case set() | frozenset():
+            kind = "$set" if isinstance(value, set) else "$frozenset"
+            return {kind: sorted((_plain(item) for item in value), key=repr)}
+        case Mapping():
+            if all(isinstance(key, str) and not key.startswith("$") for key in value):
+                return {key: _plain(item) for key, item in value.items()}
+            return {"$mapping": [[_plain(key), _plain(item)] for key, item in value.items()]}
+    return {"$ref": reference(value)}
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "$bytes": bytes.fromhex,
+    "$tuple": lambda items: tuple(_value(item) for item in items),
+    "$set": lambda items: {_value(item) for item in items},
+    "$frozenset": lambda items: frozenset(_value(item) for item in items),
+    "$mapping": lambda pairs: {_value(key): _value(item) for key, item in pairs},
+    "$ref": resolve,
+}
+
+
+def _value(plain: Any) -> Any:
+    if isinstance(plain, list):
+        return [_value(item) for item in plain]
+    if isinstance(plain, Mapping):
+        for mark, item in plain.items():
+            if mark.startswith("$") and len(plain) == 1 and mark in _READERS:
+                return _READERS[mark](item)
+        return {key: _value(item) for key, item in plain.items()}
+    return plain
+
+
+def _without_none(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _codec_data(codec: CodecSpec) -> dict[str, Any]:
+    if isinstance(codec, Json):
+        return _without_none(kind=codec.kind, cls=None if codec.cls is None else reference(codec.cls))
+    if isinstance(codec, Avro):
+        data = _without_none(kind=codec.kind, schema=_plain(codec.schema), subject=codec.subject)
+        return data | ({"registry": True} if codec.registry else {})
+    return {"kind": codec.kind}
+
+
+def _codec(data: Mapping[str, Any]) -> CodecSpec:
+    match data.get("kind"):
+        case "json":
+            return Json(resolve(data["cls"]) if "cls" in data else None)
+        case "avro":
+            schema = _value(data.get("schema"))
+            return Avro(schema, registry=data.get("registry", False), subject=data.get("subject"))
+        case "raw":
+            return Raw()
+    raise GraphError(f"{data.get('kind')!r} is no kind of codec. Choose one of 'json', 'avro', 'raw'.")
+
+
+def _topic_data(topic: Topic) -> dict[str, Any]:
+    data = {name: getattr(topic, name) for name in topic.given}
+    if "value" in data:
+        data["value"] = _codec_data(data["value"])
+    if "config" in data:
+        data["config"] = dict(data["config"])
+    return data
+
+
+def _topic(data: Mapping[str, Any]) -> Topic:
+    return Topic(**{**data, **({"value": _codec(data["value"])} if "value" in data else {})})
+
+
+def _filter_data(predicate: Callable[[Any], bool]) -> Any:
+    if isinstance(predicate, HasType):
+        return {"has_type": [_plain(one) for one in predicate.types]}
+    if isinstance(predicate, HasTag):
+        return {"has_tag": list(predicate.tags)}
+    return reference(predicate)
+
+
+def _filter(data: Any) -> Callable[[Any], bool]:
+    if isinstance(data, Mapping):
+        if "has_type" in data:
+            return HasType(tuple(_value(one) for one in data["has_type"]))
+        if "has_tag" in data:
+            return HasTag(tuple(data["has_tag"]))
+    found: Callable[[Any], bool] = resolve(data)
+    return found
+
+
+def _retry_data(retry: Retry) -> dict[str, Any]:
+    numbers = {name: getattr(retry, name) for name in ("for_s", "first_s", "max_s", "then")}
+    return {"on": [reference(cls) for cls in retry.classes], **numbers}
+
+
+def _retry(data: Mapping[str, Any]) -> Retry:
+    return Retry(**{**data, "on": tuple(resolve(name) for name in data["on"])})
+
+
+# --- Parts
+
+
+def _part_data(part: Source | Processor | DataFrameProcessor) -> dict[str, Any]:
+    if isinstance(part, Source):
+        return {"source": part.topic, **({"default": True} if part.default else {})}
+    arguments = {name: item for name, item in part.arguments().items() if name not in _USUAL or item != _USUAL[name]}
+    writers: dict[str, Callable[[Any], Any]] = {
+        "fn": reference,
+        "filter": _filter_data,
+        "retry": _retry_data,
+        "state": lambda stores: {name: {"value": _codec_data(store.value)} for name, store in stores.items()},
+        "opts": lambda opts: {name: _plain(item) for name, item in opts.items()},
+        "tailers": dict,
+        "appenders": dict,
+    }
+    data = {name: writers[name](item) if name in writers else item for name, item in arguments.items()}
+    return {"processor" if isinstance(part, Processor) else "dataframe": data.pop("name"), **data}
+
+
+def _part(data: Mapping[str, Any]) -> Source | Processor | DataFrameProcessor:
+    fields = dict(data)
+    if "source" in fields:
+        return Source(fields["source"], default=fields.get("default", False))
+    readers: dict[str, Callable[[Any], Any]] = {
+        "fn": resolve,
+        "filter": _filter,
+        "retry": _retry,
+        "state": lambda stores: {name: Store(_codec(store["value"])) for name, store in stores.items()},
+        "opts": lambda opts: {name: _value(item) for name, item in opts.items()},
+    }
+    make: Callable[..., Processor | DataFrameProcessor]
+    if "processor" in fields:
+        make, name = Processor, fields.pop("processor")
+    elif "dataframe" in fields:
+        make, name = DataFrameProcessor, fields.pop("dataframe")
+    else:
+        raise GraphError(f"A part is a 'source', a 'processor' or a 'dataframe', not {dict(data)!r}.")
+    arguments = {key: readers[key](item) if key in readers else item for key, item in fields.items()}
+    return make(**arguments, name=name)
+
+
+def to_dict(graph: Graph) -> dict[str, Any]:
+    """See `Graph.to_dict`."""
+    return {
+        "version": VERSION,
+        "name": graph.name,
+        "parts": [_part_data(part) for part in graph.parts],
+        "errors": graph.errors,
+        "defaults": _topic_data(graph.defaults),
+        "topics": {name: _topic_data(topic) for name, topic in graph.topics.items()},
+        "system": {name: reference(factory) for name, factory in graph.system.items()},
+        "strategy": graph.strategy,
+    }
+
+
+def from_dict(data: Mapping[str, Any]) -> Graph:
+    """See `Graph.from_dict`."""
+    if data.get("version") != VERSION:
+        raise GraphError(f"Version {data.get('version')!r} of a written graph is not known here; it is {VERSION}.")
+    try:
+        return Graph(
+            data["name"],
+            *(_part(part) for part in data["parts"]),
+            errors=data.get("errors"),
+            defaults=_topic(data.get("defaults", {})),
+            topics={name: _topic(topic) for name, topic in data.get("topics", {}).items()},
+            system={name: resolve(factory) for name, factory in data.get("system", {}).items()},
+            strategy=data.get("strategy", "exactly-once"),
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise GraphError(f"This is no written graph: {error}. Write one with Graph.to_dict().") from error
+
+
+# --- Merging and binding
+
+
+def merge(graphs: Sequence[Graph], name: str) -> Graph:
+    """See `Graph.merge`: the first graph's settings are the merged one's, the others' are fixed to their parts."""
+    first = graphs[0]
+    label = f"Merging into {name!r}"
+    parts: dict[str, Source | Processor | DataFrameProcessor] = {}
+    topics: dict[str, Topic] = {}
+    system: dict[str, Callable[[], Any]] = {}
+    for graph in graphs:
+        for part in graph.parts:
+            key = f"source {part.topic}" if isinstance(part, Source) else part.name
+            fixed = _fixed(part, graph, first)
+            if parts.setdefault(key, fixed) != fixed:
+                raise GraphError(
+                    f"{label}: {key!r} is declared in two ways. Rename one of them with name=, or drop it."
+                )
+        for topic in graph.topics_used():
+            _merge_topic(topics, topic, graph, graphs, label)
+        for key, factory in graph.system.items():
+            if system.setdefault(key, factory) != factory:
+                raise GraphError(f"{label}: system has two factories for {key!r}. Rename one of them.")
+    settings = {**first.settings(), "topics": topics, "system": system}
+    return Graph(name, *parts.values(), **settings)
+
+
+def _fixed(
+    part: Source | Processor | DataFrameProcessor, graph: Graph, first: Graph
+) -> Source | Processor | DataFrameProcessor:
+    if not isinstance(part, Processor):
+        return part
+    changes: dict[str, Any] = {}
+    if graph.errors != first.errors:
+        changes["errors"] = graph.errors_of(part) or False
+    if graph.strategy != first.strategy:
+        changes["strategy"] = graph.strategy_of(part)
+    return part.replace(**changes) if changes else part
+
+
+def _merge_topic(topics: dict[str, Topic], topic: str, graph: Graph, graphs: Sequence[Graph], label: str) -> None:
+    wanted = graph.topic(topic)
+    for other in graphs:
+        if other is not graph and topic in other.topics_used() and not _same(other.topic(topic), wanted):
+            raise GraphError(
+                f"{label}: topic {topic!r} has other settings in {graph.name!r} than in {other.name!r}. "
+                "Give it the same Topic(...) in topics= of both."
+            )
+    own = graph.topics.get(topic)
+    if graph.defaults == graphs[0].defaults:
+        if own is not None:
+            topics[topic] = own
+    elif topic not in topics:
+        topics[topic] = Topic(partitions=wanted.partitions) if topic in graph.error_topics() else _complete(wanted)
+
+
+def _same(one: Topic, other: Topic) -> bool:
+    names = ("value", "key", "partitions", "provenance", "config")
+    return all(getattr(one, name) == getattr(other, name) for name in names)
+
+
+def _complete(topic: Topic) -> Topic:
+    names = ("value", "key", "partitions", "provenance", "config")
+    return Topic(**{name: getattr(topic, name) for name in names})
+
+
+def rebind(graph: Graph, topics: Mapping[str, str], opts: Mapping[str, Mapping[str, Any]]) -> Graph:
+    """See `Graph.bind`."""
+    label = f"Graph {graph.name!r}"
+    used = graph.topics_used()
+    for old, new in topics.items():
+        check_topic(new, f"{label}, bind")
+        if old not in used:
+            raise GraphError(f"{label} has no topic {old!r}{hint(old, used)}. Topics: {quoted(used)}.")
+    for name in opts:
+        if name not in graph.processors:
+            raise GraphError(
+                f"{label} has no processor {name!r}{hint(name, graph.processors)}. "
+                f"Processors: {quoted(graph.processors)}."
+            )
+    settings = graph.settings()
+    settings["errors"] = None if graph.errors is None else topics.get(graph.errors, graph.errors)
+    settings["topics"] = {topics.get(name, name): topic for name, topic in graph.topics.items()}
+    return Graph(graph.name, *(_rebound(part, topics, opts) for part in graph.parts), **settings)
+
+
+def _rebound(
+    part: Source | Processor | DataFrameProcessor,
+    topics: Mapping[str, str],
+    opts: Mapping[str, Mapping[str, Any]],
+) -> Source | Processor | DataFrameProcessor:
+    if isinstance(part, Source):
+        return Source(topics.get(part.topic, part.topic), default=part.default)
+    arguments = part.arguments()
+    for place in ("inputs", "alts", "outputs", "tailers", "appenders", "errors"):
+        bound = arguments.get(place)
+        if isinstance(bound, str):
+            arguments[place] = topics.get(bound, bound)
+        elif isinstance(bound, Mapping):
+            arguments[place] = {binding: topics.get(topic, topic) for binding, topic in bound.items()}
+    if isinstance(part, DataFrameProcessor):
+        return DataFrameProcessor(**arguments)
+    if part.name in opts:
+        arguments["opts"] = {**part.opts, **opts[part.name]}
+    return Processor(**arguments)

@@ -1,0 +1,89 @@
+"""What can only be checked when a whole graph is there: who reads and writes which topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from cues_kafka.errors import GraphError
+from cues_kafka.graph.names import MAX_TOPIC_CHARS, check_topic, hint, quoted
+
+if TYPE_CHECKING:
+    from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
+
+
+def check_wiring(graph: Graph) -> None:
+    """
+    Check what processors read and write against each other.
+
+    Raises:
+        GraphError: outputs on an errors topic, a processor that reads its own errors, or the framework's own topics.
+    """
+    label = f"Graph {graph.name!r}"
+    error_topics = graph.error_topics()
+    internal = set(graph.internal_topics())
+    everyone: tuple[Processor | DataFrameProcessor, ...] = (*graph.processors.values(), *graph.dataframes.values())
+    for source in graph.sources:
+        if source in error_topics:
+            raise GraphError(f"{label}: Source({source!r}) is an errors topic as well. Give one of them another topic.")
+    for p in everyone:
+        for topic in p.output_topics:
+            if topic in error_topics:
+                raise GraphError(
+                    f"{label}: processor {p.name!r} writes its outputs to {topic!r}, which is an errors topic; error "
+                    "messages have their own schema. Give outputs or errors another topic."
+                )
+        for topic in p.read_topics:
+            if topic in internal:
+                raise GraphError(
+                    f"{label}: processor {p.name!r} reads {topic!r}, the framework's own. Read another topic."
+                )
+    for processor in graph.processors.values():
+        errors = graph.errors_of(processor)
+        if errors in processor.read_topics:
+            raise GraphError(
+                f"{label}: processor {processor.name!r} reads {errors!r}, where its own errors go: one failure would come "
+                "back for ever. Give it errors=False, or an errors topic of its own."
+            )
+
+
+def check_topics(graph: Graph) -> None:
+    """
+    Check the settings and names of all topics.
+
+    Raises:
+        GraphError: settings that nobody uses or that contradict each other, a name that Kafka would refuse.
+    """
+    label = f"Graph {graph.name!r}"
+    used = graph.topics_used()
+    for name, settings in graph.topics.items():
+        check_topic(name, f"{label}, topics=")
+        if name not in used:
+            raise GraphError(
+                f"{label}: topics= has settings for {name!r}, which no part uses{hint(name, used)}. "
+                f"Topics: {quoted(used)}."
+            )
+        if name in graph.error_topics() and {"value", "key"} & set(settings.given):
+            raise GraphError(
+                f"{label}: {name!r} is an errors topic, whose codec and key are the framework's. Drop value= and key=."
+            )
+        graph.topic(name)  # merged settings are checked too
+    for name in graph.internal_topics():
+        if len(name) > MAX_TOPIC_CHARS:
+            raise GraphError(
+                f"{label}: the topic {name!r} would have {len(name)} characters, Kafka allows {MAX_TOPIC_CHARS}. "
+                "Shorten the names of graph, processor or store."
+            )
+    _check_collisions(label, (*used, *graph.internal_topics()))
+
+
+def _check_collisions(label: str, topics: Iterable[str]) -> None:
+    """Kafka refuses two topics whose names differ in ``.`` and ``_`` only: their metrics would collide."""
+    seen: dict[str, str] = {}
+    for topic in topics:
+        metric = topic.replace(".", "_")
+        if seen.setdefault(metric, topic) != topic:
+            raise GraphError(
+                f"{label}: topics {seen[metric]!r} and {topic!r} differ in '.' and '_' only, which Kafka refuses. "
+                "Rename one of them."
+            )
