@@ -59,11 +59,13 @@ class BrokerError(CuesError):
 
     Attributes:
         code: the client's name of the error, such as ``_FENCED`` or ``ILLEGAL_GENERATION``.
+        at: topic and partition that the error is about, where it is about one.
     """
 
-    def __init__(self, message: str | None = None, *, code: str = "") -> None:
+    def __init__(self, message: str | None = None, *, code: str = "", at: tuple[str, int] | None = None) -> None:
         super().__init__(message)
         self.code = code
+        self.at = at
 
     @property
     def fenced(self) -> bool:

@@ -1,0 +1,79 @@
+"""A real Kafka cluster behind `ports.Broker`: the only place, with `codecs/registry`, that knows confluent-kafka.
+
+`session` holds what a transaction needs (PROTOCOL P5 to P8), `reader` and `member` are the two consumers of a processor
+(A1), `watch` hears what the client says by the way, `classify` says what its errors mean.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping, Sequence
+
+from cues_kafka.brokers.kafka.admin import Admin
+from cues_kafka.brokers.kafka.member import KafkaMember
+from cues_kafka.brokers.kafka.reader import KafkaReader
+from cues_kafka.brokers.kafka.sender import KafkaSender
+from cues_kafka.brokers.kafka.session import KafkaSession
+from cues_kafka.brokers.options import Kafka
+from cues_kafka.ports import ClusterFacts, Listener, NewTopic, TopicPartition, Watermarks
+
+__all__ = ["KafkaBroker"]
+
+
+class KafkaBroker:
+    """See `ports.Broker`; may be shared by threads. Opens its administrative client at the first question."""
+
+    def __init__(self, options: Kafka) -> None:
+        self.options = options
+        self._held: Admin | None = None
+        self._opening = threading.Lock()
+
+    def facts(self, topics: Collection[str]) -> ClusterFacts:
+        """See `ports.Broker.facts`.
+
+        Raises:
+            BrokerError: within `start_timeout_s`, if the cluster cannot be reached; the message names the address and
+                the likely cause.
+        """
+        return self._admin.facts(topics)
+
+    def create(self, topics: Sequence[NewTopic]) -> None:
+        self._admin.create(topics)
+
+    def delete(self, topics: Sequence[str]) -> None:
+        self._admin.delete(topics)
+
+    def trim(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self._admin.trim(offsets)
+
+    def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        return self._admin.watermarks(partitions)
+
+    def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
+        return self._admin.committed(group, partitions)
+
+    def members(self, group: str) -> list[str]:
+        return self._admin.members(group)
+
+    def session(self, transactional_id: str) -> KafkaSession:
+        return KafkaSession(self.options, transactional_id)
+
+    def reader(self, name: str) -> KafkaReader:
+        return KafkaReader(self.options, name)
+
+    def member(self, group: str, topic: str, listener: Listener, *, instance: str | None = None) -> KafkaMember:
+        return KafkaMember(self.options, group, topic, listener, instance=instance)
+
+    def sender(self, name: str) -> KafkaSender:
+        return KafkaSender(self.options, name)
+
+    def close(self) -> None:
+        with self._opening:
+            self._held = None
+
+    @property
+    def _admin(self) -> Admin:
+        with self._opening:
+            if self._held is None:
+                self._held = Admin(self.options)
+            return self._held

@@ -1,0 +1,224 @@
+"""Questions and orders to the cluster: topics, offsets, groups. One `AdminClient`, shared by threads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource  # the package does not export these names to type checkers
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewTopic as ClientNewTopic
+
+from cues_kafka.brokers.kafka.classify import error_of, name, translate
+from cues_kafka.brokers.kafka.watch import LOG, Watch
+from cues_kafka.brokers.options import Kafka
+from cues_kafka.errors import BrokerError, RetriableError
+from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts, TopicPartition, Watermarks
+
+VISIBLE_S: Final = 30.0
+"""How long a created or deleted topic may take until the brokers agree."""
+
+_MISSING: Final = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
+_NO_GROUP: Final = {"GROUP_ID_NOT_FOUND"}
+_NO_OFFSET: Final = -1001
+_SPEC: Any = OffsetSpec  # its stubs are untyped
+_EARLIEST: Final = _SPEC.earliest()
+_LATEST: Final = _SPEC.latest()
+
+
+class Admin:
+    """The administrative half of `KafkaBroker`; every method raises `BrokerError`."""
+
+    def __init__(self, options: Kafka) -> None:
+        self._options = options
+        self.watch = Watch("admin")
+        settings = options.settings("admin", client_id="cues-kafka.admin")
+        self._client = AdminClient(settings | self.watch.callbacks())
+        self._reached = False
+
+    def facts(self, topics: Collection[str]) -> ClusterFacts:
+        brokers = self.reach()
+        described = self._describe(topics)
+        configs = self._configs(described)
+        return ClusterFacts(
+            brokers,
+            {
+                topic: TopicFacts(
+                    name=topic,
+                    topic_id=topic_id_bytes(found.topic_id),
+                    partitions=len(found.partitions),
+                    replication=min((len(p.replicas) for p in found.partitions), default=1),
+                    config=configs.get(topic, {}),
+                )
+                for topic, found in described.items()
+            },
+        )
+
+    def reach(self) -> int:
+        """The number of brokers; the first call says in plain words why the cluster cannot be reached."""
+        timeout_s = self._options.start_timeout_s
+        try:
+            brokers = len(self._client.list_topics(timeout=timeout_s, topic="__consumer_offsets").brokers)
+        except KafkaException as problem:
+            raise self._unreachable(problem, timeout_s) from problem
+        self._reached = True
+        return brokers
+
+    def create(self, topics: Sequence[NewTopic]) -> None:
+        if not topics:
+            return
+        brokers = self.reach()
+        wanted = [
+            ClientNewTopic(
+                topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=topic.replication or min(3, brokers),
+                config=dict(topic.config),
+            )
+            for topic in topics
+        ]
+        for topic, future in self._ask(self._client.create_topics, wanted).items():
+            self._result(future, f"creating topic {topic}", ignore={"TOPIC_ALREADY_EXISTS"})
+        names = [topic.name for topic in topics]
+        self._until(lambda: self._all_led(names), f"topics {', '.join(names)} are not led by brokers")
+
+    def delete(self, topics: Sequence[str]) -> None:
+        if not topics:
+            return
+        for topic, future in self._ask(self._client.delete_topics, list(topics)).items():
+            self._result(future, f"deleting topic {topic}", ignore=_MISSING)
+        self._until(lambda: not self._describe(topics), f"topics {', '.join(topics)} are still there")
+
+    def trim(self, offsets: Mapping[TopicPartition, int]) -> None:
+        places = [ClientPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+        if not places:
+            return
+        for place, future in self._ask(self._client.delete_records, places).items():
+            self._result(future, f"deleting records of {place.topic}/{place.partition} below {place.offset}")
+
+    def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        if not partitions:
+            return {}
+        # Three questions side by side; the answers may be of slightly different moments, offsets only grow.
+        low = self._offsets(partitions, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+        stable = self._offsets(partitions, _LATEST, IsolationLevel.READ_COMMITTED)
+        high = self._offsets(partitions, _LATEST, IsolationLevel.READ_UNCOMMITTED)
+        found = {}
+        for tp in partitions:
+            doing = f"asking for the end of {tp.topic}/{tp.partition}"
+            lows, stables, highs = (self._result(asked[tp], doing).offset for asked in (low, stable, high))
+            stables = max(lows, stables)
+            found[tp] = Watermarks(lows, stables, max(stables, highs))
+        return found
+
+    def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
+        if not partitions:
+            return {}
+        places = [ClientPartition(topic, partition) for topic, partition in partitions]
+        request = [ConsumerGroupTopicPartitions(group, places)]
+        asked = self._ask(self._client.list_consumer_group_offsets, request, require_stable=True)
+        doing = f"asking for the offsets of group {group}"
+        answer = self._result(asked[group], doing, ignore=_NO_GROUP)
+        found: dict[TopicPartition, int | None] = dict.fromkeys(partitions)
+        for place in answer.topic_partitions if answer is not None else ():
+            at = TopicPartition(place.topic, place.partition)
+            if place.error is not None:
+                # An error is never "absent" (R2): the offset beside it reads -1001 as well (exp-10).
+                raise translate(place.error, f"{doing} at {at.topic}/{at.partition}", at=at)
+            found[at] = None if place.offset == _NO_OFFSET or place.offset < 0 else int(place.offset)
+        return found
+
+    def members(self, group: str) -> list[str]:
+        asked = self._ask(self._client.describe_consumer_groups, [group])
+        found = self._result(asked[group], f"describing group {group}", ignore=_NO_GROUP)
+        return [] if found is None else [str(m.group_instance_id or m.client_id) for m in found.members]
+
+    def _describe(self, topics: Collection[str]) -> dict[str, Any]:
+        if not topics:
+            return {}
+        asked = self._ask(self._client.describe_topics, TopicCollection(list(dict.fromkeys(topics))))
+        found = {t: self._result(future, f"describing topic {t}", ignore=_MISSING) for t, future in asked.items()}
+        return {topic: facts for topic, facts in found.items() if facts is not None}
+
+    def _configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        if not resources:
+            return {}
+        configs = {}
+        for resource, future in self._ask(self._client.describe_configs, resources).items():
+            refused = {"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", *_MISSING}
+            entries = self._result(future, f"reading the configuration of {resource.name}", ignore=refused)
+            if entries is None:
+                LOG.info("the configuration of topic %s cannot be read; DescribeConfigs is not granted", resource.name)
+                continue
+            configs[resource.name] = {
+                key: str(entry.value) for key, entry in entries.items() if entry.value is not None
+            }
+        return configs
+
+    def _all_led(self, topics: Sequence[str]) -> bool:
+        found = self._describe(topics)
+        return len(found) == len(set(topics)) and all(
+            p.leader is not None and p.leader.id >= 0 for facts in found.values() for p in facts.partitions
+        )
+
+    def _offsets(
+        self, partitions: Collection[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> dict[TopicPartition, Future[Any]]:
+        request = {ClientPartition(topic, partition): spec for topic, partition in partitions}
+        asked = self._ask(self._client.list_offsets, request, isolation_level=isolation)
+        return {TopicPartition(place.topic, place.partition): future for place, future in asked.items()}
+
+    def _until(self, done: Callable[[], bool], otherwise: str) -> None:
+        """Ask until the brokers agree: there is no event for it."""
+        deadline = time.monotonic() + VISIBLE_S
+        while not done():
+            if time.monotonic() > deadline:
+                raise RetriableError(f"{otherwise} after {VISIBLE_S:g} s; look at the brokers' logs", code="_TIMED_OUT")
+            time.sleep(0.02)
+
+    def _ask(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self.watch.same_process()
+        timeout_s = self._options.start_timeout_s
+        try:
+            return function(*args, request_timeout=timeout_s, **kwargs)
+        except KafkaException as problem:
+            raise self._failed(problem, function.__name__.replace("_", " ")) from problem
+
+    def _result(self, future: Future[Any], doing: str, *, ignore: Collection[str] = ()) -> Any:
+        """The answer; None where the error is one of those to ignore."""
+        try:
+            return future.result()
+        except KafkaException as problem:
+            if name(error_of(problem)) in ignore:
+                return None
+            raise self._failed(problem, doing) from problem
+
+    def _failed(self, problem: KafkaException | KafkaError, doing: str) -> BrokerError:
+        self._client.poll(0)
+        return translate(problem, doing, reasons=self.watch.reasons, fatal=self.watch.fatal)
+
+    def _unreachable(self, problem: KafkaException, timeout_s: float) -> BrokerError:
+        self._client.poll(0.05)
+        bootstrap = self._options.bootstrap
+        doing = f"Kafka at {bootstrap} did not answer within {timeout_s:g} s"
+        return translate(problem, doing, reasons=self.watch.reasons or ["the address is silent: firewall, wrong host?"])
+
+
+def topic_id_bytes(topic_id: Any) -> bytes:
+    """The 16 bytes of a topic id (KIP-516), from the two signed halves that the client gives."""
+    mask = (1 << 64) - 1
+    high, low = topic_id.get_most_significant_bits() & mask, topic_id.get_least_significant_bits() & mask
+    return bytes(((high << 64) | low).to_bytes(16, "big"))

@@ -1,0 +1,161 @@
+"""What the client's errors mean: one table, and the one place where they are translated.
+
+librdkafka marks errors as retriable, abortable or fatal. The marks are for reading logs only: whatever the class, the
+reaction is the same (PROTOCOL P8), because some marks are not safe to follow (an unknown outcome is called abortable).
+The table says which class an error gets and, where the client's text does not, what a person must know about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+
+from cues_kafka.errors import AbortableError, BrokerError, FatalError, RetriableError, UnstableOffsets
+from cues_kafka.ports import TopicPartition
+
+
+class Meaning(NamedTuple):
+    """The class of an error and the sentence that a reader needs."""
+
+    error: type[BrokerError]
+    sentence: str
+
+
+MEANINGS: dict[str, Meaning] = {
+    # nobody answers
+    "_TIMED_OUT": Meaning(RetriableError, "the cluster did not answer in time"),
+    "_TIMED_OUT_QUEUE": Meaning(RetriableError, "the request did not leave this machine in time"),
+    "_MSG_TIMED_OUT": Meaning(AbortableError, "a message was not acknowledged in time"),
+    "_TRANSPORT": Meaning(RetriableError, "the connection to a broker failed"),
+    "_ALL_BROKERS_DOWN": Meaning(RetriableError, "no broker can be reached"),
+    "_RESOLVE": Meaning(RetriableError, "the broker's host name has no address"),
+    "REQUEST_TIMED_OUT": Meaning(RetriableError, "the brokers did not finish in time"),
+    "NETWORK_EXCEPTION": Meaning(RetriableError, "the broker lost a connection"),
+    # the cluster is busy with itself
+    "COORDINATOR_NOT_AVAILABLE": Meaning(RetriableError, "the coordinator is not there yet"),
+    "COORDINATOR_LOAD_IN_PROGRESS": Meaning(RetriableError, "the coordinator is still loading its log"),
+    "NOT_COORDINATOR": Meaning(RetriableError, "the coordinator has moved"),
+    "CONCURRENT_TRANSACTIONS": Meaning(RetriableError, "the previous transaction of this id is still being ended"),
+    "LEADER_NOT_AVAILABLE": Meaning(RetriableError, "the partition has no leader at the moment"),
+    "NOT_LEADER_FOR_PARTITION": Meaning(RetriableError, "the partition's leader has moved"),
+    "NOT_ENOUGH_REPLICAS": Meaning(AbortableError, "fewer replicas are in sync than min.insync.replicas demands"),
+    "NOT_ENOUGH_REPLICAS_AFTER_APPEND": Meaning(AbortableError, "replicas fell out of sync during the write"),
+    "UNSTABLE_OFFSET_COMMIT": Meaning(UnstableOffsets, "an open transaction holds offsets of this group"),
+    # somebody else took this client's place
+    "_FENCED": Meaning(FatalError, "another client with this transactional id took over, or its transaction timed out"),
+    "PRODUCER_FENCED": Meaning(FatalError, "another client with this transactional id took over"),
+    "INVALID_PRODUCER_EPOCH": Meaning(FatalError, "another client with this transactional id took over, or its "
+                                      "transaction timed out"),
+    "FENCED_INSTANCE_ID": Meaning(FatalError, "another worker uses the same instance id; give each its own"),
+    "UNRELEASED_INSTANCE_ID": Meaning(FatalError, "the instance id is still used by another member; with "
+                                      "group_protocol='consumer' a successor waits for the broker's session to end"),
+    # the group moved
+    "ILLEGAL_GENERATION": Meaning(AbortableError, "the group has rebalanced since"),
+    "UNKNOWN_MEMBER_ID": Meaning(AbortableError, "this worker is no longer a member of the group"),
+    "STALE_MEMBER_EPOCH": Meaning(AbortableError, "the group has rebalanced since"),
+    "FENCED_MEMBER_EPOCH": Meaning(AbortableError, "this worker is no longer a member of the group"),
+    "REBALANCE_IN_PROGRESS": Meaning(AbortableError, "the group is rebalancing"),
+    "_MAX_POLL_EXCEEDED": Meaning(RetriableError, "the processor's thread was silent for longer than "
+                                  "max_poll_interval_s and lost its tasks"),
+    # the transaction or the producer's identity is over
+    "INVALID_TXN_STATE": Meaning(FatalError, "the transaction is over already, for example timed out"),
+    "INVALID_PRODUCER_ID_MAPPING": Meaning(AbortableError, "the cluster has forgotten this transactional id (idle for "
+                                           "longer than transactional.id.expiration.ms)"),
+    "UNKNOWN_PRODUCER_ID": Meaning(AbortableError, "the partition has forgotten this producer (retention, or records "
+                                   "deleted)"),
+    "OUT_OF_ORDER_SEQUENCE_NUMBER": Meaning(FatalError, "the partition has lost track of this producer's writes"),
+    "INVALID_TRANSACTION_TIMEOUT": Meaning(FatalError, "transaction_timeout_s is above the brokers' "
+                                           "transaction.max.timeout.ms; lower it"),
+    "TRANSACTION_COORDINATOR_FENCED": Meaning(RetriableError, "the transaction coordinator has moved"),
+    "_STATE": Meaning(AbortableError, "the client is not in a state for this call"),
+    "_INCONSISTENT": Meaning(AbortableError, "a message of the transaction failed"),
+    "_PURGE_QUEUE": Meaning(AbortableError, "the message was thrown away with its transaction"),
+    "_PURGE_INFLIGHT": Meaning(AbortableError, "the message was thrown away with its transaction"),
+    "UNKNOWN": Meaning(AbortableError, "the broker failed in a way that it does not name; the outcome is unknown"),
+    # somebody must do something
+    "TOPIC_AUTHORIZATION_FAILED": Meaning(FatalError, "no permission for the topic; grant READ on inputs, WRITE on "
+                                          "outputs, both on backing topics"),
+    "GROUP_AUTHORIZATION_FAILED": Meaning(FatalError, "no permission for the group; grant READ on it"),
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": Meaning(FatalError, "no permission for the transactional id; grant WRITE "
+                                                     "on it"),
+    "CLUSTER_AUTHORIZATION_FAILED": Meaning(FatalError, "no permission for this operation on the cluster"),
+    "SASL_AUTHENTICATION_FAILED": Meaning(FatalError, "wrong user name or password"),
+    "_AUTHENTICATION": Meaning(FatalError, "wrong user name or password"),
+    "_SSL": Meaning(FatalError, "the TLS handshake failed; look at ssl.ca.location and the client's certificate"),
+    "UNKNOWN_TOPIC_OR_PART": Meaning(RetriableError, "the topic or partition does not exist"),
+    "_UNKNOWN_TOPIC": Meaning(RetriableError, "the topic does not exist"),
+    "_UNKNOWN_PARTITION": Meaning(RetriableError, "the partition does not exist"),
+    "UNKNOWN_TOPIC_ID": Meaning(RetriableError, "the topic was deleted, or made anew"),
+    "INVALID_REPLICATION_FACTOR": Meaning(FatalError, "more replicas were asked for than there are brokers"),
+    "POLICY_VIOLATION": Meaning(FatalError, "a policy of the cluster forbids it"),
+    "TOPIC_EXCEPTION": Meaning(FatalError, "the topic's name is not allowed"),
+    "MSG_SIZE_TOO_LARGE": Meaning(AbortableError, "a message is larger than the topic's max.message.bytes or the "
+                                  "client's message.max.bytes"),
+    "_AUTO_OFFSET_RESET": Meaning(FatalError, "the position is outside of the log: the records there were deleted, or "
+                                  "the topic was truncated"),
+    "OFFSET_OUT_OF_RANGE": Meaning(FatalError, "the position is outside of the log: the records there were deleted, or "
+                                   "the topic was truncated"),
+    "_BAD_MSG": Meaning(FatalError, "a stored message is damaged (checksum)"),
+    "_UNSUPPORTED_FEATURE": Meaning(FatalError, "the brokers are too old; 3.7 or newer is needed"),
+    "UNSUPPORTED_VERSION": Meaning(FatalError, "the brokers are too old; 3.7 or newer is needed"),
+}  # fmt: skip
+
+_HOLLOW = {"_FATAL", "_PURGE_QUEUE", "_PURGE_INFLIGHT"}
+"""Errors that only point at another one, which the client keeps as its fatal error."""
+
+
+def name(error: KafkaError) -> str:
+    """The client's name of an error code, such as ``_FENCED`` or ``ILLEGAL_GENERATION``."""
+    return str(error.name())
+
+
+def error_of(problem: KafkaException | KafkaError) -> KafkaError:
+    """The `KafkaError` inside an exception of the client."""
+    if isinstance(problem, KafkaError):
+        return problem
+    first = problem.args[0] if problem.args else None
+    return first if isinstance(first, KafkaError) else KafkaError(KafkaError._FAIL, str(problem))  # noqa: SLF001 - its codes are named so
+
+
+def classify(error: KafkaError) -> Meaning:
+    """What an error means; for one that is not in the table the client's own marks decide."""
+    known = MEANINGS.get(name(error))
+    if known is not None:
+        # A code that is harmless elsewhere can have killed this very client.
+        return known._replace(error=FatalError) if error.fatal() else known
+    if error.fatal():
+        return Meaning(FatalError, "the client cannot go on")
+    if error.txn_requires_abort():
+        return Meaning(AbortableError, "the transaction cannot be committed")
+    if error.retriable():
+        return Meaning(RetriableError, "the cluster could not do it now")
+    return Meaning(FatalError, "the client cannot go on")
+
+
+def translate(
+    problem: KafkaException | KafkaError,
+    doing: str,
+    *,
+    reasons: Sequence[str] = (),
+    fatal: KafkaError | None = None,
+    at: TopicPartition | None = None,
+) -> BrokerError:
+    """Translate an error of the client into ours, with what is known of its cause.
+
+    Args:
+        problem: what the client raised or reported.
+        doing: what was tried, as the beginning of the message.
+        reasons: what the client said about its connections meanwhile; a time-out alone never names its cause.
+        fatal: the client's fatal error if there is one; it stands in for errors that only point at it.
+        at: the partition that the error is about.
+    """
+    error = error_of(problem)
+    if fatal is not None and name(error) in _HOLLOW:
+        error = fatal
+    meaning = classify(error)
+    because = f"; meanwhile: {'; '.join(dict.fromkeys(reasons))}" if reasons else ""
+    return meaning.error(
+        f"{doing}: {meaning.sentence} [{name(error)}: {error.str()}]{because}", code=name(error), at=at
+    )

@@ -1,0 +1,125 @@
+"""A membership in a group with nothing assigned locally: `ports.Member` over `confluent_kafka.Consumer` (A1, A3).
+
+Non-obvious:
+
+- A rebalance callback that calls nothing has everything assigned by the binding (exp-23). So every callback makes its
+  call: `incremental_assign([])`, `incremental_unassign([])`, or with eager assignors `assign([])`, `unassign()`.
+- Never with names: a partition that was never assigned locally cannot be taken away (`_INVALID_ARG`), and the
+  revocation is then never acknowledged: the next owner waits for ever (exp-24).
+- Returning from `on_revoke` acknowledges. The listener is therefore called first, and what it must wait for it waits
+  for inside.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+
+from cues_kafka.brokers.kafka.classify import name, translate
+from cues_kafka.brokers.kafka.session import generation
+from cues_kafka.brokers.kafka.watch import LOG, Watch
+from cues_kafka.brokers.options import Kafka
+from cues_kafka.ports import GroupMetadata, Listener
+
+LEAVE_S: Final = 1.0
+"""How long leaving for good may take: a static member's request is sent while it polls (exp-27)."""
+
+_PASSING: Final = {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_MAX_POLL_EXCEEDED", "_PARTITION_EOF"}
+"""Errors that the client mends itself; what they cost the group, the callbacks tell."""
+
+
+class KafkaMember:
+    """See `ports.Member`; belongs to one thread (A2)."""
+
+    def __init__(
+        self, options: Kafka, group: str, topic: str, listener: Listener, *, instance: str | None = None
+    ) -> None:
+        self._group, self._listener, self._static = group, listener, instance is not None
+        self._cooperative = options.cooperative
+        self._held: set[int] = set()
+        self._closed = False
+        self._watch = Watch(f"member of {group}")
+        settings = options.settings("member", client_id=instance or f"{group}.member")
+        settings |= {"group.id": group} | self._watch.callbacks()
+        if instance is not None:
+            settings["group.instance.id"] = instance
+        self._consumer = Consumer(settings)
+        self._consumer.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
+
+    def poll(self) -> None:
+        self._watch.same_process()
+        message = self._serve(0)
+        error = message.error() if message is not None else None
+        if error is None:
+            return
+        if not error.fatal() and (name(error) in _PASSING or error.retriable()):
+            LOG.info("%s: %s: %s", self._watch.label, name(error), error.str())
+            return
+        raise translate(error, f"group {self._group}", reasons=self._watch.reasons)
+
+    def metadata(self) -> GroupMetadata:
+        token: bytes = self._consumer.consumer_group_metadata()
+        return GroupMetadata(self._group, generation(token), token)
+
+    def close(self, *, leave: bool) -> None:
+        if self._closed:
+            return
+        self._watch.same_process()
+        self._closed = True
+        if leave:
+            self._leave()
+        if self._held:
+            self._listener.on_revoke(sorted(self._held))
+            self._held.clear()
+        try:
+            self._consumer.close()
+        except KafkaException as problem:
+            LOG.info("%s: closing: %s", self._watch.label, problem)
+
+    def _leave(self) -> None:
+        """Unsubscribe and poll until the group has let go: closing alone keeps a static member's place."""
+        self._consumer.unsubscribe()
+        deadline = time.monotonic() + LEAVE_S
+        while time.monotonic() < deadline and (self._held or self._static):
+            self._serve(0.05)
+            if not self._held and not self._consumer.memberid():
+                return
+
+    def _serve(self, timeout_s: float) -> Any:
+        try:
+            return self._consumer.poll(timeout_s)
+        except KafkaException as problem:
+            raise translate(problem, f"group {self._group}", reasons=self._watch.reasons) from problem
+
+    def _assign(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
+        if self._cooperative:
+            consumer.incremental_assign([])
+        else:
+            consumer.assign([])
+        numbers = [p.partition for p in partitions]
+        self._held.update(numbers)
+        self._listener.on_assign(numbers)
+
+    def _revoke(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
+        self._take_away(consumer, partitions, self._listener.on_revoke)
+
+    def _lose(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
+        self._take_away(consumer, partitions, self._listener.on_lost)
+
+    def _take_away(
+        self, consumer: Consumer, partitions: list[ClientPartition], tell: Callable[[Sequence[int]], None]
+    ) -> None:
+        numbers = [p.partition for p in partitions if p.partition in self._held]
+        self._held.difference_update(numbers)
+        try:
+            if numbers:
+                tell(numbers)
+        finally:
+            if self._cooperative:
+                consumer.incremental_unassign([])
+            else:
+                consumer.unassign()

@@ -1,0 +1,163 @@
+"""Reads partitions committed, from explicit offsets: `ports.Reader` over a consumer that never joins its group.
+
+`poll` is the hottest loop of the product. It makes two calls of the client for a whole batch, and per message only what
+C can do: `map` over unbound methods instead of a Python loop that calls each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final, TypeAlias
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientPartition
+
+from cues_kafka.brokers.kafka.classify import error_of, name, translate
+from cues_kafka.brokers.kafka.watch import LOG, Watch
+from cues_kafka.brokers.options import Kafka
+from cues_kafka.errors import BrokerError, FatalError
+from cues_kafka.ports import Fetched, TopicPartition, WireMessage
+
+_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the client's codes are named so
+
+# The client's messages have all that a `WireMessage` has, but their stubs say so in other words.
+_Batch: TypeAlias = "list[Any]"
+_error_of: Any = Message.error
+_partition_of: Any = Message.partition
+_topic_of: Any = Message.topic
+
+
+class KafkaReader:
+    """See `ports.Reader`; belongs to one thread (A2)."""
+
+    def __init__(self, options: Kafka, reader_name: str) -> None:
+        self._name = reader_name
+        self._watch = Watch(f"reader {reader_name}")
+        settings = options.settings("reader", client_id=f"{reader_name}.reader")
+        # The client demands a group id for assign; nothing is ever committed under it and it is never joined.
+        self._consumer = Consumer(settings | {"group.id": reader_name} | self._watch.callbacks())
+        self._assigned: dict[tuple[str, int], TopicPartition] = {}
+        self._errors: list[BrokerError] = []
+        self._closed = False
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        self._watch.same_process()
+        places = [ClientPartition(topic, partition, offset) for (topic, partition), offset in starts.items()]
+        self._call("assigning", self._consumer.incremental_assign, places)
+        self._assigned |= {(topic, partition): TopicPartition(topic, partition) for topic, partition in starts}
+
+    def unassign(self, partitions: Collection[TopicPartition]) -> None:
+        self._watch.same_process()
+        # Taking away what is not there raises (exp-24).
+        gone = [self._assigned.pop((topic, partition), None) for topic, partition in partitions]
+        places = [ClientPartition(*tp) for tp in gone if tp is not None]
+        if places:
+            self._call("unassigning", self._consumer.incremental_unassign, places)
+        self._errors = [error for error in self._errors if error.at is None or error.at in self._assigned]
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        self._call("pausing", self._consumer.pause, self._places(partitions))
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        self._call("resuming", self._consumer.resume, self._places(partitions))
+
+    def poll(self, timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
+        if self._errors:
+            raise self._errors.pop(0)
+        self._watch.same_process()
+        consumer = self._consumer
+        try:
+            first = consumer.poll(timeout_s)
+            if first is None:
+                return []
+            # Zero: what is queued. With a time the client would wait until it has that many (facts: the full second).
+            batch: _Batch = [*consumer.consume(max_messages - 1, 0)] if max_messages > 1 else []
+        except KafkaException as problem:
+            raise translate(problem, f"{self._name}: reading", reasons=self._watch.reasons) from problem
+        batch.insert(0, first)
+        fetched = self._group(batch)
+        # An error is raised only when nothing else came with it: what came was taken from the client for good.
+        if self._errors and not fetched:
+            raise self._errors.pop(0)
+        return fetched
+
+    def close(self) -> None:
+        if not self._closed and not _forked(self._watch):
+            self._closed = True
+            self._consumer.close()
+
+    def _group(self, batch: _Batch) -> list[Fetched]:
+        """Messages by partition, in order of offset. Events (ends of partitions, errors) are rare and taken apart."""
+        if any(map(_error_of, batch)):
+            return self._group_with_events(batch)
+        return [Fetched(tp, messages, None) for tp, messages in self._split(batch).items()]
+
+    def _split(self, batch: _Batch) -> dict[TopicPartition, list[WireMessage]]:
+        """Split messages without events by partition; what can be decided for the whole batch is not asked of each."""
+        assigned = self._assigned
+        if len(assigned) == 1:
+            return dict.fromkeys(assigned.values(), batch)
+        found: dict[Any, list[WireMessage]] = {}
+        for place, message in zip(
+            zip(map(_topic_of, batch), map(_partition_of, batch), strict=True), batch, strict=True
+        ):
+            try:
+                found[place].append(message)
+            except KeyError:
+                found[place] = [message]
+        return {assigned[place]: messages for place, messages in found.items() if place in assigned}
+
+    def _group_with_events(self, batch: _Batch) -> list[Fetched]:
+        messages: list[WireMessage] = []
+        ends: dict[tuple[Any, Any], int] = {}
+        for message in batch:
+            error = message.error()
+            place = (message.topic(), message.partition())
+            if error is None:
+                # An end that messages follow is no end any more.
+                ends.pop(place, None)
+                messages.append(message)
+            elif error.code() == _EOF:
+                ends[place] = int(message.offset() or 0)
+            else:
+                self._note(error, message)
+        split = self._split(messages) if messages else {}
+        for place in ends:
+            if place in self._assigned:
+                split.setdefault(self._assigned[place], [])
+        return [Fetched(tp, found, ends.get(tp)) for tp, found in split.items()]
+
+    def _note(self, error: KafkaError, message: Message) -> None:
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        if topic is None or partition is None or partition < 0:
+            # Of no partition: the client's own trouble with connections, which it mends itself.
+            LOG.info("%s: %s: %s", self._watch.label, name(error), error.str())
+            if error.fatal() or name(error).endswith("AUTHORIZATION_FAILED"):
+                self._errors.append(translate(error, f"{self._name}: reading", reasons=self._watch.reasons))
+            return
+        at = TopicPartition(topic, partition)
+        if at in self._assigned:
+            where = f" at {offset}" if offset is not None and offset >= 0 else ""
+            self._errors.append(translate(error, f"{self._name}: reading {topic}/{partition}{where}", at=at))
+
+    def _places(self, partitions: Collection[TopicPartition]) -> list[ClientPartition]:
+        return [ClientPartition(*tp) for tp in partitions if tp in self._assigned]
+
+    def _call(self, doing: str, function: Any, places: list[ClientPartition]) -> None:
+        if not places:
+            return
+        try:
+            function(places)
+        except KafkaException as problem:
+            first = places[0]
+            what = f"{self._name}: {doing} {first.topic}/{first.partition}"
+            error = translate(error_of(problem), what, reasons=self._watch.reasons)
+            raise error from problem
+
+
+def _forked(watch: Watch) -> bool:
+    try:
+        watch.same_process()
+    except FatalError:
+        return True
+    return False

@@ -1,0 +1,103 @@
+"""An idempotent producer for applications: `ports.Sender`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from cues_kafka.brokers.kafka.classify import translate
+from cues_kafka.brokers.kafka.watch import Watch
+from cues_kafka.brokers.options import Kafka
+from cues_kafka.errors import BrokerError, RetriableError
+from cues_kafka.ports import Sent, TopicPartition
+
+
+class KafkaSender:
+    """See `ports.Sender`; may be shared by threads."""
+
+    def __init__(self, options: Kafka, sender_name: str) -> None:
+        self._name = sender_name
+        self._watch = Watch(f"sender {sender_name}")
+        settings = options.settings("sender", client_id=sender_name)
+        self._producer: Producer | None = Producer(settings | self._watch.callbacks())
+
+    def send(self, records: Sequence[tuple[Any, ...]], *, timeout_s: float = 30.0) -> list[Sent]:
+        """Produce and wait; see `ports.Sender.send`.
+
+        Raises:
+            BrokerError: a record was refused, or not all were acknowledged in time. Those that were sent may still
+                arrive: whoever sends again may write them twice.
+        """
+        producer = self._client()
+        deadline = time.monotonic() + timeout_s
+        places: list[Sent | None] = [None] * len(records)
+        errors: list[BrokerError] = []
+        for index, record in enumerate(records):
+            self._enqueue(producer, record, self._report(places, errors, index), deadline)
+        while not errors and None in places and (left := deadline - time.monotonic()) > 0:
+            self._serve(producer.flush, min(left, 0.5))
+        if errors:
+            raise errors[0]
+        done = [place for place in places if place is not None]
+        if len(done) < len(places):
+            self._serve(producer.poll, 0.05)
+            reasons = "; ".join(self._watch.reasons) or "no reason was given"
+            raise RetriableError(
+                f"sender {self._name}: {len(places) - len(done)} of {len(places)} records were not acknowledged within "
+                f"{timeout_s:g} s ({reasons}); they may still arrive",
+                code="_MSG_TIMED_OUT",
+            )
+        return done
+
+    def close(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.flush(0)
+
+    def _client(self) -> Producer:
+        self._watch.same_process()
+        if self._producer is None:
+            raise RetriableError(f"sender {self._name} is closed; open another one", code="_STATE")
+        return self._producer
+
+    def _enqueue(self, producer: Producer, record: tuple[Any, ...], report: Any, deadline: float) -> None:
+        topic, partition, key, value, headers, timestamp_ms = record
+        where = -1 if partition is None else partition
+        while True:
+            try:
+                producer.produce(topic, value, key, where, report, None, timestamp_ms, headers)
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise RetriableError(f"sender {self._name}: its queue stayed full", code="_QUEUE_FULL") from None
+                self._serve(producer.poll, 0.05)
+            except KafkaException as problem:
+                raise self._failed(problem, f"sending to {topic}") from problem
+            else:
+                return
+
+    def _report(
+        self, places: list[Sent | None], errors: list[BrokerError], index: int
+    ) -> Callable[[KafkaError | None, Message], None]:
+        def report(error: KafkaError | None, message: Message) -> None:
+            topic, partition = str(message.topic()), int(message.partition() or 0)
+            if error is None:
+                places[index] = Sent(topic, partition, int(message.offset() or 0))
+            else:
+                errors.append(self._failed(error, f"sending to {topic}", at=TopicPartition(topic, partition)))
+
+        return report
+
+    def _serve(self, call: Callable[[float], int], timeout_s: float) -> None:
+        try:
+            call(timeout_s)
+        except KafkaException as problem:
+            raise self._failed(problem, "sending") from problem
+
+    def _failed(
+        self, problem: KafkaException | KafkaError, doing: str, *, at: TopicPartition | None = None
+    ) -> BrokerError:
+        watch = self._watch
+        return translate(problem, f"sender {self._name}: {doing}", reasons=watch.reasons, fatal=watch.fatal, at=at)

@@ -1,0 +1,270 @@
+"""A transactional producer for one task: `ports.Session` over `confluent_kafka.Producer`.
+
+Non-obvious:
+
+- Any error ends the session (PROTOCOL P8); nothing here retries what librdkafka does not retry itself.
+- A commit that succeeded can still be *suspect*. librdkafka repeats EndTxn in silence after a time-out or a lost
+  connection. The first one is then still on its way, and with transaction protocol 1 it can end the *next* transaction
+  of the same epoch (KAFKA-17754). Four witnesses, any of them suffices: the call raised, it took as long as a request
+  may take, the client logged trouble with the coordinator's connection, its statistics count more EndTxn than calls.
+- Trouble *between* two commits counts for the next one: librdkafka suppresses identical log lines for 30 s, so a second
+  loss during the commit might be silent. The price is one needless recovery after a coordinator's connection was lost.
+- Never `Producer.close()` on the dirty path: it aborts and flushes without bound. Dropping the object does not
+  (exp-14).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as ClientPartition
+
+from cues_kafka.brokers.kafka.classify import translate
+from cues_kafka.brokers.kafka.watch import LOG, Watch
+from cues_kafka.brokers.options import Kafka
+from cues_kafka.errors import AbortableError, BrokerError
+from cues_kafka.ports import Flushed, GroupMetadata, TopicPartition
+
+ABANDON_S: Final = 2.0
+"""How long an abort may take before the client is dropped anyway (P8)."""
+
+_TOKEN = b"CGMDv2:"
+
+
+def generation(token: bytes) -> int:
+    """The generation inside `consumer_group_metadata()`; negative before the first assignment.
+
+    The bytes are readable but undocumented (exp-8): ``CGMDv2:``, the generation as int32 in native order, the group. A
+    test holds them to the installed client.
+
+    Raises:
+        AbortableError: another format; the client's version is not one that this was written for.
+    """
+    if not token.startswith(_TOKEN) or len(token) < len(_TOKEN) + 4:
+        raise AbortableError(
+            f"this confluent-kafka writes group metadata in an unknown format: {token[:12]!r}; use 2.16"
+        )
+    return int(struct.unpack_from("=i", token, len(_TOKEN))[0])
+
+
+class KafkaSession:
+    """See `ports.Session`; one thread at a time."""
+
+    def __init__(self, options: Kafka, transactional_id: str) -> None:
+        self._id = transactional_id
+        self._socket_timeout_s = options.socket_timeout_s
+        self._timeout_s = options.transaction_timeout_s
+        self._watch = Watch(f"session {transactional_id}")
+        settings = options.settings("session", client_id=transactional_id)
+        settings |= {"transactional.id": transactional_id} | self._watch.callbacks(statistics=True)
+        self._producer: Producer | None = Producer(settings)
+        self._reports = _Reports()
+        self._open = False
+        self._warm = threading.Thread(target=_warm, args=(self._producer, options.socket_timeout_s), daemon=True)
+        self._warm.start()
+
+    def init(self, *, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        producer = self._client()
+        self._warm.join(timeout_s)
+        try:
+            producer.init_transactions(max(0.1, deadline - time.monotonic()))
+        except KafkaException as problem:
+            raise self._failed(problem, "taking the transactional id") from problem
+
+    def begin(self) -> None:
+        producer = self._client()
+        self._reports = _Reports()
+        try:
+            producer.begin_transaction()
+        except KafkaException as problem:
+            raise self._failed(problem, "beginning a transaction") from problem
+        self._open = True
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
+        producer = self._client()
+        if group.generation < 0:
+            # A classic group takes a transactional commit without a generation from anybody (exp-5): no fence at all.
+            raise AbortableError(
+                f"{self._id}: this worker is not a member of group {group.group} (generation {group.generation}); its "
+                "offsets would be taken without a check",
+                code="ILLEGAL_GENERATION",
+            )
+        places = [ClientPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+        try:
+            producer.send_offsets_to_transaction(places, group.token, self._timeout_s)
+        except KafkaException as problem:
+            raise self._failed(problem, f"sending offsets to group {group.group}") from problem
+
+    def produce(self, records: Iterable[tuple[Any, ...]]) -> int:
+        producer = self._client()
+        produce, report, before = producer.produce, self._reports.report, self._reports.produced
+        count = before
+        try:
+            for topic, partition, key, value, headers, timestamp_ms in records:
+                where = -1 if partition is None else partition
+                try:
+                    # positional, for speed: topic, value, key, partition, callback, on_delivery, timestamp, headers
+                    produce(
+                        topic, value, key, where, report if count else self._reports.first, None, timestamp_ms, headers
+                    )
+                except BufferError:
+                    call = report if count else self._reports.first
+                    self._wait_for_room((topic, value, key, where, call, None, timestamp_ms, headers))
+                count += 1
+        except KafkaException as problem:
+            raise self._failed(problem, "writing") from problem
+        finally:
+            self._reports.produced = count
+        return count - before
+
+    def flush(self) -> Flushed:
+        producer, reports = self._client(), self._reports
+        try:
+            left = producer.flush(self._timeout_s)
+        except KafkaException as problem:
+            raise self._failed(problem, "writing") from problem
+        if reports.error is not None:
+            error, topic, partition = reports.error
+            at = TopicPartition(topic, partition)
+            raise self._failed(error, f"writing to {topic}/{partition}", at=at)
+        delivered = reports.delivered()
+        if left or delivered != reports.produced:
+            raise AbortableError(
+                f"{self._id}: {reports.produced} records were written, {delivered} were acknowledged, {left} are "
+                f"waiting after {self._timeout_s:g} s{_because(self._watch)}",
+                code="_MSG_TIMED_OUT",
+            )
+        return Flushed(delivered, reports.first_offset)
+
+    def commit(self) -> str | None:
+        producer, watch = self._client(), self._watch
+        watch.ends += 1
+        began = time.monotonic()
+        try:
+            producer.commit_transaction(self._timeout_s)
+            took = time.monotonic() - began
+            producer.poll(0)  # log lines and statistics come through here
+        except KafkaException as problem:
+            raise self._failed(problem, "committing") from problem
+        self._open = False
+        if took >= self._socket_timeout_s:
+            return f"the commit took {took:.1f} s, socket_timeout_s is {self._socket_timeout_s:g}"
+        return watch.suspicions[0] if watch.suspicions else None
+
+    def close(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            _drop(producer, abort=False)
+
+    def abandon(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            _drop(producer, abort=self._open and self._watch.fatal is None)
+
+    def _client(self) -> Producer:
+        self._watch.same_process()
+        if self._producer is None:
+            raise AbortableError(f"{self._id}: this session was thrown away; a new one is needed", code="_STATE")
+        return self._producer
+
+    def _wait_for_room(self, record: tuple[Any, ...]) -> None:
+        """Enqueue one record (as arguments of the client's call) into a full queue, once reports made room."""
+        producer = self._client()
+        deadline = time.monotonic() + self._timeout_s
+        while time.monotonic() < deadline:
+            producer.poll(0.05)
+            with contextlib.suppress(BufferError):
+                producer.produce(*record)
+                return
+        raise AbortableError(
+            f"{self._id}: the producer's queue stayed full for {self._timeout_s:g} s{_because(self._watch)}",
+            code="_QUEUE_FULL",
+        )
+
+    def _failed(
+        self, problem: KafkaException | KafkaError, doing: str, *, at: TopicPartition | None = None
+    ) -> BrokerError:
+        """Translate an error, with what the client says about its cause; the client says it in `poll` only."""
+        if self._producer is not None:
+            _listen(self._producer)
+        watch = self._watch
+        return translate(problem, f"{self._id}: {doing}", reasons=watch.reasons, fatal=watch.fatal, at=at)
+
+
+class _Reports:
+    """Delivery reports of one transaction (P6)."""
+
+    __slots__ = ("delivered", "error", "first", "first_offset", "produced", "report")
+
+    report: Callable[[KafkaError | None, Message], None]
+    first: Callable[[KafkaError | None, Message], None]
+    delivered: Callable[[], int]
+
+    def __init__(self) -> None:
+        self.produced = 0
+        self.first_offset: int | None = None
+        self.error: tuple[KafkaError, str, int] | None = None
+        count = 0
+
+        def report(error: KafkaError | None, message: Message) -> None:
+            nonlocal count
+            if error is None:
+                count += 1
+            elif self.error is None:
+                self.error = (error, str(message.topic()), int(message.partition() or 0))
+
+        def first(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                self.first_offset = message.offset()
+            report(error, message)
+
+        self.report, self.first, self.delivered = report, first, lambda: count
+
+
+def _warm(producer: Producer, timeout_s: float) -> None:
+    """Make the first connection: with one, init finds its coordinator in 3 ms, without in 504 (a timer; R1)."""
+    try:
+        producer.list_topics(timeout=timeout_s)
+    except KafkaException as problem:
+        LOG.debug("warming up failed, init will say why: %s", problem)
+
+
+def _listen(producer: Producer) -> None:
+    try:
+        producer.poll(0.05)
+    except KafkaException as problem:  # after a fatal error poll itself raises it (2.16.1)
+        LOG.debug("poll after an error: %s", problem)
+
+
+def _because(watch: Watch) -> str:
+    return f"; meanwhile: {'; '.join(watch.reasons)}" if watch.reasons else ""
+
+
+def _drop(producer: Producer, *, abort: bool) -> None:
+    """Let go of a client: on a thread of its own, because both the abort and the destruction may wait for sockets.
+
+    The abort is a courtesy to readers, who wait behind an open transaction; the next `init` ends it anyway, and fences
+    whatever of it is still on its way.
+    """
+    box = [producer]
+    del producer
+    thread = threading.Thread(target=_destroy, args=(box, abort), name="cues-kafka-drop", daemon=True)
+    thread.start()
+    if abort:
+        thread.join(ABANDON_S)
+
+
+def _destroy(box: list[Producer], abort: bool) -> None:
+    if abort:
+        try:
+            box[0].abort_transaction(ABANDON_S)
+        except Exception as problem:  # noqa: BLE001 - whatever it is, the client is dropped and the next init decides
+            LOG.debug("abort while abandoning: %s", problem)
+    box.clear()

@@ -1,0 +1,141 @@
+"""What a client says beside its answers: log lines, connection errors, statistics.
+
+librdkafka hides a repeated EndTxn behind a successful commit, and the cause of a time-out behind ``_TIMED_OUT``. Both
+can be read from what it says by the way, which it hands over inside `poll` and other calls, on the caller's thread. A
+`Watch` listens for one client. It never holds the client, so that dropping the client destroys it at once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections import deque
+from typing import Any, Final
+
+from confluent_kafka import KafkaError
+
+from cues_kafka.brokers.kafka.classify import name
+from cues_kafka.errors import FatalError
+
+LOG = logging.getLogger("cues_kafka.librdkafka")
+LOG.addHandler(logging.NullHandler())  # without a handler of the application nothing goes to stderr
+
+_SYSLOG_LEVELS: Final = {10: "debug", 20: "info", 30: "warning", 40: "error", 50: "critical"}
+
+# One line of the client is "[thrd:NAME]: NAME: text". The connection to the transaction coordinator has its own name.
+_COORDINATOR: Final = re.compile(r"TxnCoordinator")
+_LOST: Final = re.compile(
+    r"EndTxn|Timed out|timed out|[Dd]isconnected|Connection reset|Receive failed|Send failed|failed"
+)
+
+CAUSES: Final[tuple[tuple[str, str], ...]] = (
+    (r"Connection refused", "nothing listens there"),
+    (
+        r"Failed to resolve|Name or service not known|Temporary failure in name resolution",
+        "the host name has no address",
+    ),
+    (
+        r"Invalid response size|parse failure|incorrect security\.protocol|wrong version number|too long|handshake",
+        "something answers there, but not a Kafka broker of this security.protocol: wrong port, or TLS on one side",
+    ),
+    (
+        r"ApiVersionRequest failed|ApiVersionsRequest failed|Disconnected while requesting ApiVersion",
+        "something else than Kafka answers there, or security.protocol differs: wrong port?",
+    ),
+    (r"certificate verify failed|unable to get local issuer", "the certificate is not trusted; set ssl.ca.location"),
+    (r"Authentication failed|SASL authentication error|invalid credentials", "wrong user name or password"),
+    (
+        r"Connection timed out|Connection setup timed out|No route to host|Network is unreachable",
+        "the address does not answer: host down, or a firewall",
+    ),
+)
+"""From the client's words to the likely cause, most telling first."""
+
+_CAUSES = tuple((re.compile(pattern), cause) for pattern, cause in CAUSES)
+
+
+def likely_cause(text: str) -> str | None:
+    """The likely cause behind a log line or error text of the client."""
+    return next((cause for pattern, cause in _CAUSES if pattern.search(text)), None)
+
+
+class Watch:
+    """Listens to one client.
+
+    Attributes:
+        fatal: the client's fatal error, once there is one.
+        suspicions: what happened to the transaction coordinator's connection since `calm` was called last.
+    """
+
+    __slots__ = ("_reasons", "ends", "fatal", "label", "pid", "suspicions")
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.pid = os.getpid()
+        self.fatal: KafkaError | None = None
+        self.suspicions: list[str] = []
+        self.ends = 0
+        """Calls that end a transaction; the coordinator must not have seen more of them."""
+        self._reasons: deque[str] = deque(maxlen=4)
+
+    def callbacks(self, *, statistics: bool = False) -> dict[str, Any]:
+        """Settings that make a client report here."""
+        heard: dict[str, Any] = {"logger": self, "error_cb": self.on_error}
+        return heard | {"stats_cb": self.on_statistics} if statistics else heard
+
+    @property
+    def reasons(self) -> list[str]:
+        """What the client said last about its connections, with likely causes; for messages after a time-out."""
+        return list(self._reasons)
+
+    def same_process(self) -> None:
+        """Refuse to work after a fork: librdkafka's threads are not there in the child.
+
+        Raises:
+            FatalError: this is another process than the one that made the client.
+        """
+        if os.getpid() != self.pid:
+            raise FatalError(
+                f"{self.label} was opened in process {self.pid} and cannot be used in its fork {os.getpid()}: open it "
+                "after the fork, or start processes by spawn",
+                code="_FORKED",
+            )
+
+    # The client takes this object for a `logging.Logger` and calls `log` only.
+    def log(self, level: int, template: str, *args: Any) -> None:
+        """Take a log line of the client: pass it on, and keep what it says about connections."""
+        LOG.log(min(level, logging.WARNING), template, *args, extra={"client": self.label})
+        if level < logging.INFO and "TxnCoordinator" not in str(args):
+            return
+        text = template % args if args else template
+        if _COORDINATOR.search(text) and _LOST.search(text):
+            self.suspicions.append(f"the client said: {text}")
+        cause = likely_cause(text)
+        if cause is not None:
+            self._reasons.append(f"{cause} ({_short(text)})")
+
+    def on_error(self, error: KafkaError) -> None:
+        """Take an error of the client that belongs to no call."""
+        if error.fatal():
+            self.fatal = self.fatal or error
+        cause = likely_cause(error.str())
+        self._reasons.append(f"{name(error)}: {cause + ' ' if cause else ''}({_short(error.str())})")
+        LOG.info("%s: %s: %s", self.label, name(error), error.str(), extra={"client": self.label})
+
+    def on_statistics(self, text: str) -> None:
+        """Take the client's statistics: the coordinator must not have seen more EndTxn requests than were asked for."""
+        brokers = json.loads(text).get("brokers", {})
+        sent = sum(broker.get("req", {}).get("EndTxn", 0) for broker in brokers.values())
+        if sent > self.ends:
+            self.suspicions.append(f"statistics: {sent} EndTxn requests for {self.ends} calls")
+
+    def calm(self) -> None:
+        """Forget suspicions."""
+        self.suspicions.clear()
+
+
+def _short(text: str) -> str:
+    """A log line without its prefix of client and thread names."""
+    return text.rpartition("]: ")[2][:200]

@@ -1,0 +1,40 @@
+"""From a value that names a cluster to the broker that talks to it."""
+
+from __future__ import annotations
+
+import threading
+
+from cues_kafka.brokers.options import Kafka, Memory, Options
+from cues_kafka.errors import ConfigError
+from cues_kafka.ports import Broker
+
+_opening = threading.Lock()
+
+
+def open_broker(options: Options) -> Broker:
+    """Open the broker that `options` names; its module is imported here and not before.
+
+    A `Kafka` value gives a new broker object each time, a `Memory` value always its own one, so that whoever holds the
+    value sees the same logs.
+
+    Raises:
+        ConfigError: `options` is neither.
+    """
+    match options:
+        case Kafka():
+            from cues_kafka.brokers.kafka import KafkaBroker  # noqa: PLC0415 - loads the client library
+
+            return KafkaBroker(options)
+        case Memory():
+            return _held(options)
+        case _:
+            raise ConfigError(f"{options!r} names no cluster; give Kafka('host:port') or Memory()")
+
+
+def _held(options: Memory) -> Broker:
+    from cues_kafka.brokers.memory import MemoryBroker  # noqa: PLC0415 - the layer loads what is asked for
+
+    with _opening:
+        if not options.held:
+            options.held.append(MemoryBroker(clock=options.clock, seed=options.seed, brokers=options.brokers))
+        return options.held[0]

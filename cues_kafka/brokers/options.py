@@ -1,0 +1,398 @@
+"""Which cluster to use, as plain frozen values: `Kafka(...)` and `Memory(...)`.
+
+Standard library only, so that plans and the command line can name a cluster without a client library.
+
+The guarantee stands on a number of client settings. They are listed in one table, `FORCED`, each with its reason; a
+user who sets one of them to something else gets a `ConfigError` with that reason when the value is constructed, not a
+lost message later. Everything else in librdkafka's configuration can be passed through `config=` (all clients),
+`producer=` and `consumer=`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from cues_kafka.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cues_kafka.ports import Broker, Clock
+
+Role: TypeAlias = Literal["admin", "session", "sender", "reader", "member"]
+GroupProtocol: TypeAlias = Literal["classic", "consumer"]
+Assignor: TypeAlias = Literal["cooperative-sticky", "range", "roundrobin", "uniform"]
+
+_WRITERS: tuple[Role, ...] = ("session", "sender")
+_READERS: tuple[Role, ...] = ("reader", "member")
+_ALL: tuple[Role, ...] = ("admin", *_WRITERS, *_READERS)
+
+OURS = object()
+"""In `FORCED`: the value is set per client by the framework; a user cannot give one at all."""
+
+
+class Forced(NamedTuple):
+    """One setting that the guarantee needs.
+
+    Attributes:
+        key: librdkafka's name.
+        roles: the clients that get it.
+        value: the only value; a `str` that starts with "=" names the option that it follows; `OURS`: set per client.
+        reason: why, as the user reads it when their value is refused.
+    """
+
+    key: str
+    roles: tuple[Role, ...]
+    value: Any
+    reason: str
+
+
+FORCED: tuple[Forced, ...] = (
+    # what readers may see, and from where
+    Forced("enable.auto.commit", _READERS, False, "positions are committed inside transactions only; committing by "
+           "time loses or repeats messages"),
+    Forced("enable.auto.offset.store", _READERS, False, "positions come from the backing topic, never from the client"),
+    Forced("auto.offset.reset", _READERS, "error", "any other value skips or repeats data in silence; a processor's "
+           "start= says where it begins"),
+    Forced("isolation.level", _READERS, "read_committed", "anything else reads messages of aborted transactions"),
+    Forced("check.crcs", _READERS, True, "flipped bits must not become messages"),
+    Forced("allow.auto.create.topics", _READERS, False, "a misspelt name must not become a topic"),
+    Forced("enable.partition.eof", _READERS, OURS, "the end of a partition is how a position moves over markers"),
+    # what writers promise
+    Forced("enable.idempotence", _WRITERS, True, "without it a retry writes a message twice"),
+    Forced("acks", _WRITERS, "all", "an acknowledged message must survive the loss of a broker"),
+    Forced("partitioner", _WRITERS, "murmur2_random", "Java clients place keys by murmur2; joins with their topics "
+           "would miss"),
+    Forced("delivery.report.only.error", _WRITERS, False, "delivery reports are counted before every commit"),
+    Forced("transactional.id", ("session",), OURS, "it is the lock of a task, <graph>.<processor>.<partition>"),
+    Forced("transaction.timeout.ms", ("session",), "=transaction_timeout_s", "set transaction_timeout_s= instead"),
+    Forced("message.timeout.ms", ("session",), OURS, "it follows from transaction_timeout_s=, which bounds it"),
+    Forced("statistics.interval.ms", ("session",), 5000, "the statistics are a cross-check for suspect commits"),
+    Forced("log.connection.close", ("session",), True, "a connection that closes during a commit makes it suspect; "
+           "the log line is the only trace"),
+    # time
+    Forced("socket.timeout.ms", _ALL, "=socket_timeout_s", "set socket_timeout_s= instead: a commit that takes this "
+           "long is suspect"),
+    Forced("retry.backoff.ms", _ALL, 10, "it is waited out inside every transaction: at 100 ms a small transaction "
+           "takes five times as long"),
+    # the group
+    Forced("session.timeout.ms", ("member",), "=session_timeout_s", "set session_timeout_s= instead"),
+    Forced("heartbeat.interval.ms", ("member",), "=heartbeat_s", "set heartbeat_s= instead"),
+    Forced("max.poll.interval.ms", ("member",), "=max_poll_interval_s", "set max_poll_interval_s= instead: a third of "
+           "it bounds how long a revocation waits"),
+    Forced("group.protocol", ("member",), OURS, "set group_protocol= instead"),
+    Forced("partition.assignment.strategy", ("member",), OURS, "set assignor= instead"),
+    Forced("group.remote.assignor", ("member",), OURS, "set assignor= instead"),
+    Forced("group.id", _READERS, OURS, "the group is <graph>.<processor>"),
+    Forced("group.instance.id", ("member",), OURS, "the supervisor gives every worker its own"),
+    # who is who, and who listens
+    Forced("bootstrap.servers", _ALL, OURS, "give the address as the first argument of Kafka(...)"),
+    Forced("client.id", _ALL, OURS, "it names the task or processor in the brokers' logs"),
+    Forced("logger", _ALL, OURS, "the client's log lines go to the logger cues_kafka.librdkafka"),
+    Forced("log_cb", _ALL, OURS, "the client's log lines go to the logger cues_kafka.librdkafka"),
+    Forced("error_cb", _ALL, OURS, "it collects the reasons that error messages name"),
+    Forced("stats_cb", _ALL, OURS, "it is a cross-check for suspect commits"),
+    Forced("on_delivery", _ALL, OURS, "delivery reports are counted before every commit"),
+    Forced("on_commit", _ALL, OURS, "consumers never commit; positions are in transactions"),
+    Forced("default.topic.config", _ALL, OURS, "put its settings directly into producer= or consumer="),
+)  # fmt: skip
+
+ALIASES: dict[str, str] = {
+    "metadata.broker.list": "bootstrap.servers",
+    "request.required.acks": "acks",
+    "delivery.timeout.ms": "message.timeout.ms",
+    "auto.commit.enable": "enable.auto.commit",
+}
+"""librdkafka's other names for settings in `FORCED`: a second name must not go round the table."""
+
+_FORCED_BY_KEY: dict[str, Forced] = {forced.key: forced for forced in FORCED}
+
+_TUNING: dict[Role, dict[str, Any]] = {
+    # lingering only matters while a batch is being enqueued: flush() overrides it. The queue bounds hold the memory of
+    # one task, 64 MiB and 100,000 messages; a full queue is waited for.
+    "session": {"linger.ms": 5, "compression.type": "lz4", "queue.buffering.max.kbytes": 65_536},
+    "sender": {"linger.ms": 5, "compression.type": "lz4", "message.timeout.ms": 30_000},
+    # A short fetch wait brings the end of a partition, and a newly assigned one, soon: a fetch under way delays both.
+    # The queue: librdkafka keeps about 500 bytes beside every message, so 20,000 messages of 4 partitions are 40 MiB;
+    # its default of 100,000 would be 200. A full queue is looked at again after 10 ms, not after the default second.
+    "reader": {
+        "fetch.wait.max.ms": 100,
+        "fetch.error.backoff.ms": 100,
+        "fetch.queue.backoff.ms": 10,
+        "queued.min.messages": 20_000,
+        "queued.max.messages.kbytes": 16_384,
+    },
+    "member": {},
+    "admin": {},
+}
+"""Our defaults for what may be chosen freely; the user's settings win."""
+
+_COMMON_TUNING: dict[str, Any] = {"reconnect.backoff.max.ms": 1_000, "socket.keepalive.enable": True}
+
+_SECRET_KEY = re.compile(r"password|secret|token|jaas|sasl\.oauthbearer|ssl\.key|ssl\.keystore|\.pem$", re.IGNORECASE)
+_URL_USER = re.compile(r"(?<=://)[^/@\s]+@")
+
+MAX_TRANSACTION_TIMEOUT_S = 900.0
+"""The brokers' default for `transaction.max.timeout.ms` is 15 minutes."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Kafka:
+    """A Kafka cluster (brokers >= 3.7).
+
+    Attributes:
+        bootstrap: ``host:port``, or several with commas.
+        config: librdkafka settings for all clients, such as ``security.protocol``.
+        producer: librdkafka settings for producers only.
+        consumer: librdkafka settings for consumers only.
+        transaction_timeout_s: after this time the brokers abort the open transaction of a worker that died and did not
+            come back; until then readers of its outputs wait. At least 3 x `socket_timeout_s`, at most 900.
+        socket_timeout_s: how long one request may take. A commit that takes longer is suspect (PROTOCOL P8).
+        session_timeout_s: after this time without a heartbeat a worker's tasks move to others.
+        heartbeat_s: time between heartbeats.
+        max_poll_interval_s: a processor's thread that is silent for longer loses its tasks.
+        group_protocol: ``classic`` or ``consumer`` (KIP-848; PROTOCOL A4 says what it costs).
+        assignor: how the group shares partitions; under ``consumer`` it is a server-side one (``uniform``, ``range``).
+        start_timeout_s: how long the first contact with the cluster may take.
+        allow_plaintext: talk without encryption to an address that is not on this machine.
+        allow_unverified_tls: allow settings that switch the verification of certificates or host names off.
+
+    Raises:
+        ConfigError: a setting contradicts the guarantee or another one.
+    """
+
+    bootstrap: str
+    _: KW_ONLY
+    config: Mapping[str, Any] = field(default_factory=dict)
+    producer: Mapping[str, Any] = field(default_factory=dict)
+    consumer: Mapping[str, Any] = field(default_factory=dict)
+    transaction_timeout_s: float = 60.0
+    socket_timeout_s: float = 10.0
+    session_timeout_s: float = 10.0
+    heartbeat_s: float = 1.0
+    max_poll_interval_s: float = 300.0
+    group_protocol: GroupProtocol = "classic"
+    assignor: Assignor = "cooperative-sticky"
+    start_timeout_s: float = 10.0
+    allow_plaintext: bool = False
+    allow_unverified_tls: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("config", "producer", "consumer"):
+            object.__setattr__(self, name, dict(getattr(self, name)))
+        _check_bootstrap(self.bootstrap)
+        _check_times(self)
+        _check_group(self)
+        for name, key, value in self._given():
+            _check_forced(self, name, key, value)
+        _check_security(self)
+
+    def __repr__(self) -> str:
+        """Every option, secrets masked."""
+        shown = (f"{f.name}={_shown(getattr(self, f.name))}" for f in fields(self) if f.name != "bootstrap")
+        return f"Kafka({self.bootstrap!r}, {', '.join(shown)})"
+
+    @property
+    def cooperative(self) -> bool:
+        """Whether rebalances are incremental (PROTOCOL A3); with eager assignors everything is revoked first."""
+        return self.group_protocol == "consumer" or self.assignor == "cooperative-sticky"
+
+    def settings(self, role: Role, *, client_id: str) -> dict[str, Any]:
+        """Configuration of one client in librdkafka's words, without callbacks, ids of groups and of transactions.
+
+        Args:
+            role: what the client is for.
+            client_id: its name in logs of brokers and client.
+        """
+        given = {"session": self.producer, "sender": self.producer, "reader": self.consumer, "member": self.consumer}
+        settings = {**_COMMON_TUNING, **_TUNING[role], **self.config, **given.get(role, {})}
+        for forced in FORCED:
+            settings.pop(forced.key, None)
+            if role in forced.roles and forced.value is not OURS:
+                settings[forced.key] = _forced_value(self, forced)
+        settings |= {"bootstrap.servers": self.bootstrap, "client.id": client_id}
+        if role == "session":
+            # librdkafka demands message.timeout.ms <= transaction.timeout.ms; a tenth is left for the commit.
+            settings["message.timeout.ms"] = int(self.transaction_timeout_s * 900)
+        elif role == "sender":
+            settings["message.timeout.ms"] = self.producer.get("message.timeout.ms", 30_000)
+        elif role == "reader":
+            settings["enable.partition.eof"] = True
+        elif role == "member":
+            _settle_group(self, settings)
+        return settings
+
+    def _given(self) -> Iterator[tuple[str, str, Any]]:
+        for name in ("config", "producer", "consumer"):
+            for key, value in getattr(self, name).items():
+                yield name, key, value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Memory:
+    """A cluster in this process, for tests: each value is a cluster of its own.
+
+    Attributes:
+        seed: of the random choices that the cluster makes.
+        brokers: how many brokers it says it has.
+        clock: None: real time.
+    """
+
+    _: KW_ONLY
+    seed: int = 0
+    brokers: int = 1
+    clock: Clock | None = None
+    held: list[Broker] = field(default_factory=list, init=False, repr=False)
+    """The broker, once it has been opened; belongs to `open_broker`."""
+
+
+Options: TypeAlias = Kafka | Memory
+
+
+def masked(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of the settings that may be shown: secrets are ``***``, also those inside URLs."""
+    return {key: _masked_value(key, value) for key, value in settings.items()}
+
+
+def _masked_value(key: str, value: Any) -> Any:
+    if _SECRET_KEY.search(key):
+        return "***"
+    return _URL_USER.sub("***@", value) if isinstance(value, str) else value
+
+
+def _shown(value: Any) -> str:
+    return repr(masked(value) if isinstance(value, Mapping) else value)
+
+
+def addresses(bootstrap: str) -> list[tuple[str, int]]:
+    """Hosts and ports of a bootstrap string.
+
+    Raises:
+        ConfigError: one of them is not ``host:port``.
+    """
+    found = []
+    for part in bootstrap.split(","):
+        address = part.strip().rpartition("://")[2]
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+            raise ConfigError(f"{part.strip()!r} is no address of a broker; write host:port, several with commas")
+        found.append((host.strip("[]"), int(port)))
+    return found
+
+
+def _check_bootstrap(bootstrap: str) -> None:
+    if not bootstrap.strip():
+        raise ConfigError("Kafka(...) needs the address of a broker: Kafka('localhost:9092')")
+    addresses(bootstrap)
+
+
+def _check_times(options: Kafka) -> None:
+    for f in fields(options):
+        if f.name.endswith("_s") and not getattr(options, f.name) > 0:
+            raise ConfigError(f"{f.name} must be more than 0 seconds, not {getattr(options, f.name)!r}")
+    timeout_s, socket_s = options.transaction_timeout_s, options.socket_timeout_s
+    if timeout_s < 3 * socket_s:
+        raise ConfigError(
+            f"transaction_timeout_s={timeout_s:g} is less than 3 x socket_timeout_s={socket_s:g}: one lost request "
+            "would use up the transaction; raise the first or lower the second"
+        )
+    if timeout_s > MAX_TRANSACTION_TIMEOUT_S:
+        raise ConfigError(f"transaction_timeout_s={timeout_s:g} is above 900, the most that brokers allow by default")
+    if options.session_timeout_s < 3 * options.heartbeat_s:
+        raise ConfigError(
+            f"session_timeout_s={options.session_timeout_s:g} is less than 3 x heartbeat_s={options.heartbeat_s:g}: "
+            "one late heartbeat would move the tasks; lower heartbeat_s"
+        )
+    if options.max_poll_interval_s < options.session_timeout_s:
+        raise ConfigError("max_poll_interval_s must not be less than session_timeout_s; raise it")
+
+
+def _check_group(options: Kafka) -> None:
+    if options.group_protocol not in ("classic", "consumer"):
+        raise ConfigError(f"group_protocol is 'classic' or 'consumer', not {options.group_protocol!r}")
+    known = ("cooperative-sticky", "range", "roundrobin", "uniform")
+    if options.assignor not in known:
+        raise ConfigError(f"assignor is one of {', '.join(known)}, not {options.assignor!r}")
+    if options.group_protocol == "classic" and options.assignor == "uniform":
+        raise ConfigError("assignor='uniform' runs on the brokers and needs group_protocol='consumer'")
+    if options.group_protocol == "consumer" and options.assignor == "roundrobin":
+        raise ConfigError("assignor='roundrobin' exists in group_protocol='classic' only; use 'uniform' or 'range'")
+
+
+def _check_forced(options: Kafka, name: str, key: str, value: Any) -> None:
+    forced = _FORCED_BY_KEY.get(ALIASES.get(key, key))
+    if forced is None:
+        return
+    if forced.key == "message.timeout.ms" and name == "producer" and key == forced.key:
+        raise ConfigError(f"producer={{{key!r}: {value!r}}} is refused: {forced.reason}")
+    if forced.value is OURS:
+        raise ConfigError(f"{name}={{{key!r}: ...}} is refused: {forced.reason}")
+    wanted = _forced_value(options, forced)
+    if not _same(value, wanted):
+        raise ConfigError(f"{name}={{{key!r}: {value!r}}} is refused, it must be {wanted!r}: {forced.reason}")
+
+
+def _forced_value(options: Kafka, forced: Forced) -> Any:
+    if isinstance(forced.value, str) and forced.value.startswith("="):
+        return int(getattr(options, forced.value[1:]) * 1000)
+    return forced.value
+
+
+def _same(given: Any, wanted: Any) -> bool:
+    """Whether librdkafka would read both as the same value: it takes True, "true", "TRUE"; -1 and "all" are one."""
+
+    def canonical(value: Any) -> str:
+        text = str(value).strip().lower()
+        return {"-1": "all", "1": "true", "0": "false", "t": "true", "f": "false"}.get(text, text)
+
+    return canonical(given) == canonical(wanted)
+
+
+def _check_security(options: Kafka) -> None:
+    for own in (options.producer, options.consumer):
+        merged = {**options.config, **own}
+        protocol = str(merged.get("security.protocol", "plaintext")).lower()
+        strangers = [host for host, _ in addresses(options.bootstrap) if not _is_loopback(host)]
+        if protocol in ("plaintext", "sasl_plaintext") and strangers and not options.allow_plaintext:
+            raise ConfigError(
+                f"security.protocol is {protocol}, and {strangers[0]} is another machine: everything, passwords too, "
+                "would cross the network readable. Set config={'security.protocol': 'SSL'} or 'SASL_SSL'; in a network "
+                "that you trust set allow_plaintext=True"
+            )
+        if not options.allow_unverified_tls:
+            _check_tls(merged)
+
+
+def _check_tls(settings: Mapping[str, Any]) -> None:
+    for key, off in (
+        ("enable.ssl.certificate.verification", "false"),
+        ("ssl.endpoint.identification.algorithm", "none"),
+    ):
+        value = settings.get(key)
+        if value is not None and _same(value, off):
+            raise ConfigError(
+                f"{key}={value!r} lets anybody on the way pose as the broker. Give the authority's certificate as "
+                "ssl.ca.location; where that is impossible set allow_unverified_tls=True"
+            )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _settle_group(options: Kafka, settings: dict[str, Any]) -> None:
+    """Settings of the group protocol: KIP-848's refuses those of the classic one, for the brokers decide them."""
+    settings["group.protocol"] = options.group_protocol
+    if options.group_protocol == "classic":
+        settings["partition.assignment.strategy"] = options.assignor
+        return
+    del settings["session.timeout.ms"], settings["heartbeat.interval.ms"]
+    if options.assignor in ("range", "uniform"):
+        settings["group.remote.assignor"] = options.assignor
