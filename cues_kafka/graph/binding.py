@@ -5,8 +5,8 @@ by name. Every other parameter is looked up by name in `state=`, `opts=`, `taile
 `system=`; ``step`` is the step; ``**rest`` takes what is declared and has no parameter of its own. What does not fit is
 a `GraphError` here, so that a worker never finds out at its first message.
 
-Returning. The declaration decides, never the value: ``outputs="checked"`` is a message, None or an iterator of messages;
-``outputs={...}`` is ``{binding: message}``, None, or an iterator of `Out`. Annotations that contradict it are refused
+Returning. The declaration decides, never the value: ``outputs="checked"`` is a message, None or an iterator of them;
+``outputs={...}`` is ``{binding: message}``, None or an iterator of `Out`. Annotations that contradict it are refused
 here; without annotations it shows at the call, as an `OutputError`.
 """
 

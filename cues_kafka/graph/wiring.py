@@ -42,8 +42,8 @@ def check_wiring(graph: Graph) -> None:
         errors = graph.errors_of(processor)
         if errors in processor.read_topics:
             raise GraphError(
-                f"{label}: processor {processor.name!r} reads {errors!r}, where its own errors go: one failure would come "
-                "back for ever. Give it errors=False, or an errors topic of its own."
+                f"{label}: processor {processor.name!r} reads {errors!r}, where its own errors go: one failure would "
+                "come back for ever. Give it errors=False, or an errors topic of its own."
             )
 
 

@@ -1,0 +1,594 @@
+"""What a graph is on a cluster: tasks, names, topics to create, ACLs, and the reasons why it must not run (DESIGN 5).
+
+`plan` is pure: it gets the cluster's facts as a value and gives a value. It can be printed before anything is created
+and compared with an earlier one, and it refuses. Whatever creates topics or starts tasks takes names and settings here.
+
+What only the backing records show (a topic made anew, bindings that changed under undelivered messages) is refused
+where they are read, in the recovery of a task (PROTOCOL R5).
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import struct
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from cues_kafka.errors import ConfigError
+from cues_kafka.graph import topology
+from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor, Strategy
+from cues_kafka.graph.names import (
+    backing_topic,
+    changelog_topic,
+    group_id,
+    quoted,
+    replay_topic,
+    sender_id,
+    transactional_id,
+    transactional_prefix,
+)
+from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts
+
+__all__ = [
+    "Acl",
+    "Growth",
+    "Plan",
+    "ProcessorPlan",
+    "Task",
+    "backing_config",
+    "backing_topic",
+    "changelog_topic",
+    "fingerprint",
+    "group_id",
+    "plan",
+    "replay_topic",
+    "sender_id",
+    "topics_to_ask",
+    "transactional_id",
+    "transactional_prefix",
+]
+
+REPLICATION = 3
+"""Copies of every partition where the cluster has that many brokers: with two in sync one may be lost."""
+
+MIN_IN_SYNC = 2
+"""Copies that must have a record before it is acknowledged, so that no single broker's loss is a loss of data."""
+
+SEGMENT_BYTES = 16 * 1024 * 1024
+"""Compaction leaves the newest segment alone, so this bounds what stays of a task: 60,000 records of 256 bytes."""
+
+Role: TypeAlias = Literal["worker", "sender", "deployer", "operator"]
+
+
+class Task(NamedTuple):
+    """One processor at one partition; printed ``enrich/3``."""
+
+    processor: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.processor}/{self.partition}"
+
+
+class Growth(NamedTuple):
+    """A topic of the framework's own that needs more partitions, because its input has more by now."""
+
+    topic: str
+    partitions: int
+    wanted: int
+
+
+class Acl(NamedTuple):
+    """
+    A permission that somebody needs, and no more than that.
+
+    Attributes:
+        role: who: the worker, an application that sends, whoever creates topics, or whoever replays errors.
+        resource: topic, group or transactional-id.
+        pattern: literal or prefixed.
+        name: the resource's name or prefix.
+        operation: Kafka's operation; Read and Write imply Describe.
+        why: what it is for.
+    """
+
+    role: Role
+    resource: Literal["topic", "group", "transactional-id"]
+    pattern: Literal["literal", "prefixed"]
+    name: str
+    operation: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorPlan:
+    """
+    One processor on the cluster.
+
+    Attributes:
+        name: the processor's name.
+        kind: its kind, for people.
+        strategy: its strategy.
+        inputs: (binding, topic) of each input.
+        outputs: (binding, topic) of each output.
+        errors: its errors topic, or None.
+        group: its consumer group.
+        transactional_prefix: what its transactional ids begin with.
+        backing: its backing topic.
+        replay: its replay topic, or None where it has no errors topic.
+        changelogs: (store, topic) of each store.
+        partitions: partitions of its inputs, so its number of tasks; None: not known offline.
+        backing_partitions: partitions that the backing topic has, or will have when it is created.
+        fingerprint: the plan fingerprint (PROTOCOL 1); None where the topics' ids are not known yet.
+    """
+
+    name: str
+    kind: str
+    strategy: Strategy
+    inputs: tuple[tuple[str, str], ...]
+    outputs: tuple[tuple[str, str], ...]
+    errors: str | None
+    group: str
+    transactional_prefix: str
+    backing: str
+    replay: str | None
+    changelogs: tuple[tuple[str, str], ...]
+    partitions: int | None
+    backing_partitions: int | None
+    fingerprint: bytes | None
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """All tasks; none while the number of partitions is not known."""
+        return tuple(Task(self.name, partition) for partition in range(self.partitions or 0))
+
+    @property
+    def stopped(self) -> tuple[Task, ...]:
+        """Tasks of added partitions, which must wait until the backing topic has a partition for them (PROTOCOL 1)."""
+        return () if self.backing_partitions is None else self.tasks[self.backing_partitions :]
+
+    def transactional_id(self, partition: int) -> str:
+        """The lock of one task."""
+        return f"{self.transactional_prefix}{partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    A graph on a cluster.
+
+    Attributes:
+        graph: the graph's name.
+        brokers: how many brokers there are; None: planned offline.
+        processors: the processors, in the order of declaration.
+        create: topics to create, the user's before the framework's own.
+        grow: topics of the framework's own that need more partitions.
+        acls: the permissions that are needed, sorted.
+        warnings: what is allowed but weakens something, in full sentences.
+        refusals: why the graph must not run, in full sentences with the remedy.
+    """
+
+    graph: str
+    brokers: int | None
+    processors: tuple[ProcessorPlan, ...]
+    create: tuple[NewTopic, ...]
+    grow: tuple[Growth, ...]
+    acls: tuple[Acl, ...]
+    warnings: tuple[str, ...]
+    refusals: tuple[str, ...]
+
+    def __getitem__(self, processor: str) -> ProcessorPlan:
+        """
+        The plan of one processor.
+
+        Raises:
+            KeyError: there is none of that name.
+        """
+        for one in self.processors:
+            if one.name == processor:
+                return one
+        raise KeyError(processor)
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks of all processors."""
+        return tuple(task for one in self.processors for task in one.tasks)
+
+    def refuse(self) -> None:
+        """
+        Raise if there is a reason not to run.
+
+        Raises:
+            ConfigError: with all refusals.
+        """
+        if self.refusals:
+            reasons = "".join(f"\n  - {reason}" for reason in self.refusals)
+            raise ConfigError(f"Graph {self.graph!r} must not run on this cluster:{reasons}")
+
+    def diff(self, earlier: Plan) -> str:
+        """What changed since an earlier plan, line by line; empty if nothing did."""
+        lines = difflib.unified_diff(
+            str(earlier).splitlines(), str(self).splitlines(), "earlier plan", "this plan", lineterm="", n=1
+        )
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        """Plain text, in the same order for the same plan."""
+        return "\n".join(_lines(self))
+
+
+def plan(graph: Graph, facts: ClusterFacts | None = None) -> Plan:
+    """
+    Plan a graph.
+
+    Args:
+        graph: the graph.
+        facts: what the cluster says of `topics_to_ask`; None: offline.
+    """
+    sizes = {topic: _partitions(graph, topic, facts) for topic in graph.topics_used()}
+    processors = tuple(_processor_plan(graph, processor, sizes, facts) for processor in graph.processors.values())
+    own = (*_own_topics(processors), *_frame_topics(graph, sizes))
+    create = (*_user_topics(graph, facts), *_missing(own, facts))
+    return Plan(
+        graph=graph.name,
+        brokers=None if facts is None else facts.brokers,
+        processors=processors,
+        create=create,
+        grow=tuple(_growths(own, facts)),
+        acls=_acls(graph, processors, create),
+        warnings=tuple(_warnings(graph, processors, facts)),
+        refusals=() if facts is None else tuple(_refusals(graph, processors, sizes, facts)),
+    )
+
+
+def topics_to_ask(graph: Graph) -> tuple[str, ...]:
+    """The topics whose facts `plan` wants to know: all that the user named, and the framework's own."""
+    return (*graph.topics_used(), *graph.internal_topics())
+
+
+def fingerprint(processor: str, input_shape: str, inputs: Sequence[tuple[str, bytes]]) -> bytes:
+    """
+    The plan fingerprint of PROTOCOL 1: what must not change under a snapshot.
+
+    Outputs, code, codecs and partition counts may change, so they are not in it; for the same reason the kind is the
+    shape of the inputs alone.
+
+    Args:
+        processor: the processor's name.
+        input_shape: single, join or alts.
+        inputs: (binding, topic id) in the order of declaration.
+
+    Returns:
+        16 bytes: BLAKE2b over length-prefixed fields behind a version.
+    """
+    digest = hashlib.blake2b(b"cues plan 1", digest_size=16)
+    fields = [processor.encode(), input_shape.encode()]
+    for binding, topic_id in inputs:
+        fields += [binding.encode(), topic_id]
+    for field in fields:
+        digest.update(struct.pack(">I", len(field)) + field)
+    return digest.digest()
+
+
+def backing_config(brokers: int | None) -> dict[str, str]:
+    """
+    Settings of backing topics (PROTOCOL 1), replay topics apart.
+
+    Args:
+        brokers: how many brokers there are; None: not known, so at least three.
+    """
+    return {
+        "cleanup.policy": "compact",
+        "message.timestamp.type": "LogAppendTime",
+        "min.insync.replicas": str(_in_sync(brokers)),
+        "segment.bytes": str(SEGMENT_BYTES),
+        "unclean.leader.election.enable": "false",
+    }
+
+
+# --- Tasks and topics
+
+
+class _OwnTopic(NamedTuple):
+    """A topic of the framework's own."""
+
+    name: str
+    partitions: int | None
+    compacted: bool
+
+
+def _partitions(graph: Graph, topic: str, facts: ClusterFacts | None) -> int | None:
+    """How many partitions a topic has, or will have when it is created; None: nobody knows."""
+    if facts is not None and topic in facts.topics:
+        return facts.topics[topic].partitions
+    if topic in graph.topics or topic in graph.topics_written():
+        return graph.topic(topic).partitions
+    return None
+
+
+def _processor_plan(
+    graph: Graph, processor: Processor, sizes: Mapping[str, int | None], facts: ClusterFacts | None
+) -> ProcessorPlan:
+    name = processor.name
+    errors = graph.errors_of(processor)
+    backing = backing_topic(graph.name, name)
+    known = None if facts is None else facts.topics.get(backing)
+    return ProcessorPlan(
+        name=name,
+        kind=processor.kind,
+        strategy=graph.strategy_of(processor),
+        inputs=processor.inputs,
+        outputs=(*processor.outputs, *processor.appenders.items()),
+        errors=errors,
+        group=group_id(graph.name, name),
+        transactional_prefix=transactional_prefix(graph.name, name),
+        backing=backing,
+        replay=None if errors is None else replay_topic(graph.name, name),
+        changelogs=tuple((store, changelog_topic(graph.name, name, store)) for store in processor.state),
+        partitions=sizes[processor.lead],
+        backing_partitions=sizes[processor.lead] if known is None else known.partitions,
+        fingerprint=_fingerprint(processor, facts),
+    )
+
+
+def _fingerprint(processor: Processor, facts: ClusterFacts | None) -> bytes | None:
+    if facts is None or any(topic not in facts.topics for topic in processor.input_topics):
+        return None
+    ids = [(binding, facts.topics[topic].topic_id) for binding, topic in processor.inputs]
+    return fingerprint(processor.name, processor.input_shape, ids)
+
+
+def _own_topics(processors: Iterable[ProcessorPlan]) -> Iterator[_OwnTopic]:
+    for one in processors:
+        yield _OwnTopic(one.backing, one.partitions, compacted=True)
+        if one.replay is not None:
+            yield _OwnTopic(one.replay, one.partitions, compacted=False)
+        for _, topic in one.changelogs:
+            yield _OwnTopic(topic, one.partitions, compacted=True)
+
+
+def _frame_topics(graph: Graph, sizes: Mapping[str, int | None]) -> Iterator[_OwnTopic]:
+    for frame in graph.dataframes.values():
+        widest = [sizes[topic] for topic in frame.read_topics]
+        known = [size for size in widest if size is not None]
+        partitions = max(known) if len(known) == len(widest) else None
+        yield _OwnTopic(backing_topic(graph.name, frame.name), partitions, compacted=True)
+
+
+def _replication(brokers: int | None) -> int:
+    return REPLICATION if brokers is None else min(REPLICATION, brokers)
+
+
+def _in_sync(brokers: int | None) -> int:
+    return MIN_IN_SYNC if brokers is None else min(MIN_IN_SYNC, brokers)
+
+
+def _user_topics(graph: Graph, facts: ClusterFacts | None) -> Iterator[NewTopic]:
+    brokers = None if facts is None else facts.brokers
+    for name in graph.topics_used():
+        if facts is not None and name in facts.topics:
+            continue
+        if name in graph.topics_written() or name in graph.topics:
+            settings = graph.topic(name)
+            config = {"min.insync.replicas": str(_in_sync(brokers)), **settings.config}
+            yield NewTopic(name, settings.partitions, _replication(brokers), config)
+
+
+def _missing(own: Iterable[_OwnTopic], facts: ClusterFacts | None) -> Iterator[NewTopic]:
+    brokers = None if facts is None else facts.brokers
+    for topic in own:
+        if topic.partitions is None or (facts is not None and topic.name in facts.topics):
+            continue
+        config = backing_config(brokers)
+        if not topic.compacted:
+            config |= {"cleanup.policy": "delete", "retention.ms": "-1"}  # a replay is due until it was done
+        yield NewTopic(topic.name, topic.partitions, _replication(brokers), config)
+
+
+def _growths(own: Iterable[_OwnTopic], facts: ClusterFacts | None) -> Iterator[Growth]:
+    for topic in own:
+        known = None if facts is None else facts.topics.get(topic.name)
+        if known is not None and topic.partitions is not None and known.partitions < topic.partitions:
+            yield Growth(topic.name, known.partitions, topic.partitions)
+
+
+# --- ACLs
+
+
+def _acls(graph: Graph, processors: Iterable[ProcessorPlan], create: Iterable[NewTopic]) -> tuple[Acl, ...]:
+    """The least that is needed; nothing is named by a wildcard."""
+    needed: set[Acl] = set()
+    for one in processors:
+        needed |= set(_worker_acls(graph.processors[one.name], one))
+    for topic in graph.sources:
+        needed.add(Acl("sender", "topic", "literal", topic, "Write", "send"))
+    for new in create:
+        needed.add(Acl("deployer", "topic", "literal", new.name, "Create", "create the topic"))
+    for name in topics_to_ask(graph):
+        needed.add(Acl("deployer", "topic", "literal", name, "DescribeConfigs", "check before the start"))
+    return tuple(sorted(needed))
+
+
+def _worker_acls(processor: Processor, planned: ProcessorPlan) -> Iterator[Acl]:
+    name = processor.name
+    yield Acl(
+        "worker", "transactional-id", "prefixed", planned.transactional_prefix, "Write", f"transactions of {name}"
+    )
+    yield Acl("worker", "group", "literal", planned.group, "Read", f"membership and offsets of {name}")
+    for topic in processor.read_topics:
+        yield Acl("worker", "topic", "literal", topic, "Read", "input")
+    for topic in processor.output_topics:
+        yield Acl("worker", "topic", "literal", topic, "Write", "output")
+    if planned.errors is not None:
+        yield Acl("worker", "topic", "literal", planned.errors, "Write", "error messages")
+    for topic in (planned.backing, *(changelog for _, changelog in planned.changelogs)):
+        yield Acl("worker", "topic", "literal", topic, "Read", "recovery")
+        yield Acl("worker", "topic", "literal", topic, "Write", "records of tasks")
+    if planned.replay is not None and planned.errors is not None:
+        yield Acl("worker", "topic", "literal", planned.replay, "Read", "replays")
+        yield Acl("operator", "topic", "literal", planned.replay, "Write", "replays")
+        yield Acl("operator", "topic", "literal", planned.errors, "Read", "list, show and replay errors")
+
+
+# --- Refusals and warnings
+
+
+def _refusals(
+    graph: Graph, processors: Iterable[ProcessorPlan], sizes: Mapping[str, int | None], facts: ClusterFacts
+) -> Iterator[str]:
+    yield from _missing_inputs(graph, facts)
+    for one in processors:
+        yield from _unequal_inputs(graph.processors[one.name], sizes)
+        yield from _bad_backing(one, facts)
+    for topic, known in sorted(facts.topics.items()):
+        if facts.brokers >= REPLICATION and topic in topics_to_ask(graph) and _promised(graph):
+            yield from _unsafe(known)
+
+
+def _promised(graph: Graph) -> bool:
+    """Whether any processor promises exactly-once."""
+    return any(graph.strategy_of(processor) == "exactly-once" for processor in graph.processors.values())
+
+
+def _missing_inputs(graph: Graph, facts: ClusterFacts) -> Iterator[str]:
+    made = {*facts.topics, *graph.topics_written(), *graph.topics}
+    everyone: tuple[Processor | DataFrameProcessor, ...] = (*graph.processors.values(), *graph.dataframes.values())
+    for part in everyone:
+        for topic in part.read_topics:
+            if topic not in made:
+                yield (
+                    f"{part.name} reads {topic!r}, which does not exist and which nothing in the graph writes. "
+                    f"Create it, or declare Source({topic!r}) or topics={{{topic!r}: Topic(...)}} to have it created."
+                )
+
+
+def _unequal_inputs(processor: Processor, sizes: Mapping[str, int | None]) -> Iterator[str]:
+    counts = {topic: sizes[topic] for topic in processor.input_topics if sizes[topic] is not None}
+    if len(set(counts.values())) > 1:
+        shown = ", ".join(f"{topic}: {count}" for topic, count in counts.items())
+        yield (
+            f"The inputs of {processor.name} ({processor.kind}) have different numbers of partitions ({shown}). Task p "
+            "reads partition p of each, so make them equal: add partitions to the smaller, or copy it into a wider one."
+        )
+    lead = sizes[processor.lead]
+    for topic in processor.tailers.values():
+        if lead is not None and (sizes[topic] or lead) < lead:
+            yield (
+                f"{processor.name} tails {topic!r}, which has {sizes[topic]} partitions, but its inputs have {lead}. "
+                f"Task p reads partition p of it, so add partitions to {topic!r}."
+            )
+
+
+def _bad_backing(planned: ProcessorPlan, facts: ClusterFacts) -> Iterator[str]:
+    for topic in (planned.backing, *(changelog for _, changelog in planned.changelogs)):
+        known = facts.topics.get(topic)
+        if known is None:
+            continue
+        policy = known.config.get("cleanup.policy", "compact")
+        if policy != "compact":
+            yield (
+                f"Topic {topic!r} has cleanup.policy={policy}, so Kafka would delete what tasks recover from. Set it "
+                f"to compact alone: kafka-configs --alter --topic {topic} --add-config cleanup.policy=compact."
+            )
+    backing = facts.topics.get(planned.backing)
+    if backing is not None and planned.partitions is not None and backing.partitions > planned.partitions:
+        yield (
+            f"{planned.backing!r} has {backing.partitions} partitions, but the inputs of {planned.name} have "
+            f"{planned.partitions}. Partitions never become fewer, so the inputs are others than before: bind the "
+            "processor to the old topics, or give it a new name=."
+        )
+
+
+def _unsafe(topic: TopicFacts) -> Iterator[str]:
+    """The conditions of the promise (DESIGN 1), as far as the facts show the settings."""
+    if topic.replication < REPLICATION:
+        yield (
+            f"Topic {topic.name!r} has {topic.replication} replica(s), so the loss of brokers is the loss of data. "
+            f"Give it {REPLICATION}: kafka-reassign-partitions, or create it anew."
+        )
+    in_sync = topic.config.get("min.insync.replicas")
+    if in_sync is not None and int(in_sync) < MIN_IN_SYNC:
+        yield (
+            f"Topic {topic.name!r} has min.insync.replicas={in_sync}, so an acknowledged record may be on one broker "
+            f"only. Set it: kafka-configs --alter --topic {topic.name} --add-config min.insync.replicas={MIN_IN_SYNC}."
+        )
+    if topic.config.get("unclean.leader.election.enable", "false") == "true":
+        yield (
+            f"Topic {topic.name!r} allows unclean leader election, which drops acknowledged records. Set it: "
+            f"kafka-configs --alter --topic {topic.name} --add-config unclean.leader.election.enable=false."
+        )
+
+
+def _warnings(graph: Graph, processors: Iterable[ProcessorPlan], facts: ClusterFacts | None) -> Iterator[str]:
+    if facts is not None and facts.brokers < REPLICATION:
+        yield (
+            f"The cluster has {facts.brokers} broker(s): what its disks lose is lost. The promise needs {REPLICATION}; "
+            "this is for development."
+        )
+    for group in topology.cycles(graph):
+        yield f"Messages can go round in a cycle: {quoted(group)}. Make sure that they come to an end."
+    for topic in sorted({topic for p in graph.processors.values() for topic in p.output_topics}):
+        if not graph.topic(topic).provenance:
+            yield f"Topic {topic!r} has provenance=False, so verify cannot say what in it is lost or doubled."
+    for one in processors:
+        if one.stopped:
+            yield (
+                f"{one.inputs[0][1]!r} has {one.partitions} partitions, {one.backing!r} has {one.backing_partitions}: "
+                f"{', '.join(map(str, one.stopped))} stop until 'cues-kafka plan MODULE:GRAPH --apply' has added the "
+                "rest."
+            )
+        if one.strategy != "exactly-once":
+            yield f"{one.name} runs {one.strategy}: a crash may {_weakness(one.strategy)} messages."
+    for frame in graph.dataframes:
+        yield f"{frame} is a processor of DataFrames: the native runtime refuses it, Spark runs it."
+
+
+def _weakness(strategy: Strategy) -> str:
+    return "repeat" if strategy == "at-least-once" else "lose"
+
+
+# --- Text
+
+
+def _lines(planned: Plan) -> Iterator[str]:
+    where = "offline" if planned.brokers is None else f"on {planned.brokers} broker(s)"
+    yield f"Graph {planned.graph}, planned {where}: {len(planned.processors)} processors, {len(planned.tasks)} tasks"
+    for one in planned.processors:
+        yield ""
+        yield from _processor_lines(one)
+    yield from _section("Topics to create", [_new_topic(topic) for topic in planned.create])
+    yield from _section("Partitions to add", [f"{g.topic}: from {g.partitions} to {g.wanted}" for g in planned.grow])
+    yield from _section("ACLs needed", [_acl(acl) for acl in planned.acls])
+    yield from _section("Warnings", planned.warnings)
+    yield from _section("Refused", planned.refusals)
+
+
+def _section(title: str, lines: Collection[str]) -> Iterator[str]:
+    if lines:
+        yield ""
+        yield f"{title}:"
+        yield from (f"  {line}" for line in lines)
+
+
+def _processor_lines(one: ProcessorPlan) -> Iterator[str]:
+    tasks = "tasks not known offline" if one.partitions is None else f"{one.partitions} task(s)"
+    yield f"{one.name}: {one.kind}, {one.strategy}, {tasks}"
+    last = "" if not one.partitions else f" .. {one.transactional_id(one.partitions - 1)}"
+    rows = [(f"input {binding}", topic) for binding, topic in one.inputs]
+    rows += [(f"output {binding}", topic) for binding, topic in one.outputs]
+    rows += [("errors", one.errors)] if one.errors else []
+    rows += [("group", one.group), ("transactional ids", f"{one.transactional_id(0)}{last}"), ("backing", one.backing)]
+    rows += [("replay", one.replay)] if one.replay else []
+    rows += [(f"changelog {store}", topic) for store, topic in one.changelogs]
+    rows += [("fingerprint", one.fingerprint.hex())] if one.fingerprint else []
+    yield from (f"  {label:<22}{text}" for label, text in rows)
+
+
+def _new_topic(topic: NewTopic) -> str:
+    config = "".join(f", {name}={value}" for name, value in sorted(topic.config.items()))
+    return f"{topic.name}: {topic.partitions} partition(s), replication {topic.replication}{config}"
+
+
+def _acl(acl: Acl) -> str:
+    return f"{acl.role}: {acl.operation} on {acl.resource} {acl.name} ({acl.pattern}): {acl.why}"
