@@ -1,0 +1,448 @@
+"""Memory brokers that break one rule each, and the case of the contract that must notice.
+
+A case that passes on its broken broker proves nothing on a sound one. `BREAKS` maps a case to the brokers that it must
+fail on; `test_broken.py` sees to it, and that no case is missing.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from cues_kafka.brokers.memory import MemoryBroker, MemoryMember, MemoryReader, MemorySender, MemorySession
+from cues_kafka.brokers.memory.clients import _Place
+from cues_kafka.brokers.memory.cluster import Cluster, Transaction, TransactionalId
+from cues_kafka.brokers.memory.groups import Group, Membership
+from cues_kafka.brokers.memory.log import Log, MemoryMessage
+from cues_kafka.errors import AbortableError
+from cues_kafka.ports import Fetched, Flushed, GroupMetadata, Sent, TopicFacts, TopicPartition, Watermarks
+
+
+def on_cluster(cluster: type[Cluster]) -> type[MemoryBroker]:
+    """A broker over this cluster."""
+    return type(f"{cluster.__name__}Broker", (MemoryBroker,), {"cluster_type": cluster})
+
+
+def on_group(group: type[Group]) -> type[MemoryBroker]:
+    """A broker whose groups are these."""
+
+    class Grouped(Cluster):
+        def _new_group(self, name: str) -> Group:
+            return group(name, self._partition_count, cooperative=self._cooperative)
+
+    Grouped.__name__ = group.__name__
+    return on_cluster(Grouped)
+
+
+# ---- transactions
+
+
+class NoFence(Cluster):
+    """A second init does not invalidate the first."""
+
+    def _fence(self, state: TransactionalId) -> None:
+        state.epoch = 0
+
+
+class InitLeavesOpen(Cluster):
+    """Init fences, and leaves the earlier transaction open."""
+
+    def _end_left_open(self, state: TransactionalId) -> None:
+        state.open = None
+
+
+class NoTimeout(Cluster):
+    """Transactions stay open for ever."""
+
+    def _time_out(self, state: TransactionalId) -> None:
+        if state.open is not None:
+            state.open.deadline += 3600
+
+
+class AbortKeepsRecords(Cluster):
+    """An abort releases the records as a commit does."""
+
+    def _discard(self, log: Log, transaction: int, first: int) -> None:
+        """Nothing."""
+
+
+class NoMarkers(Cluster):
+    """The end of a transaction takes no offset."""
+
+    def _mark(self, log: Log) -> None:
+        """Nothing."""
+
+
+class CommitChecksGeneration(Cluster):
+    """A commit is refused when the group has moved on since the offsets call."""
+
+    def add_offsets(
+        self, name: str, epoch: int, offsets: Mapping[TopicPartition, int], metadata: GroupMetadata
+    ) -> None:
+        super().add_offsets(name, epoch, offsets, metadata)
+        self.seen_generation = metadata.generation
+
+    def _check_commit(self, transaction: Transaction) -> None:
+        for group in transaction.groups:
+            if self._groups[group].generation != self.seen_generation:
+                raise AbortableError("the group has moved on", code="ILLEGAL_GENERATION")
+
+
+# ---- what readers see
+
+
+class ReadsOpenRecords(Cluster):
+    """Readers are bounded by the high watermark."""
+
+    def readable_end(self, log: Log) -> int:
+        return log.end
+
+
+class EndAtHighWatermark(Cluster):
+    """Messages stop at the last stable offset, the end is reported at the high watermark."""
+
+    def end_reported(self, log: Log, position: int) -> int | None:
+        return log.end if position >= log.stable else None
+
+
+class HighIsStable(Cluster):
+    """The high watermark is the last stable offset."""
+
+    def _watermarks_of(self, log: Log) -> Watermarks:
+        return Watermarks(log.start, log.stable, log.stable)
+
+
+class StableIsHigh(Cluster):
+    """The last stable offset is the high watermark."""
+
+    def _watermarks_of(self, log: Log) -> Watermarks:
+        return Watermarks(log.start, log.end, log.end)
+
+
+class EndOnce(MemoryReader):
+    """The end is reported once for each assignment."""
+
+    def _fetch_one(self, place: TopicPartition, at: _Place, room: int) -> Fetched | None:
+        said = at.eof
+        fetched = super()._fetch_one(place, at, room)
+        if said is not None and fetched is not None:
+            return Fetched(place, fetched.messages, None) if fetched.messages else None
+        return fetched
+
+
+class EndAlways(MemoryReader):
+    """The end is reported by every poll."""
+
+    def _fetch_one(self, place: TopicPartition, at: _Place, room: int) -> Fetched | None:
+        at.eof = None
+        return super()._fetch_one(place, at, room)
+
+
+class ResetsOffsets(Cluster):
+    """An offset out of range is the log's start."""
+
+    def start_for(self, log: Log, position: int) -> int:
+        return position if log.start <= position <= log.end else log.start
+
+
+class ForgetsUnassign(MemoryReader):
+    """Partitions stay assigned."""
+
+    def unassign(self, partitions: Any) -> None:
+        """Nothing."""
+
+
+class StartsAtZero(MemoryReader):
+    """The offset given is ignored."""
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        super().assign(dict.fromkeys(starts, 0))
+
+
+class ForgetsPause(MemoryReader):
+    """Paused partitions go on."""
+
+    def pause(self, partitions: Any) -> None:
+        """Nothing."""
+
+
+class ForgetsResume(MemoryReader):
+    """Paused partitions never go on."""
+
+    def resume(self, partitions: Any) -> None:
+        """Nothing."""
+
+
+class Unbounded(MemoryReader):
+    """A poll brings everything that is there."""
+
+    def poll(self, timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
+        return super().poll(timeout_s)
+
+
+# ---- groups
+
+
+class OffsetsAtOnce(Cluster):
+    """Offsets count before the commit."""
+
+    def add_offsets(
+        self, name: str, epoch: int, offsets: Mapping[TopicPartition, int], metadata: GroupMetadata
+    ) -> None:
+        super().add_offsets(name, epoch, offsets, metadata)
+        group = self._groups[metadata.group]
+        group.pending.clear()
+        group.offsets.update(offsets)
+
+
+class IgnoresPending(Cluster):
+    """A fetch of offsets looks past open transactions."""
+
+    def _check_stable(self, group: Group, place: TopicPartition) -> None:
+        """Nothing."""
+
+
+class AbsentIsZero(Cluster):
+    """A group without offsets seems to be at the beginning."""
+
+    def committed(self, group: str, partitions: Any) -> dict[TopicPartition, int | None]:
+        return {place: offset or 0 for place, offset in super().committed(group, partitions).items()}
+
+
+class NoMembershipCheck(Cluster):
+    """Anybody's offsets are taken."""
+
+    def _check_membership(self, group: Group, metadata: GroupMetadata) -> None:
+        """Nothing."""
+
+
+class NoGenerationCheck(MemorySession):
+    """A negative generation is sent, and a classic group takes it."""
+
+    def check_generation(self, group: GroupMetadata) -> None:
+        self._cluster._check_membership = lambda group, metadata: None  # type: ignore[method-assign]
+
+
+class OnlySubscribedTopics(Cluster):
+    """Offsets of other topics are refused."""
+
+    def _check_offsets(self, group: Group, offsets: Mapping[TopicPartition, int]) -> None:
+        subscribed = {member.topic for member in group.members}
+        if any(place.topic not in subscribed for place in offsets):
+            raise AbortableError("not subscribed", code="UNKNOWN_TOPIC_OR_PART")
+
+
+class GivesBeforeAcknowledged(Group):
+    """A partition moves while its owner still has it."""
+
+    def may_give(self, owner: Membership, holder: Membership | None) -> bool:
+        return True
+
+
+class ForgetsInstances(Group):
+    """A static member is a new one like any other."""
+
+    def join(self, newcomer: Membership) -> None:
+        instance, newcomer.instance = newcomer.instance, None
+        super().join(newcomer)
+        newcomer.instance = instance
+
+
+class LeavesSilently(MemoryMember):
+    """Leaving is left to the session timeout."""
+
+    def close(self, *, leave: bool) -> None:
+        self.kill()
+
+
+# ---- writing
+
+
+class CountsProducedTwice(MemorySession):
+    """A delivery report is counted for each attempt."""
+
+    def flush(self) -> Flushed:
+        delivered, first = super().flush()
+        return Flushed(delivered * 2, first)
+
+
+class FirstIsLast(MemorySession):
+    """The offset of the last batch is taken for the first."""
+
+    def produce(self, records: Any) -> int:
+        self._first_offset = None
+        return super().produce(records)
+
+
+class AnySize(Cluster):
+    """Records have no limit."""
+
+    def _set_partitions(self, topic: str, total: int) -> None:
+        super()._set_partitions(topic, total)
+        for (name, _), log in self._logs.items():
+            log.max_bytes = 1 << 40 if name == topic else log.max_bytes
+
+
+class WrongPlaces(MemorySender):
+    """Places are those of the records before."""
+
+    def send(self, records: Any, *, timeout_s: float = 30.0) -> list[Sent]:
+        return [Sent(topic, partition, offset - 1) for topic, partition, offset in super().send(records)]
+
+
+class Crc32(Cluster):
+    """librdkafka's own partitioner."""
+
+    def _hashed(self, key: bytes, partitions: int) -> int:
+        return zlib.crc32(key) % partitions
+
+
+class EmptyIsNull(Cluster):
+    """An empty value becomes none, and headers become a dictionary."""
+
+    def _append(self, records: Any, transaction: Transaction | None) -> list[tuple[str, int, int]]:
+        mangled = [
+            (topic, partition, key, value or None, list(dict(headers or []).items()), timestamp)
+            for topic, partition, key, value, headers, timestamp in records
+        ]
+        return super()._append(mangled, transaction)
+
+
+# ---- topics
+
+
+class OldestWins(Cluster):
+    """Compaction keeps the first of a key."""
+
+    def _compact(self, log: Log, *, tombstones: bool) -> None:
+        first: dict[bytes | None, MemoryMessage] = {}
+        for message in log.messages:
+            first.setdefault(message.key(), message)
+        log.messages[:] = list(first.values())
+        log.offsets[:] = [message.offset() for message in first.values()]
+
+
+class CompactionRenumbers(Cluster):
+    """Compaction gives new offsets."""
+
+    def _compact(self, log: Log, *, tombstones: bool) -> None:
+        log.compact(tombstones=tombstones)
+        log.offsets[:] = range(len(log.offsets))
+        for offset, message in enumerate(log.messages):
+            message._offset = offset
+
+
+class KeysOptional(Cluster):
+    """A compacted topic takes anything."""
+
+    def _set_partitions(self, topic: str, total: int) -> None:
+        super()._set_partitions(topic, total)
+        for log in self._logs.values():
+            log.compacted = False
+
+
+class NeverTrims(Cluster):
+    """Nothing is deleted."""
+
+    def _trim(self, log: Log, offset: int) -> None:
+        """Nothing."""
+
+
+class TrimsSilently(Cluster):
+    """Records go, the log's start stays."""
+
+    def _trim(self, log: Log, offset: int) -> None:
+        log.trim(offset)
+        log.start = 0
+
+
+class IdFromName(Cluster):
+    """A topic made anew looks like the old one."""
+
+    def _new_topic_id(self, name: str) -> bytes:
+        return name.encode().ljust(16)[:16]
+
+
+class CreatesAnew(Cluster):
+    """Creating a topic that exists makes it anew."""
+
+    def create(self, topics: Any) -> None:
+        with self.changed:
+            for topic in topics:
+                self._create(topic)
+
+
+class LosesConfig(Cluster):
+    """The configuration of a topic is not told."""
+
+    def _create(self, topic: Any) -> None:
+        super()._create(topic)
+        facts = self._topics[topic.name]
+        self._topics[topic.name] = TopicFacts(facts.name, facts.topic_id, facts.partitions)
+
+
+def _with(**types: type) -> type[MemoryBroker]:
+    """A broker with other clients."""
+    (client,) = types.values()
+    return type(f"{client.__name__}Broker", (MemoryBroker,), types)
+
+
+def _sending(kind: type[MemorySender]) -> type[MemoryBroker]:
+    class Sending(MemoryBroker):
+        def sender(self, name: str) -> MemorySender:
+            return kind(self._cluster, name, self._faults)
+
+    Sending.__name__ = f"{kind.__name__}Broker"
+    return Sending
+
+
+BREAKS: dict[str, list[type[MemoryBroker]]] = {
+    "a_second_init_fences_the_first": [on_cluster(NoFence)],
+    "a_fenced_session_cannot_commit_what_it_wrote": [on_cluster(NoFence)],
+    "init_ends_an_open_transaction": [on_cluster(InitLeavesOpen), on_cluster(NoMarkers)],
+    "a_transaction_that_times_out_is_aborted": [on_cluster(NoTimeout)],
+    "read_committed_hides_open_records": [on_cluster(ReadsOpenRecords)],
+    "read_committed_hides_aborted_records": [on_cluster(AbortKeepsRecords)],
+    "the_high_watermark_passes_an_open_transaction": [on_cluster(HighIsStable)],
+    "the_last_stable_offset_does_not_pass_an_open_transaction": [on_cluster(StableIsHigh)],
+    "the_end_of_a_partition_comes_at_the_last_stable_offset": [on_cluster(EndAtHighWatermark)],
+    "the_end_comes_again_when_it_has_moved_over_a_marker_only": [_with(reader_type=EndOnce)],
+    "the_end_is_reported_once_while_it_stands_still": [_with(reader_type=EndAlways)],
+    "offsets_in_a_transaction_appear_only_with_its_commit": [on_cluster(OffsetsAtOnce)],
+    "a_stable_fetch_does_not_look_past_pending_offsets": [on_cluster(IgnoresPending)],
+    "a_stale_generation_is_refused_before_anything_is_written": [on_cluster(NoMembershipCheck)],
+    "a_worker_that_left_the_group_is_refused": [on_cluster(NoMembershipCheck)],
+    "a_negative_generation_is_refused_by_ourselves": [_with(session_type=NoGenerationCheck)],
+    "offsets_of_a_topic_that_the_group_does_not_subscribe_to_are_taken": [on_cluster(OnlySubscribedTopics)],
+    "a_rebalance_after_the_offsets_call_does_not_stop_the_commit": [on_cluster(CommitChecksGeneration)],
+    "a_group_without_offsets_has_none": [on_cluster(AbsentIsZero)],
+    "a_partition_moves_only_after_its_revocation_has_returned": [on_group(GivesBeforeAcknowledged)],
+    "a_leaving_member_gives_its_partitions_back": [_with(member_type=LeavesSilently)],
+    "a_static_member_takes_its_predecessors_place_at_once": [on_group(ForgetsInstances)],
+    "the_predecessor_of_a_static_member_is_fenced": [on_group(ForgetsInstances)],
+    "a_reader_starts_where_it_is_told_and_stops_when_told": [
+        _with(reader_type=StartsAtZero),
+        _with(reader_type=ForgetsUnassign),
+    ],
+    "a_paused_partition_brings_nothing_until_it_is_resumed": [
+        _with(reader_type=ForgetsPause),
+        _with(reader_type=ForgetsResume),
+    ],
+    "an_offset_out_of_range_is_an_error_and_never_a_guess": [on_cluster(ResetsOffsets)],
+    "a_poll_brings_no_more_than_it_was_asked_for": [_with(reader_type=Unbounded)],
+    "flush_counts_deliveries_and_names_the_first_offset": [
+        _with(session_type=CountsProducedTwice),
+        _with(session_type=FirstIsLast),
+    ],
+    "the_next_transactions_first_offset_is_two_further": [on_cluster(NoMarkers)],
+    "a_record_over_the_limit_ends_the_transaction": [on_cluster(AnySize)],
+    "a_sender_knows_the_places_of_what_it_sent": [_sending(WrongPlaces)],
+    "keys_go_where_murmur2_says": [on_cluster(Crc32)],
+    "a_message_comes_back_as_it_was_written": [on_cluster(EmptyIsNull)],
+    "compaction_keeps_the_newest_of_a_key": [on_cluster(OldestWins), on_cluster(CompactionRenumbers)],
+    "a_compacted_topic_takes_no_message_without_a_key": [on_cluster(KeysOptional)],
+    "trimming_moves_the_low_watermark": [on_cluster(NeverTrims), on_cluster(TrimsSilently)],
+    "a_topic_made_anew_has_another_id": [on_cluster(IdFromName)],
+    "creating_a_topic_again_leaves_it_as_it_is": [on_cluster(CreatesAnew), on_cluster(LosesConfig)],
+}
