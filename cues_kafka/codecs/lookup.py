@@ -1,0 +1,48 @@
+"""From what a declaration says of a codec to the codec that does it."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from cues_kafka.codecs.json import JsonCodec, TypedJsonCodec
+from cues_kafka.codecs.raw import RawCodec, TextCodec
+from cues_kafka.errors import ConfigError
+from cues_kafka.graph.declare import Avro, Json, Raw
+from cues_kafka.ports import Codec
+
+KEYS: Codec = TextCodec()
+"""Keys are UTF-8 text on every topic."""
+
+
+def codec_for(declaration: Any) -> Codec:
+    """
+    The codec of a topic's values.
+
+    Raises:
+        ConfigError: there is no codec for this kind of declaration.
+        GraphError: the class of `Json(cls)` has a field that cannot travel.
+    """
+    match declaration:
+        case Raw():
+            return _RAW
+        case Json() if declaration.cls is None:
+            return _JSON
+        case Json(cls):
+            return _typed(cls)  # type: ignore[arg-type]  every class can be hashed
+        case Avro():
+            raise ConfigError(
+                "Avro(...) for topics comes with version 0.3. Until then declare Json(SomeDataclass) or Raw()."
+            )
+        case _:
+            raise ConfigError(f"{declaration!r:.200} is not a codec. Declare Json(), Json(SomeDataclass) or Raw().")
+
+
+_RAW: Codec = RawCodec()
+_JSON: Codec = JsonCodec()
+
+
+@functools.cache
+def _typed(cls: Any) -> Codec:
+    """One for each class: topics share it, for it has no state."""
+    return TypedJsonCodec(cls)

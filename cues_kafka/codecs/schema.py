@@ -1,0 +1,425 @@
+"""The schema of a dataclass: one neutral description, from which JSON validation and Avro schemas are made.
+
+`describe` reads the annotations of a class once and gives a tree of shapes. What cannot travel, or could not be told
+apart when it comes back, is refused there, with the remedy, so that no codec has rules of its own about classes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
+from uuid import UUID
+
+from cues_kafka.errors import GraphError
+
+SCALARS: tuple[type[Any], ...] = (bool, int, float, str, bytes, datetime, date, Decimal, UUID)
+"""Classes that travel as one value. In JSON all from `bytes` on are strings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anything:
+    """Whatever the format can carry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Null:
+    """None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """One value of one of `SCALARS`."""
+
+    cls: type[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a few named values: an `Enum` (then `cls` is set, and travels by its value) or a `Literal`."""
+
+    values: tuple[Any, ...]
+    cls: type[Enum] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list, or a tuple of any length, of one shape."""
+
+    item: Shape
+    container: type[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A tuple with one shape for each place."""
+
+    items: tuple[Shape, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A dict with text keys."""
+
+    value: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A union. No two options look alike in JSON, save records that a `Literal` field tells apart."""
+
+    options: tuple[Shape, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """
+    One field of a record.
+
+    Attributes:
+        name: as in the class.
+        shape: of its values.
+        default: makes the value of a field that is missing; None: the field is required.
+    """
+
+    name: str
+    shape: Shape
+    default: Callable[[], Any] | None = field(compare=False)
+    keyword_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A dataclass; fields with ``init=False`` are derived, so they do not travel."""
+
+    cls: type[Any]
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A dataclass inside itself: the `Record` of this class further up."""
+
+    cls: type[Any]
+
+
+Shape: TypeAlias = Anything | Null | Scalar | Choice | Items | Fixed | Mapped | OneOf | Record | Ref
+
+
+def describe(annotation: Any) -> Shape:
+    """
+    The shape of a dataclass, or of any other annotation.
+
+    Raises:
+        GraphError: a class or a combination that cannot travel; names the field, and says what to write instead.
+    """
+    return _Describer().shape(annotation, _name(annotation))
+
+
+def _name(annotation: Any) -> str:
+    return getattr(annotation, "__name__", None) or str(annotation)
+
+
+class _Describer:
+    """One walk; `_open` holds the classes that are being described, `_done` those that are."""
+
+    def __init__(self) -> None:
+        self._open: list[type[Any]] = []
+        self._done: dict[type[Any], Record] = {}
+
+    def shape(self, annotation: Any, where: str) -> Shape:
+        if isinstance(annotation, typing.NewType):
+            return self.shape(annotation.__supertype__, where)
+        if annotation is Any or annotation is object:
+            return Anything()
+        if annotation is None or annotation is type(None):
+            return Null()
+        origin = get_origin(annotation)
+        if origin is not None:
+            return self._generic(origin, get_args(annotation), where)
+        if isinstance(annotation, type):
+            return self._class(annotation, where)
+        raise GraphError(f"{where}: {_name(annotation)} cannot travel. {_ALLOWED}")
+
+    def _class(self, cls: type[Any], where: str) -> Shape:
+        if dataclasses.is_dataclass(cls):
+            return self._record(cls)
+        if issubclass(cls, Enum):
+            return Choice(_choices([member.value for member in cls], where), cls)
+        if cls in SCALARS:
+            return Scalar(cls)
+        if cls in (list, tuple):
+            return Items(Anything(), cls)
+        if cls is dict:
+            return Mapped(Anything())
+        if cls in (set, frozenset):
+            raise GraphError(f"{where}: {_NO_SETS}")
+        raise GraphError(f"{where}: {_name(cls)} cannot travel. {_ALLOWED}")
+
+    def _generic(self, origin: Any, arguments: tuple[Any, ...], where: str) -> Shape:
+        if origin is typing.Annotated:
+            return self.shape(arguments[0], where)
+        if origin in (Union, types.UnionType):
+            return _union([self.shape(option, where) for option in arguments], where)
+        if origin is Literal:
+            return Choice(_choices(list(arguments), where))
+        if origin is tuple and not (len(arguments) == 2 and arguments[1] is Ellipsis):
+            return Fixed(tuple(self.shape(item, f"{where}[{place}]") for place, item in enumerate(arguments)))
+        if origin in (list, tuple, Sequence):
+            return Items(self.shape(arguments[0], f"{where}[]"), tuple if origin is tuple else list)
+        if origin in (dict, Mapping):
+            if arguments[0] is not str:
+                raise GraphError(
+                    f"{where}: keys are {_name(arguments[0])}. Keys that travel are text: write dict[str, ...]."
+                )
+            return Mapped(self.shape(arguments[1], f"{where}{{}}"))
+        if origin in (set, frozenset):
+            raise GraphError(f"{where}: {_NO_SETS}")
+        raise GraphError(f"{where}: {_name(origin)}[...] cannot travel. {_ALLOWED}")
+
+    def _record(self, cls: type[Any]) -> Shape:
+        if cls in self._done:
+            return self._done[cls]
+        if cls in self._open:
+            return Ref(cls)
+        self._open.append(cls)
+        hints = _hints(cls)
+        fields = tuple(
+            Field(
+                name=each.name,
+                shape=self.shape(hints[each.name], f"{cls.__name__}.{each.name}"),
+                default=_default(each),
+                keyword_only=each.kw_only is True,
+            )
+            for each in dataclasses.fields(cls)
+            if each.init
+        )
+        self._open.pop()
+        record = Record(cls, fields)
+        if not self._open:  # inside another class it may hold a `Ref` that only makes sense there
+            self._done[cls] = record
+        return record
+
+
+_ALLOWED = (
+    "Write a dataclass, an Enum, a Literal, Any, list[...], tuple[...], dict[str, ...], a union of these, or one of "
+    + ", ".join(cls.__name__ for cls in SCALARS)
+    + "."
+)
+_NO_SETS = "a set has no order, so a replay would write other bytes. Write tuple[...] or list[...]."
+
+
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    try:
+        hints = typing.get_type_hints(cls)
+    except NameError as error:
+        raise GraphError(
+            f"{cls.__name__}: the annotation {error.name!r} is not a name of its module. Define both classes at module "
+            f"level, and import what annotations name outside of `if TYPE_CHECKING`."
+        ) from error
+    for name, hint in hints.items():
+        if isinstance(hint, dataclasses.InitVar):
+            raise GraphError(f"{cls.__name__}.{name}: an InitVar is not kept, so it cannot travel. Make it a field.")
+    return hints
+
+
+def _default(declared: dataclasses.Field[Any]) -> Callable[[], Any] | None:
+    if declared.default_factory is not MISSING:
+        return declared.default_factory
+    if declared.default is MISSING:
+        return None
+    value = declared.default
+    return lambda: value
+
+
+def _choices(values: list[Any], where: str) -> tuple[Any, ...]:
+    for value in values:
+        if not isinstance(value, str | int | bool):
+            raise GraphError(f"{where}: the value {value!r} cannot travel. Give choices text or whole numbers.")
+    return tuple(values)
+
+
+def _union(options: list[Shape], where: str) -> Shape:
+    if any(isinstance(option, Anything) for option in options):
+        return Anything()
+    taken: dict[str, Shape] = {}
+    for option in options:
+        for look in _looks(option):
+            other = taken.setdefault(look, option)
+            if other is not option and not _tagged(other, option):
+                raise GraphError(
+                    f"{where}: {shape_name(other)} and {shape_name(option)} are both {_ARTICLES[look]} in JSON, "
+                    f"so they could not be told apart when read. Use one of them, or give dataclasses a field like "
+                    f"`kind: Literal['a']` each."
+                )
+    # A float field takes whole numbers too, so that `1` is read: the int must be asked first.
+    return OneOf(tuple(sorted(options, key=lambda option: option == Scalar(float))))
+
+
+_ARTICLES = {
+    "null": "null", "boolean": "a boolean", "integer": "a whole number", "number": "a number", "string": "a string",
+    "array": "an array", "object": "an object",
+}  # fmt: skip
+
+
+def _looks(shape: Shape) -> Iterator[str]:
+    """The JSON types that values of a shape have."""
+    match shape:
+        case Null():
+            yield "null"
+        case Scalar(cls):
+            yield {bool: "boolean", int: "integer", float: "number"}.get(cls, "string")
+        case Choice(values):
+            looks = {bool: "boolean", int: "integer"}
+            yield from sorted({looks.get(type(value), "string") for value in values})
+        case Items() | Fixed():
+            yield "array"
+        case Mapped() | Record() | Ref():
+            yield "object"
+        case OneOf(options):
+            for option in options:
+                yield from _looks(option)
+        case Anything():
+            yield from _ARTICLES
+
+
+def _tagged(one: Shape, other: Shape) -> bool:
+    """Whether two records have a field of one name whose choices have nothing in common."""
+    if not isinstance(one, Record) or not isinstance(other, Record):
+        return False
+    tags = {each.name: set(each.shape.values) for each in one.fields if isinstance(each.shape, Choice)}
+    theirs = {each.name: each.shape.values for each in other.fields if isinstance(each.shape, Choice)}
+    return any(tags[name].isdisjoint(theirs[name]) for name in tags.keys() & theirs.keys())
+
+
+def shape_name(shape: Shape) -> str:
+    """What a person calls it, for error messages."""
+    match shape:
+        case Anything():
+            return "anything"
+        case Null():
+            return "null"
+        case Scalar(cls) | Record(cls) | Ref(cls):
+            return str(cls.__name__)
+        case Choice(values, enum):
+            return enum.__name__ if enum else " or ".join(map(repr, values))
+        case Items(item, container):
+            return f"{container.__name__} of {shape_name(item)}"
+        case Fixed(items):
+            return f"tuple of {', '.join(map(shape_name, items))}"
+        case Mapped(value):
+            return f"dict of {shape_name(value)}"
+        case OneOf(options):
+            return " or ".join(map(shape_name, options))
+
+
+# ---------------------------------------------------------------------------------------------------------- Avro
+
+_AVRO_SCALARS: dict[type[Any], Any] = {
+    bool: "boolean",
+    int: "long",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    datetime: {"type": "long", "logicalType": "timestamp-micros"},
+    date: {"type": "int", "logicalType": "date"},
+    # Avro's decimal fixes the number of digits, which Python's type does not know.
+    Decimal: "string",
+    UUID: {"type": "string", "logicalType": "uuid"},
+}
+_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def avro_schema(annotation: Any, *, namespace: str | None = None) -> Any:
+    """
+    The Avro schema of a dataclass, as parsed JSON.
+
+    Whole numbers are `long`, `datetime` is microseconds since the epoch, an Enum of names is an Avro enum. A default
+    of None puts null first, as Avro wants it.
+
+    Args:
+        annotation: a dataclass, or any other annotation that `describe` takes.
+        namespace: of the named types; None: none.
+
+    Raises:
+        GraphError: Avro has no type for it; names the class.
+    """
+    schema = _Avro().schema(describe(annotation))
+    if namespace and isinstance(schema, dict):
+        schema = {"type": schema["type"], "namespace": namespace} | schema
+    return schema
+
+
+class _Avro:
+    def __init__(self) -> None:
+        self._named: dict[str, type[Any]] = {}
+
+    def schema(self, shape: Shape) -> Any:
+        match shape:
+            case Null():
+                return "null"
+            case Scalar(cls):
+                return _AVRO_SCALARS[cls]
+            case Choice(values, cls):
+                return self._choice(values, cls)
+            case Items(item):
+                return {"type": "array", "items": self.schema(item)}
+            case Fixed(items) if items and len(set(items)) == 1:
+                return {"type": "array", "items": self.schema(items[0])}
+            case Mapped(value):
+                return {"type": "map", "values": self.schema(value)}
+            case OneOf(options):
+                return [self.schema(option) for option in options]
+            case Ref(cls):
+                return cls.__name__
+            case Record(cls, fields):
+                return self._record(cls, fields)
+            case _:
+                raise GraphError(
+                    f"Avro has no type for {shape_name(shape)}. Use Json(...), or give Avro(...) a schema of its own."
+                )
+
+    def _known(self, cls: type[Any]) -> bool:
+        """Whether the named type was defined before: Avro defines it once, and names it afterwards."""
+        known = cls.__name__ in self._named
+        if self._named.setdefault(cls.__name__, cls) is not cls:
+            raise GraphError(f"Two classes are named {cls.__name__}, and Avro knows types by name. Rename one of them.")
+        return known
+
+    def _record(self, cls: type[Any], fields: tuple[Field, ...]) -> Any:
+        if self._known(cls):
+            return cls.__name__
+        return {"type": "record", "name": cls.__name__, "fields": [self._field(each) for each in fields]}
+
+    def _choice(self, values: tuple[Any, ...], cls: type[Enum] | None) -> Any:
+        if all(isinstance(value, bool) for value in values):
+            return "boolean"
+        if all(type(value) is int for value in values):
+            return "long"
+        if not all(isinstance(value, str) for value in values):
+            raise GraphError(
+                f"Avro has no type for the choice of {', '.join(map(repr, values))}. Make all of them text."
+            )
+        if cls is None or not all(_AVRO_NAME.fullmatch(value) for value in values):
+            return "string"
+        if self._known(cls):
+            return cls.__name__
+        return {"type": "enum", "name": cls.__name__, "symbols": list(values)}
+
+    def _field(self, declared: Field) -> dict[str, Any]:
+        schema = self.schema(declared.shape)
+        default = declared.default() if declared.default else MISSING
+        if default is None and isinstance(schema, list):
+            schema = sorted(schema, key=lambda option: option != "null")
+            return {"name": declared.name, "type": schema, "default": None}
+        plain = isinstance(default, bool | int | float | str) and not isinstance(default, Enum)
+        if (plain and not isinstance(schema, list)) or default in ([], {}):
+            return {"name": declared.name, "type": schema, "default": default}
+        return {"name": declared.name, "type": schema}
