@@ -1,0 +1,128 @@
+"""Messages, keys and the headers that travel."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cues_kafka import Message, Out, OutputError, has_tag, has_type
+from cues_kafka.graph.message import header_list, key_bytes, travelling, travels, with_travelling
+
+LEAD = [("traceparent", b"1"), ("x", b"mine"), ("cues", b"provenance"), ("cues-type", b"order")]
+OTHER: list[tuple[str, bytes | None]] = [
+    ("tracestate", b"of another"),
+    ("traceparent", b"2"),
+    ("baggage", b"b"),
+    ("cues-type", b"y"),
+]
+
+
+@pytest.mark.parametrize(
+    ("key", "written"), [(None, None), (b"\xff", b"\xff"), ("é", b"\xc3\xa9"), ("", b""), (7, b"7"), (-1, b"-1")]
+)
+def test_a_key_is_written_as_text(key: Any, written: bytes | None) -> None:
+    """An empty key is a key; None is none."""
+    assert written == key_bytes(key)
+
+
+@pytest.mark.parametrize("key", [1.5, True, ["a"], object()])
+def test_a_key_of_another_type_is_refused_with_the_fix(key: Any) -> None:
+    """True is no number here: a field that is a flag is no key."""
+    with pytest.raises(OutputError, match="Return Message"):
+        key_bytes(key)
+
+
+def test_headers_are_a_mapping_or_pairs() -> None:
+    """Text is encoded, order and repeated names stay."""
+    assert header_list({"a": "1", "b": None}) == [("a", b"1"), ("b", None)]
+    assert header_list([("a", b"1"), ("a", "2")]) == [("a", b"1"), ("a", b"2")]
+    assert header_list(None) == []
+
+
+@pytest.mark.parametrize("headers", [{"cues": "forged"}, {"a": 1}, [(1, b"")]])
+def test_headers_that_cannot_be_written_are_refused(headers: Any) -> None:
+    """Nobody but the framework writes provenance."""
+    with pytest.raises(OutputError):
+        header_list(headers)
+
+
+@pytest.mark.parametrize(
+    ("name", "goes"),
+    [
+        ("traceparent", True),
+        ("tracestate", True),
+        ("baggage", True),
+        ("cues-tags", True),
+        ("cues", False),
+        ("x", False),
+    ],
+)
+def test_trace_headers_and_ours_travel(name: str, goes: bool) -> None:
+    """The provenance header says where one record came from, so it stays."""
+    assert goes == travels(name)
+
+
+def test_the_first_input_gives_a_header_that_several_have() -> None:
+    """And a trace state comes only with the trace that it belongs to."""
+    assert travelling([LEAD, None, OTHER]) == [("traceparent", b"1"), ("cues-type", b"order"), ("baggage", b"b")]
+    assert travelling([[("x", b"")], OTHER]) == [
+        ("tracestate", b"of another"),
+        ("traceparent", b"2"),
+        ("baggage", b"b"),
+        ("cues-type", b"y"),
+    ]
+
+
+def test_an_outputs_own_headers_win() -> None:
+    """A new trace drops the old one's state."""
+    own: list[tuple[str, bytes | None]] = [("traceparent", b"new")]
+
+    assert with_travelling(own, OTHER) == [("traceparent", b"new"), ("baggage", b"b"), ("cues-type", b"y")]
+    assert own == with_travelling(own, [])
+
+
+def test_a_tombstone_is_a_message_without_a_value() -> None:
+    """And messages with the same content are equal."""
+    assert Message(None, key="a") == Message(None, key="a")
+    assert Out("all", 1) == Out(binding="all", message=1)
+
+
+def received(value: Any, **headers: str) -> Any:
+    return SimpleNamespace(value=value, headers=[(f"cues-{name}", text.encode()) for name, text in headers.items()])
+
+
+@pytest.mark.parametrize(
+    ("message", "passes"),
+    [
+        (received(1), True),
+        (received("text"), False),
+        (received({"type": "order"}), True),
+        (received({"type": "refund"}), False),
+        (received("text", type="order"), True),
+        (received({"type": "order"}, type="refund"), False),
+        (received(SimpleNamespace(type="order")), True),
+        (received(None), False),
+    ],
+)
+def test_has_type_looks_at_class_header_and_field(message: Any, passes: bool) -> None:
+    """The header wins over the field."""
+    assert passes == has_type(int, "order")(message)
+
+
+@pytest.mark.parametrize(
+    ("message", "passes"),
+    [
+        (received(1, tags="audit,eu"), True),
+        (received(1, tags="auditor"), False),
+        (received({"tags": ["audit"]}), True),
+        (received({"tags": "audit"}), True),
+        (received({"tags": {"eu": 1}}), False),
+        (received({"tags": 3}), False),
+        (received(None), False),
+    ],
+)
+def test_has_tag_looks_at_header_and_field(message: Any, passes: bool) -> None:
+    """One common tag is enough."""
+    assert passes == has_tag("audit", "us")(message)
