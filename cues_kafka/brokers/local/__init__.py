@@ -2,7 +2,7 @@
 
 ::
 
-    with LocalBroker() as broker:            # or LocalBroker(3): three nodes
+    with LocalBroker() as broker:  # or LocalBroker(3): three nodes
         print(broker.bootstrap)
 
 How it works, from the outside in:

@@ -14,11 +14,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from cues_kafka.brokers.local import probe
 from cues_kafka.brokers.local.guard import LOCK_NAME
@@ -93,9 +93,15 @@ class LocalBroker:
         say: Say = log.info,
     ) -> None:
         """
-        See `Options`; further:
+        Keep the options; nothing is started yet.
 
         Args:
+            nodes: see `Options`, as for all up to `directory`.
+            port: the first node's port.
+            overrides: Kafka's settings that win over ours.
+            benchmark: both compilers and a bigger heap.
+            start_timeout_s: from the start of the JVMs until all nodes serve.
+            directory: where the broker's directory is made.
             env: the environment that names Java, jars and cache; None: the process's own.
             say: is told, in words, of what takes long.
 
@@ -129,7 +135,7 @@ class LocalBroker:
         """The directory of logs, settings and data; removed with the broker."""
         return self.nodes[0].directory.parent
 
-    def start(self) -> LocalBroker:
+    def start(self) -> Self:
         """
         Start, and wait until every node sees every other.
 
@@ -171,7 +177,7 @@ class LocalBroker:
             argv = [command[0], *self._java_options(home, prepared), *command[1:], str(home / "server.properties")]
             nodes.append(Node(node_id, own.client, home, argv, guard))
         for node in nodes:
-            node._spawn()
+            node.spawn()
         self._nodes = tuple(nodes)
         end = began + self.options.start_timeout_s
         for node in nodes:
@@ -200,13 +206,24 @@ class LocalBroker:
         if guard is not None:
             guard.close()
 
-    def detach(self) -> int:
-        """Let it live on without this program: the guard's pid, which ends it all on SIGTERM."""
+    @property
+    def guard_pid(self) -> int:
+        """Process id of the guard, the parent of the JVMs; SIGTERM to it ends everything.
+
+        Raises:
+            BrokerError: it is not started.
+        """
         if self._guard is None:
             raise BrokerError("This local broker does not run.")
-        return int(self._guard.ask("detach")["pid"])
+        return self._guard.pid
 
-    def __enter__(self) -> LocalBroker:
+    def detach(self) -> None:
+        """Let it live on without this program; from now on only a signal to the guard ends it."""
+        if self._guard is None:
+            raise BrokerError("This local broker does not run.")
+        self._guard.ask("detach")
+
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(
@@ -275,7 +292,7 @@ class Node:
         """
         if self._pid is not None:
             raise BrokerError(f"Node {self.id} runs already (pid {self._pid}).")
-        self._spawn()
+        self.spawn()
         self.wait_ready(timeout_s=timeout_s)
 
     def is_alive(self) -> bool:
@@ -294,11 +311,11 @@ class Node:
             view = probe.look(self.port)
             return view is not None and self.id in view.nodes and len(view.nodes) >= all_of and view.controller >= 0
 
-        self._wait(ready, f"sees {all_of} node(s)", timeout_s)
+        self._wait(ready, f"see {all_of} node(s)", timeout_s)
 
     def wait_coordinator(self, kind: int, *, timeout_s: float = 60.0) -> None:
         """Wait until transactions (or groups) have a coordinator; see `probe.has_coordinator`."""
-        self._wait(lambda: probe.has_coordinator(self.port, kind), "names a coordinator", timeout_s)
+        self._wait(lambda: probe.has_coordinator(self.port, kind), "name a coordinator", timeout_s)
 
     def log_tail(self, lines: int = 30) -> str:
         """The end of the log file."""
@@ -308,13 +325,14 @@ class Node:
             return "(no log)"
         return "\n".join(text.splitlines()[-lines:])
 
-    def _spawn(self) -> None:
+    def spawn(self) -> None:
+        """Start the JVM and wait for nothing; `start` is what tests want."""
         answer = self._guard.ask(
             "start", name=str(self.id), argv=self._argv, log=str(self.log_file), cwd=str(self.directory)
         )
         self._pid = int(answer["pid"])
 
-    def _wait(self, condition: Any, what: str, timeout_s: float) -> None:
+    def _wait(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
         end = time.monotonic() + timeout_s
         while not condition():
             code = self._exit_code(POLL_S)
@@ -324,7 +342,7 @@ class Node:
                 raise kind(f"Node {self.id} of the local broker ended with code {code}. Its log ends with:\n{tail}")
             if time.monotonic() > end:
                 raise BrokerError(
-                    f"Node {self.id} of the local broker runs, but after {timeout_s:.0f} s there is none that {what} at "
+                    f"Node {self.id} of the local broker runs, but after {timeout_s:.0f} s it does not {what} at "
                     f"127.0.0.1:{self.port}. Its log ends with:\n{self.log_tail()}"
                 )
 
@@ -367,9 +385,15 @@ class _Guard:
                 cwd="/",
             )
 
+    @property
+    def pid(self) -> int:
+        """The guard's process id."""
+        return self._process.pid
+
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         """One command, one answer."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         try:
             with self._lock:
                 self._process.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
@@ -388,7 +412,8 @@ class _Guard:
         """Close its input and wait until it has removed everything. Not from a forked child: it is not its parent."""
         if os.getpid() != self._owner:
             return
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         # A forked child of this program may hold the pipe open, so the end of the input is not enough.

@@ -93,7 +93,7 @@ class Guard:
     def _answer(self, command: dict[str, Any]) -> None:
         try:
             answer = getattr(self, f"do_{command.pop('do')}")(**command)
-        except Exception as error:  # Told to the caller, who raises it.
+        except Exception as error:  # noqa: BLE001 - told to the caller, who raises it
             answer = {"error": f"{type(error).__name__}: {error}"}
         try:
             os.write(1, json.dumps(answer).encode() + b"\n")
@@ -102,9 +102,14 @@ class Guard:
 
     def do_start(self, name: str, argv: list[str], log: str, cwd: str) -> dict[str, Any]:
         """Start a child under this name; its output is appended to `log`."""
-        with open(log, "ab") as out:
+        with Path(log).open("ab") as out:
             self._children[name] = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=cwd, preexec_fn=self._die_with_me
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                cwd=cwd,
+                preexec_fn=self._die_with_me,  # noqa: PLW1509 - safe: this program has one thread
             )
         return {"pid": self._children[name].pid}
 
@@ -125,7 +130,7 @@ class Guard:
     def do_detach(self) -> dict[str, Any]:
         """Live on without the parent."""
         self._detached = True
-        return {"pid": os.getpid()}
+        return {}
 
     def _die_with_me(self) -> None:
         """In the child, before the JVM: default signals, and death with the guard."""

@@ -53,7 +53,7 @@ class Jars:
 
     @property
     def class_path(self) -> str:
-        """The value of ``-cp``. Spelled out: the order of a wildcard is not fixed, and the class archive asks for it."""
+        """The value of ``-cp``. Spelled out: a class archive asks for one fixed order."""
         return os.pathsep.join(str(file) for file in self.files)
 
 
@@ -83,14 +83,14 @@ def find_jars(java: Java, env: Mapping[str, str] = os.environ, *, say: Say = log
         say: is told of what takes long.
 
     Raises:
-        ConfigError: a jar does not match the lock file (it is named), or no way worked (each is named, with its reason).
+        ConfigError: a jar does not match the lock file (it is named), or no way worked (all are named).
     """
     if home := env.get("CUES_KAFKA_HOME"):
         return _from_home(Path(home), say)
     target = cache_dir(env) / "jars" / f"broker-{VERSION}"
     if target.is_dir():
         return _checked(target, origin=f"cache {target}", remedy=f"Remove {target}; the next start fetches them again.")
-    with exclusive(target.with_suffix(".lock")):
+    with exclusive(target.with_name(f"{target.name}.lock")):
         if not target.is_dir():  # Another process may have filled it while this one waited.
             _fill(target, java, env, say)
     return find_jars(java, env, say=say)
@@ -114,8 +114,8 @@ def _fill(target: Path, java: Java, env: Mapping[str, str], say: Say) -> None:
             return
     raise ConfigError(
         f"The jars of Apache Kafka {VERSION} are not there, and no way to them worked:\n" + "\n".join(reasons) + "\n"
-        "Do one of these: unpack an Apache Kafka distribution and set CUES_KAFKA_HOME to it; fill the cache on a machine "
-        "that has it and copy it; install Maven (`mvn` on PATH); `pip install pyspark` (its Ivy is used; "
+        "Do one of these: unpack an Apache Kafka distribution and set CUES_KAFKA_HOME to it; copy the cache of "
+        "a machine that has it; install Maven (`mvn` on PATH); `pip install pyspark` (its Ivy is used; "
         "CUES_KAFKA_MAVEN_MIRROR names a mirror). Or set CUES_KAFKA_BOOTSTRAP to a broker that runs already."
     )
 
@@ -191,7 +191,10 @@ def _from_home(home: Path, say: Say) -> Jars:
     lock = read_lock()
     known = [file for file in files if file.name in lock]
     _compare(known, lock, remedy="Unpack the distribution again, or unset CUES_KAFKA_HOME.")
-    say(f"CUES_KAFKA_HOME={home}: {len(known)} of {len(files)} jars are in {LOCK.name} and match it, the others are unchecked")
+    say(
+        f"CUES_KAFKA_HOME={home}: {len(known)} of {len(files)} jars are in {LOCK.name} and match it, "
+        "the others are unchecked"
+    )
     return Jars(tuple(files), f"CUES_KAFKA_HOME={home}")
 
 

@@ -21,9 +21,11 @@ def free_ports(count: int) -> list[int]:
     raise OSError(f"no {count} free ports from {FIRST} to {LAST} on 127.0.0.1")
 
 
-def is_free(port: int) -> bool:
-    """Whether the port can be bound now."""
+def is_free(port: int, *, reuse: bool = False) -> bool:
+    """Whether the port can be bound now; with `reuse` also one whose old connections linger, as Java's sockets can."""
     with socket.socket() as trial:
+        if reuse:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             trial.bind(("127.0.0.1", port))
         except OSError:

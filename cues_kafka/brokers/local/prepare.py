@@ -20,7 +20,7 @@ from pathlib import Path
 from cues_kafka.brokers.local.jars import HERE, Jars, Say, cache_dir, exclusive
 from cues_kafka.brokers.local.java import Java
 from cues_kafka.brokers.local.ports import free_ports
-from cues_kafka.brokers.local.probe import look
+from cues_kafka.brokers.local.probe import GROUP, TRANSACTION, has_coordinator, look
 from cues_kafka.brokers.local.properties import Ports, node_properties, write_properties
 from cues_kafka.errors import BrokerError
 
@@ -116,6 +116,11 @@ def _format(made: Prepared, node_id: int, work: Path, java: Java, jars: Jars) ->
     )
 
 
+def _serves(port: int) -> bool:
+    """Whether it did all that a start waits for, so that the archive holds the classes of all that."""
+    return look(port) is not None and has_coordinator(port, TRANSACTION) and has_coordinator(port, GROUP)
+
+
 def _archive(made: Prepared, work: Path, java: Java, jars: Jars) -> None:
     """Run a broker once with a list of the classes that it loads, and put those into an archive.
 
@@ -130,13 +135,13 @@ def _archive(made: Prepared, work: Path, java: Java, jars: Jars) -> None:
     options = java_options(work)
     with (work / "train.log").open("wb") as log:
         training = subprocess.Popen(
-            [str(java.program), *options, "-Xshare:off", f"-XX:DumpLoadedClassList={classes}", "-cp", jars.class_path,
+            [str(java.program), *options, f"-XX:DumpLoadedClassList={classes}", "-cp", jars.class_path,
              "kafka.Kafka", str(work / "train.properties")],
             stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=work,
         )  # fmt: skip
         try:
             end = time.monotonic() + 60
-            while look(ports[0].client) is None and training.poll() is None and time.monotonic() < end:
+            while training.poll() is None and time.monotonic() < end and not _serves(ports[0].client):
                 time.sleep(0.05)
             training.send_signal(signal.SIGTERM)
             training.wait(20)

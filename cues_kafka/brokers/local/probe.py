@@ -41,9 +41,10 @@ def has_coordinator(port: int, kind: int, *, timeout_s: float = 2.0) -> bool:
     body = struct.pack(f">h{len(key)}sb", len(key), key, kind)
     try:
         answer = _ask(port, FIND_COORDINATOR, 2, body, timeout_s)
-        return int(struct.unpack_from(">h", answer, 4)[0]) == 0  # After 4 bytes of throttle time.
+        (error,) = struct.unpack_from(">h", answer, 4)  # After 4 bytes of throttle time.
     except (OSError, struct.error):
         return False
+    return bool(error == 0)
 
 
 def _ask(port: int, api: int, version: int, body: bytes, timeout_s: float) -> bytes:
@@ -85,5 +86,5 @@ def _view(answer: bytes) -> View:
 
 
 def _skip_text(answer: bytes, place: int) -> int:
-    (length,) = struct.unpack_from(">h", answer, place)
+    length: int = struct.unpack_from(">h", answer, place)[0]
     return place + 2 + max(length, 0)

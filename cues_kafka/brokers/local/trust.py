@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-PASSWORD = "changeit"
+PASSWORD = "changeit"  # noqa: S105 - guards nothing
 """Java's customary one. The file holds public certificates only; the password guards nothing but the digest."""
 
 
@@ -39,7 +39,8 @@ def key_store(certificates: Iterable[bytes]) -> bytes:
         for i, der in enumerate(certificates)
     ]
     body = struct.pack(">III", 0xFEEDFEED, 2, len(entries)) + b"".join(entries)
-    return body + hashlib.sha1(PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite" + body).digest()
+    digest = hashlib.sha1(PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite" + body)  # noqa: S324 - the format's own
+    return body + digest.digest()
 
 
 def _text(value: str) -> bytes:

@@ -1,0 +1,33 @@
+"""The program ``cues-kafka``: a list of the modules that hold its commands."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from cues_kafka.cli import broker
+from cues_kafka.errors import CuesError
+
+app = typer.Typer(
+    name="cues-kafka",
+    help="Graphs of functions between Kafka topics, exactly once.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(broker.app, name="broker")
+
+
+@app.callback()
+def _groups() -> None:
+    """Keeps the groups of commands, even while there is one only."""
+
+
+def main() -> None:
+    """Run it; an error of ours is printed as its message, without a traceback, and exits with 1."""
+    try:
+        app()
+    except CuesError as error:
+        typer.secho(f"cues-kafka: {error}", fg="red", err=True)
+        sys.exit(1)

@@ -1,0 +1,114 @@
+"""A pytest plugin: a real broker for tests. It does nothing until a test asks for one of its fixtures.
+
+=======================  ==========================================================================================
+`kafka_cluster`          one broker for the whole run: what ``CUES_KAFKA_BOOTSTRAP`` names, else a local one
+`kafka`                  that broker for one test, with names that no other test has
+`kafka_fault_cluster`    makes brokers of the test's own, of 1 or 3 nodes that it may kill, pause and restart
+=======================  ==========================================================================================
+
+Without a broker the tests *fail*, with the reason. A skip would hide that nothing was proven.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from cues_kafka.errors import CuesError
+
+if TYPE_CHECKING:
+    from cues_kafka.brokers.local import LocalBroker
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaFixture:
+    """A broker for one test.
+
+    Attributes:
+        bootstrap: ``bootstrap.servers``.
+        prefix: begins every name that `unique` makes; no other test has it.
+    """
+
+    bootstrap: str
+    prefix: str
+
+    def unique(self, name: str) -> str:
+        """The name, made the test's own: for graphs, topics, groups, transactional ids."""
+        return f"{self.prefix}-{name}"
+
+
+class FaultClusters(Protocol):
+    """Makes a running broker of the test's own; it ends with the test."""
+
+    def __call__(self, nodes: int = 1, **options: Any) -> LocalBroker:
+        """`options` go to `LocalBroker`."""
+        ...
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster() -> Iterator[str]:
+    """``bootstrap.servers`` of the broker of this run; the run fails without one."""
+    given = os.environ.get("CUES_KAFKA_BOOTSTRAP")
+    if given:
+        _must_answer(given)
+        yield given
+        return
+    from cues_kafka.brokers.local import LocalBroker  # noqa: PLC0415 - runs of tests without a broker pay nothing
+
+    broker = LocalBroker()
+    try:
+        broker.start()
+    except CuesError as error:
+        pytest.fail(f"These tests need a broker, and none could be started.\n{error}", pytrace=False)
+    try:
+        yield broker.bootstrap
+    finally:
+        broker.stop()
+
+
+@pytest.fixture
+def kafka(kafka_cluster: str, request: pytest.FixtureRequest) -> KafkaFixture:
+    """The broker of this run, with names of this test's own."""
+    words = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name).strip("-")[:30].rstrip("-")
+    return KafkaFixture(kafka_cluster, f"{words}-{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture
+def kafka_fault_cluster() -> Iterator[FaultClusters]:
+    """Makes brokers of the test's own, for tests that kill them; always local ones."""
+    from cues_kafka.brokers.local import LocalBroker  # noqa: PLC0415 - runs of tests without a broker pay nothing
+
+    with ExitStack() as running:
+
+        def make(nodes: int = 1, **options: Any) -> LocalBroker:
+            broker = LocalBroker(nodes, **options)
+            try:
+                broker.start()
+            except CuesError as error:
+                pytest.fail(f"This test needs a broker of its own.\n{error}", pytrace=False)
+            running.callback(broker.stop)
+            return broker
+
+        yield make
+
+
+def _must_answer(bootstrap: str) -> None:
+    """A wrong address is named at once, instead of by the time-out of each test."""
+    reasons = []
+    for address in bootstrap.split(","):
+        host, _, port = address.strip().rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+        except (OSError, ValueError) as error:
+            reasons.append(f"{address}: {error}")
+        else:
+            return
+    pytest.fail(f"CUES_KAFKA_BOOTSTRAP={bootstrap} does not answer: {'; '.join(reasons)}", pytrace=False)

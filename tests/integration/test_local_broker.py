@@ -1,0 +1,272 @@
+"""The local broker, for real: starts, deaths of nodes and of its parent, and what they leave behind (nothing)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cues_kafka.brokers.local import LocalBroker, probe
+from cues_kafka.brokers.local.jars import LOCK, VERSION, find_jars, read_lock
+from cues_kafka.brokers.local.java import FROM_PACKAGE, find_java
+from cues_kafka.errors import BrokerError
+from cues_kafka.testing.fixtures import FaultClusters, KafkaFixture
+
+PARENT = """
+import sys, time
+from cues_kafka.brokers.local import LocalBroker
+
+broker = LocalBroker(int(sys.argv[1])).start()
+print(broker.guard_pid, *(node.pid for node in broker.nodes), broker.directory, flush=True)
+time.sleep(600)
+"""
+
+
+def eventually(condition: Callable[[], bool], timeout_s: float = 15.0) -> bool:
+    """Whether it comes true in time."""
+    end = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def is_gone(pid: int) -> bool:
+    """Whether the process has ended; one that nobody has reaped yet counts as ended."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def run_cli(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
+    """``cues-kafka broker ...`` with a state directory of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", "from cues_kafka.cli.main import main; main()", "broker", *arguments],
+        env={**os.environ, "CUES_KAFKA_STATE": str(state), "PYTHONPATH": os.pathsep.join(sys.path), "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.fixture
+def parent() -> Iterator[Callable[[int], tuple[subprocess.Popen[str], list[int], Path]]]:
+    """Makes a program that holds a broker: the program, the pids of guard and nodes, the directory."""
+    programs: list[subprocess.Popen[str]] = []
+
+    def make(nodes: int) -> tuple[subprocess.Popen[str], list[int], Path]:
+        program = subprocess.Popen(
+            [sys.executable, "-c", PARENT, str(nodes)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        programs.append(program)
+        assert program.stdout is not None
+        *pids, directory = program.stdout.readline().split()
+        return program, [int(pid) for pid in pids], Path(directory)
+
+    yield make
+    for program in programs:
+        program.kill()
+        program.wait()
+        assert program.stdout is not None
+        program.stdout.close()
+
+
+def test_it_serves_and_leaves_no_process_and_no_directory() -> None:
+    """One node; the second start is the quick one, and its seconds are printed."""
+    with LocalBroker():
+        pass
+    began = time.monotonic()
+    with LocalBroker() as broker:
+        print(f"second start: {time.monotonic() - began:.2f} s")
+        (node,) = broker.nodes
+        pid, directory, guard = node.pid, broker.directory, broker.guard_pid
+        assert pid is not None
+        view = probe.look(node.port)
+        assert broker.bootstrap == f"127.0.0.1:{node.port}"
+        assert view == probe.View(frozenset({1}), 1)
+        addresses = {c.laddr.ip for c in psutil.Process(pid).net_connections() if c.status == psutil.CONN_LISTEN}
+        assert {ip.removeprefix("::ffff:") for ip in addresses} == {"127.0.0.1"}
+
+    assert is_gone(pid)
+    assert is_gone(guard)
+    assert not directory.exists()
+
+
+def test_a_killed_node_comes_back_with_its_data_on_the_same_port(kafka_fault_cluster: FaultClusters) -> None:
+    """SIGKILL, then SIGTERM; and what it may not do twice."""
+    broker = kafka_fault_cluster()
+    (node,) = broker.nodes
+    first, port = node.pid, node.port
+    data = node.directory / "data" / "__transaction_state-0"
+    assert data.is_dir()
+
+    node.kill()
+    assert not node.is_alive()
+    assert probe.look(port) is None
+    began = time.monotonic()
+    node.start()
+    print(f"restart after SIGKILL: {time.monotonic() - began:.2f} s")
+
+    assert node.pid != first
+    assert node.port == port
+    assert data.is_dir()
+    with pytest.raises(BrokerError, match="runs already"):
+        node.start()
+    node.terminate()
+    assert "KafkaRaftServer" in node.log_tail()
+    node.start()
+    assert probe.look(port) is not None
+
+
+def test_a_paused_node_answers_after_it_is_resumed(kafka_fault_cluster: FaultClusters) -> None:
+    """SIGSTOP keeps the port open and the process alive."""
+    (node,) = kafka_fault_cluster().nodes
+
+    node.pause()
+    assert probe.look(node.port, timeout_s=0.3) is None
+    assert node.is_alive()
+    node.resume()
+
+    assert eventually(lambda: probe.look(node.port) is not None)
+
+
+@pytest.mark.timeout(180)
+def test_three_nodes_see_each_other_and_outlive_one_of_them(kafka_fault_cluster: FaultClusters) -> None:
+    """The killed one comes back into the cluster."""
+    began = time.monotonic()
+    broker = kafka_fault_cluster(3)
+    print(f"three nodes: {time.monotonic() - began:.2f} s")
+    one, two, three = broker.nodes
+    assert len({node.port for node in broker.nodes}) == 3
+    for node in broker.nodes:
+        view = probe.look(node.port)
+        assert view is not None
+        assert view.nodes == {1, 2, 3}
+
+    two.kill()
+    assert eventually(lambda: (v := probe.look(one.port)) is not None and v.nodes == {1, 3} and v.controller in v.nodes)
+    two.start()
+
+    two.wait_ready(all_of=3)
+    three.wait_ready(all_of=3)
+
+
+def test_a_wrong_setting_is_told_with_the_end_of_the_log(tmp_path: Path) -> None:
+    """And the failed broker leaves nothing."""
+    broker = LocalBroker(overrides={"log.retention.hours": "many"}, directory=tmp_path)
+
+    with pytest.raises(BrokerError, match=r"Node 1 .* ended with code [\s\S]*log\.retention\.hours"):
+        broker.start()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_everything_dies_with_a_parent_that_is_killed(
+    parent: Callable[[int], tuple[subprocess.Popen[str], list[int], Path]], nodes: int
+) -> None:
+    """SIGKILL: the parent cleans up nothing, the guard everything."""
+    program, pids, directory = parent(nodes)
+    assert len(pids) == nodes + 1
+    assert directory.is_dir()
+
+    program.send_signal(signal.SIGKILL)
+    program.wait()
+
+    assert eventually(lambda: all(is_gone(pid) for pid in pids))
+    assert eventually(lambda: not directory.exists())
+
+
+def test_the_nodes_die_with_a_guard_that_is_killed_and_the_parent_is_told(kafka_fault_cluster: FaultClusters) -> None:
+    """The kernel sees to it; the directory goes with the next stop or start."""
+    broker = kafka_fault_cluster()
+    (node,) = broker.nodes
+    pid, directory = node.pid, broker.directory
+    assert pid is not None
+
+    os.kill(broker.guard_pid, signal.SIGKILL)
+
+    assert eventually(lambda: is_gone(pid))
+    with pytest.raises(BrokerError, match="guard process has ended"):
+        node.start() if node.pid is None else node.kill()
+    broker.stop()
+    assert not directory.exists()
+
+
+def test_a_detached_broker_is_started_once_found_and_removed(tmp_path: Path) -> None:
+    """`up` twice, `status`, `down` twice; nothing is left."""
+    name = "of-the-test"
+    try:
+        first = run_cli("up", "--name", name, "--port", "0", state=tmp_path / "s")
+        assert first.returncode == 0, first.stderr
+        second = run_cli("up", "--name", name, state=tmp_path / "s")
+        assert "runs already" in second.stdout
+        record: dict[str, Any] = json.loads(run_cli("status", "--name", name, "--json", state=tmp_path / "s").stdout)
+        assert record["bootstrap"] in first.stdout
+        assert record["serving"] == [1]
+        assert "node 1" in run_cli("status", "--name", name, state=tmp_path / "s").stdout
+        other = run_cli("status", state=tmp_path / "s")
+        assert (other.returncode, "these do: of-the-test" in other.stdout) == (1, True)
+    finally:
+        down = run_cli("down", "--name", name, state=tmp_path / "s")
+
+    assert "is stopped" in down.stdout
+    assert is_gone(record["guard"])
+    assert is_gone(record["nodes"][0]["pid"])
+    assert list(tmp_path.iterdir()) == []
+    assert "does not run" in run_cli("down", "--name", name, state=tmp_path / "s").stdout
+    assert run_cli("status", "--name", name, state=tmp_path / "s").returncode == 1
+
+
+def test_a_taken_port_is_named(tmp_path: Path, kafka: KafkaFixture) -> None:
+    """Before any JVM is started; another local broker holds it."""
+    port = kafka.bootstrap.rpartition(":")[2]
+
+    done = run_cli("up", "--port", port, state=tmp_path / "s")
+
+    assert done.returncode == 1
+    assert f"Port {port} of 127.0.0.1 is taken" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_each_test_has_names_of_its_own(kafka: KafkaFixture) -> None:
+    """The names tell the test, and fit Kafka's rules."""
+    assert kafka.unique("orders") == f"{kafka.prefix}-orders"
+    assert kafka.prefix.startswith("test-each-test-has-names")
+    assert probe.look(int(kafka.bootstrap.rpartition(":")[2])) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_without_maven_and_java_the_ivy_of_pyspark_brings_the_same_jars(tmp_path: Path) -> None:
+    """A PATH with neither; the Java from PyPI runs Ivy and then the broker; every jar is the one of the lock file."""
+    env = {key: value for key, value in os.environ.items() if key not in {"JAVA_HOME", "CUES_KAFKA_HOME"}}
+    env |= {"PATH": str(tmp_path), "CUES_KAFKA_CACHE": str(tmp_path / "cache")}
+    java = find_java(env)
+    assert java.origin == FROM_PACKAGE
+
+    jars = find_jars(java, env)
+
+    assert {file.name for file in jars.files} == read_lock(LOCK).keys()
+    assert all(file.is_relative_to(tmp_path / "cache" / "jars" / f"broker-{VERSION}") for file in jars.files)
+    with LocalBroker(env=env):
+        pass
+    began = time.monotonic()
+    with LocalBroker(env=env) as broker:
+        print(f"second start on {java.version.splitlines()[0]}: {time.monotonic() - began:.2f} s")
+        assert probe.look(broker.nodes[0].port) is not None

@@ -1,0 +1,112 @@
+"""Settings, ports and the wire questions of the local broker, and the environment of the container."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from pathlib import Path
+
+import pytest
+
+from cues_kafka.brokers.local import LocalBroker, ports, probe
+from cues_kafka.brokers.local.properties import COMMON, ONE_NODE, Ports, node_properties, write_properties
+from cues_kafka.errors import BrokerError, ConfigError
+from cues_kafka.testing.containers import container_environment
+
+
+def test_everything_listens_on_the_loopback_address_only() -> None:
+    """Of one node and of each of three."""
+    three = [Ports(1001, 2001), Ports(1002, 2002), Ports(1003, 2003)]
+
+    settings = node_properties(2, ports=three, data=Path("/d"))
+
+    assert settings["listeners"] == "PLAINTEXT://127.0.0.1:1002,CONTROLLER://127.0.0.1:2002"
+    assert settings["controller.quorum.voters"] == "1@127.0.0.1:2001,2@127.0.0.1:2002,3@127.0.0.1:2003"
+    assert settings["node.id"] == "2"
+
+
+def test_one_node_and_three_nodes_replicate_as_they_can() -> None:
+    """Internal topics included: otherwise the first transaction waits for ever."""
+    one = node_properties(1, ports=[Ports(1, 2)], data=Path("/d"))
+    three = node_properties(1, ports=[Ports(1, 2)] * 3, data=Path("/d"))
+
+    keys = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
+    assert [one[key] for key in keys] == ["1", "1"]
+    assert [three[key] for key in keys] == ["3", "3"]
+    assert three["min.insync.replicas"] == "2"
+
+
+def test_overrides_win(tmp_path: Path) -> None:
+    """And backslashes survive Java's properties format."""
+    settings = node_properties(
+        1, ports=[Ports(1, 2)], data=Path("/d"), overrides={"auto.create.topics.enable": "true", "x": "a\\b"}
+    )
+    write_properties(tmp_path / "p", settings)
+
+    lines = (tmp_path / "p").read_text().splitlines()
+    assert "auto.create.topics.enable=true" in lines
+    assert "x=a\\\\b" in lines
+
+
+@pytest.mark.parametrize("wrong", [{"nodes": 2}, {"nodes": 0}, {"port": 80}, {"port": 65_535}])
+def test_wrong_options_are_refused_at_construction(wrong: dict[str, int]) -> None:
+    """Nothing is started for them."""
+    with pytest.raises(ConfigError):
+        LocalBroker(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_broker_that_does_not_run_says_so() -> None:
+    """Instead of an empty address."""
+    with pytest.raises(BrokerError, match="does not run"):
+        _ = LocalBroker().bootstrap
+
+
+def test_free_ports_differ_and_lie_below_those_of_outgoing_connections() -> None:
+    """A killed node's port must not become some client's source port."""
+    found = ports.free_ports(6)
+
+    assert len(set(found)) == 6
+    assert all(ports.FIRST <= port < ports.LAST for port in found)
+
+
+def test_a_port_in_use_is_not_free() -> None:
+    """Also for whoever may reuse lingering ones."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+
+        assert [ports.is_free(port), ports.is_free(port, reuse=True)] == [False, False]
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", struct.pack(">ii", 8, 1) + b"abcd"])
+def test_what_is_not_kafka_has_no_view(answer: bytes) -> None:
+    """Whatever it answers."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        view = probe.look(server.getsockname()[1])
+        thread.join()
+
+    assert view is None
+
+
+def test_the_container_has_an_inner_listener_for_transactions_and_all_our_settings() -> None:
+    """One `KAFKA_...` variable makes the image forget its own file, so every key is there."""
+    environment = container_environment(19_092)
+
+    assert environment["KAFKA_ADVERTISED_LISTENERS"] == "PLAINTEXT://127.0.0.1:19092,INTERNAL://localhost:9094"
+    assert environment["KAFKA_INTER_BROKER_LISTENER_NAME"] == "INTERNAL"
+    assert environment["KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR"] == "1"
+    for key in (COMMON | ONE_NODE).keys() | {"node.id", "process.roles", "listeners", "controller.quorum.voters"}:
+        assert f"KAFKA_{key.upper().replace('.', '_')}" in environment
