@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Hashable
 from typing import Any
 
 from cues_kafka.codecs.json import JsonCodec, TypedJsonCodec
@@ -26,10 +27,10 @@ def codec_for(declaration: Any) -> Codec:
     match declaration:
         case Raw():
             return _RAW
-        case Json() if declaration.cls is None:
+        case Json(cls) if cls is not None:
+            return _typed(cls)
+        case Json():
             return _JSON
-        case Json(cls):
-            return _typed(cls)  # type: ignore[arg-type]  every class can be hashed
         case Avro():
             raise ConfigError(
                 "Avro(...) for topics comes with version 0.3. Until then declare Json(SomeDataclass) or Raw()."
@@ -43,6 +44,6 @@ _JSON: Codec = JsonCodec()
 
 
 @functools.cache
-def _typed(cls: Any) -> Codec:
+def _typed(cls: Hashable) -> Codec:
     """One for each class: topics share it, for it has no state."""
     return TypedJsonCodec(cls)
