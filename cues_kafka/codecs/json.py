@@ -147,8 +147,9 @@ class TypedJsonCodec:
 class Misfit(Exception):
     """A value that does not fit. On its way out each container puts its own part in front of the path."""
 
-    def __init__(self, expected: str, found: str, cause: Exception | None = None) -> None:
+    def __init__(self, expected: str, found: str, cause: Exception | None = None, *, choice: bool = False) -> None:
         super().__init__()
+        self.choice = choice
         self.expected = expected
         self.found = found
         self.cause = cause
@@ -251,15 +252,15 @@ def _union(options: tuple[Shape, ...], compiler: _Compiler, expected: str) -> Co
 
 def _first_that_fits(converts: list[Convert], expected: str) -> Convert:
     def convert(value: Any) -> Any:
-        deepest: Misfit | None = None
+        meant: Misfit | None = None
         for each in converts:
             try:
                 return each(value)
             except Misfit as misfit:
-                # The option that got furthest is the one that was meant.
-                if misfit.path and (deepest is None or len(misfit.path) > len(deepest.path)):
-                    deepest = misfit
-        raise deepest or Misfit(expected, _found(value))
+                # A record whose `kind: Literal[...]` fits is the one that was meant, whatever else is wrong with it.
+                if misfit.path and (meant is None or meant.choice):
+                    meant = misfit
+        raise meant or Misfit(expected, _found(value))
 
     return convert
 
@@ -386,7 +387,8 @@ def _choice_decoder(values: tuple[Any, ...], enum: Any, expected: str) -> Conver
         try:
             return members[type(value), value]
         except (KeyError, TypeError):
-            raise Misfit(expected, f"{value!r:.40}" if type(value) is str else _found(value)) from None
+            found = f"{value!r:.40}" if type(value) is str else _found(value)
+            raise Misfit(expected, found, choice=True) from None
 
     return decode
 

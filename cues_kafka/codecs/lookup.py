@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Hashable
 from typing import Any
 
 from cues_kafka.codecs.json import JsonCodec, TypedJsonCodec
@@ -43,7 +41,11 @@ _RAW: Codec = RawCodec()
 _JSON: Codec = JsonCodec()
 
 
-@functools.cache
-def _typed(cls: Hashable) -> Codec:
+_TYPED: dict[type[Any], Codec] = {}
+
+
+def _typed(cls: type[Any]) -> Codec:
     """One for each class: topics share it, for it has no state."""
-    return TypedJsonCodec(cls)
+    if cls not in _TYPED:
+        _TYPED[cls] = TypedJsonCodec(cls)
+    return _TYPED[cls]
