@@ -7,6 +7,7 @@ C can do: `map` over unbound methods instead of a Python loop that calls each.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import groupby
 from typing import Any, Final, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
@@ -38,6 +39,7 @@ class KafkaReader:
         self._consumer = Consumer(settings | {"group.id": reader_name} | self._watch.callbacks())
         self._assigned: dict[tuple[str, int], TopicPartition] = {}
         self._errors: list[BrokerError] = []
+        self._topics = 0
         self._closed = False
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
@@ -45,6 +47,7 @@ class KafkaReader:
         places = [ClientPartition(topic, partition, offset) for (topic, partition), offset in starts.items()]
         self._call("assigning", self._consumer.incremental_assign, places)
         self._assigned |= {(topic, partition): TopicPartition(topic, partition) for topic, partition in starts}
+        self._count_topics()
 
     def unassign(self, partitions: Collection[TopicPartition]) -> None:
         self._watch.same_process()
@@ -53,6 +56,7 @@ class KafkaReader:
         places = [ClientPartition(*tp) for tp in gone if tp is not None]
         if places:
             self._call("unassigning", self._consumer.incremental_unassign, places)
+            self._count_topics()
         self._errors = [error for error in self._errors if error.at is None or error.at in self._assigned]
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
@@ -65,16 +69,10 @@ class KafkaReader:
         if self._errors:
             raise self._errors.pop(0)
         self._watch.same_process()
-        consumer = self._consumer
         try:
-            first = consumer.poll(timeout_s)
-            if first is None:
-                return []
-            # Zero: what is queued. With a time the client would wait until it has that many (facts: the full second).
-            batch: _Batch = [*consumer.consume(max_messages - 1, 0)] if max_messages > 1 else []
+            batch = self._take(timeout_s, max_messages)
         except KafkaException as problem:
             raise translate(problem, f"{self._name}: reading", reasons=self._watch.reasons) from problem
-        batch.insert(0, first)
         fetched = self._group(batch)
         # An error is raised only when nothing else came with it: what came was taken from the client for good.
         if self._errors and not fetched:
@@ -86,33 +84,42 @@ class KafkaReader:
             self._closed = True
             self._consumer.close()
 
+    def _take(self, timeout_s: float, max_messages: int) -> _Batch:
+        """Wait for one message, then take what is queued."""
+        consumer = self._consumer
+        first = consumer.poll(timeout_s)
+        batch: _Batch = [] if first is None else [first]
+        if batch and max_messages > 1:
+            # A time-out of zero: with any other the client waits until it has that many, up to the whole time.
+            batch += consumer.consume(max_messages - 1, 0)
+        return batch
+
     def _group(self, batch: _Batch) -> list[Fetched]:
         """Messages by partition, in order of offset. Events (ends of partitions, errors) are rare and taken apart."""
         if any(map(_error_of, batch)):
             return self._group_with_events(batch)
-        return [Fetched(tp, messages, None) for tp, messages in self._split(batch).items()]
+        return [Fetched(self._assigned[place], messages, None) for place, messages in self._split(batch).items()]
 
-    def _split(self, batch: _Batch) -> dict[TopicPartition, list[WireMessage]]:
-        """Split messages without events by partition; what can be decided for the whole batch is not asked of each."""
-        assigned = self._assigned
-        if len(assigned) == 1:
-            return dict.fromkeys(assigned.values(), batch)
-        found: dict[Any, list[WireMessage]] = {}
-        for place, message in zip(
-            zip(map(_topic_of, batch), map(_partition_of, batch), strict=True), batch, strict=True
-        ):
-            try:
-                found[place].append(message)
-            except KeyError:
-                found[place] = [message]
-        return {assigned[place]: messages for place, messages in found.items() if place in assigned}
+    def _split(self, batch: _Batch) -> dict[tuple[str, int], _Batch]:
+        """Split messages without events by partition; they come in runs of a fetch response each."""
+        found: dict[tuple[str, int], _Batch] = {}
+        # Strings cost a new object per message: the name of the topic is asked of each only where there are several.
+        by_topic = groupby(batch, _topic_of) if self._topics > 1 else ((m.topic(), batch) for m in batch[:1])
+        for topic, messages in by_topic:
+            for partition, run in groupby(messages, _partition_of):
+                place = (topic, partition)
+                if place in found:
+                    found[place].extend(run)
+                else:
+                    found[place] = list(run)
+        return {place: messages for place, messages in found.items() if place in self._assigned}
 
     def _group_with_events(self, batch: _Batch) -> list[Fetched]:
         messages: list[WireMessage] = []
-        ends: dict[tuple[Any, Any], int] = {}
+        ends: dict[tuple[str, int], int] = {}
         for message in batch:
             error = message.error()
-            place = (message.topic(), message.partition())
+            place = (str(message.topic()), int(message.partition()))
             if error is None:
                 # An end that messages follow is no end any more.
                 ends.pop(place, None)
@@ -121,11 +128,11 @@ class KafkaReader:
                 ends[place] = int(message.offset() or 0)
             else:
                 self._note(error, message)
-        split = self._split(messages) if messages else {}
+        found = self._split(messages)
         for place in ends:
             if place in self._assigned:
-                split.setdefault(self._assigned[place], [])
-        return [Fetched(tp, found, ends.get(tp)) for tp, found in split.items()]
+                found.setdefault(place, [])
+        return [Fetched(self._assigned[place], run, ends.get(place)) for place, run in found.items()]
 
     def _note(self, error: KafkaError, message: Message) -> None:
         topic, partition, offset = message.topic(), message.partition(), message.offset()
@@ -139,6 +146,9 @@ class KafkaReader:
         if at in self._assigned:
             where = f" at {offset}" if offset is not None and offset >= 0 else ""
             self._errors.append(translate(error, f"{self._name}: reading {topic}/{partition}{where}", at=at))
+
+    def _count_topics(self) -> None:
+        self._topics = len({topic for topic, _ in self._assigned})
 
     def _places(self, partitions: Collection[TopicPartition]) -> list[ClientPartition]:
         return [ClientPartition(*tp) for tp in partitions if tp in self._assigned]
