@@ -1,0 +1,1 @@
+"""What a running graph shows of itself: structured logs and status."""

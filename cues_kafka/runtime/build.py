@@ -1,0 +1,172 @@
+"""From a graph on a cluster to what runs it: specs of tasks, and callers with codecs and targets looked up by type."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cues_kafka.codecs.lookup import codec_for
+from cues_kafka.core.spec import Input, Spec
+from cues_kafka.core.records import Writer
+from cues_kafka.errors import CodecError, ConfigError
+from cues_kafka.graph.declare import Raw
+from cues_kafka.graph.definition import Graph, Processor, Topic
+from cues_kafka.plan import Plan, plan, topics_to_ask
+from cues_kafka.ports import Broker, ClusterFacts
+
+from .calling import Caller, Decode
+from .outputs import Returned, Target, key_field
+
+DEFAULT_MAX_BYTES = 1_000_000
+"""librdkafka's `message.max.bytes`; a topic's smaller `max.message.bytes` counts instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """
+    Who a process is, in records and logs.
+
+    Attributes:
+        runtime: `native` or `memory`.
+        name: as people know it.
+        incarnation: of this run; another run is another one.
+    """
+
+    runtime: str
+    name: str
+    incarnation: str
+
+    @classmethod
+    def of_process(cls, runtime: str, name: str | None = None) -> Identity:
+        """A new incarnation, named after host and process where no name is given."""
+        return cls(runtime, name or f"{socket.gethostname()}-{os.getpid()}", secrets.token_hex(8))
+
+
+def prepare(graph: Graph, broker: Broker, *, only: Sequence[str] | None = None) -> tuple[Plan, ClusterFacts]:
+    """
+    Plan the graph on the cluster, refuse or create what is missing, and give the facts as they are then.
+
+    Raises:
+        ConfigError: the plan is refused, or this runtime cannot carry a processor.
+        BrokerError: the cluster does not answer.
+    """
+    names = topics_to_ask(graph)
+    planned = plan(graph, broker.facts(names))
+    planned.refuse()
+    for processor in selected(graph, only):
+        _check_carried(processor, graph)
+    if planned.create:
+        broker.create(planned.create)
+    return planned, broker.facts(names)
+
+
+def selected(graph: Graph, only: Sequence[str] | None) -> list[Processor]:
+    """
+    The processors to run.
+
+    Raises:
+        ConfigError: a name that the graph does not have.
+    """
+    unknown = sorted(set(only or ()) - set(graph.processors))
+    if unknown:
+        raise ConfigError(f"only={unknown}: graph {graph.name!r} has the processors {sorted(graph.processors)}")
+    return [p for p in graph.processors.values() if only is None or p.name in only]
+
+
+def _check_carried(processor: Processor, graph: Graph) -> None:
+    missing = [
+        (bool(processor.state), "state="),
+        (bool(processor.tailers or processor.appenders), "tailers= and appenders="),
+        (processor.call.is_async, "async functions"),
+        (graph.strategy_of(processor) != "exactly-once", f"strategy={graph.strategy_of(processor)!r}"),
+    ]
+    for present, what in missing:
+        if present:
+            raise ConfigError(
+                f"processor {processor.name!r}: {what} can be declared, but this release does not run it. "
+                "Leave it out, or leave the processor out with only=."
+            )
+
+
+def spec_of(graph: Graph, planned: Plan, processor: Processor, width: int, identity: Identity) -> Callable[[int], Spec]:
+    """Makes the spec of one partition of a processor with so many partitions."""
+    names = planned[processor.name]
+
+    def make(partition: int) -> Spec:
+        transactional_id = names.transactional_id(partition)
+        return Spec(
+            graph=graph.name,
+            processor=processor.name,
+            partition=partition,
+            inputs=tuple(Input(*pair) for pair in processor.inputs),
+            pairing=processor.input_shape,
+            effects=processor.has_effects,
+            errors=graph.errors_of(processor) is not None,
+            transactional_id=transactional_id,
+            group=names.group,
+            backing=names.backing,
+            start=processor.start,
+            strategy=graph.strategy_of(processor),
+            quarantine_after=processor.quarantine_after,
+            width=width,
+            writer=Writer(transactional_id, identity.runtime, identity.name, identity.incarnation),
+        )
+
+    return make
+
+
+def caller_of(graph: Graph, processor: Processor, facts: ClusterFacts, system: Mapping[str, Any]) -> Caller:
+    """The caller of one processor."""
+    targets = {binding: _target(graph, binding, topic, facts) for binding, topic in processor.outputs}
+    errors = graph.errors_of(processor)
+    places: Mapping[str, Mapping[str, Any]] = {"opts": processor.opts, "system": system}
+    context = {param: places[source][name] for param, (source, name) in processor.call.context.items()}
+    return Caller(
+        processor,
+        decoders=[decoder(graph.topic(topic), topic) for _, topic in processor.inputs],
+        returned=Returned(processor.output_shape, targets, generator=processor.call.is_generator),
+        errors=_target(graph, "errors", errors, facts) if errors else None,
+        context=context,
+    )
+
+
+def decoder(settings: Topic, topic: str) -> Decode:
+    """
+    Values of a topic from bytes. A null value is None where the codec has None, else an error like any other bytes.
+    """
+    declared = settings.value
+    if isinstance(declared, Raw):
+        return lambda data: data
+    codec = codec_for(declared)
+    decode = codec.decode
+    try:
+        decode(b"null")
+        nullable = True
+    except CodecError:
+        nullable = False
+
+    def read(data: bytes | None) -> Any:
+        if data is not None:
+            return decode(data)
+        if nullable:
+            return None
+        raise CodecError(f"a null value (tombstone) on {topic!r}, whose codec {declared!r} has no None")
+
+    return read
+
+
+def _target(graph: Graph, binding: str, topic: str, facts: ClusterFacts) -> Target:
+    settings, found = graph.topic(topic), facts.topics[topic]
+    return Target(
+        binding=binding,
+        topic=topic,
+        partitions=found.partitions,
+        encode=codec_for(settings.value).encode,
+        key_of=key_field(settings.key) if settings.key and binding != "errors" else None,
+        provenance=settings.provenance,
+        max_bytes=min(DEFAULT_MAX_BYTES, int(found.config.get("max.message.bytes", DEFAULT_MAX_BYTES))),
+    )

@@ -1,0 +1,397 @@
+"""P4: call the user's function for each step, outside any transaction, and collect what it gives.
+
+`Caller.run` takes steps in order and adds to an open `Batch`. Each step ends as outputs, one error message, or nil; a
+step that must not end yet (retry, interrupt, unhandled) ends the run instead. A plain pipe has a loop of its own
+(`_run_plain`), because there every line is paid for each message.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cues_kafka.core.delivery import HEADER, provenance_prefix
+from cues_kafka.core.events import Halt
+from cues_kafka.core.records import Totals
+from cues_kafka.core.spec import Spec
+from cues_kafka.errors import Fenced, Interrupt, OutputError
+from cues_kafka.graph.definition import Processor
+from cues_kafka.graph.message import Message, key_bytes, travelling
+from cues_kafka.ports import Coordinates, Positions, WireMessage
+
+from .failures import Failure, error_payload, show
+from .outputs import OVERHEAD_BYTES, Origin, Payload, Returned, Target, record
+from .step import Received, Step
+
+Decode = Callable[[bytes | None], Any]
+Taken = tuple[tuple[int, WireMessage], ...]
+"""The consumed messages of one step, each with the index of its binding, the lead's first."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """
+    Steps that were called and wait for their commit.
+
+    Attributes:
+        spec: the task.
+        sequence: of the attempt that it will be committed with.
+        topic_ids: by input binding, for coordinates.
+        starts: deaths on exactly these steps so far.
+        records: to produce, shaped like `ports.Outgoing`.
+        deliveries, outputs, errors, messages: counts, see `Totals`.
+        size: bytes of keys and values.
+        halt: why it ended early.
+        cause: the user's exception behind `halt`.
+        closed: the user asked for a commit (`step.request_commit`).
+    """
+
+    spec: Spec
+    sequence: int
+    topic_ids: Mapping[str, bytes]
+    starts: int = 0
+    records: list[tuple[Any, ...]] = field(default_factory=list)
+    deliveries: int = 0
+    outputs: int = 0
+    errors: int = 0
+    messages: int = 0
+    size: int = 0
+    halt: Halt | None = None
+    cause: BaseException | None = None
+    closed: bool = False
+    ends: Positions = ()
+    _prefixes: dict[tuple[str, ...], bytes] = field(default_factory=dict)
+
+    @property
+    def totals(self) -> Totals:
+        """Counts for the record."""
+        nils = self.deliveries - self.outputs - self.errors
+        return Totals(self.deliveries, self.outputs, self.errors, nils, self.messages)
+
+    def prefix(self, bindings: tuple[str, ...]) -> bytes:
+        """The shared part of the provenance header of steps that consume these bindings."""
+        if (found := self._prefixes.get(bindings)) is None:
+            inputs = [(binding, self.topic_ids[binding]) for binding in bindings]
+            found = self._prefixes[bindings] = provenance_prefix(self.spec.full_name, self.sequence, inputs)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """The first step was called before: so often, the first time at `since_s` (monotonic)."""
+
+    attempt: int
+    since_s: float
+
+
+class Caller:
+    """Calls one processor's function; shared by its tasks, used by one thread at a time."""
+
+    def __init__(
+        self,
+        processor: Processor,
+        *,
+        decoders: Sequence[Decode],
+        returned: Returned,
+        errors: Target | None,
+        context: Mapping[str, Any],
+    ) -> None:
+        """
+        Args:
+            processor: what to call.
+            decoders: of each input, in order of binding.
+            returned: reads results.
+            errors: the errors topic.
+            context: values of parameters from opts=, system= and their like.
+        """
+        self.processor = processor
+        self._decoders = tuple(decoders)
+        self._returned = returned
+        self._errors = errors
+        self._context = dict(context)
+        self._bindings = tuple(binding for binding, _ in processor.inputs)
+        self._retry = processor.retry.classes if processor.retry else ()
+        call = processor.call
+        one = processor.output_shape == "one" and not call.is_generator
+        self._only = next(iter(returned.targets.values())) if one else None
+        self._plain = (
+            processor.input_shape == "single"
+            and self._only is not None
+            and self._only.provenance
+            and not (processor.batch or processor.filter or call.wants_step or call.rest)
+        )
+
+    def run(self, steps: Sequence[Any], batch: Batch, retrying: Retrying | None = None) -> int:
+        """
+        Call the function for these steps, in order, until one of them must not end yet.
+
+        Args:
+            steps: see `pairing.Step`.
+            batch: grows; `halt` is set when a step did not end, `closed` when the user asked for a commit.
+            retrying: the first step was called before.
+
+        Returns:
+            How many steps ended.
+        """
+        before = batch.deliveries
+        if retrying is None and self.processor.batch:
+            self._run_lists(steps, batch)
+        elif retrying is None and self._plain:
+            self._run_plain(steps, batch)
+        else:
+            for step in steps:
+                if not self._one(self._take(step), batch, retrying) or batch.closed:
+                    break
+                retrying = None
+        return batch.deliveries - before
+
+    # One step, the long way.
+
+    def _take(self, step: Any) -> Taken:
+        match self.processor.input_shape:
+            case "join":
+                return tuple(enumerate(step))
+            case "alts":
+                return (step,)
+            case _:
+                return ((0, step),)
+
+    def _one(self, taken: Taken, batch: Batch, retrying: Retrying | None) -> bool:
+        """One step through decoding, filter, call and result; False: it did not end."""
+        failure = Failure(taken, batch, retrying)
+        try:
+            received = self._decode(taken)
+            failure.kind = "raised"
+            if not received:
+                batch.deliveries += 1
+                return True
+            step = self._step(taken, received, batch, retrying)
+            failure.step = step
+            result = self._invoke(received, step)
+            return self._settle(taken, batch, result, failure)
+        except BaseException as error:
+            return self._fail(error, failure)
+
+    def _decode(self, taken: Taken) -> dict[str, Received]:
+        """Values by binding; only those that the filter passes."""
+        passes = self.processor.filter
+        received: dict[str, Received] = {}
+        for index, message in taken:
+            one = Received(message, self._decoders[index](message.value()))
+            if passes is None or passes(one):
+                received[self._bindings[index]] = one
+        return received
+
+    def _step(self, taken: Taken, received: Mapping[str, Received], batch: Batch, retrying: Retrying | None) -> Step:
+        attempt = retrying.attempt if retrying else 0
+        places = self.coordinates(taken, batch)
+        return Step(batch.spec.graph, self.processor.name, places, received, attempt=attempt, starts=batch.starts)
+
+    def coordinates(self, taken: Taken, batch: Batch) -> tuple[Coordinates, ...]:
+        """Of the consumed messages, in order of binding."""
+        return tuple(
+            Coordinates(self._bindings[i], batch.topic_ids[self._bindings[i]], batch.spec.partition, message.offset())
+            for i, message in taken
+        )
+
+    def _invoke(self, received: Mapping[str, Received], step: Step) -> Any:
+        call, given = self.processor.call, dict(self._context)
+        batch = self.processor.batch
+        values = {binding: [one.value] if batch else one.value for binding, one in received.items()}
+        if call.wants_step:
+            given["step"] = [step] if batch else step
+        if call.positional is not None:
+            result = self.processor.fn(values[call.positional], **given)
+        else:
+            result = self.processor.fn(**values, **given)
+        return self._single(result) if batch else result
+
+    def _single(self, results: Any) -> Any:
+        if results is None:
+            return None
+        [result] = self._as_many(results, 1)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def _settle(self, taken: Taken, batch: Batch, result: Any, failure: Failure) -> bool:
+        """A result into records; nothing of it is added before all of it is encoded."""
+        failure.kind = "raised" if self.processor.call.is_generator else "output"
+        payloads = self._returned.read(result, taken[0][1].key())
+        if payloads:
+            self._add(taken, batch, payloads)
+            batch.outputs += 1
+        batch.deliveries += 1
+        if failure.step is not None and failure.step.commit_requested:
+            batch.closed = True
+        return True
+
+    def _add(self, taken: Taken, batch: Batch, payloads: Sequence[Payload]) -> None:
+        messages = tuple(message for _, message in taken)
+        origin = Origin(messages)
+        prefix = batch.prefix(tuple(self._bindings[index] for index, _ in taken))
+        offsets = ",".join(str(message.offset()) for message in messages).encode()
+        for index, made in enumerate(payloads):
+            header = b"%b%d/%d %b" % (prefix, index, len(payloads), offsets)
+            batch.records.append(record(made, origin, batch.spec.partition, header))
+            batch.size += len(made[1] or b"") + len(made[2] or b"")
+        batch.messages += len(payloads)
+
+    # Failures: DESIGN 7, in its order.
+
+    def _fail(self, error: BaseException, failure: Failure) -> bool:
+        """Handled: one error message in the place of all outputs, True. Else the batch halts before this step, False."""
+        batch = failure.batch
+        if isinstance(error, Interrupt | Fenced):
+            batch.halt, batch.cause = Halt("interrupt", show(error), "it was asked for"), error
+            return False
+        if not isinstance(error, Exception):
+            raise error
+        if isinstance(error, self._retry) and failure.kind != "decode":
+            if self._again(error, failure):
+                return False
+            failure.kind = "retries exhausted"
+        if self._errors is None:
+            batch.halt = Halt("unhandled", failure.describe(error), "mend the cause, or declare an errors topic")
+            batch.cause = error
+            return False
+        key, value = error_payload(self.processor, failure, error, self.coordinates(failure.taken, batch))
+        self._add(failure.taken, batch, [(self._errors, key, value, [], None, None)])
+        batch.messages -= 1
+        batch.errors += 1
+        batch.deliveries += 1
+        return True
+
+    def _again(self, error: Exception, failure: Failure) -> bool:
+        """Whether the batch halted because the step is to be called again, or because its time is over."""
+        retry = self.processor.retry
+        assert retry
+        now = time.monotonic()
+        since = failure.retrying.since_s if failure.retrying else now
+        batch = failure.batch
+        if now - since < retry.for_s:
+            batch.halt, batch.cause = Halt("retry", show(error)), error
+            return True
+        if retry.then == "stop":
+            text = f"{failure.describe(error)}, still after {retry.for_s:g} s of retries"
+            batch.halt, batch.cause = (
+                Halt("unhandled", text, "mend what it depends on; the task tries again later"),
+                error,
+            )
+            return True
+        return False
+
+    def quarantine(self, step: Any, batch: Batch) -> None:
+        """Q3: end this step as an error with its bytes undecoded; user code does not see it again."""
+        failure = Failure(self._take(step), batch, None, kind="quarantine")
+        self._fail(RuntimeError(f"killed its process {batch.starts} times in a row"), failure)
+
+    # batch=True
+
+    def _run_lists(self, steps: Sequence[Any], batch: Batch) -> None:
+        """One call for all; if it raises, one call each, so that one bad message spoils only itself."""
+        rows = [self._take(step) for step in steps]
+        failures = [Failure(taken, batch, None) for taken in rows]
+        came: list[dict[str, Received] | BaseException] = []
+        for taken in rows:
+            try:
+                came.append(self._decode(taken))
+            except Exception as error:  # becomes this step's error message below
+                came.append(error)
+        asked = [i for i, one in enumerate(came) if isinstance(one, dict) and one]
+        try:
+            results = dict(zip(asked, self._invoke_lists(asked, rows, came, batch), strict=True)) if asked else {}
+        except Exception:
+            for taken in rows:
+                if not self._one(taken, batch, None):
+                    return
+            return
+        except BaseException as error:
+            self._fail(error, failures[0])
+            return
+        for i, (taken, failure) in enumerate(zip(rows, failures, strict=True)):
+            one, result = came[i], results.get(i)
+            try:
+                if isinstance(one, BaseException):
+                    raise one
+                failure.kind = "raised"
+                if isinstance(result, Exception):
+                    raise result
+                self._settle(taken, batch, result, failure)
+            except Exception as error:
+                if not self._fail(error, failure):
+                    return
+
+    def _invoke_lists(
+        self, asked: Sequence[int], rows: Sequence[Taken], came: Sequence[Any], batch: Batch
+    ) -> Sequence[Any]:
+        call, given = self.processor.call, dict(self._context)
+        if call.wants_step:
+            given["step"] = [self._step(rows[i], came[i], batch, None) for i in asked]
+        values = {binding: [came[i][binding].value for i in asked] for binding in self._bindings}
+        if call.positional is not None:
+            results = self.processor.fn(values[call.positional], **given)
+        else:
+            results = self.processor.fn(**values, **given)
+        if any(step.commit_requested for step in given.get("step", ()) if call.wants_step):
+            batch.closed = True
+        return [None] * len(asked) if results is None else self._as_many(results, len(asked))
+
+    def _as_many(self, results: Any, count: int) -> Sequence[Any]:
+        found = list(results)
+        if len(found) != count:
+            raise OutputError(f"batch=True: {len(found)} results for {count} messages. Return one for each, in order.")
+        return found
+
+    # The hot loop.
+
+    def _run_plain(self, messages: Sequence[WireMessage], batch: Batch) -> None:
+        """One input, one output, nothing but the value passed. Whatever is unusual goes the long way."""
+        target = self._only
+        assert target
+        fn, decode, encode, key_of = self.processor.fn, self._decoders[0], target.encode, target.key_of
+        context, spec = self._context, batch.spec
+        if self.processor.call.positional is None:
+            inner, binding = self.processor.fn, self._bindings[0]
+            fn = lambda value, **given: inner(**{binding: value}, **given)  # noqa: E731
+        topic, keyless, limit = target.topic, spec.partition % target.partitions, target.max_bytes - OVERHEAD_BYTES
+        header = batch.prefix(self._bindings).replace(b"%", b"%%") + b"0/1 %d"
+        add = batch.records.append
+        outputs = inline = size = failed = 0
+        index = -1
+        for index, message in enumerate(messages):
+            kind = "decode"
+            try:
+                value = decode(message.value())
+                kind = "raised"
+                result = fn(value, **context) if context else fn(value)
+                if result is None:
+                    continue
+                kind = "output"
+                if type(result) is Message:
+                    self._add(((0, message),), batch, self._returned.read(result, message.key()))
+                    outputs += 1
+                    continue
+                data = encode(result)
+                key = message.key() if key_of is None or (given := key_of(result)) is None else key_bytes(given)
+                length = len(data) if key is None else len(data) + len(key)
+                if length > limit:
+                    self._returned.read(result, key)  # raises, with the words for it
+                headers: list[tuple[str, bytes | None]] = [(HEADER, header % message.offset())]
+                if (came := message.headers()) is not None:
+                    headers += travelling((came,))
+                add((topic, keyless if key is None else None, key, data, headers, message.timestamp()[1]))
+                outputs += 1
+                inline += 1
+                size += length
+            except BaseException as error:
+                if not self._fail(error, Failure(((0, message),), batch, None, kind=kind)):
+                    index -= 1
+                    break
+                failed += 1  # `_fail` has counted this one
+        batch.deliveries += index + 1 - failed
+        batch.outputs += outputs
+        batch.messages += inline
+        batch.size += size

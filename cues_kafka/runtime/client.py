@@ -1,0 +1,217 @@
+"""What applications do with topics besides running a graph: send, and read what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.brokers.options import Kafka, Memory
+from cues_kafka.codecs.lookup import codec_for
+from cues_kafka.codecs.records import decode_error
+from cues_kafka.errors import ConfigError
+from cues_kafka.graph.definition import Graph, Topic
+from cues_kafka.graph.message import Message
+from cues_kafka.graph.names import sender_id
+from cues_kafka.ports import Broker, Sender, Sent, Session, TopicPartition, WireMessage
+
+from .build import Identity, decoder
+from .outputs import Target, key_field, payload
+from .step import Received
+
+INIT_TIMEOUT_S = 30.0
+
+
+class Client:
+    """Sends to topics and reads them, with the codecs of a graph's topics. Use it as a context manager, or close it."""
+
+    def __init__(self, broker: Broker, graph: Graph | None = None, *, name: str | None = None) -> None:
+        self._broker = broker
+        self._graph = graph
+        self._identity = Identity.of_process("client", name)
+        self._sender: Sender | None = None
+        self._sessions: dict[str, Session] = {}
+        self._targets: dict[str, Target] = {}
+
+    def send(
+        self,
+        topic: Any,
+        message: Any = ...,
+        *,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
+    ) -> Sent:
+        """
+        Send one message and wait until it is acknowledged; a retry inside the client never doubles it.
+
+        Args:
+            topic: where to; may be left out where the graph has a default source.
+            message: a value for the topic's codec, or a `Message`.
+            key: overrides the topic's `key=` field.
+            headers: of the record.
+
+        Raises:
+            ConfigError: no topic is given, or it does not exist.
+            OutputError, CodecError: the message does not fit.
+            BrokerError: it was not acknowledged.
+        """
+        if message is ...:
+            topic, message = self._default_source(), topic
+        [sent] = self._send([self._record(topic, message, key, headers)])
+        return sent
+
+    def send_many(self, topic: str, messages: Iterable[Any]) -> int:
+        """
+        Send messages in one transaction: readers see all of them or none.
+
+        Returns:
+            How many.
+        """
+        records = [self._record(topic, message, None, None) for message in messages]
+        session = self._sessions.get(topic) or self._open_session(topic)
+        self._sessions.pop(topic, None)
+        try:
+            session.begin()
+            count = session.produce(records)
+            session.flush()
+            suspect = session.commit()
+        except BaseException:
+            session.abandon()
+            raise
+        if suspect:
+            session.abandon()
+        else:
+            self._sessions[topic] = session
+        return count
+
+    def messages(self, topic: str, limit: int = 1000) -> list[Received]:
+        """The first committed messages of a topic, partition by partition; error messages as `ErrorMessage` values."""
+        found: list[Received] = []
+        for message in self._committed(topic):
+            found.append(Received(message, self._decode(topic, message)))
+            if len(found) >= limit:
+                break
+        return found
+
+    def close(self) -> None:
+        """Release the clients."""
+        if self._sender:
+            self._sender.close()
+        for session in self._sessions.values():
+            session.close()
+        self._sender, self._sessions = None, {}
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open_session(self, topic: str) -> Session:
+        graph = self._graph.name if self._graph else "connect"
+        session = self._broker.session(sender_id(graph, topic, self._identity.name))
+        session.init(timeout_s=INIT_TIMEOUT_S)
+        return session
+
+    def _send(self, records: list[tuple[Any, ...]]) -> list[Sent]:
+        if self._sender is None:
+            self._sender = self._broker.sender(self._identity.name)
+        return self._sender.send(records)
+
+    def _default_source(self) -> str:
+        source = self._graph.default_source if self._graph else None
+        if source is None:
+            raise ConfigError(
+                "send(message) needs a default source: name the topic, or declare Source(..., default=True)"
+            )
+        return source.topic
+
+    def _topic(self, topic: str) -> Topic:
+        return self._graph.topic(topic) if self._graph else Topic()
+
+    def _record(self, topic: str, message: Any, key: Any, headers: Any) -> tuple[Any, ...]:
+        if key is not None or headers is not None:
+            made = message if isinstance(message, Message) else Message(message)
+            message = Message(
+                made.value,
+                key=made.key if key is None else key,
+                headers=made.headers if headers is None else headers,
+                timestamp_ms=made.timestamp_ms,
+                partition=made.partition,
+            )
+        _, key, data, own, timestamp, partition = payload(self._target(topic), message, None)
+        return topic, partition, key, data, own or None, timestamp or 0
+
+    def _target(self, topic: str) -> Target:
+        if topic not in self._targets:
+            found = self._broker.facts([topic]).topics.get(topic)
+            if found is None:
+                raise ConfigError(f"topic {topic!r} does not exist; create it, or start the graph that declares it")
+            settings = self._topic(topic)
+            self._targets[topic] = Target(
+                binding=topic,
+                topic=topic,
+                partitions=found.partitions,
+                encode=codec_for(settings.value).encode,
+                key_of=key_field(settings.key) if settings.key else None,
+                provenance=False,
+                max_bytes=int(found.config.get("max.message.bytes", 1_000_000)),
+            )
+        return self._targets[topic]
+
+    def _decode(self, topic: str, message: WireMessage) -> Any:
+        if self._graph and topic in self._graph.error_topics():
+            return decode_error(message.value() or b"")
+        return decoder(self._topic(topic), topic)(message.value())
+
+    def _committed(self, topic: str) -> Iterator[WireMessage]:
+        found = self._broker.facts([topic]).topics.get(topic)
+        if found is None:
+            raise ConfigError(f"topic {topic!r} does not exist")
+        yield from read_all(self._broker, topic, found.partitions)
+
+
+def read_all(broker: Broker, topic: str, partitions: int) -> Iterator[WireMessage]:
+    """All committed messages of a topic up to its last stable offsets as they are now, partition by partition."""
+    places = [TopicPartition(topic, partition) for partition in range(partitions)]
+    for place, marks in broker.watermarks(places).items():
+        if marks.stable > marks.low:
+            yield from read_range(broker, place, marks.low, marks.stable)
+
+
+def read_range(broker: Broker, place: TopicPartition, start: int, end: int) -> Iterator[WireMessage]:
+    """The committed messages in `[start, end)`; `end` is at most the last stable offset."""
+    reader = broker.reader("scan")
+    try:
+        reader.assign({place: start})
+        while True:
+            for fetched in reader.poll(1.0):
+                for message in fetched.messages:
+                    if message.offset() >= end:
+                        return
+                    yield message
+                past = fetched.eof is not None and fetched.eof >= end
+                if past or (fetched.messages and fetched.messages[-1].offset() >= end - 1):
+                    return
+    finally:
+        reader.close()
+
+
+def connect(options: Kafka | Memory, graph: Graph | None = None) -> Connection:
+    """
+    A client for programs that run no graph.
+
+    Args:
+        options: the cluster.
+        graph: whose topics' codecs are used; None: JSON.
+    """
+    return Connection(open_broker(options), graph)
+
+
+class Connection(Client):
+    """A `Client` that owns its broker."""
+
+    def close(self) -> None:
+        """Release the clients and the broker."""
+        super().close()
+        self._broker.close()

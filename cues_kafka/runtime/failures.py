@@ -1,0 +1,89 @@
+"""A step that did not end as its function wanted: what is said about it, in words and in its error message (DESIGN 7)."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from cues_kafka.codecs.records import ErrorMessage, encode_error
+from cues_kafka.core.hashing import delivery_hash
+from cues_kafka.graph.definition import Processor
+from cues_kafka.ports import Coordinates, WireMessage
+
+from .step import Step
+
+if TYPE_CHECKING:
+    from .calling import Batch, Retrying
+
+UNDECODED = frozenset({"decode", "quarantine"})
+"""Kinds whose error messages carry the raw bytes: nobody could read them otherwise."""
+
+
+@dataclass(slots=True)
+class Failure:
+    """
+    A step, as far as it came.
+
+    Attributes:
+        taken: consumed messages with the index of their binding.
+        batch: the batch that it was called in.
+        retrying: earlier calls.
+        kind: `decode`, `raised`, `output`, `retries exhausted` or `quarantine`.
+        step: what user code saw; None: it was not called.
+    """
+
+    taken: tuple[tuple[int, WireMessage], ...]
+    batch: Batch
+    retrying: Retrying | None
+    kind: str = "decode"
+    step: Step | None = None
+
+    def describe(self, error: BaseException) -> str:
+        """Which message, and what happened."""
+        places = ", ".join(f"{m.topic()}/{m.partition()} at {m.offset()}" for _, m in self.taken)
+        what = {"decode": "cannot be decoded", "output": "gave what cannot be sent"}.get(self.kind, "raised")
+        return f"{places} {what}: {show(error)}"
+
+
+def show(error: BaseException) -> str:
+    """`ValueError: text`, without a traceback."""
+    return f"{type(error).__name__}: {error}"
+
+
+def location(error: BaseException) -> str:
+    """`module.py:function:line` of the innermost frame; no path of the machine."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return ""
+    last = frames[-1]
+    return f"{PurePath(last.filename).name}:{last.name}:{last.lineno}"
+
+
+def error_payload(
+    processor: Processor, failure: Failure, error: BaseException, consumed: Sequence[Coordinates]
+) -> tuple[bytes | None, bytes]:
+    """Key and value of the error message of one delivery."""
+    spec, lead = failure.batch.spec, failure.taken[0][1]
+    message = ErrorMessage(
+        graph=spec.graph,
+        processor=processor.name,
+        task=spec.name,
+        consumed=tuple(consumed),
+        topics=tuple(m.topic() for _, m in failure.taken),
+        hash=delivery_hash(spec.graph, processor.name, consumed),
+        kind=failure.kind,
+        exception=type(error).__qualname__,
+        text=str(error),
+        location=location(error),
+        context=dict(failure.step.context) if failure.step else {},
+        attempts=(failure.retrying.attempt if failure.retrying else 0) + 1,
+        starts=failure.batch.starts,
+        timestamp_ms=int(time.time() * 1000),
+        key=lead.key(),
+        payload=lead.value() if failure.kind in UNDECODED else None,
+    )
+    return lead.key(), encode_error(message)

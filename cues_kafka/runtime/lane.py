@@ -1,0 +1,408 @@
+"""One task inside a shell: its interpreter, what was fetched for it, and the batch that its user code fills.
+
+A shell (native worker, `Tester`, later a Spark slot) calls `work`, which calls user code and gives the next event, and
+hands that event to `advance`, on the same thread or on another. `assign` is the interpreter's way to void everything that
+was fetched and called before a recovery.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cues_kafka.core import effects as do
+from cues_kafka.core import events as on
+from cues_kafka.core.spec import Spec
+from cues_kafka.core.task import State, Task
+from cues_kafka.observe.log import get_logger
+from cues_kafka.ports import Broker, Clock, GroupMetadata, Positions
+
+from .calling import Batch, Caller, Retrying
+from .interpreter import Hook, Interpreter, World
+from .pairing import Buffer, Cut
+
+log = get_logger("cues_kafka.task")
+
+FIRST_BATCH = 500
+"""Steps of the first batch after a start, doubled with each commit up to the policy's limit. It is delivered under a
+snapshot, so after two deaths in it each of its steps is a transaction of its own (Q2): 500 of them take a few seconds."""
+
+CHUNK_S = 0.01
+"""User code is called in chunks of about this long; between them the clock, the gate and the other tasks are looked at."""
+
+MAX_CHUNK = 2048
+RESTART_FIRST_S = 1.0
+RESTART_MAX_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPolicy:
+    """
+    When a batch of steps is committed at the latest; it is committed earlier whenever the input is drained.
+
+    Attributes:
+        max_messages: steps in one transaction.
+        max_bytes: of keys and values in one transaction.
+        max_seconds: of calling user code for one transaction.
+        idle_seconds: after which a position that only moved over markers is committed (P1).
+    """
+
+    max_messages: int = 10_000
+    max_bytes: int = 32 * 1024 * 1024
+    max_seconds: float = 1.0
+    idle_seconds: float = 60.0
+
+
+class Lane:
+    """
+    One task at work.
+
+    Attributes:
+        spec: the task.
+        buffer: what was fetched and not yet taken; None before the first recovery.
+        stopped: why the task stopped; None while it works.
+        cause: the user's exception behind it.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        caller: Caller,
+        *,
+        broker: Broker,
+        clock: Clock,
+        point_reader: Callable[[Lane, Positions], None],
+        membership: Callable[[], GroupMetadata],
+        policy: CommitPolicy,
+        hook: Hook | None = None,
+    ) -> None:
+        self.spec = spec
+        self.buffer: Buffer | None = None
+        self._pending = 0
+        self._worked_on: Buffer | None = None
+        self.stopped: on.Halt | None = None
+        self.cause: BaseException | None = None
+        self._caller = caller
+        self._clock = clock
+        self._policy = policy
+        self._point_reader = point_reader
+        self._lock = threading.Lock()
+        self._batch: Batch | None = None
+        self._cut: Cut | None = None
+        self._retrying: Retrying | None = None
+        self._retry_at_s = 0.0
+        self._restart_s = RESTART_FIRST_S
+        self._restart_at_s = 0.0
+        self._limit = FIRST_BATCH
+        self._chunk = 1
+        self._committed_at_s = clock.monotonic()
+        self.interpreter = Interpreter(spec, World(broker, clock, self.assign, membership, hook))
+
+    # What others see.
+
+    @property
+    def busy(self) -> bool:
+        """Whether an event is on its way to the task."""
+        return self._pending > 0
+
+    @property
+    def task(self) -> Task:
+        """The task as it is now."""
+        return self.interpreter.task
+
+    @property
+    def ready(self) -> bool:
+        """Whether the task has a record and waits for messages, or works on them."""
+        return self.task.record is not None and self.buffer is not None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is fetched, called or on its way."""
+        buffer = self.buffer
+        at_rest = not self.busy and isinstance(self.interpreter.effect, do.Await) and self._batch is None
+        return buffer is not None and at_rest and not buffer.ready and self._retrying is None
+
+    @property
+    def reached(self) -> Positions:
+        """The positions, moved over markers where all is delivered; what the record says before the first fetch."""
+        buffer = self.buffer
+        return buffer.positions if buffer is not None and self.idle else self.task.positions
+
+    @property
+    def seen(self) -> dict[str, int]:
+        """By topic: everything below this offset was fetched."""
+        return self.buffer.seen if self.buffer is not None else {}
+
+    @property
+    def wake_at_s(self) -> float | None:
+        """When `work` should be called again although nothing arrives; None: no need."""
+        if self.busy:
+            return None
+        if isinstance(self.interpreter.effect, do.Stop):
+            return self._restart_at_s
+        return self._retry_at_s if self._retrying else None
+
+    # What the interpreter asks: positions come from recovery only (R6), so everything older is void.
+
+    def assign(self, positions: Positions) -> None:
+        """New buffer, no batch, no retry; then point the reader."""
+        with self._lock:
+            self.buffer = Buffer(self.spec.pairing, positions)
+            self._batch = self._cut = self._retrying = None
+            self._limit = FIRST_BATCH
+        self._point_reader(self, positions)
+
+    # What the shell does.
+
+    def start(self) -> on.Event:
+        """The first event."""
+        return on.Assigned()
+
+    def post(self) -> None:
+        """An event is on its way: until `advance` has had it, user code is called ahead at most."""
+        with self._lock:
+            self._pending += 1
+
+    def work(self) -> on.Event | None:
+        """
+        Call user code where that is due, and say what happened.
+
+        Returns:
+            An event for `advance`; None: nothing to do now. While the lane is busy, user code may be called ahead.
+        """
+        if self.interpreter.gate.closed:
+            return None
+        if self.busy:
+            self._call_ahead()
+            return None
+        match self.interpreter.effect:
+            case do.Await():
+                self._worked_on = self.buffer
+                return self._await()
+            case do.Call() as call:
+                self._worked_on = self.buffer
+                return self._called(call)
+            case do.Quarantine() as quarantine:
+                self._worked_on = self.buffer
+                return self._quarantined(quarantine)
+            case do.Stop():
+                return self._restart()
+        return None
+
+    def advance(self, event: on.Event) -> None:
+        """Hand an event that was posted to the task, unless it came too late, and remember what it waits for then."""
+        try:
+            with self.interpreter.lock:
+                if not self._late(event):
+                    self._advance(event)
+        finally:
+            with self._lock:
+                self._pending -= 1
+
+    def _late(self, event: on.Event) -> bool:
+        """The task was given up, or came back from a recovery that voided what the event speaks of."""
+        state = self.task.state
+        if self.interpreter.gate.closed or state is State.RELEASED:
+            return True
+        if isinstance(event, on.Polled | on.Called | on.Idle):
+            return self._worked_on is not self.buffer or state not in (State.READY, State.CALLING)
+        if isinstance(event, on.Failed):
+            return state in (State.NEW, State.STOPPED)
+        return state not in (State.NEW, State.STOPPED)
+
+    def _advance(self, event: on.Event) -> None:
+        effect = self.interpreter.advance(event)
+        if isinstance(effect, do.Stop):
+            self.stopped = effect.halt
+            self._restart_at_s = self._clock.monotonic() + self._restart_s
+            self._restart_s = min(self._restart_s * 2, RESTART_MAX_S)
+        elif isinstance(event, on.Called | on.Idle) and isinstance(effect, do.Await):
+            self._committed_at_s = self._clock.monotonic()
+            self._limit = min(self._limit * 2, self._policy.max_messages)
+            self._restart_s = RESTART_FIRST_S
+
+    def fail(self, text: str) -> on.Event:
+        """The event for an input that broke the reader's rule, or changed under it (A2, R6)."""
+        return on.Failed(text, self._clock.monotonic())
+
+    def revoke(self, timeout_s: float) -> None:
+        """Leave in order (A3): wait for a transaction past P5, say `left` where it is due, release. Never waits for
+        user code, whose result is thrown away."""
+        interpreter = self.interpreter
+        interpreter.gate.close()
+        if not interpreter.lock.acquire(timeout=max(0.0, timeout_s)):
+            log.warning("abandoned", task=self.spec.name, why="the transaction did not end in time")
+            interpreter.gate.close(lost=True)
+            return
+        try:
+            if self.task.state is not State.RELEASED:
+                interpreter.advance(on.Revoked())
+        finally:
+            interpreter.lock.release()
+
+    def lose(self) -> None:
+        """The partition is gone already: no waiting, nothing written (A3)."""
+        interpreter = self.interpreter
+        interpreter.gate.close(lost=True)
+        if interpreter.lock.acquire(blocking=False):
+            try:
+                if self.task.state is not State.RELEASED:
+                    interpreter.advance(on.Lost())
+            finally:
+                interpreter.lock.release()
+
+    # Waiting for messages.
+
+    def _await(self) -> on.Event | None:
+        now = self._clock.monotonic()
+        if self._retrying and now < self._retry_at_s:
+            return None
+        task = self.task
+        if task.snapshot_due:
+            return self._polled(task)
+        self._fill(task, once=False)
+        batch = self._batch
+        if batch is None:
+            return self._idled(task, now)
+        self._batch = None
+        return self._close(batch)
+
+    def _polled(self, task: Task) -> on.Event | None:
+        """P2: nothing of these messages is decoded, filtered or shown to user code before their snapshot is there."""
+        buffer = self.buffer
+        assert buffer
+        if due := task.due:
+            if not buffer.holds(due.ends):
+                return None
+            cut = buffer.cut_exactly(due.ends, due.choice)
+            if not cut.steps:
+                return self.fail(f"the messages of the snapshot up to {due.ends} are gone")
+        elif task.careful and task.choice:
+            cut = buffer.cut_chosen(1, task.choice)
+        else:
+            cut = buffer.cut(1 if task.careful else self._limit)
+        if not cut.steps:
+            return self._idled(task, self._clock.monotonic())
+        self._cut = cut
+        return on.Polled(cut.ends, len(cut.steps), cut.choice)
+
+    def _idled(self, task: Task, now: float) -> on.Event | None:
+        buffer = self.buffer
+        if now - self._committed_at_s < self._policy.idle_seconds or not buffer or buffer.ready or not buffer.at_end:
+            return None
+        self._committed_at_s = now
+        positions = buffer.positions
+        return on.Idle(positions) if positions != task.positions else None
+
+    def _restart(self) -> on.Event | None:
+        if self._clock.monotonic() < self._restart_at_s:
+            return None
+        self.stopped = self.cause = None
+        return on.Assigned()
+
+    # Calling.
+
+    def _call_ahead(self) -> None:
+        """While a commit is under way (P7). What is called here is void if that commit fails: `assign` drops it."""
+        task = self.task
+        if task.state in _COMMITTING and task.pipelined and self._retrying is None:
+            self._fill(task, once=True)
+
+    def _fill(self, task: Task, *, once: bool) -> None:
+        """Call user code for what is there, into the open batch, up to the policy's limits; `once`: one chunk only."""
+        buffer, batch = self.buffer, self._batch
+        if not buffer:
+            return
+        limit = 1 if task.careful else self._limit
+        left = min(buffer.ready, limit - (batch.deliveries if batch else 0))
+        deadline = self._clock.monotonic() + self._policy.max_seconds
+        while left > 0 and not (batch and (batch.halt or batch.closed or batch.size >= self._policy.max_bytes)):
+            if batch is None:
+                batch = self._open(task)
+            cut = self._next_cut(task, buffer, min(left, self._chunk_size(left)))
+            if not cut.steps:
+                break
+            done = self._call(cut.steps, batch)
+            batch.ends = cut.ends if done == len(cut.steps) else buffer.ends_before(cut.steps[done:])
+            left -= done
+            if once or self.interpreter.gate.closed or self._clock.monotonic() >= deadline:
+                break
+        with self._lock:
+            if self.buffer is buffer:
+                self._batch = batch
+
+    def _chunk_size(self, left: int) -> int:
+        return left if self._caller.processor.batch else self._chunk
+
+    def _next_cut(self, task: Task, buffer: Buffer, limit: int) -> Cut:
+        if task.careful and task.choice:
+            return buffer.cut_chosen(limit, task.choice)
+        return buffer.cut(limit)
+
+    def _open(self, task: Task, starts: int = 0) -> Batch:
+        topic_ids = {p.binding: p.topic_id for p in task.positions}
+        return Batch(self.spec, task.next_sequence, topic_ids, starts=starts)
+
+    def _call(self, steps: list[Any], batch: Batch) -> int:
+        """One chunk; gives how many of its steps ended."""
+        began = self._clock.monotonic()
+        retrying, self._retrying = self._retrying, None
+        self.interpreter.point("before", "Call")
+        done = self._caller.run(steps, batch, retrying)
+        self.interpreter.point("after", "Call")
+        quick = self._clock.monotonic() - began < CHUNK_S
+        self._chunk = min(self._chunk * 2, MAX_CHUNK) if quick else max(1, self._chunk // 2)
+        if batch.halt and batch.halt.kind == "retry":
+            self._retry_later(retrying if done == 0 else None)
+        return done
+
+    def _retry_later(self, before: Retrying | None) -> None:
+        """DESIGN 7: the same step again, after a pause that doubles, outside of any transaction."""
+        retry = self._caller.processor.retry
+        assert retry
+        now = self._clock.monotonic()
+        attempt = before.attempt if before else 0
+        self._retrying = Retrying(attempt + 1, before.since_s if before else now)
+        self._retry_at_s = now + min(retry.first_s * 2**attempt, retry.max_s)
+
+    def _close(self, batch: Batch) -> on.Event | None:
+        """An open batch as the event that commits it."""
+        halt = batch.halt
+        if halt and halt.kind == "retry" and not batch.deliveries:
+            return None if self.task.state is State.READY else on.Called((), batch.totals, halt)
+        if halt and halt.kind != "retry":
+            self.cause = batch.cause
+        assert batch.sequence == self.task.next_sequence, "its provenance headers would name another attempt"
+        self.interpreter.outgoing = batch.records
+        return on.Called(batch.ends, batch.totals, halt)
+
+    def _called(self, call: do.Call) -> on.Event | None:
+        """P4 under a snapshot: exactly what was polled."""
+        cut, buffer = self._cut, self.buffer
+        assert cut and buffer
+        self._cut = None
+        batch = self._open(self.task, call.starts)
+        steps, done = cut.steps, 0
+        while done < len(steps) and not (batch.halt or batch.closed or self.interpreter.gate.closed):
+            done += self._call(steps[done : done + self._chunk_size(len(steps))], batch)
+        batch.ends = cut.ends if done == len(steps) else buffer.ends_before(steps[done:])
+        return self._close(batch)
+
+    def _quarantined(self, quarantine: do.Quarantine) -> on.Event:
+        """Q3: user code does not see this step again."""
+        cut = self._cut
+        assert cut
+        self._cut = None
+        batch = self._open(self.task, quarantine.starts)
+        self.interpreter.point("before", "Quarantine")
+        self._caller.quarantine(cut.steps[0], batch)
+        self.interpreter.point("after", "Quarantine")
+        batch.ends = cut.ends
+        event = self._close(batch)
+        assert event
+        return event
+
+
+_COMMITTING = frozenset({State.BEGINNING, State.SENDING_OFFSETS, State.PRODUCING, State.FLUSHING, State.COMMITTING})

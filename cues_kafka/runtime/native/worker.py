@@ -1,0 +1,370 @@
+"""One processor in one process (PROTOCOL 3): membership, fetching, calling and committing side by side.
+
+Three kinds of threads meet here, and each owns what it touches::
+
+    poller   the member and the reader (A2): serves the group, fetches, points and pauses the reader
+    caller   user code: calls it for one task after the other, and hands events to the pool
+    pool     effects of tasks: recoveries and commits run side by side, one at a time for each task
+
+The poller tells the caller that something arrived; the caller tells the poller where to read by commands. Nobody else
+calls the member or the reader.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from cues_kafka.core import events as on
+from cues_kafka.core.spec import Spec
+from cues_kafka.errors import BrokerError, Fenced
+from cues_kafka.observe.log import get_logger
+from cues_kafka.ports import Broker, Clock, GroupMetadata, Member, Positions, Reader, TopicPartition
+from cues_kafka.runtime.calling import Caller
+from cues_kafka.runtime.interpreter import Hook
+from cues_kafka.runtime.lane import CommitPolicy, Lane
+from cues_kafka.runtime.pairing import Buffer, OutOfOrder
+
+log = get_logger("cues_kafka.worker")
+
+POLL_S = 0.05
+"""A2. Commands (assign, pause) and the group wait as long as this at most."""
+
+BUFFER_MESSAGES = 20_000
+"""Of one input of one task; two full batches, so that calling never waits for fetching. Fetching goes on at half."""
+
+CHECK_TOPICS_S = 30.0
+"""R6."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """
+    How a worker works.
+
+    Attributes:
+        instance: static membership (A4); None: the worker's tasks wait for the session if it is killed.
+        policy: when batches are committed.
+        revoke_timeout_s: how long a revocation waits for transactions past P5.
+        hook: crash points.
+    """
+
+    instance: str | None = None
+    policy: CommitPolicy = CommitPolicy()
+    revoke_timeout_s: float = 60.0
+    hook: Hook | None = None
+
+
+class ProcessorWorker:
+    """
+    The tasks of one processor that the group gives to this process.
+
+    Attributes:
+        name: of the processor.
+        first: the task of partition 0; all others differ in the partition only.
+        clock: time.
+        lanes: by partition.
+        failed: why the worker is over, although nobody stopped it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        broker: Broker,
+        clock: Clock,
+        caller: Caller,
+        spec_of: Callable[[int], Spec],
+        options: Options,
+        changed: Callable[[], None],
+    ) -> None:
+        """
+        Args:
+            name: of the processor.
+            broker: the cluster.
+            clock: time.
+            caller: calls the function.
+            spec_of: the task of a partition.
+            options: see `Options`.
+            changed: called whenever a task's state may have changed; must not block.
+        """
+        self.name = name
+        self.lanes: dict[int, Lane] = {}
+        self.failed: BaseException | None = None
+        self._broker = broker
+        self.clock = clock
+        self._caller = caller
+        self._spec_of = spec_of
+        self._options = options
+        self._changed = changed
+        self.first = spec_of(0)
+        self._pool = ThreadPoolExecutor(thread_name_prefix=f"{name}-task", max_workers=max(4, self.first.width))
+        self._assigned: deque[Lane] = deque()
+        self._commands: deque[tuple[Lane, Positions, Buffer]] = deque()
+        self._routes: dict[TopicPartition, tuple[Lane, Buffer]] = {}
+        self._paused: set[TopicPartition] = set()
+        self._published = GroupMetadata(self.first.group, -1)
+        self._work = threading.Condition()
+        self._news = True
+        self._room = threading.Event()
+        self._stopping = threading.Event()
+        self._leave = True
+        self._checked_at_s = clock.monotonic()
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(self._poll_loop,), name=f"{name}-poller", daemon=True),
+            threading.Thread(target=self._guarded, args=(self._call_loop,), name=f"{name}-caller", daemon=True),
+        ]
+
+    def start(self) -> None:
+        """Join the group and work."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, *, leave: bool) -> None:
+        """
+        Ask to stop; `join` waits for it.
+
+        Args:
+            leave: leave the group for good; else keep a static member's place for a successor (A4).
+        """
+        self._leave = leave
+        self._stopping.set()
+        self._room.set()
+        self._notify()
+
+    def join(self) -> None:
+        """Wait until everything is released. User code that is running is waited for only by its own thread."""
+        self._threads[0].join()
+        self._threads[1].join(timeout=1.0)
+        self._pool.shutdown(wait=False)
+
+    @property
+    def generation(self) -> int:
+        """Of the group, as last published."""
+        return self._published.generation
+
+    def _guarded(self, loop: Callable[[], None]) -> None:
+        try:
+            loop()
+        except BaseException as error:  # a worker without one of its threads must not look alive
+            self.failed = error
+            log.error("worker failed", processor=self.name, error=f"{type(error).__name__}: {error}")
+            self._stopping.set()
+            self._notify()
+            for lane in list(self.lanes.values()):
+                lane.lose()
+        finally:
+            self._changed()
+
+    def _notify(self) -> None:
+        with self._work:
+            self._news = True
+            self._work.notify_all()
+
+    # The poller's thread.
+
+    def _poll_loop(self) -> None:
+        self._reader = reader = self._broker.reader(self.first.group)
+        member = self._broker.member(
+            self.first.group, self.first.inputs[0].topic, self, instance=self._options.instance
+        )
+        try:
+            while not self._stopping.is_set():
+                self._obey(reader)
+                self._fetch(reader)
+                self._serve(member)
+        finally:
+            try:
+                self.on_revoke(list(self.lanes))
+                member.close(leave=self._leave)
+            finally:
+                reader.close()
+
+    def _serve(self, member: Member) -> None:
+        member.poll()
+        self._published = member.metadata()
+        while self._assigned:  # after the proof of this assignment was published: recovery may commit a `Start`
+            lane = self._assigned.popleft()
+            self._submit(lane, lane.start())
+
+    def _obey(self, reader: Reader) -> None:
+        """Point the reader where a recovery said (R5). What was fetched before has gone with its buffer."""
+        while self._commands:
+            lane, positions, buffer = self._commands.popleft()
+            if lane.buffer is not buffer or lane.interpreter.gate.closed:
+                continue
+            starts = {TopicPartition(p.topic, lane.spec.partition): p.offset for p in positions}
+            reader.unassign(list(starts))
+            self._paused -= starts.keys()
+            reader.assign(starts)
+            self._routes |= {place: (lane, buffer) for place in starts}
+
+    def _fetch(self, reader: Reader) -> None:
+        self._balance(reader)
+        if len(self._paused) == len(self._routes):  # everything is full, or nothing is assigned yet
+            self._room.wait(POLL_S)
+            self._room.clear()
+            return
+        try:
+            fetched = reader.poll(POLL_S)
+        except BrokerError as error:
+            self._broken(error)
+            return
+        for part in fetched:
+            route = self._routes.get(part.partition)
+            if route is None:
+                continue
+            lane, buffer = route
+            try:
+                buffer.add(part)
+            except OutOfOrder as error:
+                self._submit(lane, lane.fail(str(error)))
+        if fetched:
+            self._notify()
+
+    def _balance(self, reader: Reader) -> None:
+        """Backpressure: pause what is full, resume it at half."""
+        full, half = [], []
+        for place, (_, buffer) in self._routes.items():
+            size = buffer.size_of(place.topic)
+            if place in self._paused:
+                half += [place] if size <= BUFFER_MESSAGES // 2 else []
+            elif size >= BUFFER_MESSAGES:
+                full.append(place)
+        if full:
+            reader.pause(full)
+            self._paused.update(full)
+        if half:
+            reader.resume(half)
+            self._paused.difference_update(half)
+
+    def _broken(self, error: BrokerError) -> None:
+        """A partition that cannot be read sends its task back to R1, where the record and the log are compared again."""
+        log.warning("reader failed", processor=self.name, error=str(error))
+        lanes = {lane.spec.partition: lane for lane, _ in self._routes.values()}
+        at: TopicPartition | None = getattr(error, "at", None)
+        for partition, lane in lanes.items():
+            if at is None or at.partition == partition:
+                self._drop(lane)
+                self._submit(lane, lane.fail(f"reading: {error}"))
+
+    def _drop(self, lane: Lane) -> None:
+        places = [place for place, (owner, _) in self._routes.items() if owner is lane]
+        for place in places:
+            del self._routes[place]
+            self._paused.discard(place)
+        self._reader.unassign(places)
+
+    # Group events, on the poller's thread, from inside `member.poll` (A3).
+
+    def on_assign(self, partitions: Sequence[int]) -> None:
+        """Recover each new task; its reader is pointed after R5."""
+        log.info("assigned", processor=self.name, partitions=list(partitions))
+        for partition in partitions:
+            lane = Lane(
+                self._spec_of(partition),
+                self._caller,
+                broker=self._broker,
+                clock=self.clock,
+                point_reader=self._point,
+                membership=lambda: self._published,
+                policy=self._options.policy,
+                hook=self._options.hook,
+            )
+            self.lanes[partition] = lane
+            self._assigned.append(lane)
+
+    def on_revoke(self, partitions: Sequence[int]) -> None:
+        """Close the gates first, then wait for what has passed them; returning acknowledges."""
+        lanes = self._forget(partitions)
+        if lanes:
+            log.info("revoked", processor=self.name, partitions=list(partitions))
+        for lane in lanes:
+            lane.interpreter.gate.close()
+        deadline = self.clock.monotonic() + self._options.revoke_timeout_s
+        for lane in lanes:
+            lane.revoke(deadline - self.clock.monotonic())
+            self._drop(lane)
+        self._changed()
+
+    def on_lost(self, partitions: Sequence[int]) -> None:
+        """Another worker has them already."""
+        lanes = self._forget(partitions)
+        log.warning("lost", processor=self.name, partitions=list(partitions))
+        for lane in lanes:
+            lane.lose()
+            self._drop(lane)
+        self._changed()
+
+    def _forget(self, partitions: Sequence[int]) -> list[Lane]:
+        return [lane for p in partitions if (lane := self.lanes.pop(p, None)) is not None]
+
+    def _point(self, lane: Lane, positions: Positions) -> None:
+        assert lane.buffer
+        self._commands.append((lane, positions, lane.buffer))
+        self._room.set()
+
+    # The caller's thread.
+
+    def _call_loop(self) -> None:
+        while not self._stopping.is_set():
+            self._check_topics()
+            worked = False
+            for lane in list(self.lanes.values()):
+                if (event := lane.work()) is not None:
+                    worked = True
+                    self._submit(lane, event)
+            self._room.set()
+            if not worked:
+                self._sleep()
+
+    def _sleep(self) -> None:
+        """Until something arrives, a commit ends, or a retry is due."""
+        now = self.clock.monotonic()
+        wakes = [wake - now for lane in list(self.lanes.values()) if (wake := lane.wake_at_s) is not None]
+        with self._work:
+            if not self._news:
+                self._work.wait(max(0.0, min([*wakes, 1.0])))
+            self._news = False
+
+    def _submit(self, lane: Lane, event: on.Event) -> None:
+        lane.post()
+        self._pool.submit(self._advance, lane, event)
+
+    def _advance(self, lane: Lane, event: on.Event) -> None:
+        try:
+            lane.advance(event)
+        except Fenced:
+            lane.lose()
+        except BaseException as error:
+            self.failed = error
+            log.error("task failed", task=lane.spec.name, error=f"{type(error).__name__}: {error}")
+            self._stopping.set()
+            raise
+        finally:
+            self._notify()
+            self._changed()
+
+    def _check_topics(self) -> None:
+        """R6: a topic that was made anew must not be read on by its old offsets."""
+        now = self.clock.monotonic()
+        if now - self._checked_at_s < CHECK_TOPICS_S:
+            return
+        self._checked_at_s = now
+        self._pool.submit(self._compare_topic_ids)
+
+    def _compare_topic_ids(self) -> None:
+        try:
+            facts = self._broker.facts([i.topic for i in self.first.inputs]).topics
+        except BrokerError as error:
+            log.warning("topics not compared", processor=self.name, error=str(error))
+            return
+        for lane in list(self.lanes.values()):
+            for position in lane.task.positions:
+                found = facts.get(position.topic)
+                if found is None or found.topic_id != position.topic_id:
+                    self._submit(lane, lane.fail(f"topic {position.topic!r} is not the one that it was"))
+                    break

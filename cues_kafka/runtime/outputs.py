@@ -1,0 +1,189 @@
+"""From what a function returned to records on the wire: key, partition, timestamp, headers, provenance (DESIGN 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from cues_kafka.core.delivery import HEADER
+from cues_kafka.errors import OutputError
+from cues_kafka.graph.message import Message, Out, header_list, key_bytes, travelling, with_travelling
+from cues_kafka.ports import Headers, WireMessage
+
+OVERHEAD_BYTES = 500
+"""P4: what a record needs besides key and value: headers of ours, the batch's share."""
+
+Payload: TypeAlias = "tuple[Target, bytes | None, bytes | None, Headers, int | None, int | None]"
+"""(target, key, value, own headers, timestamp or None, partition or None), before provenance is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """
+    An output topic, as far as producing needs it.
+
+    Attributes:
+        binding: output binding.
+        topic: name.
+        partitions: count; a record without a key goes to the task's own number modulo this.
+        encode: the codec's.
+        key_of: the value's key field; None where the topic names none.
+        provenance: whether records carry the header.
+        max_bytes: limit for one record, overhead included.
+    """
+
+    binding: str
+    topic: str
+    partitions: int
+    encode: Callable[[Any], bytes]
+    key_of: Callable[[Any], Any] | None
+    provenance: bool
+    max_bytes: int
+
+
+class Origin:
+    """What a step's outputs inherit: the lead's key, the latest timestamp, the headers that travel."""
+
+    __slots__ = ("key", "messages", "timestamp_ms", "travelled")
+
+    def __init__(self, messages: tuple[WireMessage, ...]) -> None:
+        self.messages = messages
+        self.key = messages[0].key()
+        self.timestamp_ms = max(message.timestamp()[1] for message in messages)
+        self.travelled = travelling(message.headers() for message in messages)
+
+
+def key_field(name: str) -> Callable[[Any], Any]:
+    """Reads a topic's `key=` field of a value: a mapping's item or an object's attribute."""
+
+    def read(value: Any) -> Any:
+        try:
+            return value[name] if isinstance(value, Mapping) else getattr(value, name)
+        except (KeyError, AttributeError):
+            raise OutputError(
+                f"the topic's key= is {name!r}, which this {type(value).__name__} lacks. Return a value that has it, or "
+                "Message(value, key=...)."
+            ) from None
+
+    return read
+
+
+def payload(target: Target, value: Any, default_key: bytes | None) -> Payload:
+    """
+    One value, or a `Message`, for one topic, encoded.
+
+    Raises:
+        OutputError: it cannot be written as it is.
+        CodecError: the codec refuses it.
+    """
+    headers: Headers = []
+    timestamp = partition = None
+    given: Any = None
+    if isinstance(value, Message):
+        message, value = value, value.value
+        given, timestamp, partition = message.key, message.timestamp_ms, message.partition
+        headers = header_list(message.headers) if message.headers else headers
+        if partition is not None and not 0 <= partition < target.partitions:
+            raise OutputError(
+                f"partition {partition} of {target.topic!r} does not exist; it has {target.partitions}. Leave partition= out."
+            )
+        if value is None and given is None:
+            raise OutputError("a tombstone has no meaning without a key. Return Message(None, key=...).")
+    if given is None and target.key_of is not None and value is not None:
+        given = target.key_of(value)
+    key = default_key if given is None else key_bytes(given)
+    data = None if value is None else target.encode(value)
+    size = len(key or b"") + len(data or b"") + sum(len(k) + len(v or b"") for k, v in headers) + OVERHEAD_BYTES
+    if size > target.max_bytes:
+        raise OutputError(
+            f"{size} bytes for {target.topic!r}, which takes {target.max_bytes}. Send a reference to the data instead, or "
+            "raise the topic's max.message.bytes and the producer's message.max.bytes."
+        )
+    return target, key, data, headers, timestamp, partition
+
+
+def record(made: Payload, origin: Origin, partition: int, provenance: bytes) -> tuple[Any, ...]:
+    """
+    A payload as a record, shaped like `ports.Outgoing`.
+
+    Args:
+        made: what `payload` gave.
+        origin: what it inherits.
+        partition: the task's number.
+        provenance: value of the header.
+    """
+    target, key, data, headers, timestamp, chosen = made
+    if origin.travelled:
+        headers = with_travelling(headers, origin.travelled)
+    if target.provenance:
+        headers = [(HEADER, provenance), *headers]
+    if chosen is None and key is None:
+        chosen = partition % target.partitions
+    return target.topic, chosen, key, data, headers or None, origin.timestamp_ms if timestamp is None else timestamp
+
+
+class Returned:
+    """
+    Reads what functions return, by their declaration and never by the value.
+
+    Attributes:
+        targets: by output binding.
+    """
+
+    def __init__(self, shape: str, targets: Mapping[str, Target], *, generator: bool) -> None:
+        self.targets = targets
+        self._one = next(iter(targets.values()), None)
+        read = {"none": self._read_none, "one": self._read_one, "many": self._read_many}[shape]
+        self.read: Callable[[Any, bytes | None], list[Payload]] = self._iterate(shape) if generator else read
+        """The encoded outputs of one call; empty: nil. Raises `OutputError` or `CodecError`."""
+
+    def _read_none(self, result: Any, _: bytes | None) -> list[Payload]:
+        if result is not None:
+            raise OutputError(
+                f"returned {type(result).__name__}, but the processor has no outputs. Return None, or declare outputs=."
+            )
+        return []
+
+    def _read_one(self, result: Any, key: bytes | None) -> list[Payload]:
+        if result is None:
+            return []
+        assert self._one
+        return [payload(self._one, result, key)]
+
+    def _read_many(self, result: Any, key: bytes | None) -> list[Payload]:
+        if result is None:
+            return []
+        if not isinstance(result, Mapping):
+            raise OutputError(
+                f"returned {type(result).__name__}, but outputs= has bindings. Return {{binding: message}}, None, or yield "
+                f"Out(binding, message). Bindings: {sorted(self.targets)}."
+            )
+        return [payload(self._target(b), value, key) for b, value in result.items() if value is not None]
+
+    def _iterate(self, shape: str) -> Callable[[Any, bytes | None], list[Payload]]:
+        if shape == "many":
+            return lambda result, key: [self._of_out(out, key) for out in result or ()]
+        if shape == "one":
+            one = self._one
+            assert one
+            return lambda result, key: [payload(one, value, key) for value in result or () if value is not None]
+        return self._drain
+
+    def _drain(self, result: Iterable[Any] | None, key: bytes | None) -> list[Payload]:
+        for value in result or ():
+            self._read_none(value, key)
+        return []
+
+    def _of_out(self, out: Any, key: bytes | None) -> Payload:
+        if not isinstance(out, Out):
+            raise OutputError(f"yielded {type(out).__name__}. With outputs={{...}}, yield Out(binding, message).")
+        return payload(self._target(out.binding), out.message, key)
+
+    def _target(self, binding: str) -> Target:
+        try:
+            return self.targets[binding]
+        except KeyError:
+            raise OutputError(
+                f"returned the binding {binding!r}, which outputs= does not have. Bindings: {sorted(self.targets)}."
+            ) from None

@@ -1,0 +1,256 @@
+"""From fetched messages to steps: one message, one of each input, or one of any (PROTOCOL 1).
+
+Filters and decoding run later, on the step, so that pairing never depends on code. A buffer belongs to one assignment of
+one task and dies with it (A2). One thread adds, another one takes; a lock is held per chunk, never per message.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, TypeAlias
+
+from cues_kafka.core.records import Choice
+from cues_kafka.ports import Fetched, Position, Positions, WireMessage
+
+Step: TypeAlias = Any
+"""single: a message. join: a tuple of messages in order of binding. alts: (index of the binding, message)."""
+
+
+@dataclass(slots=True)
+class Cut:
+    """
+    Steps that were taken from a buffer together.
+
+    Attributes:
+        steps: see `Step`.
+        ends: positions behind the last of them.
+        choice: for alts: the order of bindings.
+    """
+
+    steps: list[Step]
+    ends: Positions
+    choice: Choice = ()
+
+
+class OutOfOrder(Exception):
+    """A reader gave messages below the place where it was pointed, or not in ascending order (A2): back to R1."""
+
+
+class _Queue:
+    """Messages of one binding that were fetched and not yet taken."""
+
+    __slots__ = ("chunks", "eof", "next_offset", "position", "size")
+
+    def __init__(self, position: Position) -> None:
+        self.position = position  # of the next message to take
+        self.next_offset = position.offset  # of the next message to be fetched
+        self.chunks: deque[list[WireMessage]] = deque()
+        self.size = 0
+        self.eof = -1
+
+    def add(self, fetched: Fetched) -> None:
+        messages = fetched.messages
+        if messages:
+            first, last = messages[0].offset(), messages[-1].offset()
+            if first < self.next_offset or last < first:
+                raise OutOfOrder(f"{fetched.partition} gave {first} to {last} where {self.next_offset} was next")
+            self.next_offset = last + 1
+            self.chunks.append(messages)
+            self.size += len(messages)
+        if fetched.eof is not None:
+            self.eof = max(self.eof, fetched.eof)
+
+    def take(self, count: int) -> list[WireMessage]:
+        """Up to so many messages; whole chunks as they are, because that costs nothing per message."""
+        taken: list[WireMessage] = []
+        while count > len(taken) and self.chunks:
+            chunk = self.chunks.popleft()
+            missing = count - len(taken)
+            if len(chunk) > missing:
+                self.chunks.appendleft(chunk[missing:])
+                chunk = chunk[:missing]
+            taken = taken + chunk if taken else chunk
+        self.size -= len(taken)
+        if taken:
+            self.position = self.position._replace(offset=taken[-1].offset() + 1)
+        return taken
+
+    def put_back(self, messages: Sequence[WireMessage]) -> None:
+        if messages:
+            self.chunks.appendleft(list(messages))
+            self.size += len(messages)
+            self.position = self.position._replace(offset=messages[0].offset())
+
+    def behind(self) -> Position:
+        """The position; where all is taken and the end was seen, the end, because only markers lie between (EOF)."""
+        if not self.size and self.eof >= self.next_offset:
+            return self.position._replace(offset=max(self.position.offset, self.eof))
+        return self.position
+
+    def covers(self, end: int) -> bool:
+        """Whether everything below `end` was fetched: a later message came, the last one, or the end of the log."""
+        return self.next_offset >= end or self.eof >= end
+
+    def take_below(self, end: int) -> list[WireMessage]:
+        count = 0
+        for chunk in self.chunks:
+            if chunk[-1].offset() < end:
+                count += len(chunk)
+                continue
+            count += sum(message.offset() < end for message in chunk)
+            break
+        taken = self.take(count)
+        self.position = self.position._replace(offset=end)
+        return taken
+
+
+class Buffer:
+    """
+    What one task has fetched and not yet taken.
+
+    Attributes:
+        pairing: `single`, `join` or `alts`.
+    """
+
+    def __init__(self, pairing: str, positions: Positions) -> None:
+        self.pairing = pairing
+        self._queues = [_Queue(position) for position in positions]
+        self._by_topic = {queue.position.topic: queue for queue in self._queues}
+        self._lock = threading.Lock()  # `behind` must not see a message's offset without its size
+
+    @property
+    def size(self) -> int:
+        """Messages of the longest queue."""
+        return max(queue.size for queue in self._queues)
+
+    def size_of(self, topic: str) -> int:
+        """Messages of one input."""
+        return self._by_topic[topic].size
+
+    @property
+    def ready(self) -> int:
+        """Steps that can be taken now."""
+        match self.pairing:
+            case "join":
+                return min(queue.size for queue in self._queues)
+            case "alts":
+                return sum(queue.size for queue in self._queues)
+            case _:
+                return self._queues[0].size
+
+    @property
+    def positions(self) -> Positions:
+        """Of the next messages to take; ends of logs where all is taken."""
+        with self._lock:
+            return self._positions()
+
+    def _positions(self) -> Positions:
+        return tuple(queue.behind() for queue in self._queues)
+
+    @property
+    def seen(self) -> dict[str, int]:
+        """By topic: everything below this offset was fetched."""
+        with self._lock:
+            return {queue.position.topic: max(queue.next_offset, queue.eof) for queue in self._queues}
+
+    @property
+    def at_end(self) -> bool:
+        """Whether every input was read to an end of its log that is not older than its last message."""
+        return all(queue.eof >= queue.next_offset for queue in self._queues)
+
+    def add(self, fetched: Fetched) -> None:
+        """
+        Take what a poll brought of one partition.
+
+        Raises:
+            OutOfOrder: back to R1.
+        """
+        with self._lock:
+            self._by_topic[fetched.partition.topic].add(fetched)
+
+    def cut(self, limit: int) -> Cut:
+        """Up to `limit` steps."""
+        with self._lock:
+            match self.pairing:
+                case "join":
+                    count = min(limit, self.ready)
+                    steps: list[Step] = list(zip(*(queue.take(count) for queue in self._queues), strict=True))
+                    return Cut(steps, self._positions())
+                case "alts":
+                    return self._cut_alts(limit)
+                case _:
+                    return Cut(self._queues[0].take(limit), self._positions())
+
+    def _cut_alts(self, limit: int) -> Cut:
+        """A share of the limit for each input that has something, so that none starves; the order is kept in the choice."""
+        share = max(1, limit // max(1, sum(1 for queue in self._queues if queue.size)))
+        steps: list[Step] = []
+        for index, queue in enumerate(self._queues):
+            room = limit - len(steps)
+            steps += [(index, message) for message in queue.take(min(share, room))] if room > 0 else []
+        return Cut(steps, self._positions(), self._choice(steps))
+
+    def _choice(self, steps: list[Step]) -> Choice:
+        runs = groupby(steps, key=lambda step: step[0])
+        return tuple((self._queues[index].position.binding, sum(1 for _ in run)) for index, run in runs)
+
+    def holds(self, ends: Positions) -> bool:
+        """Whether everything below `ends` was fetched."""
+        wanted = {p.binding: p.offset for p in ends}
+        with self._lock:
+            return all(queue.covers(wanted[queue.position.binding]) for queue in self._queues)
+
+    def cut_exactly(self, ends: Positions, choice: Choice) -> Cut:
+        """The steps below `ends`, in this order of bindings: a retry's ranges. Only when `holds(ends)`."""
+        wanted = {p.binding: p.offset for p in ends}
+        with self._lock:
+            taken = [queue.take_below(wanted[queue.position.binding]) for queue in self._queues]
+        if self.pairing == "join":
+            return Cut(list(zip(*taken, strict=True)), ends)
+        if self.pairing == "single":
+            return Cut(list(taken[0]), ends)
+        rows = {queue.position.binding: (i, iter(taken[i])) for i, queue in enumerate(self._queues)}
+        steps: list[Step] = []
+        for binding, count in choice:
+            index, messages = rows[binding]
+            steps += [(index, message) for message, _ in zip(messages, range(count), strict=False)]
+        return Cut(steps, ends, choice)
+
+    def cut_chosen(self, limit: int, choice: Choice) -> Cut:
+        """The next steps in a recorded order, as far as they are there (careful mode of alts)."""
+        steps: list[Step] = []
+        names = [queue.position.binding for queue in self._queues]
+        with self._lock:
+            for binding, count in choice:
+                index = names.index(binding)
+                got = self._queues[index].take(min(count, limit - len(steps)))
+                steps += [(index, message) for message in got]
+                if len(got) < count:
+                    break
+            return Cut(steps, self._positions(), self._choice(steps))
+
+    def put_back(self, steps: Sequence[Step]) -> None:
+        """Steps that were taken and not delivered, the last ones that were taken."""
+        with self._lock:
+            self._put_back(steps)
+
+    def _put_back(self, steps: Sequence[Step]) -> None:
+        match self.pairing:
+            case "join":
+                for queue, column in zip(self._queues, zip(*steps, strict=True), strict=False):
+                    queue.put_back(column)
+            case "alts":
+                for index, queue in enumerate(self._queues):
+                    queue.put_back([message for i, message in steps if i == index])
+            case _:
+                self._queues[0].put_back(steps)
+
+    def ends_before(self, rest: Sequence[Step]) -> Positions:
+        """The positions as they are when these last steps were put back; for partial batches."""
+        with self._lock:
+            self._put_back(rest)
+            return tuple(queue.position for queue in self._queues)

@@ -1,0 +1,198 @@
+"""The handle of a graph that runs in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+
+from cues_kafka.errors import TaskStopped
+from cues_kafka.graph.definition import Graph
+from cues_kafka.ports import Broker, TopicPartition
+
+from .client import Client, read_range
+from .lane import Lane
+from .native.worker import ProcessorWorker
+from .status import Status, task_status
+from .system import System
+
+
+class Running(Client):
+    """
+    A graph at work. `stop` it, or use it as a context manager: it stops on the way out, and abandons when the body raised.
+
+    Attributes:
+        graph: what runs.
+    """
+
+    def __init__(self, graph: Graph, broker: Broker, system: System, *, name: str) -> None:
+        super().__init__(broker, graph, name=name)
+        self.graph = graph
+        self._system = system
+        self._workers: list[ProcessorWorker] = []
+        self._news = threading.Condition()
+        self._version = 0
+        self._over = False
+
+    # Making it, see `start`.
+
+    def changed(self) -> None:
+        """Something about a task may be different now."""
+        with self._news:
+            self._version += 1
+            self._news.notify_all()
+
+    def run(self, workers: Sequence[ProcessorWorker], *, timeout_s: float) -> None:
+        """
+        Start the workers, and wait until every task has a record, so that `latest` means this moment (R5).
+
+        Raises:
+            TaskStopped: a task refuses to start.
+            TimeoutError: tasks were not ready in time.
+        """
+        self._workers = list(workers)
+        for worker in workers:
+            worker.start()
+        self._await(self._all_recorded, timeout_s, "ready")
+
+    # What users call.
+
+    def wait_idle(self, *, timeout_s: float = 60.0) -> None:
+        """
+        Wait until every processor of this process has delivered all that its inputs hold, whichever process runs its tasks.
+
+        Raises:
+            TaskStopped: a task stopped; the user's exception is its cause.
+            TimeoutError: it did not happen in time; the text says what is behind.
+        """
+        self._await(self._all_idle, timeout_s, "idle")
+
+    def wait(self) -> None:
+        """
+        Wait until somebody stops the graph.
+
+        Raises:
+            TaskStopped: a task stopped.
+        """
+        self._await(lambda: self._over, None, "stopped")
+
+    def status(self) -> Status:
+        """The tasks of this process."""
+        return Status(tuple(task_status(lane) for lane in self._lanes()))
+
+    def stop(self) -> None:
+        """Leave in order: transactions under way end, groups are left, `system=` is closed."""
+        self._end(leave=True)
+
+    def release(self) -> None:
+        """Leave in order, but keep the places of static members for a successor that comes at once (A4)."""
+        self._end(leave=False)
+
+    def abandon(self) -> None:
+        """Drop everything at once, as a crash would; the next start recovers."""
+        for lane in self._lanes():
+            lane.lose()
+        self._end(leave=True)
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:  # type: ignore[override]
+        if error is not None:
+            self.abandon()
+            return
+        stopped = self._stopped()
+        self.stop()
+        if stopped:
+            raise stopped
+
+    # How.
+
+    def _lanes(self) -> list[Lane]:
+        return [lane for worker in self._workers for _, lane in sorted(worker.lanes.copy().items())]
+
+    def _stopped(self) -> TaskStopped | None:
+        for worker in self._workers:
+            if worker.failed:
+                stopped = TaskStopped(f"the worker of {worker.name!r} failed: {worker.failed}")
+                stopped.__cause__ = worker.failed
+                return stopped
+            for lane in worker.lanes.copy().values():
+                if halt := lane.stopped:
+                    stopped = TaskStopped(f"task {lane.spec.name} stopped: {halt.text}. Remedy: {halt.remedy}")
+                    stopped.__cause__ = lane.cause
+                    return stopped
+        return None
+
+    def _await(self, done: object, timeout_s: float | None, what: str) -> None:
+        """Look again whenever something changed, at least every 50 ms: other processes change the cluster too."""
+        assert callable(done)
+        end = None if timeout_s is None else self._clock() + timeout_s
+        while True:
+            with self._news:
+                version = self._version
+            if stopped := self._stopped():
+                raise stopped
+            if done():
+                return
+            if end is not None and self._clock() >= end:
+                raise TimeoutError(f"not {what} after {timeout_s:g} s:\n{self.status()}")
+            with self._news:
+                if self._version == version:
+                    self._news.wait(0.05)
+
+    def _clock(self) -> float:
+        return self._workers[0].clock.monotonic() if self._workers else 0.0
+
+    def _all_recorded(self) -> bool:
+        return all(self._recorded(worker) for worker in self._workers)
+
+    def _recorded(self, worker: ProcessorWorker) -> bool:
+        if worker.generation < 0 or not all(lane.ready for lane in worker.lanes.copy().values()):
+            return False
+        spec = worker.first
+        others = [TopicPartition(spec.backing, p) for p in range(spec.width) if p not in worker.lanes]
+        return not others or all(marks.high > 0 for marks in self._broker.watermarks(others).values())
+
+    def _all_idle(self) -> bool:
+        """Twice the same: a processor may have fed one that was looked at before it (cycles too)."""
+        before = [lane.task.positions for lane in self._lanes()]
+        once = all(self._idle(worker) for worker in self._workers)
+        return once and all(self._idle(worker) for worker in self._workers) and before == [
+            lane.task.positions for lane in self._lanes()
+        ]  # fmt: skip
+
+    def _idle(self, worker: ProcessorWorker) -> bool:
+        spec = worker.first
+        places = [TopicPartition(i.topic, p) for i in spec.inputs for p in range(spec.width)]
+        marks = self._broker.watermarks(places)
+        remote = []
+        for place, mark in marks.items():
+            lane = worker.lanes.get(place.partition)
+            if lane is None:
+                remote.append(place)
+            elif not lane.idle or lane.seen.get(place.topic, -1) < mark.stable:
+                return False
+        if not remote:
+            return True
+        committed = self._broker.committed(spec.group, remote)
+        return not any(self._left(place, committed.get(place), marks[place].stable) for place in remote)
+
+    def _left(self, place: TopicPartition, committed: int | None, stable: int) -> bool:
+        """Whether messages, not only markers, lie behind another process's position."""
+        if committed is None:
+            return True
+        return committed < stable and next(iter(read_range(self._broker, place, committed, stable)), None) is not None
+
+    def _end(self, *, leave: bool) -> None:
+        if self._over:
+            return
+        self._over = True
+        for worker in self._workers:
+            worker.stop(leave=leave)
+        for worker in self._workers:
+            worker.join()
+        self.changed()
+        self.close()
+        self._system.close()
+        self._broker.close()

@@ -1,0 +1,93 @@
+"""`start`: a graph on a cluster, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.brokers.options import Kafka, Memory
+from cues_kafka.errors import ConfigError
+from cues_kafka.graph.definition import Graph
+
+from .build import Identity, caller_of, prepare, selected, spec_of
+from .clock import SystemClock
+from .interpreter import Hook
+from .lane import CommitPolicy
+from .native.worker import Options, ProcessorWorker
+from .running import Running
+from .system import System
+
+
+def start(
+    graph: Graph,
+    options: Kafka | Memory,
+    *,
+    only: Sequence[str] | None = None,
+    instance: str | None = None,
+    policy: CommitPolicy | None = None,
+    timeout_s: float = 60.0,
+    hook: Hook | None = None,
+) -> Running:
+    """
+    Run a graph in this process, and return when every task has its first record.
+
+    Start it in more processes or on more machines to share the work: each partition of each processor is one task, and the
+    group gives every task to one process.
+
+    Args:
+        graph: what to run.
+        options: the cluster.
+        only: names of the processors to run here; None: all of them.
+        instance: a name for this process that a successor will have too, so that it takes over at once (A4).
+        policy: when batches are committed at the latest.
+        timeout_s: how long to wait for the first records.
+        hook: called before and after each effect of a task; for tests that kill.
+
+    Raises:
+        ConfigError: the plan is refused, or something cannot run here.
+        BrokerError: the cluster does not answer.
+        TaskStopped: a task refuses to start.
+    """
+    if graph.dataframes:
+        raise ConfigError(
+            f"processors {sorted(graph.dataframes)} work on DataFrames: this release has no engine for them"
+        )
+    broker = open_broker(options)
+    try:
+        planned, facts = prepare(graph, broker, only=only)
+        system = System(graph.system)
+    except BaseException:
+        broker.close()
+        raise
+    identity = Identity.of_process("memory" if isinstance(options, Memory) else "native", instance)
+    running = Running(graph, broker, system, name=identity.name)
+    try:
+        workers = []
+        for processor in selected(graph, only):
+            width = facts.topics[processor.lead].partitions
+            workers.append(
+                ProcessorWorker(
+                    processor.name,
+                    broker=broker,
+                    clock=SystemClock(),
+                    caller=caller_of(graph, processor, facts, system.values),
+                    spec_of=spec_of(graph, planned, processor, width, identity),
+                    options=Options(
+                        instance=instance,
+                        policy=policy or CommitPolicy(),
+                        revoke_timeout_s=_revoke_timeout_s(options),
+                        hook=hook,
+                    ),
+                    changed=running.changed,
+                )
+            )
+        running.run(workers, timeout_s=timeout_s)
+    except BaseException:
+        running.abandon()
+        raise
+    return running
+
+
+def _revoke_timeout_s(options: Kafka | Memory) -> float:
+    """A3: less than a third of `max.poll.interval.ms`."""
+    return options.max_poll_interval_s * 0.3 if isinstance(options, Kafka) else 30.0

@@ -1,0 +1,66 @@
+"""What a running graph says of its tasks: plain frozen values, printable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cues_kafka.core.records import Totals
+from cues_kafka.ports import Positions
+
+from .lane import Lane
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """
+    One task of this process.
+
+    Attributes:
+        task: `processor/partition`.
+        state: what it is doing, see `core.task.State`.
+        positions: where it stands.
+        totals: counts since its beginning.
+        stopped: why it stopped; empty while it works.
+        remedy: what to do about that.
+    """
+
+    task: str
+    state: str
+    positions: Positions
+    totals: Totals
+    stopped: str = ""
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        places = ", ".join(f"{p.topic}@{p.offset}" for p in self.positions)
+        t = self.totals
+        line = f"{self.task}  {self.state}  {places}  {t.deliveries} delivered, {t.errors} errors, {t.nils} nil"
+        return f"{line}  STOPPED: {self.stopped} ({self.remedy})" if self.stopped else line
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """All tasks of this process."""
+
+    tasks: tuple[TaskStatus, ...]
+
+    @property
+    def stopped(self) -> tuple[TaskStatus, ...]:
+        """The tasks that stopped."""
+        return tuple(task for task in self.tasks if task.stopped)
+
+    def __str__(self) -> str:
+        return "\n".join(str(task) for task in self.tasks) or "no tasks in this process"
+
+
+def task_status(lane: Lane) -> TaskStatus:
+    """The status of one task."""
+    task, halt = lane.task, lane.stopped
+    return TaskStatus(
+        task=lane.spec.name,
+        state=task.state.value,
+        positions=lane.reached,
+        totals=task.record.totals if task.record else Totals(),
+        stopped=halt.text if halt else "",
+        remedy=halt.remedy if halt else "",
+    )

@@ -1,0 +1,144 @@
+"""What user code sees of its delivery: `step` and the received messages. Valid only during the call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cues_kafka.core.delivery import HEADER
+from cues_kafka.core.hashing import delivery_hash
+from cues_kafka.errors import CodecError
+from cues_kafka.graph.message import travels
+from cues_kafka.observe.log import Logger, get_logger
+from cues_kafka.ports import Coordinates, Headers, WireMessage
+
+_log = get_logger("cues_kafka.step")
+
+
+class Received:
+    """
+    One message as it came.
+
+    Attributes:
+        value: decoded by the codec of its topic.
+    """
+
+    __slots__ = ("_message", "value")
+
+    def __init__(self, message: WireMessage, value: Any) -> None:
+        self._message = message
+        self.value = value
+
+    def __repr__(self) -> str:
+        place = f"{self.topic}/{self.partition} at {self.offset}"
+        return f"Received({self.value!r}, key={self.key_bytes!r}, {place})"
+
+    @property
+    def key(self) -> str | None:
+        """
+        The key as UTF-8 text.
+
+        Raises:
+            CodecError: the key is something else; `key_bytes` has it as it is.
+        """
+        key = self._message.key()
+        try:
+            return None if key is None else key.decode()
+        except UnicodeDecodeError:
+            raise CodecError(f"the key {key!r} is not UTF-8: read `key_bytes`") from None
+
+    @property
+    def key_bytes(self) -> bytes | None:
+        """The key as it is."""
+        return self._message.key()
+
+    @property
+    def headers(self) -> Headers:
+        """All headers, in order."""
+        return self._message.headers() or []
+
+    @property
+    def timestamp_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return self._message.timestamp()[1]
+
+    @property
+    def topic(self) -> str:
+        """Where it was read."""
+        return self._message.topic()
+
+    @property
+    def partition(self) -> int:
+        """Where it was read."""
+        return self._message.partition()
+
+    @property
+    def offset(self) -> int:
+        """Where it was read."""
+        return self._message.offset()
+
+    @property
+    def meta(self) -> dict[str, str]:
+        """The headers that travel with it to the outputs, as text."""
+        found = self._message.headers() or ()
+        return {k: (v or b"").decode(errors="replace") for k, v in found if k != HEADER and travels(k)}
+
+
+class Step:
+    """
+    One delivery, while user code works on it.
+
+    Attributes:
+        inputs: received messages by binding; for alts the one that came, for a filtered join those that matched.
+        binding: the one that came, for alts; else the lead's.
+        processor: name of the processor.
+        task: `processor/partition`.
+        attempt: 0 at the first call, one more at each retry in this process.
+        starts: deaths of a process on exactly this batch so far (Q1).
+        replay: number of this replay of an error; None: this is no replay.
+    """
+
+    __slots__ = (
+        "_consumed", "_graph", "attempt", "binding", "commit_requested", "context", "inputs", "processor", "replay", "starts",
+        "task",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        graph: str,
+        processor: str,
+        consumed: tuple[Coordinates, ...],
+        inputs: Mapping[str, Received],
+        *,
+        attempt: int = 0,
+        starts: int = 0,
+    ) -> None:
+        self._graph = graph
+        self._consumed = consumed
+        self.inputs = inputs
+        self.binding = consumed[0].binding
+        self.processor = processor
+        self.task = f"{processor}/{consumed[0].partition}"
+        self.attempt = attempt
+        self.starts = starts
+        self.replay: int | None = None
+        self.context: dict[str, str] = {}
+        self.commit_requested = False
+
+    @property
+    def hash(self) -> str:
+        """The delivery hash, 32 hexadecimal digits: the same on every attempt. Made when it is read."""
+        return delivery_hash(self._graph, self.processor, self._consumed).hex()
+
+    def error_context(self, **fields: object) -> None:
+        """Say something about this delivery that its error message shall carry, if it becomes one."""
+        self.context.update({name: str(value) for name, value in fields.items()})
+
+    def request_commit(self) -> None:
+        """Commit right after this step, instead of gathering more."""
+        self.commit_requested = True
+
+    @property
+    def log(self) -> Logger:
+        """A logger that names the task and the delivery."""
+        return _log.bind(task=self.task, hash=self.hash)
