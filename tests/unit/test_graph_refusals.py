@@ -249,13 +249,13 @@ WRONG = [
     Wrong("codec of errors", graph(P(same), errors="e", topics={"e": Topic(Json())}), ("errors topic", "Drop value=")),
     Wrong("two default sources", graph(Source("a", default=True), Source("b", default=True)), ("Keep it on one",)),
     Wrong("topics that collide", graph(Source("a.b"), Source("a_b")), ("'a.b'", "'a_b'", "Rename")),
-    Wrong("Avro without a schema", lambda: Avro(), ("no schema", "registry=True")),
+    Wrong("Avro without a schema", Avro, ("no schema", "registry=True")),
     Wrong("Json of a value", lambda: Json(Order("a", 1)), ("Write Json(Order)",)),  # type: ignore[arg-type]
     Wrong("retry on a signal", lambda: Retry(on=(KeyboardInterrupt,)), ("subclasses of Exception",)),  # type: ignore[arg-type]
     Wrong("retry for no time", lambda: Retry(for_s=0), ("for_s=0", "seconds above 0")),
     Wrong("retry back to front", lambda: Retry(first_s=60), ("first_s=60", "max_s")),
     Wrong("retry and then what", lambda: Retry(then="skip"), ("'stop' or 'error'",)),  # type: ignore[arg-type]
-    Wrong("type filter of nothing", lambda: has_type(), ("has_type(Order)",)),
+    Wrong("type filter of nothing", has_type, ("has_type(Order)",)),
     Wrong("tag filter of numbers", lambda: has_tag(3), ("has_tag('audit')",)),  # type: ignore[arg-type]
     Wrong(
         "DataFrames without outputs",

@@ -1,0 +1,298 @@
+"""Graphs as data: written down and read back, merged, bound to other topics."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cues_kafka import (
+    Avro,
+    DataFrameProcessor,
+    Graph,
+    GraphError,
+    Json,
+    Processor,
+    Raw,
+    Retry,
+    Source,
+    Store,
+    Topic,
+    has_tag,
+    has_type,
+)
+from cues_kafka.errors import CuesError
+
+
+@dataclass(frozen=True)
+class Order:
+    id: str
+    total: int
+
+
+def anything(*messages: Any, **rest: Any) -> Any: ...
+
+
+async def later(*messages: Any, **rest: Any) -> Any: ...
+
+
+def predicate(message: Any) -> bool:
+    return bool(message.value)
+
+
+def factory() -> object:
+    return object()
+
+
+class Keeper:
+    """Holds a function that is found below a class."""
+
+    @staticmethod
+    def keep(message: Any) -> None: ...
+
+
+NAMES = st.text("abcXYZ019_-", min_size=1, max_size=8)
+TOPICS = st.text("abcXYZ019-", min_size=1, max_size=8)
+CODECS = st.sampled_from(
+    [
+        Json(),
+        Json(Order),
+        Raw(),
+        Avro('{"type": "string"}'),
+        Avro({"type": "record", "name": "O", "fields": []}),
+        Avro(Order),
+        Avro(registry=True, subject="orders"),
+    ]
+)
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5)
+    | st.binary(max_size=5)
+    | st.sampled_from([Order, anything, int]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text("$ab", max_size=4) | st.integers(), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+RETRIES = st.builds(
+    Retry,
+    on=st.sampled_from([OSError, (OSError, ValueError), (CuesError,)]),
+    for_s=st.floats(1, 1000),
+    first_s=st.floats(0.01, 1),
+    max_s=st.floats(1, 100),
+    then=st.sampled_from(["stop", "error"]),
+)
+FILTERS = st.sampled_from([None, predicate, has_type(Order, "order"), has_tag("audit", "eu")])
+
+
+@st.composite
+def topics(draw: st.DrawFn) -> Topic:
+    """Settings, each of which may be left out."""
+    every: dict[str, st.SearchStrategy[Any]] = {
+        "value": CODECS,
+        "partitions": st.integers(1, 64),
+        "provenance": st.booleans(),
+        "config": st.dictionaries(st.sampled_from(["retention.ms", "cleanup.policy"]), st.text("01", min_size=1)),
+        "key": st.sampled_from(["id", None]),
+    }
+    given_ = draw(st.sets(st.sampled_from(sorted(every))))
+    chosen = {name: draw(every[name]) for name in sorted(given_)}
+    if chosen.get("value") == Raw():
+        chosen.pop("key", None)
+    return Topic(**chosen)
+
+
+@st.composite
+def processors(draw: st.DrawFn, name: str, reads: list[str], writes: list[str]) -> Processor:
+    """A processor between some of these topics."""
+    distinct = draw(st.lists(st.sampled_from(reads), min_size=1, max_size=3, unique=True))
+    inputs: Any = {f"i{k}": topic for k, topic in enumerate(distinct)}
+    shape = draw(st.sampled_from(["inputs", "alts"]))
+    if shape == "inputs" and draw(st.booleans()):
+        inputs = distinct[0]
+    out = draw(st.lists(st.sampled_from(writes), max_size=2, unique=True))
+    outputs: Any = {f"o{k}": topic for k, topic in enumerate(out)} or None
+    if out and draw(st.booleans()):
+        outputs = out[0]
+    fn = draw(st.sampled_from([anything, later]))
+    return Processor(
+        fn,
+        name=name,
+        **{shape: inputs},
+        outputs=outputs,
+        errors=draw(st.sampled_from([None, False, "own-errors"])),
+        filter=draw(FILTERS),
+        strategy=draw(st.sampled_from([None, "exactly-once", "at-least-once", "at-most-once"])),
+        state={"st": Store(draw(CODECS))} if draw(st.booleans()) else None,
+        opts=draw(st.dictionaries(st.sampled_from(["x", "y"]), PLAIN, max_size=2)),
+        effects=draw(st.booleans()),
+        concurrency=draw(st.integers(1, 9)) if fn is later else 1,
+        retry=draw(st.none() | RETRIES),
+        start=draw(st.sampled_from(["earliest", "latest"])),
+        quarantine_after=draw(st.none() | st.integers(1, 5)),
+    )
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    """A valid graph of a few sources, processors and settings."""
+    pool = draw(st.lists(TOPICS, min_size=2, max_size=5, unique=True))
+    names = draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
+    parts: list[Any] = [Source(topic) for topic in draw(st.sets(st.sampled_from(pool)))]
+    parts += [draw(processors(name, pool, pool)) for name in names]
+    if draw(st.booleans()):
+        parts.append(DataFrameProcessor(anything, inputs=pool[0], outputs={"a": pool[1]}, name="frame"))
+    bare = Graph("g", *parts)
+    return Graph(
+        draw(NAMES),
+        *parts,
+        errors=draw(st.sampled_from([None, "errors"])),
+        defaults=draw(topics()),
+        topics={
+            topic: draw(topics())
+            for topic in bare.topics_used()
+            if topic not in bare.error_topics() and draw(st.booleans())
+        },
+        system={"clock": factory} if draw(st.booleans()) else None,
+        strategy=draw(st.sampled_from(["exactly-once", "at-least-once"])),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs())
+def test_any_graph_survives_being_written_down(graph: Graph) -> None:
+    """As JSON text and back it is equal, of the same shape, and written in the same way."""
+    written = graph.to_dict()
+    read = Graph.from_dict(json.loads(json.dumps(written)))
+
+    assert graph == read
+    assert written == read.to_dict()
+    assert graph.isomorphic(read)
+    assert [p.call for p in graph.processors.values()] == [p.call for p in read.processors.values()]
+
+
+@settings(max_examples=25, deadline=None)
+@given(graphs())
+def test_renaming_all_topics_keeps_the_shape(graph: Graph) -> None:
+    """And naming them back gives the graph that it was."""
+    names = {topic: f"new-{topic}" for topic in graph.topics_used()}
+    bound = graph.bind(names)
+
+    assert set(names.values()) == set(bound.topics_used())
+    assert graph.isomorphic(bound)
+    assert graph == bound.bind({new: old for old, new in names.items()})
+
+
+@settings(max_examples=25, deadline=None)
+@given(graphs())
+def test_merging_a_graph_with_itself_changes_nothing(graph: Graph) -> None:
+    """Equal parts are one part."""
+    merged = graph.merge(graph)
+
+    assert (graph.parts, graph.settings()) == (merged.parts, merged.settings())
+
+
+def test_functions_are_written_by_module_and_name() -> None:
+    """Also those that are found below a class."""
+    written = Graph("g", Processor(Keeper.keep, inputs="a"), system={"clock": factory}).to_dict()
+
+    assert f"{__name__}:Keeper.keep" == written["parts"][0]["fn"]
+    assert {"clock": f"{__name__}:factory"} == written["system"]
+
+
+def local() -> Any:
+    def inner(message: Any) -> None: ...
+
+    return inner
+
+
+@pytest.mark.parametrize("fn", [lambda m: None, local(), functools.partial(anything, 1), Keeper().keep.__call__])
+def test_a_function_without_a_name_in_a_module_cannot_be_written_down(fn: Any) -> None:
+    """The message says what to do instead; such a graph runs all the same."""
+    with pytest.raises(GraphError, match="top level of a module"):
+        Graph("g", Processor(fn, inputs="a", name="p")).to_dict()
+
+
+GOOD: dict[str, Any] = {"version": 1, "name": "g", "parts": [{"source": "a"}]}
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({}, "Version None"),
+        ({**GOOD, "version": 2}, "Version 2"),
+        ({"version": 1}, "no written graph"),
+        ({**GOOD, "parts": [{"sauce": "a"}]}, "'source', a 'processor'"),
+        ({**GOOD, "parts": [{"processor": "p", "fn": "nowhere:fn", "inputs": "a"}]}, "'nowhere:fn' cannot be imported"),
+        ({**GOOD, "parts": [{"processor": "p", "fn": "json:no", "inputs": "a"}]}, "'json:no' cannot be imported"),
+        ({**GOOD, "parts": [{"processor": "p", "fn": "json", "inputs": "a"}]}, "'json' cannot be imported"),
+        ({**GOOD, "parts": [{"processor": "p", "fn": "json:loads", "colour": 1}]}, "no written graph"),
+        ({**GOOD, "defaults": {"value": {"kind": "xml"}}}, "'xml' is no kind"),
+        ({**GOOD, "parts": []}, "has no parts"),
+    ],
+)
+def test_data_that_is_no_graph_is_refused(data: dict[str, Any], says: str) -> None:
+    """As a declaration error, whatever is wrong with it."""
+    with pytest.raises(GraphError, match=says):
+        Graph.from_dict(data)
+
+
+def test_merged_parts_keep_errors_strategy_and_topic_settings() -> None:
+    """What the others had from their graph's defaults is fixed to their parts."""
+    orders = Graph("orders", Source("a"), Processor(anything, name="one", inputs="a", outputs="b"), errors="e1")
+    audit = Graph(
+        "audit",
+        Source("c"),
+        Processor(anything, name="two", inputs="c", outputs="d"),
+        Processor(anything, name="three", inputs="d", errors=False),
+        errors="e2",
+        strategy="at-least-once",
+        defaults=Topic(Raw(), partitions=6),
+        system={"clock": factory},
+    )
+    merged = orders.merge(audit, name="all")
+
+    assert (merged.name, merged.errors, merged.strategy) == ("all", "e1", "exactly-once")
+    assert [merged.errors_of(name) for name in ("one", "two", "three")] == ["e1", "e2", None]
+    assert [merged.strategy_of(name) for name in ("one", "two")] == ["exactly-once", "at-least-once"]
+    assert (Json(), 1) == (merged.topic("a").value, merged.topic("a").partitions)
+    assert (Raw(), 6) == (merged.topic("d").value, merged.topic("d").partitions)
+    assert merged.topic("e2").partitions == 6
+    assert {"clock": factory} == dict(merged.system)
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (Graph("h", Processor(anything, name="one", inputs="z")), "declared in two ways"),
+        (Graph("h", Source("a"), topics={"a": Topic(partitions=2)}), "other settings"),
+        (Graph("h", Source("z"), system={"clock": object}), "two factories"),
+    ],
+)
+def test_what_contradicts_itself_is_not_merged(other: Graph, says: str) -> None:
+    """One name is one part, one topic has one setting."""
+    graph = Graph("g", Source("a"), Processor(anything, name="one", inputs="a"), system={"clock": factory})
+
+    with pytest.raises(GraphError, match=says):
+        graph.merge(other)
+
+
+def test_options_are_merged_over_those_that_were_declared() -> None:
+    """The rest of the graph stays as it is."""
+    graph = Graph("g", Processor(anything, inputs="a", opts={"factor": 2, "unit": "kg"}))
+
+    assert dict(graph.bind(opts={"anything": {"factor": 3}}).processors["anything"].opts) == {"factor": 3, "unit": "kg"}
+    with pytest.raises(GraphError, match="did you mean 'anything'"):
+        graph.bind(opts={"anythin": {}})
+    with pytest.raises(GraphError, match="has no topic 'b'"):
+        graph.bind({"b": "c"})

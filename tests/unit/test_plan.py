@@ -1,0 +1,306 @@
+"""Plans: names, tasks, topics to create, ACLs, and reasons to refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from cues_kafka import ConfigError, DataFrameProcessor, Graph, Processor, Source, Store, Topic
+from cues_kafka.plan import (
+    Acl,
+    Growth,
+    Task,
+    backing_config,
+    fingerprint,
+    plan,
+    sender_id,
+    topics_to_ask,
+    transactional_id,
+)
+from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts
+
+SAFE = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
+BACKING = {**SAFE, "cleanup.policy": "compact"}
+
+
+def anything(*messages: Any, **rest: Any) -> Any: ...
+
+
+def facts(
+    brokers: int = 3, /, *, replication: int | None = None, config: Mapping[str, str] | None = None, **sizes: int
+) -> ClusterFacts:
+    """Topics with so many partitions; ``__`` in a keyword stands for a dot."""
+    copies = min(3, brokers) if replication is None else replication
+    topics = {}
+    for keyword, partitions in sizes.items():
+        name = keyword.replace("__", ".")
+        usual = BACKING if name.endswith(("backing", "changelog")) else SAFE
+        topics[name] = TopicFacts(name, name.encode().ljust(16, b"."), partitions, copies, {**usual, **(config or {})})
+    return ClusterFacts(brokers, topics)
+
+
+PIPE = Graph(
+    "shop",
+    Source("orders"),
+    Processor(anything, name="check", inputs="orders", outputs="checked"),
+    errors="shop.errors",
+    defaults=Topic(partitions=4),
+)
+JOIN = Graph("flights", Processor(anything, name="zip", inputs={"a": "left", "b": "right"}, outputs="both"))
+
+
+def test_everything_is_named_as_the_design_says() -> None:
+    """The table of DESIGN 5."""
+    graph = Graph(
+        "shop", Processor(anything, name="check", inputs="orders", outputs="o", state={"totals": Store()}, errors="e")
+    )
+    [planned] = plan(graph, facts(orders=3)).processors
+
+    assert planned.group == "shop.check"
+    assert planned.transactional_prefix == "shop.check."
+    assert "shop.check.2" == planned.transactional_id(2) == transactional_id("shop", "check", 2)
+    assert (planned.backing, planned.replay) == ("shop.check.backing", "shop.check.replay")
+    assert planned.changelogs == (("totals", "shop.check.totals.changelog"),)
+    assert sender_id("shop", "orders", "client") == "shop.orders.send.client"
+    assert tuple(map(str, planned.tasks)) == ("check/0", "check/1", "check/2")
+
+
+def test_an_empty_cluster_gets_all_topics() -> None:
+    """The user's first, then the framework's own, as many partitions as the lead input has."""
+    planned = plan(PIPE, facts())
+
+    assert [
+        NewTopic("checked", 4, 3, {"min.insync.replicas": "2"}),
+        NewTopic("orders", 4, 3, {"min.insync.replicas": "2"}),
+        NewTopic("shop.errors", 4, 3, {"min.insync.replicas": "2"}),
+        NewTopic("shop.check.backing", 4, 3, backing_config(3)),
+        NewTopic("shop.check.replay", 4, 3, {**backing_config(3), "cleanup.policy": "delete", "retention.ms": "-1"}),
+    ] == list(planned.create)
+    assert (planned.warnings, planned.refusals) == ((), ())
+    planned.refuse()
+
+
+def test_backing_topics_are_compacted_and_stamped_by_the_broker() -> None:
+    """PROTOCOL 1; a single broker cannot have two copies in sync."""
+    assert backing_config(3) == {
+        "cleanup.policy": "compact",
+        "message.timestamp.type": "LogAppendTime",
+        "min.insync.replicas": "2",
+        "segment.bytes": "16777216",
+        "unclean.leader.election.enable": "false",
+    }
+    assert (backing_config(1)["min.insync.replicas"], backing_config(None)["min.insync.replicas"]) == ("1", "2")
+
+
+def test_what_exists_is_not_created_and_decides_the_number_of_tasks() -> None:
+    """The declared number of partitions is for topics that are missing."""
+    planned = plan(PIPE, facts(orders=6, checked=4, shop__errors=1))
+
+    assert [topic.name for topic in planned.create] == ["shop.check.backing", "shop.check.replay"]
+    assert len(planned.tasks) == 6
+    assert {6} == {topic.partitions for topic in planned.create}
+
+
+def test_settings_of_the_user_go_to_topics_that_are_created() -> None:
+    """And win over ours."""
+    graph = Graph("g", Source("a"), topics={"a": Topic(config={"retention.ms": "5", "min.insync.replicas": "3"})})
+
+    assert dict(plan(graph, facts()).create[0].config) == {"retention.ms": "5", "min.insync.replicas": "3"}
+
+
+def test_one_broker_is_for_development() -> None:
+    """A warning, not a refusal; one copy of everything."""
+    planned = plan(PIPE, facts(1, orders=4, config={"min.insync.replicas": "1"}))
+
+    assert planned.refusals == ()
+    assert "for development" in planned.warnings[0]
+    assert {1} == {topic.replication for topic in planned.create}
+    assert {"1"} == {topic.config["min.insync.replicas"] for topic in planned.create}
+
+
+def test_offline_all_that_is_declared_is_planned() -> None:
+    """Tasks of a topic that nobody declares are not known."""
+    assert len(plan(PIPE).tasks) == 4
+    planned = plan(JOIN)
+    assert (planned["zip"].partitions, planned.tasks) == (None, ())
+    assert tuple(topic.name for topic in planned.create) == ("both",)
+    assert "offline" in str(planned)
+
+
+@pytest.mark.parametrize(
+    ("graph", "known", "says"),
+    [
+        (JOIN, facts(left=4), ["'right'", "does not exist", "Source('right')"]),
+        (JOIN, facts(left=4, right=6), ["left: 4, right: 6", "Task p reads partition p", "add partitions"]),
+        (
+            Graph("g", Processor(anything, alts={"a": "left", "b": "right"})),
+            facts(left=1, right=2),
+            ["left: 1, right: 2"],
+        ),
+        (
+            Graph("g", Processor(anything, inputs="a", tailers={"t": "b"})),
+            facts(a=4, b=2),
+            ["tails 'b'", "2 partitions", "inputs have 4"],
+        ),
+        (
+            Graph("g", Processor(anything, inputs="a", tailers={"t": "b"})),
+            facts(a=4),
+            ["'b'", "does not exist"],
+        ),
+        (
+            PIPE,
+            facts(orders=4, shop__check__backing=4, config={"cleanup.policy": "compact,delete"}),
+            ["cleanup.policy=compact,delete", "kafka-configs --alter"],
+        ),
+        (PIPE, facts(orders=2, shop__check__backing=4), ["4 partitions", "have 2", "new name="]),
+        (PIPE, facts(orders=4, replication=1), ["'orders' has 1 replica(s)", "Give it 3"]),
+        (PIPE, facts(orders=4, config={"min.insync.replicas": "1"}), ["min.insync.replicas=1", "kafka-configs"]),
+        (
+            PIPE,
+            facts(orders=4, config={"unclean.leader.election.enable": "true"}),
+            ["unclean leader election", "unclean.leader.election.enable=false"],
+        ),
+    ],
+    ids=[
+        "missing input",
+        "join of unequal inputs",
+        "alts of unequal inputs",
+        "tailer too narrow",
+        "missing tailer",
+        "backing topic with deletion",
+        "fewer partitions than before",
+        "one replica",
+        "one in sync",
+        "unclean election",
+    ],
+)
+def test_a_cluster_that_breaks_the_promise_is_refused(graph: Graph, known: ClusterFacts, says: list[str]) -> None:
+    """One sentence each, with the remedy."""
+    planned = plan(graph, known)
+
+    assert len(planned.refusals) == 1
+    with pytest.raises(ConfigError) as refused:
+        planned.refuse()
+    assert all(part in str(refused.value) for part in says)
+
+
+def test_all_refusals_are_told_at_once() -> None:
+    """Nobody likes to mend one after the other."""
+    planned = plan(JOIN, facts(left=4, both=1, replication=2, config={"min.insync.replicas": "1"}))
+
+    assert len(planned.refusals) == 5
+    with pytest.raises(ConfigError) as refused:
+        planned.refuse()
+    assert all(refusal in str(refused.value) for refusal in planned.refusals)
+
+
+def test_topics_of_others_are_nobodys_business() -> None:
+    """Facts may hold more than the graph uses."""
+    known = facts(orders=4)
+    unsafe = TopicFacts("other", b"o" * 16, 1, 1, {"min.insync.replicas": "1"})
+
+    assert plan(PIPE, ClusterFacts(3, {**known.topics, "other": unsafe})).refusals == ()
+
+
+def test_without_the_promise_unsafe_topics_are_let_pass() -> None:
+    """At-least-once promises less; the plan says what."""
+    graph = Graph("g", Source("a"), Processor(anything, name="p", inputs="a"), strategy="at-least-once")
+    planned = plan(graph, facts(a=1, replication=1))
+
+    assert planned.refusals == ()
+    assert "p runs at-least-once: a crash may repeat messages." in planned.warnings
+
+
+def test_new_tasks_of_added_partitions_wait_for_the_backing_topic() -> None:
+    """PROTOCOL 1: plan adds backing partitions first; until then the new tasks stop, naming the command."""
+    planned = plan(PIPE, facts(orders=6, shop__check__backing=4, shop__check__replay=4))
+
+    assert (
+        Growth("shop.check.backing", 4, 6),
+        Growth("shop.check.replay", 4, 6),
+    ) == planned.grow
+    assert (Task("check", 4), Task("check", 5)) == planned["check"].stopped
+    [warning] = planned.warnings
+    assert "check/4, check/5 stop until 'cues-kafka plan MODULE:GRAPH --apply'" in warning
+    planned.refuse()
+
+
+def test_what_weakens_something_is_a_warning() -> None:
+    """Cycles, topics without provenance, processors that this runtime does not run."""
+    graph = Graph(
+        "g",
+        Source("a"),
+        Processor(anything, name="p", inputs="a", outputs="a"),
+        DataFrameProcessor(anything, inputs={"x": "a", "y": "b"}, outputs="c", name="frame"),
+        topics={"a": Topic(provenance=False), "b": Topic(partitions=3)},
+    )
+    planned = plan(graph, facts())
+
+    assert [next(word for word in ("'p'", "'a'", "frame") if word in text) for text in planned.warnings] == [
+        "'p'",
+        "'a'",
+        "frame",
+    ]
+    assert ("g.frame.backing", 3) in {(topic.name, topic.partitions) for topic in planned.create}
+
+
+def test_permissions_are_the_least_that_is_needed() -> None:
+    """The table of least privilege, without a wildcard; only transactional ids are a prefix."""
+    acls = plan(PIPE, facts()).acls
+
+    assert Acl("worker", "transactional-id", "prefixed", "shop.check.", "Write", "transactions of check") in acls
+    assert {
+        ("Read", "orders"),
+        ("Write", "checked"),
+        ("Write", "shop.errors"),
+        ("Read", "shop.check.backing"),
+        ("Write", "shop.check.backing"),
+        ("Read", "shop.check.replay"),
+    } == {(acl.operation, acl.name) for acl in acls if acl.role == "worker" and acl.resource == "topic"}
+    assert {("Write", "orders")} == {(acl.operation, acl.name) for acl in acls if acl.role == "sender"}
+    assert not [acl for acl in acls if "*" in acl.name or (acl.role == "worker" and acl.operation == "Create")]
+    assert [acl.resource for acl in acls if acl.pattern == "prefixed"] == ["transactional-id"]
+
+
+def test_a_plan_is_printed_and_compared_as_text() -> None:
+    """The same facts give the same text; a difference shows as lines."""
+    before, after = plan(PIPE, facts()), plan(PIPE, facts(orders=6))
+
+    assert plan(PIPE, facts()).diff(before) == ""
+    assert "+check: pipe, exactly-once, 6 task(s)" in after.diff(before).splitlines()
+    text = str(before)
+    for part in ("transactional ids     shop.check.0 .. shop.check.3", "Topics to create:", "ACLs needed:", "replay"):
+        assert part in text
+    assert "Refused:" in str(plan(JOIN, facts()))
+
+
+def test_the_fingerprint_is_of_name_shape_and_inputs() -> None:
+    """PROTOCOL 1, golden for ever: outputs, code, codecs and partition counts are not in it."""
+    one = fingerprint("check", "single", [("input", b"0123456789abcdef")])
+
+    assert one.hex() == "7084f1d1dc4c99b6fc936412487fc78c"
+    others = [
+        fingerprint("chec", "single", [("input", b"0123456789abcdef")]),
+        fingerprint("check", "alts", [("input", b"0123456789abcdef")]),
+        fingerprint("check", "single", [("inpu", b"t0123456789abcdef")]),
+        fingerprint("check", "single", [("input", b"1123456789abcdef")]),
+        fingerprint("check", "single", [("input", b"0123456789abcdef"), ("more", b"0123456789abcdef")]),
+    ]
+    assert len({one, *others}) == 6
+
+
+def test_the_fingerprint_stays_when_outputs_and_partitions_change() -> None:
+    """And is not known while an input has no id."""
+    forked = Graph("shop", Processor(anything, name="check", inputs="orders", outputs={"a": "x", "b": "y"}))
+
+    assert None is plan(PIPE, facts())["check"].fingerprint
+    assert plan(PIPE, facts(orders=4))["check"].fingerprint == plan(forked, facts(orders=8))["check"].fingerprint
+
+
+def test_facts_are_asked_for_all_topics_of_the_graph() -> None:
+    """The user's and the framework's own."""
+    assert topics_to_ask(PIPE) == ("checked", "orders", "shop.errors", "shop.check.backing", "shop.check.replay")
+    with pytest.raises(KeyError):
+        plan(PIPE)["chek"]
