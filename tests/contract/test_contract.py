@@ -490,9 +490,8 @@ def test_the_next_transactions_first_offset_is_two_further(world: World) -> None
     """P6a: one record and its marker; anything else means that somebody else writes here."""
     topic = world.topic()
     session = world.session()
-    firsts = []
-    for _ in range(4):
-        firsts.append(_transaction(session, record(topic, b"t")).first_offset)
+
+    firsts = [_transaction(session, record(topic, b"t")).first_offset for _ in range(4)]
 
     assert firsts == [0, 2, 4, 6]
     assert world.settled(topic) == (0, 8, 8)
