@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 from cues_kafka.brokers.memory import MemoryBroker
@@ -20,8 +21,8 @@ class MemoryBackend:
         self._kind = kind
         self._numbers = itertools.count()
 
-    def open(self, *, transaction_timeout_s: float | None) -> Broker:
-        return self._kind(transaction_timeout_s=0.1 if transaction_timeout_s else 60.0)
+    def open(self, *, transaction_timeout_s: float | None = None, eager: bool = False) -> Broker:
+        return self._kind(transaction_timeout_s=0.1 if transaction_timeout_s else 60.0, cooperative=not eager)
 
     def unique(self, name: str) -> str:
         return f"{name}-{next(self._numbers)}"
@@ -43,19 +44,14 @@ class KafkaBackend:
     def __init__(self, fixture: Any) -> None:
         self._fixture = fixture
 
-    def open(self, *, transaction_timeout_s: float | None) -> Broker:
+    def open(self, *, transaction_timeout_s: float | None = None, eager: bool = False) -> Broker:
         from cues_kafka.brokers.kafka import KafkaBroker
 
-        if transaction_timeout_s is None:
-            return KafkaBroker(Kafka(self._fixture.bootstrap))
-        # Three seconds: the least that leaves three requests their time, as Kafka(...) demands.
-        return KafkaBroker(
-            Kafka(
-                self._fixture.bootstrap,
-                transaction_timeout_s=max(3.0, transaction_timeout_s),
-                socket_timeout_s=1.0,
-            )
-        )
+        options = Kafka(self._fixture.bootstrap, assignor="range" if eager else "cooperative-sticky")
+        if transaction_timeout_s is not None:
+            # Three seconds: the least that leaves three requests their time, as Kafka(...) demands.
+            options = replace(options, transaction_timeout_s=max(3.0, transaction_timeout_s), socket_timeout_s=1.0)
+        return KafkaBroker(options)
 
     def unique(self, name: str) -> str:
         return str(self._fixture.unique(name))

@@ -240,6 +240,13 @@ class GivesBeforeAcknowledged(Group):
         return True
 
 
+class AlwaysCooperative(Cluster):
+    """The protocol that was asked for is ignored."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options | {"cooperative": True})
+
+
 class ForgetsInstances(Group):
     """A static member is a new one like any other."""
 
@@ -301,7 +308,7 @@ class Crc32(Cluster):
 class EmptyIsNull(Cluster):
     """An empty value becomes none, and headers become a dictionary."""
 
-    def _append(self, records: Any, transaction: Transaction | None) -> list[tuple[str, int, int]]:
+    def _append(self, records: Any, transaction: Transaction | None) -> list[MemoryMessage]:
         mangled = [
             (topic, partition, key, value or None, list(dict(headers or []).items()), timestamp)
             for topic, partition, key, value, headers, timestamp in records
@@ -418,6 +425,7 @@ BREAKS: dict[str, list[type[MemoryBroker]]] = {
     "a_rebalance_after_the_offsets_call_does_not_stop_the_commit": [on_cluster(CommitChecksGeneration)],
     "a_group_without_offsets_has_none": [on_cluster(AbsentIsZero)],
     "a_partition_moves_only_after_its_revocation_has_returned": [on_group(GivesBeforeAcknowledged)],
+    "an_eager_rebalance_takes_everything_before_it_gives_anything": [on_cluster(AlwaysCooperative)],
     "a_leaving_member_gives_its_partitions_back": [_with(member_type=LeavesSilently)],
     "a_static_member_takes_its_predecessors_place_at_once": [on_group(ForgetsInstances)],
     "the_predecessor_of_a_static_member_is_fenced": [on_group(ForgetsInstances)],

@@ -346,6 +346,23 @@ def test_a_partition_moves_only_after_its_revocation_has_returned(world: World) 
     assert [told for told, partitions in listener.told if partitions] == ["assign", "revoke"]
 
 
+def test_an_eager_rebalance_takes_everything_before_it_gives_anything(world: World) -> None:
+    """A3, eager assignors: there is a moment in which nobody has anything."""
+    eager = world.with_eager_members()
+    topic, group = eager.topic(partitions=2), eager.name("group")
+    listener, other = Recorder(), Recorder()
+    member = eager.member(group, topic, listener)
+    eager.until(lambda: listener.held == {0, 1}, members=[member])
+    second = eager.member(group, topic, other)
+
+    eager.until(lambda: listener.held and other.held, members=[member, second])
+
+    told = [(what, partitions) for what, partitions in listener.told if partitions]
+    assert told[:2] == [("assign", [0, 1]), ("revoke", [0, 1])]
+    assert listener.held | other.held == {0, 1}
+    assert not listener.held & other.held
+
+
 def test_a_leaving_member_gives_its_partitions_back(world: World) -> None:
     """A4: leaving for good revokes through the listener, and the others take over without waiting for a session."""
     topic, group = world.topic(partitions=2), world.name("group")

@@ -35,8 +35,8 @@ class Backend(Protocol):
     patience_s: float
     settle_s: float
 
-    def open(self, *, transaction_timeout_s: float | None) -> Broker:
-        """A broker; a short transaction timeout is asked for by few."""
+    def open(self, *, transaction_timeout_s: float | None = None, eager: bool = False) -> Broker:
+        """A broker; few ask for a short transaction timeout, or for members that rebalance eagerly."""
         ...
 
     def unique(self, name: str) -> str:
@@ -78,17 +78,23 @@ class Recorder:
 class World:
     """One case's view of one broker; closes what it opened."""
 
-    def __init__(self, backend: Backend, *, transaction_timeout_s: float | None = None) -> None:
+    def __init__(self, backend: Backend, *, transaction_timeout_s: float | None = None, eager: bool = False) -> None:
         self.backend = backend
-        self.broker = backend.open(transaction_timeout_s=transaction_timeout_s)
+        self.broker = backend.open(transaction_timeout_s=transaction_timeout_s, eager=eager)
         self._numbers = itertools.count()
         self._closers: list[Callable[[], None]] = [self.broker.close]
 
     def with_short_transactions(self, timeout_s: float) -> World:
         """A world whose transactions time out soon."""
-        other = World(self.backend, transaction_timeout_s=timeout_s)
-        self._closers.append(other.close)
-        return other
+        return self._other(World(self.backend, transaction_timeout_s=timeout_s))
+
+    def with_eager_members(self) -> World:
+        """A world whose groups rebalance eagerly."""
+        return self._other(World(self.backend, eager=True))
+
+    def _other(self, world: World) -> World:
+        self._closers.append(world.close)
+        return world
 
     def close(self) -> None:
         """Close everything, the last opened first."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cues_kafka.brokers.memory.log import Log
+from cues_kafka.brokers.memory.log import Log, now_at
+
+NOW = now_at(0.009)
 
 
 def a_log(*, append_time: bool = False) -> Log:
@@ -11,7 +13,7 @@ def a_log(*, append_time: bool = False) -> Log:
 
 def append(log: Log, *values: bytes | None, key: bytes = b"k", transaction: int = 0) -> None:
     for value in values:
-        log.append(key, value, None, 0, 1, transaction)
+        log.append(key, value, None, 0, NOW, transaction)
 
 
 def contents(log: Log, start: int = 0, limit: int = 1000) -> list[tuple[int, bytes | None]]:
@@ -102,8 +104,8 @@ def test_log_append_time_overrides_what_was_given() -> None:
     """As message.timestamp.type says."""
     log, stamped = a_log(), a_log(append_time=True)
     for one in (log, stamped):
-        one.append(b"k", b"v", None, 5, 9, 0)
-        one.append(b"k", b"v", None, 0, 9, 0)
+        one.append(b"k", b"v", None, 5, NOW, 0)
+        one.append(b"k", b"v", None, 0, NOW, 0)
 
     assert [m.timestamp() for m in log.messages] == [(1, 5), (1, 9)]
     assert [m.timestamp() for m in stamped.messages] == [(2, 9), (2, 9)]

@@ -16,7 +16,7 @@ from math import inf
 from typing import Any
 
 from cues_kafka.brokers.memory.groups import UNKNOWN_MEMBER, Group, Membership
-from cues_kafka.brokers.memory.log import Log
+from cues_kafka.brokers.memory.log import Log, MemoryMessage, now_at
 from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.errors import AbortableError, BrokerError, FatalError, UnstableOffsets
 from cues_kafka.ports import (
@@ -269,17 +269,15 @@ class Cluster:
         with self.changed:
             self.tick()
             try:
-                return [Sent(*place) for place in self._append(records, None)]
+                return [Sent(m.topic(), m.partition(), m.offset()) for m in self._append(records, None)]
             finally:
                 self.changed.notify_all()
 
-    def _append(
-        self, records: Iterable[tuple[Any, ...]], transaction: Transaction | None
-    ) -> list[tuple[str, int, int]]:
-        """Append in order and say where; what stands before a refused record stays, as with a real broker."""
+    def _append(self, records: Iterable[tuple[Any, ...]], transaction: Transaction | None) -> list[MemoryMessage]:
+        """Append in order; what stands before a refused record stays, as with a real broker."""
         logs = self._logs
-        places: list[tuple[str, int, int]] = []
-        now_ms = int(self.clock.time() * 1000)
+        appended: list[MemoryMessage] = []
+        now = now_at(self.clock.time())
         number = transaction.number if transaction else 0
         for topic, wanted, key, value, headers, timestamp_ms in records:
             partition = self._partition_of(topic, key) if wanted is None else wanted
@@ -298,8 +296,8 @@ class Cluster:
                     f"{topic}: a value of {len(value)} bytes is over max.message.bytes={log.max_bytes}",
                     code="MSG_SIZE_TOO_LARGE",
                 )
-            places.append((topic, partition, log.append(key, value, headers, timestamp_ms, now_ms, number)))
-        return places
+            appended.append(log.append(key, value, headers, timestamp_ms, now, number))
+        return appended
 
     def _partition_of(self, topic: str, key: bytes | None) -> int:
         partitions = self._facts_of(topic).partitions
@@ -334,7 +332,7 @@ class Cluster:
         """Append in the transaction of this id; gives the offset of the first."""
         with self.changed:
             self.tick()
-            return self._append(records, self._transaction(name, epoch))[0][2]
+            return self._append(records, self._transaction(name, epoch))[0].offset()
 
     def add_offsets(
         self, name: str, epoch: int, offsets: Mapping[TopicPartition, int], metadata: GroupMetadata

@@ -8,11 +8,22 @@ the last stable offset is committed, and a read is a slice.
 from __future__ import annotations
 
 from bisect import bisect_left
+from typing import TypeAlias
 
 from cues_kafka.ports import Headers, Watermarks
 
 CREATE_TIME = 1
 LOG_APPEND_TIME = 2
+
+
+Now: TypeAlias = tuple[tuple[int, int], tuple[int, int]]
+"""The present as a timestamp of both types, made once for a batch: `(CREATE_TIME, ms), (LOG_APPEND_TIME, ms)`."""
+
+
+def now_at(seconds: float) -> Now:
+    """The present."""
+    milliseconds = int(seconds * 1000)
+    return (CREATE_TIME, milliseconds), (LOG_APPEND_TIME, milliseconds)
 
 
 class MemoryMessage:
@@ -117,19 +128,18 @@ class Log:
         value: bytes | None,
         headers: Headers | None,
         timestamp_ms: int,
-        now_ms: int,
+        now: Now,
         transaction: int,
-    ) -> int:
-        """Store a message and give its offset; `transaction` 0 is none, `timestamp_ms` 0 is now."""
+    ) -> MemoryMessage:
+        """Store a message; `transaction` 0 is none, `timestamp_ms` 0 is now."""
         offset = self.end
-        timestamp = (LOG_APPEND_TIME, now_ms) if self.append_time else (CREATE_TIME, timestamp_ms or now_ms)
+        timestamp = (CREATE_TIME, timestamp_ms) if timestamp_ms and not self.append_time else now[self.append_time]
         copied = list(headers) if headers else None
+        message = MemoryMessage(self.topic, self.partition, offset, key, value, copied, timestamp, transaction)
         self.offsets.append(offset)
-        self.messages.append(
-            MemoryMessage(self.topic, self.partition, offset, key, value, copied, timestamp, transaction)
-        )
+        self.messages.append(message)
         self.end = offset + 1
-        return offset
+        return message
 
     def mark(self) -> None:
         """Write a control record (a commit or abort marker): one offset without a message."""
