@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .client import Client, connect
-from .lane import CommitPolicy
-from .running import Running
-from .start import start
-from .step import Received, Step
+from cues_kafka.runtime.client import Client, connect
+from cues_kafka.runtime.lane import CommitPolicy
+from cues_kafka.runtime.running import Running
+from cues_kafka.runtime.start import start
+from cues_kafka.runtime.step import Received, Step
 
 __all__ = ["Client", "CommitPolicy", "Received", "Running", "Step", "connect", "start"]

@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from cues_kafka.codecs.lookup import codec_for
-from cues_kafka.core.spec import Input, Spec
 from cues_kafka.core.records import Writer
+from cues_kafka.core.spec import Input, Spec
 from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.graph.declare import Raw
 from cues_kafka.graph.definition import Graph, Processor, Topic
 from cues_kafka.plan import Plan, plan, topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts
-
-from .calling import Caller, Decode
-from .outputs import Returned, Target, key_field
+from cues_kafka.runtime.calling import Caller, Decode
+from cues_kafka.runtime.outputs import Returned, Target, key_field
 
 DEFAULT_MAX_BYTES = 1_000_000
 """librdkafka's `message.max.bytes`; a topic's smaller `max.message.bytes` counts instead."""

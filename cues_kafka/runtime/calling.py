@@ -20,10 +20,9 @@ from cues_kafka.errors import Fenced, Interrupt, OutputError
 from cues_kafka.graph.definition import Processor
 from cues_kafka.graph.message import Message, key_bytes, travelling
 from cues_kafka.ports import Coordinates, Positions, WireMessage
-
-from .failures import Failure, error_payload, show
-from .outputs import OVERHEAD_BYTES, Origin, Payload, Returned, Target, record
-from .step import Received, Step
+from cues_kafka.runtime.failures import Failure, error_payload, show
+from cues_kafka.runtime.outputs import OVERHEAD_BYTES, Origin, Payload, Returned, Target, record
+from cues_kafka.runtime.step import Received, Step
 
 Decode = Callable[[bytes | None], Any]
 Taken = tuple[tuple[int, WireMessage], ...]

@@ -14,10 +14,9 @@ from cues_kafka.graph.definition import Graph, Topic
 from cues_kafka.graph.message import Message
 from cues_kafka.graph.names import sender_id
 from cues_kafka.ports import Broker, Sender, Sent, Session, TopicPartition, WireMessage
-
-from .build import Identity, decoder
-from .outputs import Target, key_field, payload
-from .step import Received
+from cues_kafka.runtime.build import Identity, decoder
+from cues_kafka.runtime.outputs import Target, key_field, payload
+from cues_kafka.runtime.step import Received
 
 INIT_TIMEOUT_S = 30.0
 
@@ -87,7 +86,7 @@ class Client:
     def messages(self, topic: str, limit: int = 1000) -> list[Received]:
         """The first committed messages of a topic, partition by partition; error messages as `ErrorMessage` values."""
         found: list[Received] = []
-        for message in self._committed(topic):
+        for message in self.committed(topic):
             found.append(Received(message, self._decode(topic, message)))
             if len(found) >= limit:
                 break
@@ -164,7 +163,8 @@ class Client:
             return decode_error(message.value() or b"")
         return decoder(self._topic(topic), topic)(message.value())
 
-    def _committed(self, topic: str) -> Iterator[WireMessage]:
+    def committed(self, topic: str) -> Iterator[WireMessage]:
+        """The committed messages of a topic as bytes, partition by partition."""
         found = self._broker.facts([topic]).topics.get(topic)
         if found is None:
             raise ConfigError(f"topic {topic!r} does not exist")

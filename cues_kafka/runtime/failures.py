@@ -13,11 +13,10 @@ from cues_kafka.codecs.records import ErrorMessage, encode_error
 from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.graph.definition import Processor
 from cues_kafka.ports import Coordinates, WireMessage
-
-from .step import Step
+from cues_kafka.runtime.step import Step
 
 if TYPE_CHECKING:
-    from .calling import Batch, Retrying
+    from cues_kafka.runtime.calling import Batch, Retrying
 
 UNDECODED = frozenset({"decode", "quarantine"})
 """Kinds whose error messages carry the raw bytes: nobody could read them otherwise."""

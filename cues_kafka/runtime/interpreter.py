@@ -20,9 +20,8 @@ from cues_kafka.core.task import State, Task, handle
 from cues_kafka.errors import BrokerError, CodecError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Positions, Session, TopicPartition, WireMessage
-
-from .backing import newest
-from .gate import Gate
+from cues_kafka.runtime.backing import newest
+from cues_kafka.runtime.gate import Gate
 
 log = get_logger("cues_kafka.task")
 

@@ -18,10 +18,9 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import State, Task
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Positions
-
-from .calling import Batch, Caller, Retrying
-from .interpreter import Hook, Interpreter, World
-from .pairing import Buffer, Cut
+from cues_kafka.runtime.calling import Batch, Caller, Retrying
+from cues_kafka.runtime.interpreter import Hook, Interpreter, World
+from cues_kafka.runtime.pairing import Buffer, Cut
 
 log = get_logger("cues_kafka.task")
 

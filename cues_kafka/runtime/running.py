@@ -9,12 +9,11 @@ from types import TracebackType
 from cues_kafka.errors import TaskStopped
 from cues_kafka.graph.definition import Graph
 from cues_kafka.ports import Broker, TopicPartition
-
-from .client import Client, read_range
-from .lane import Lane
-from .native.worker import ProcessorWorker
-from .status import Status, task_status
-from .system import System
+from cues_kafka.runtime.client import Client, read_range
+from cues_kafka.runtime.lane import Lane
+from cues_kafka.runtime.native.worker import ProcessorWorker
+from cues_kafka.runtime.status import Status, task_status
+from cues_kafka.runtime.system import System
 
 
 class Running(Client):

@@ -8,14 +8,13 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka, Memory
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
-
-from .build import Identity, caller_of, prepare, selected, spec_of
-from .clock import SystemClock
-from .interpreter import Hook
-from .lane import CommitPolicy
-from .native.worker import Options, ProcessorWorker
-from .running import Running
-from .system import System
+from cues_kafka.runtime.build import Identity, caller_of, prepare, selected, spec_of
+from cues_kafka.runtime.clock import SystemClock
+from cues_kafka.runtime.interpreter import Hook
+from cues_kafka.runtime.lane import CommitPolicy
+from cues_kafka.runtime.native.worker import Options, ProcessorWorker
+from cues_kafka.runtime.running import Running
+from cues_kafka.runtime.system import System
 
 
 def start(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from cues_kafka.core import events as on
@@ -80,6 +80,7 @@ class ProcessorWorker:
         spec_of: Callable[[int], Spec],
         options: Options,
         changed: Callable[[], None],
+        executor: Executor | None = None,
     ) -> None:
         """
         Args:
@@ -90,6 +91,8 @@ class ProcessorWorker:
             spec_of: the task of a partition.
             options: see `Options`.
             changed: called whenever a task's state may have changed; must not block.
+            executor: does effects; None: threads, one for each task. With another one `start` is not called, but `open`,
+                `poll_once`, `call_once` and `close`, and nothing ever waits.
         """
         self.name = name
         self.lanes: dict[int, Lane] = {}
@@ -101,7 +104,8 @@ class ProcessorWorker:
         self._options = options
         self._changed = changed
         self.first = spec_of(0)
-        self._pool = ThreadPoolExecutor(thread_name_prefix=f"{name}-task", max_workers=max(4, self.first.width))
+        self._pool = executor or ThreadPoolExecutor(max(4, self.first.width), thread_name_prefix=f"{name}-task")
+        self._poll_s = 0.0 if executor else POLL_S
         self._assigned: deque[Lane] = deque()
         self._commands: deque[tuple[Lane, Positions, Buffer]] = deque()
         self._routes: dict[TopicPartition, tuple[Lane, Buffer]] = {}
@@ -167,21 +171,32 @@ class ProcessorWorker:
     # The poller's thread.
 
     def _poll_loop(self) -> None:
-        self._reader = reader = self._broker.reader(self.first.group)
-        member = self._broker.member(
-            self.first.group, self.first.inputs[0].topic, self, instance=self._options.instance
-        )
+        self.open()
         try:
             while not self._stopping.is_set():
-                self._obey(reader)
-                self._fetch(reader)
-                self._serve(member)
+                self.poll_once()
         finally:
-            try:
-                self.on_revoke(list(self.lanes))
-                member.close(leave=self._leave)
-            finally:
-                reader.close()
+            self.close()
+
+    def open(self) -> None:
+        """Join the group; nothing is assigned yet."""
+        self._reader = self._broker.reader(self.first.group)
+        lead = self.first.inputs[0].topic
+        self._member = self._broker.member(self.first.group, lead, self, instance=self._options.instance)
+
+    def poll_once(self) -> None:
+        """Point the reader, fetch, serve the group."""
+        self._obey(self._reader)
+        self._fetch(self._reader)
+        self._serve(self._member)
+
+    def close(self) -> None:
+        """Release everything in order and leave."""
+        try:
+            self.on_revoke(list(self.lanes))
+            self._member.close(leave=self._leave)
+        finally:
+            self._reader.close()
 
     def _serve(self, member: Member) -> None:
         member.poll()
@@ -205,11 +220,11 @@ class ProcessorWorker:
     def _fetch(self, reader: Reader) -> None:
         self._balance(reader)
         if len(self._paused) == len(self._routes):  # everything is full, or nothing is assigned yet
-            self._room.wait(POLL_S)
+            self._room.wait(self._poll_s)
             self._room.clear()
             return
         try:
-            fetched = reader.poll(POLL_S)
+            fetched = reader.poll(self._poll_s)
         except BrokerError as error:
             self._broken(error)
             return
@@ -311,15 +326,19 @@ class ProcessorWorker:
 
     def _call_loop(self) -> None:
         while not self._stopping.is_set():
-            self._check_topics()
-            worked = False
-            for lane in list(self.lanes.values()):
-                if (event := lane.work()) is not None:
-                    worked = True
-                    self._submit(lane, event)
-            self._room.set()
-            if not worked:
+            if not self.call_once():
                 self._sleep()
+
+    def call_once(self) -> bool:
+        """Call user code for each task that has something; whether any had."""
+        self._check_topics()
+        worked = False
+        for lane in list(self.lanes.values()):
+            if (event := lane.work()) is not None:
+                worked = True
+                self._submit(lane, event)
+        self._room.set()
+        return worked
 
     def _sleep(self) -> None:
         """Until something arrives, a commit ends, or a retry is due."""
