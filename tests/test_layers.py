@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 
@@ -56,10 +57,19 @@ IMPURE = {"asyncio", "io", "logging", "os", "pathlib", "random", "secrets", "soc
 """What `core` must not have even of the standard library: no clock, random, thread, logging or I/O."""
 
 
+TYPES_ONLY = {"typing_extensions"}
+"""Type checkers bring it with them: allowed everywhere under `if TYPE_CHECKING`."""
+
+
 def imports(module: str, source: str, *, is_package: bool) -> Iterator[tuple[int, str]]:
     """(Line, absolute name) of every import in a module."""
     package = module if is_package else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    guarded = [statement for node in ast.walk(tree) if _is_type_checking(node) for statement in node.body]
+    types_only = {id(node) for statement in guarded for node in ast.walk(statement)}
+    for node in ast.walk(tree):
+        if id(node) in types_only and isinstance(node, ast.ImportFrom) and node.module in TYPES_ONLY:
+            continue
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -69,6 +79,10 @@ def imports(module: str, source: str, *, is_package: bool) -> Iterator[tuple[int
             for alias in node.names:
                 # `from cues_kafka import core` names a module; `from cues_kafka.core.task import Task` does not.
                 yield node.lineno, f"{base}.{alias.name}" if base == "cues_kafka" else base
+
+
+def _is_type_checking(node: ast.AST) -> TypeGuard[ast.If]:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def violations(module: str, source: str, *, is_package: bool = False) -> list[str]:
@@ -134,6 +148,7 @@ def test_every_import_follows_the_arrows() -> None:
         ("cues_kafka.core.task", "import time"),
         ("cues_kafka.core.task", "def f():\n    import structlog"),
         ("cues_kafka.graph.kind", "import tenacity"),
+        ("cues_kafka.graph.kind", "from typing_extensions import TypeVar"),
         ("cues_kafka.graph.kind", "from cues_kafka.plan import plan"),
         ("cues_kafka.plan", "from cues_kafka.codecs import codec_for"),
         ("cues_kafka.codecs.json", "from cues_kafka.brokers import options"),
@@ -157,6 +172,7 @@ def test_a_planted_violation_is_found(module: str, source: str) -> None:
     [
         ("cues_kafka", "from cues_kafka.runtime import start"),
         ("cues_kafka.core.task", "import enum\nfrom .records import Record\nfrom cues_kafka.ports import Position"),
+        ("cues_kafka.graph.kind", "if TYPE_CHECKING:\n    from typing_extensions import TypeVar"),
         ("cues_kafka.codecs.records", "import fastavro\nfrom cues_kafka.core.records import Record"),
         ("cues_kafka.brokers.kafka.session", "from confluent_kafka import Producer\nfrom cues_kafka import errors"),
         ("cues_kafka.cli.main", "import typer\nfrom cues_kafka import Graph, start"),

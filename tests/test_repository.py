@@ -80,7 +80,7 @@ def test_what_two_locks_hold_has_one_version() -> None:
     pins: dict[str, set[str]] = {}
     for name in ("build.lock", "dev.lock"):
         for package, version in re.findall(
-            r"^([a-z0-9-]+)==(\S+)", (ROOT / ".ci" / "requirements" / name).read_text(), re.M
+            r"^([a-z0-9-]+)==(\S+)", (ROOT / ".ci" / "requirements" / name).read_text(), re.MULTILINE
         ):
             pins.setdefault(f"{package} of {name}", set()).add(version)
     for place in [place for place in pins if place.endswith("build.lock")]:
