@@ -91,6 +91,8 @@ class Tester:
         [42]
     """
 
+    __test__ = False  # for pytest: not a test class
+
     def __init__(
         self,
         graph: Graph,
@@ -118,6 +120,7 @@ class Tester:
         self._crash: Crash | None = None
         self._seen = 0
         self._parked: threading.Event | None = None
+        self._died = False
 
     # Feeding it.
 
@@ -162,6 +165,21 @@ class Tester:
         if failed:
             raise failed[0]
         return self
+
+    def kill(self) -> None:
+        """Call it in user code: its process is gone here, as by SIGKILL. Only below `run(crash=...)` or `run_to_death`."""
+        parked = self._parked
+        assert parked, "kill() outside of a run that expects it"
+        self._workers = []
+        self._died = True
+        parked.set()
+        threading.Event().wait()
+
+    def run_to_death(self) -> bool:
+        """Run until idle or until user code calls `kill`; whether it did. The next run is a new process."""
+        self._died = False
+        self.restart().run(crash=Crash("never", "", 1))
+        return self._died
 
     @property
     def crashed(self) -> bool:
