@@ -19,7 +19,7 @@ TOP_LEVEL = {
 # Put together here, so that this file does not hold what it looks for.
 MACHINE = re.compile(
     r"(?<![\w.])/(?:" + "|".join(["wo" + "rk", "ro" + "ot", "ho" + "me", "Us" + "ers", "fa" + "rm"]) + r")/\w"
-    r"|index-url\s*=|extra-index|find-links\s*=|\b(?:pypi|files)\.(?:org|pythonhosted)|repo1\.maven|registry\s*=\s*.?http"
+    r"|index[-]url\s*=|extra[-]index|find[-]links\s*=|\b(?:pypi|files)\.(?:org|pythonhosted)|repo1\.maven|registry\s*=\s*.?http"
 )
 UNFINISHED = re.compile(r"\b(?:" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X"]) + r")\b")
 
