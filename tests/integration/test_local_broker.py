@@ -22,10 +22,16 @@ from cues_kafka.errors import BrokerError
 from cues_kafka.testing.fixtures import FaultClusters, KafkaFixture
 
 PARENT = """
-import sys, time
+import os, sys, time
 from cues_kafka.brokers.local import LocalBroker
 
 broker = LocalBroker(int(sys.argv[1])).start()
+me = os.getpid()
+if os.fork() == 0:  # It inherits the pipe to the guard, and outlives its parent a little.
+    while os.getppid() == me:
+        time.sleep(0.1)
+    time.sleep(3)
+    os._exit(0)
 print(broker.guard_pid, *(node.pid for node in broker.nodes), broker.directory, flush=True)
 time.sleep(600)
 """
@@ -180,7 +186,7 @@ def test_a_wrong_setting_is_told_with_the_end_of_the_log(tmp_path: Path) -> None
 def test_everything_dies_with_a_parent_that_is_killed(
     parent: Callable[[int], tuple[subprocess.Popen[str], list[int], Path]], nodes: int
 ) -> None:
-    """SIGKILL: the parent cleans up nothing, the guard everything."""
+    """SIGKILL: the parent cleans up nothing, the guard everything, also while a fork of the parent lives."""
     program, pids, directory = parent(nodes)
     assert len(pids) == nodes + 1
     assert directory.is_dir()
@@ -188,8 +194,9 @@ def test_everything_dies_with_a_parent_that_is_killed(
     program.send_signal(signal.SIGKILL)
     program.wait()
 
-    assert eventually(lambda: all(is_gone(pid) for pid in pids))
-    assert eventually(lambda: not directory.exists())
+    # Before the fork of the parent ends, which still holds the pipe to the guard open.
+    assert eventually(lambda: all(is_gone(pid) for pid in pids), timeout_s=2.5)
+    assert eventually(lambda: not directory.exists(), timeout_s=2.5)
 
 
 def test_the_nodes_die_with_a_guard_that_is_killed_and_the_parent_is_told(kafka_fault_cluster: FaultClusters) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import html
 import logging
 import os
 import shutil
@@ -18,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from xml.sax.saxutils import quoteattr
 
 import platformdirs
 
@@ -155,7 +155,7 @@ def _ivy_settings(work: Path, mirror: str) -> Path:
     file = work / "ivysettings.xml"
     file.write_text(
         '<ivysettings><settings defaultResolver="mirror"/><resolvers>'
-        f'<ibiblio name="mirror" m2compatible="true" usepoms="true" root={quoteattr(mirror)}/>'
+        f'<ibiblio name="mirror" m2compatible="true" usepoms="true" root="{html.escape(mirror)}"/>'
         "</resolvers></ivysettings>\n",
         "utf-8",
     )
