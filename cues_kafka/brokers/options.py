@@ -115,9 +115,9 @@ _TUNING: dict[Role, dict[str, Any]] = {
     "session": {"linger.ms": 5, "compression.type": "lz4", "queue.buffering.max.kbytes": 65_536},
     "sender": {"linger.ms": 5, "compression.type": "lz4", "message.timeout.ms": 30_000},
     # A short fetch wait brings the end of a partition, and a newly assigned one, soon: a fetch under way delays both.
-    # The queue bounds hold memory, and so does the size of a fetch: compressed messages unpack to many times their size.
-    # With these a worker with a backlog of 600,000 rows in 4 partitions has 60 MB; with the client's defaults 90, or 230
-    # where they compress very well. A full queue is looked at again after 10 ms, not after the default second.
+    # The queue bounds hold memory, and so does the size of a fetch: compressed messages unpack to many times their
+    # size. With these a worker with a backlog of 600,000 rows in 4 partitions has 60 MB; with the client's defaults 90,
+    # or 230 where they compress very well. A full queue is looked at again after 10 ms, not after the default second.
     "reader": {
         "fetch.wait.max.ms": 100,
         "fetch.error.backoff.ms": 100,

@@ -206,7 +206,7 @@ class Admin:
                 return None
             raise self._failed(problem, doing) from problem
 
-    def _failed(self, problem: KafkaException | KafkaError, doing: str) -> BrokerError:
+    def _failed(self, problem: Exception | KafkaError, doing: str) -> BrokerError:
         self._client.poll(0)
         return translate(problem, doing, reasons=self.watch.reasons, fatal=self.watch.fatal)
 

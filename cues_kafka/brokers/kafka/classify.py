@@ -8,7 +8,7 @@ The table says which class an error gets and, where the client's text does not, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -102,6 +102,10 @@ MEANINGS: dict[str, Meaning] = {
     "UNSUPPORTED_VERSION": Meaning(FatalError, "the brokers are too old; 3.7 or newer is needed"),
 }  # fmt: skip
 
+CLIENT_ERRORS: Final = (KafkaException, SystemError)
+"""What a call of a producer may raise. When a fatal error meets delivery reports in one call, the client sets its
+exception and calls back nevertheless (2.16.1); Python then raises SystemError with that exception as the cause."""
+
 _HOLLOW = {"_FATAL", "_PURGE_QUEUE", "_PURGE_INFLIGHT"}
 """Errors that only point at another one, which the client keeps as its fatal error."""
 
@@ -111,10 +115,12 @@ def name(error: KafkaError) -> str:
     return str(error.name())
 
 
-def error_of(problem: KafkaException | KafkaError) -> KafkaError:
+def error_of(problem: Exception | KafkaError) -> KafkaError:
     """The `KafkaError` inside an exception of the client."""
     if isinstance(problem, KafkaError):
         return problem
+    if isinstance(problem, SystemError) and isinstance(problem.__cause__, KafkaException):
+        return error_of(problem.__cause__)
     first = problem.args[0] if problem.args else None
     return first if isinstance(first, KafkaError) else KafkaError(KafkaError._FAIL, str(problem))  # noqa: SLF001 - its codes are named so
 
@@ -135,7 +141,7 @@ def classify(error: KafkaError) -> Meaning:
 
 
 def translate(
-    problem: KafkaException | KafkaError,
+    problem: Exception | KafkaError,
     doing: str,
     *,
     reasons: Sequence[str] = (),

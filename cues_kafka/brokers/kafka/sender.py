@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 
-from cues_kafka.brokers.kafka.classify import translate
+from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, translate
+from cues_kafka.brokers.kafka.session import warm
 from cues_kafka.brokers.kafka.watch import Watch
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import BrokerError, RetriableError
@@ -23,6 +24,7 @@ class KafkaSender:
         self._watch = Watch(f"sender {sender_name}")
         settings = options.settings("sender", client_id=sender_name)
         self._producer: Producer | None = Producer(settings | self._watch.callbacks())
+        self._warm = warm(self._producer, options.socket_timeout_s)
 
     def send(self, records: Sequence[tuple[Any, ...]], *, timeout_s: float = 30.0) -> list[Sent]:
         """Produce and wait; see `ports.Sender.send`.
@@ -33,6 +35,7 @@ class KafkaSender:
         """
         producer = self._client()
         deadline = time.monotonic() + timeout_s
+        self._warm.join(timeout_s)
         places: list[Sent | None] = [None] * len(records)
         errors: list[BrokerError] = []
         for index, record in enumerate(records):
@@ -73,7 +76,7 @@ class KafkaSender:
                 if time.monotonic() > deadline:
                     raise RetriableError(f"sender {self._name}: its queue stayed full", code="_QUEUE_FULL") from None
                 self._serve(producer.poll, 0.05)
-            except KafkaException as problem:
+            except CLIENT_ERRORS as problem:
                 raise self._failed(problem, f"sending to {topic}") from problem
             else:
                 return
@@ -93,11 +96,9 @@ class KafkaSender:
     def _serve(self, call: Callable[[float], int], timeout_s: float) -> None:
         try:
             call(timeout_s)
-        except KafkaException as problem:
+        except CLIENT_ERRORS as problem:
             raise self._failed(problem, "sending") from problem
 
-    def _failed(
-        self, problem: KafkaException | KafkaError, doing: str, *, at: TopicPartition | None = None
-    ) -> BrokerError:
+    def _failed(self, problem: Exception | KafkaError, doing: str, *, at: TopicPartition | None = None) -> BrokerError:
         watch = self._watch
         return translate(problem, f"sender {self._name}: {doing}", reasons=watch.reasons, fatal=watch.fatal, at=at)

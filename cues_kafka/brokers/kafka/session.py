@@ -22,10 +22,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from cues_kafka.brokers.kafka.classify import translate
+from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, translate
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import AbortableError, BrokerError
@@ -66,8 +66,7 @@ class KafkaSession:
         self._producer: Producer | None = Producer(settings)
         self._reports = _Reports()
         self._open = False
-        self._warm = threading.Thread(target=_warm, args=(self._producer, options.socket_timeout_s), daemon=True)
-        self._warm.start()
+        self._warm = warm(self._producer, options.socket_timeout_s)
 
     def init(self, *, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
@@ -75,7 +74,7 @@ class KafkaSession:
         self._warm.join(timeout_s)
         try:
             producer.init_transactions(max(0.1, deadline - time.monotonic()))
-        except KafkaException as problem:
+        except CLIENT_ERRORS as problem:
             raise self._failed(problem, "taking the transactional id") from problem
 
     def begin(self) -> None:
@@ -83,7 +82,7 @@ class KafkaSession:
         self._reports = _Reports()
         try:
             producer.begin_transaction()
-        except KafkaException as problem:
+        except CLIENT_ERRORS as problem:
             raise self._failed(problem, "beginning a transaction") from problem
         self._open = True
 
@@ -99,7 +98,7 @@ class KafkaSession:
         places = [ClientPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         try:
             producer.send_offsets_to_transaction(places, group.token, self._timeout_s)
-        except KafkaException as problem:
+        except CLIENT_ERRORS as problem:
             raise self._failed(problem, f"sending offsets to group {group.group}") from problem
 
     def produce(self, records: Iterable[tuple[Any, ...]]) -> int:
@@ -118,7 +117,7 @@ class KafkaSession:
                     call = report if count else self._reports.first
                     self._wait_for_room((topic, value, key, where, call, None, timestamp_ms, headers))
                 count += 1
-        except KafkaException as problem:
+        except CLIENT_ERRORS as problem:
             raise self._failed(problem, "writing") from problem
         finally:
             self._reports.produced = count
@@ -128,7 +127,7 @@ class KafkaSession:
         producer, reports = self._client(), self._reports
         try:
             left = producer.flush(self._timeout_s)
-        except KafkaException as problem:
+        except CLIENT_ERRORS as problem:
             raise self._failed(problem, "writing") from problem
         if reports.error is not None:
             error, topic, partition = reports.error
@@ -151,7 +150,7 @@ class KafkaSession:
             producer.commit_transaction(self._timeout_s)
             took = time.monotonic() - began
             producer.poll(0)  # log lines and statistics come through here
-        except KafkaException as problem:
+        except CLIENT_ERRORS as problem:
             raise self._failed(problem, "committing") from problem
         self._open = False
         if took >= self._socket_timeout_s:
@@ -188,9 +187,7 @@ class KafkaSession:
             code="_QUEUE_FULL",
         )
 
-    def _failed(
-        self, problem: KafkaException | KafkaError, doing: str, *, at: TopicPartition | None = None
-    ) -> BrokerError:
+    def _failed(self, problem: Exception | KafkaError, doing: str, *, at: TopicPartition | None = None) -> BrokerError:
         """Translate an error, with what the client says about its cause; the client says it in `poll` only."""
         if self._producer is not None:
             _listen(self._producer)
@@ -228,18 +225,28 @@ class _Reports:
         self.report, self.first, self.delivered = report, first, lambda: count
 
 
-def _warm(producer: Producer, timeout_s: float) -> None:
-    """Make the first connection: with one, init finds its coordinator in 3 ms, without in 504 (a timer; R1)."""
+def warm(producer: Producer, timeout_s: float) -> threading.Thread:
+    """Make a producer's first connection in the background; join the thread before the first call that needs one.
+
+    With a connection the client finds its coordinator in 3 ms, without in 504: it asks at once, then by a timer (R1).
+    The question is for all topics, because one for a single topic leaves every third client cold (measured).
+    """
+    thread = threading.Thread(target=_connect, args=(producer, timeout_s), name="cues-kafka-warm", daemon=True)
+    thread.start()
+    return thread
+
+
+def _connect(producer: Producer, timeout_s: float) -> None:
     try:
         producer.list_topics(timeout=timeout_s)
-    except KafkaException as problem:
-        LOG.debug("warming up failed, init will say why: %s", problem)
+    except CLIENT_ERRORS as problem:
+        LOG.debug("warming up failed, the first real call will say why: %s", problem)
 
 
 def _listen(producer: Producer) -> None:
     try:
         producer.poll(0.05)
-    except KafkaException as problem:  # after a fatal error poll itself raises it (2.16.1)
+    except CLIENT_ERRORS as problem:  # after a fatal error poll itself raises it (2.16.1)
         LOG.debug("poll after an error: %s", problem)
 
 

@@ -1,0 +1,199 @@
+"""Parts of the Kafka adapter that need no broker: classification, group metadata, grouping, what the client says."""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, libversion, version
+
+from cues_kafka.brokers.kafka import KafkaBroker
+from cues_kafka.brokers.kafka.classify import MEANINGS, classify, translate
+from cues_kafka.brokers.kafka.session import KafkaSession, generation
+from cues_kafka.brokers.kafka.watch import Watch, likely_cause
+from cues_kafka.brokers.options import Kafka
+from cues_kafka.errors import AbortableError, BrokerError, FatalError, RetriableError, UnstableOffsets
+from cues_kafka.ports import GroupMetadata, TopicPartition
+
+NOWHERE = Kafka("127.0.0.1:1", socket_timeout_s=1, transaction_timeout_s=3, start_timeout_s=1)
+
+
+def codes() -> dict[str, int]:
+    """All error codes of the installed client by name."""
+    return {
+        KafkaError(value).name(): value
+        for attribute in dir(KafkaError)
+        if attribute.isupper() or attribute.startswith("_")
+        if isinstance(value := getattr(KafkaError, attribute), int)
+    }
+
+
+def test_every_code_in_the_table_exists_in_the_client() -> None:
+    """A misspelt name would never match."""
+    assert set(MEANINGS) - set(codes()) == set()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "fenced"),
+    [
+        ("_TIMED_OUT", RetriableError, False),
+        ("_FENCED", FatalError, True),
+        ("PRODUCER_FENCED", FatalError, True),
+        ("INVALID_PRODUCER_EPOCH", FatalError, True),
+        ("ILLEGAL_GENERATION", AbortableError, False),
+        ("UNKNOWN_MEMBER_ID", AbortableError, False),
+        ("UNSTABLE_OFFSET_COMMIT", UnstableOffsets, False),
+        ("MSG_SIZE_TOO_LARGE", AbortableError, False),
+        ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", FatalError, False),
+        ("_AUTO_OFFSET_RESET", FatalError, False),
+    ],
+)
+def test_errors_are_classified_by_the_table(code: str, kind: type[BrokerError], fenced: bool) -> None:
+    """Class, code and place arrive in the error."""
+    problem = KafkaException(KafkaError(codes()[code]))
+    error = translate(problem, "doing it", at=TopicPartition("t", 3))
+
+    assert type(error) is kind
+    assert (error.code, error.fenced, error.at) == (code, fenced, ("t", 3))
+    assert MEANINGS[code].sentence in str(error)
+
+
+def test_the_clients_own_marks_decide_for_unknown_errors() -> None:
+    """In the order: fatal, abortable, retriable, else fatal."""
+    code = codes()["_APPLICATION"]
+
+    assert classify(KafkaError(code, "x", True)).error is FatalError
+    assert classify(KafkaError(code, "x", False, False, True)).error is AbortableError
+    assert classify(KafkaError(code, "x", False, True)).error is RetriableError
+    assert classify(KafkaError(code, "x")).error is FatalError
+
+
+def test_a_time_out_names_what_the_client_said_meanwhile() -> None:
+    """A wrong password ends as a time-out; only what came by the way tells."""
+    error = translate(KafkaError(codes()["_TIMED_OUT"]), "init", reasons=["wrong user name or password"] * 2)
+
+    assert str(error).endswith("meanwhile: wrong user name or password")
+
+
+def test_an_error_that_points_at_a_fatal_one_becomes_that_one() -> None:
+    """Messages purged because of a fencing say that they were purged; the session must know that it was fenced."""
+    error = translate(KafkaError(codes()["_PURGE_QUEUE"]), "x", fatal=KafkaError(codes()["_FENCED"], "f", True))
+
+    assert error.fenced
+
+
+def test_a_client_error_inside_a_system_error_is_found() -> None:
+    """The client calls back with an exception set; Python wraps it."""
+    wrapped = SystemError("returned a result with an exception set")
+    wrapped.__cause__ = KafkaException(KafkaError(codes()["_FENCED"], "f", True))
+
+    assert translate(wrapped, "x").fenced
+
+
+def test_the_generation_is_read_from_the_metadata_of_this_client() -> None:
+    """The format is undocumented: this test holds every new version of the client to it."""
+    consumer = Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "some group", "log_level": 0})
+    token: Any = consumer.consumer_group_metadata()
+    consumer.close()
+
+    assert f"{version()} {libversion()[0]}" == "2.16.1 2.16.0"
+    assert token.startswith(b"CGMDv2:\xff\xff\xff\xffsome group\0")
+    assert generation(token) == -1
+    assert generation(b"CGMDv2:" + struct.pack("=i", 70_000) + b"g\0") == 70_000
+
+
+@pytest.mark.parametrize("token", [b"", b"CGMDv3:\0\0\0\0", b"CGMDv2:\0\0"])
+def test_metadata_of_an_unknown_format_is_refused(token: bytes) -> None:
+    """Guessing a generation would switch the fence off."""
+    with pytest.raises(AbortableError, match="unknown format"):
+        generation(token)
+
+
+def test_a_negative_generation_is_refused_before_the_cluster_is_asked() -> None:
+    """There is no cluster here, and the answer comes at once."""
+    session = KafkaSession(NOWHERE, "id")
+
+    with pytest.raises(AbortableError, match="not a member") as refused:
+        session.send_offsets({TopicPartition("t", 0): 1}, GroupMetadata("g", -1, b""))
+    assert refused.value.code == "ILLEGAL_GENERATION"
+    session.abandon()
+
+
+def test_a_session_that_was_thrown_away_refuses_everything() -> None:
+    """And may be thrown away again."""
+    session = KafkaSession(NOWHERE, "id")
+    session.abandon()
+    session.abandon()
+    session.close()
+
+    with pytest.raises(AbortableError, match="thrown away"):
+        session.begin()
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("Connect to ipv4#127.0.0.1:1 failed: Connection refused (after 0ms)", "nothing listens there"),
+        ("Receive failed: Invalid response size 1213486160 (0..100000000)", "not a Kafka broker"),
+        ("Failed to resolve 'nope:9092': Name or service not known", "no address"),
+        ("SASL authentication error: Authentication failed", "password"),
+        ("certificate verify failed: broker certificate could not be verified", "ssl.ca.location"),
+        ("something else", None),
+    ],
+)
+def test_the_likely_cause_is_read_from_the_clients_words(line: str, cause: str | None) -> None:
+    """The words of librdkafka 2.16."""
+    found = likely_cause(line)
+
+    assert (cause in found) if cause and found else found is cause
+
+
+@pytest.mark.parametrize(
+    ("line", "suspect"),
+    [
+        ("REQTMOUT [rdkafka#p]: [thrd:TxnCoordinator]: TxnCoordinator/1: Timed out EndTxnRequest in flight", True),
+        ("FAIL [rdkafka#p]: [thrd:TxnCoordinator]: TxnCoordinator: 127.0.0.1:1: Disconnected (after 3ms in UP)", True),
+        ("FAIL [rdkafka#p]: [thrd:127.0.0.1:1/1]: 127.0.0.1:1/1: Disconnected (after 3ms in UP)", False),
+    ],
+)
+def test_only_trouble_with_the_coordinator_makes_a_commit_suspect(line: str, suspect: bool) -> None:
+    """Trouble with leaders of partitions is mended by idempotence."""
+    watch = Watch("x")
+    watch.log(30, "%s", line)
+
+    assert bool(watch.suspicions) is suspect
+
+
+def test_statistics_with_more_ends_than_calls_are_suspect() -> None:
+    """The second witness of a repeated EndTxn."""
+    watch = Watch("x")
+    watch.ends = 2
+    watch.on_statistics('{"brokers": {"TxnCoordinator": {"req": {"EndTxn": 2}}, "b": {}}}')
+    assert watch.suspicions == []
+    watch.on_statistics('{"brokers": {"TxnCoordinator": {"req": {"EndTxn": 3}}}}')
+
+    assert watch.suspicions == ["statistics: 3 EndTxn requests for 2 calls"]
+
+
+def test_a_client_is_refused_in_a_fork() -> None:
+    """The child has none of the client's threads; it would wait for ever."""
+    watch = Watch("session x")
+    watch.pid = os.getpid() + 1
+
+    with pytest.raises(FatalError, match="after the fork"):
+        watch.same_process()
+
+
+def test_nothing_is_written_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    """The client's complaints go to its logger."""
+    broker = KafkaBroker(NOWHERE)
+    session = broker.session("id")
+    with pytest.raises(BrokerError):
+        session.init(timeout_s=1)
+    with pytest.raises(BrokerError, match="nothing listens there"):
+        broker.facts([])
+    session.abandon()
+
+    assert capfd.readouterr().err == ""

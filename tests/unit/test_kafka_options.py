@@ -1,0 +1,165 @@
+"""`Kafka(...)`: what is forced, what is refused and why, what is shown."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.brokers.options import FORCED, Kafka, Memory, Role, masked
+from cues_kafka.errors import ConfigError
+
+HERE = "127.0.0.1:9092"
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"consumer": {"enable.auto.commit": True}}, "loses or repeats"),
+    ({"config": {"enable.auto.commit": "TRUE"}}, "loses or repeats"),
+    ({"consumer": {"auto.commit.enable": True}}, "loses or repeats"),
+    ({"consumer": {"auto.offset.reset": "earliest"}}, "start="),
+    ({"consumer": {"isolation.level": "read_uncommitted"}}, "aborted"),
+    ({"consumer": {"check.crcs": False}}, "flipped bits"),
+    ({"consumer": {"allow.auto.create.topics": True}}, "misspelt"),
+    ({"consumer": {"group.id": "mine"}}, "<graph>.<processor>"),
+    ({"consumer": {"session.timeout.ms": 6000}}, "session_timeout_s="),
+    ({"producer": {"acks": 1}}, "survive"),
+    ({"producer": {"request.required.acks": "0"}}, "survive"),
+    ({"producer": {"enable.idempotence": False}}, "twice"),
+    ({"producer": {"partitioner": "consistent"}}, "murmur2"),
+    ({"producer": {"transactional.id": "mine"}}, "lock of a task"),
+    ({"producer": {"transaction.timeout.ms": 1000}}, "transaction_timeout_s="),
+    ({"producer": {"delivery.timeout.ms": 1000}}, "transaction_timeout_s="),
+    ({"producer": {"statistics.interval.ms": 0}}, "suspect"),
+    ({"config": {"bootstrap.servers": "other:1"}}, "first argument"),
+    ({"config": {"retry.backoff.ms": 100}}, "five times"),
+    ({"config": {"logger": object()}}, "cues_kafka.librdkafka"),
+    ({"config": {"default.topic.config": {}}}, "directly"),
+    ({"transaction_timeout_s": 20}, "3 x socket_timeout_s"),
+    ({"transaction_timeout_s": 901}, "900"),
+    ({"heartbeat_s": 5}, "heartbeat_s"),
+    ({"socket_timeout_s": 0}, "more than 0"),
+    ({"max_poll_interval_s": 5}, "max_poll_interval_s"),
+    ({"assignor": "uniform"}, "group_protocol='consumer'"),
+    ({"assignor": "sticky"}, "cooperative-sticky"),
+    ({"group_protocol": "new"}, "'classic' or 'consumer'"),
+    ({"group_protocol": "consumer", "assignor": "roundrobin"}, "'uniform' or 'range'"),
+    ({"config": {"security.protocol": "ssl", "enable.ssl.certificate.verification": False}}, "pose as the broker"),
+    ({"config": {"security.protocol": "ssl", "ssl.endpoint.identification.algorithm": "none"}}, "pose as the broker"),
+]
+
+
+@pytest.mark.parametrize(("settings", "reason"), REFUSED, ids=lambda value: str(value)[:50])
+def test_a_setting_against_the_guarantee_is_refused_with_the_reason(settings: dict[str, Any], reason: str) -> None:
+    """When the value is constructed, and the text says why or what to do."""
+    with pytest.raises(ConfigError) as refused:
+        Kafka(HERE, **settings)
+
+    assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize("bootstrap", ["", "  ", "localhost", "localhost:", ":9092", "a:1,b", "a:70000"])
+def test_a_wrong_address_is_refused(bootstrap: str) -> None:
+    """Before anything tries to reach it."""
+    with pytest.raises(ConfigError, match=r"host:port|needs the address"):
+        Kafka(bootstrap)
+
+
+def test_a_user_may_repeat_what_is_forced_anyway() -> None:
+    """In any spelling that the client reads as the same."""
+    Kafka(
+        HERE,
+        config={"socket.timeout.ms": "10000", "retry.backoff.ms": 10},
+        producer={"acks": -1, "enable.idempotence": "True"},
+        consumer={"enable.auto.commit": 0, "isolation.level": "READ_COMMITTED"},
+    )
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3", "[::1]"])
+def test_plaintext_is_fine_on_this_machine(host: str) -> None:
+    """Loopback needs no encryption."""
+    assert Kafka(f"{host}:9092").bootstrap == f"{host}:9092"
+
+
+def test_plaintext_to_another_machine_needs_a_word() -> None:
+    """Refused with the remedy; one stranger among several is enough."""
+    for config in ({}, {"security.protocol": "SASL_PLAINTEXT"}):
+        with pytest.raises(ConfigError, match="allow_plaintext=True"):
+            Kafka("localhost:9092,kafka.example:9092", config=config)
+    Kafka("kafka.example:9092", allow_plaintext=True)
+    Kafka("kafka.example:9092", config={"security.protocol": "ssl"})
+
+
+def test_secrets_are_not_shown() -> None:
+    """Neither in repr nor in the masked copy."""
+    config = {
+        "security.protocol": "sasl_ssl",
+        "sasl.password": "canary-1",
+        "ssl.key.password": "canary-2",
+        "ssl.key.pem": "canary-3",
+        "sasl.oauthbearer.client.secret": "canary-4",
+        "sasl.oauthbearer.token.endpoint.url": "https://canary-5@idp.example/",
+        "plugin.url": "https://user:canary-6@idp.example/",
+        "sasl.username": "me",
+    }
+    shown = repr(Kafka("kafka.example:9093", config=config)) + str(masked(config))
+
+    assert "canary" not in shown
+    assert "'sasl.username': 'me'" in shown
+
+
+def test_the_value_can_be_copied_to_another_process() -> None:
+    """Workers are spawned with it."""
+    options = Kafka(HERE, producer={"linger.ms": 20})
+
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_users_tune_what_is_free() -> None:
+    """Their settings win over our defaults, in the clients that they are for."""
+    options = Kafka(HERE, config={"client.rack": "a"}, producer={"linger.ms": 50}, consumer={"fetch.wait.max.ms": 5})
+    session, reader = options.settings("session", client_id="s"), options.settings("reader", client_id="r")
+
+    assert (session["linger.ms"], session["client.rack"], "fetch.wait.max.ms" in session) == (50, "a", False)
+    assert (reader["fetch.wait.max.ms"], reader["client.rack"], "linger.ms" in reader) == (5, "a", False)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("role", ["admin", "session", "sender", "reader", "member"])
+def test_the_client_accepts_the_settings_of_every_role(role: Role, protocol: Any) -> None:
+    """Librdkafka itself checks names, values and how they fit together."""
+    settings = Kafka("127.0.0.1:1", group_protocol=protocol).settings(role, client_id="x") | {"log_level": 0}
+    if role in ("reader", "member"):
+        Consumer(settings | {"group.id": "x"}).close()
+    elif role == "session":
+        Producer(settings | {"transactional.id": "x"})
+    else:
+        Producer(settings)
+
+
+def test_every_forced_setting_has_a_reason_and_is_listed_once() -> None:
+    """The table is the documentation."""
+    keys = [forced.key for forced in FORCED]
+
+    assert len(keys) == len(set(keys))
+    assert all(len(forced.reason) > 20 for forced in FORCED)
+
+
+def test_naming_a_cluster_loads_no_client() -> None:
+    """Plans and the command line work without one."""
+    code = "import sys, cues_kafka.brokers.options, cues_kafka.brokers.open; print('confluent_kafka' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "False"
+
+
+def test_each_memory_value_holds_its_own_cluster() -> None:
+    """Whoever holds the value sees the same logs; another value is another cluster."""
+    one, other = Memory(), Memory()
+
+    assert open_broker(one) is open_broker(one)
+    assert open_broker(one) is not open_broker(other)
+    assert one != other
