@@ -10,12 +10,11 @@ where they are read, in the recovery of a task (PROTOCOL R5).
 from __future__ import annotations
 
 import difflib
-import hashlib
-import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from cues_kafka.core.hashing import fingerprint
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph import topology
 from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor, Strategy
@@ -245,30 +244,6 @@ def plan(graph: Graph, facts: ClusterFacts | None = None) -> Plan:
 def topics_to_ask(graph: Graph) -> tuple[str, ...]:
     """The topics whose facts `plan` wants to know: all that the user named, and the framework's own."""
     return (*graph.topics_used(), *graph.internal_topics())
-
-
-def fingerprint(processor: str, input_shape: str, inputs: Sequence[tuple[str, bytes]]) -> bytes:
-    """
-    The plan fingerprint of PROTOCOL 1: what must not change under a snapshot.
-
-    Outputs, code, codecs and partition counts may change, so they are not in it; for the same reason the kind is the
-    shape of the inputs alone.
-
-    Args:
-        processor: the processor's name.
-        input_shape: single, join or alts.
-        inputs: (binding, topic id) in the order of declaration.
-
-    Returns:
-        16 bytes: BLAKE2b over length-prefixed fields behind a version.
-    """
-    digest = hashlib.blake2b(b"cues plan 1", digest_size=16)
-    fields = [processor.encode(), input_shape.encode()]
-    for binding, topic_id in inputs:
-        fields += [binding.encode(), topic_id]
-    for field in fields:
-        digest.update(struct.pack(">I", len(field)) + field)
-    return digest.digest()
 
 
 def backing_config(brokers: int | None) -> dict[str, str]:

@@ -208,7 +208,8 @@ def test_how_the_result_is_taken_is_known_before_the_call(
     assert (is_async, is_generator) == (call.is_async, call.is_generator)
 
 
-def hidden(order: Missing) -> int: ...
+def hidden(order: Missing) -> int:
+    return 1
 
 
 def test_a_parameter_that_cannot_be_evaluated_does_not_hide_the_result() -> None:
@@ -228,29 +229,35 @@ class Keys(TypedDict, total=False):
 def good_dict(order: Any) -> dict[str, Any] | None: ...
 
 
-def good_mapping(order: Any) -> Mapping[Literal["all", "big"], Message[int]]: ...
+def good_mapping(order: Any) -> Mapping[Literal["all", "big"], Message[int]]:
+    return {"all": Message(1)}
 
 
-def good_typed(order: Any) -> Keys: ...
+def good_typed(order: Any) -> Keys:
+    return {}
 
 
 def good_outs(order: Any) -> Iterator[Out[Literal["all"]]]:
     yield Out("all", order)
 
 
-def json_value(order: Any) -> dict[str, Any]: ...
+def json_value(order: Any) -> dict[str, Any]:
+    return {}
 
 
-def batch_one(orders: list[Any]) -> list[int | ValueError | None]: ...
+def batch_one(orders: list[Any]) -> list[int | ValueError | None]:
+    return []
 
 
 def batch_none(orders: list[Any]) -> None: ...
 
 
-def batch_errors(orders: list[Any]) -> list[Exception | None]: ...
+def batch_errors(orders: list[Any]) -> list[Exception | None]:
+    return []
 
 
-def batch_many(orders: list[Any]) -> list[dict[str, Any] | Exception | None]: ...
+def batch_many(orders: list[Any]) -> list[dict[str, Any] | Exception | None]:
+    return []
 
 
 @pytest.mark.parametrize(

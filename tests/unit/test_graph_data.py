@@ -58,7 +58,7 @@ class Keeper:
 
 NAMES = st.text("abcXYZ019_-", min_size=1, max_size=8)
 TOPICS = st.text("abcXYZ019-", min_size=1, max_size=8)
-CODECS = st.sampled_from(
+CODECS: st.SearchStrategy[Any] = st.sampled_from(
     [
         Json(),
         Json(Order),
@@ -96,8 +96,8 @@ FILTERS = st.sampled_from([None, predicate, has_type(Order, "order"), has_tag("a
 
 
 @st.composite
-def topics(draw: st.DrawFn) -> Topic:
-    """Settings, each of which may be left out."""
+def topics(draw: st.DrawFn, *, keyed: bool = True) -> Topic:
+    """Settings, each of which may be left out; bytes have no field to be their key."""
     every: dict[str, st.SearchStrategy[Any]] = {
         "value": CODECS,
         "partitions": st.integers(1, 64),
@@ -107,7 +107,7 @@ def topics(draw: st.DrawFn) -> Topic:
     }
     given_ = draw(st.sets(st.sampled_from(sorted(every))))
     chosen = {name: draw(every[name]) for name in sorted(given_)}
-    if chosen.get("value") == Raw():
+    if chosen.get("value") == Raw() or not keyed:
         chosen.pop("key", None)
     return Topic(**chosen)
 
@@ -116,19 +116,18 @@ def topics(draw: st.DrawFn) -> Topic:
 def processors(draw: st.DrawFn, name: str, reads: list[str], writes: list[str]) -> Processor:
     """A processor between some of these topics."""
     distinct = draw(st.lists(st.sampled_from(reads), min_size=1, max_size=3, unique=True))
-    inputs: Any = {f"i{k}": topic for k, topic in enumerate(distinct)}
-    shape = draw(st.sampled_from(["inputs", "alts"]))
-    if shape == "inputs" and draw(st.booleans()):
-        inputs = distinct[0]
-    out = draw(st.lists(st.sampled_from(writes), max_size=2, unique=True))
+    by_name = {f"i{k}": topic for k, topic in enumerate(distinct)}
+    forms: list[dict[str, Any]] = [{"inputs": by_name}, {"alts": by_name}, {"inputs": distinct[0]}]
+    inputs = draw(st.sampled_from(forms))
+    out: list[str] = draw(st.lists(st.sampled_from(writes), max_size=2, unique=True))
     outputs: Any = {f"o{k}": topic for k, topic in enumerate(out)} or None
-    if out and draw(st.booleans()):
+    if draw(st.booleans()) and out:
         outputs = out[0]
     fn = draw(st.sampled_from([anything, later]))
     return Processor(
         fn,
         name=name,
-        **{shape: inputs},
+        **inputs,
         outputs=outputs,
         errors=draw(st.sampled_from([None, False, "own-errors"])),
         filter=draw(FILTERS),
@@ -153,13 +152,14 @@ def graphs(draw: st.DrawFn) -> Graph:
     if draw(st.booleans()):
         parts.append(DataFrameProcessor(anything, inputs=pool[0], outputs={"a": pool[1]}, name="frame"))
     bare = Graph("g", *parts)
+    defaults = draw(topics())
     return Graph(
         draw(NAMES),
         *parts,
         errors=draw(st.sampled_from([None, "errors"])),
-        defaults=draw(topics()),
+        defaults=defaults,
         topics={
-            topic: draw(topics())
+            topic: draw(topics(keyed=defaults.value != Raw()))
             for topic in bare.topics_used()
             if topic not in bare.error_topics() and draw(st.booleans())
         },
@@ -216,7 +216,9 @@ def local() -> Any:
     return inner
 
 
-@pytest.mark.parametrize("fn", [lambda m: None, local(), functools.partial(anything, 1), Keeper().keep.__call__])
+@pytest.mark.parametrize(
+    "fn", [lambda m: None, local(), functools.partial(anything, 1), functools.partial(Keeper.keep)]
+)
 def test_a_function_without_a_name_in_a_module_cannot_be_written_down(fn: Any) -> None:
     """The message says what to do instead; such a graph runs all the same."""
     with pytest.raises(GraphError, match="top level of a module"):

@@ -10,7 +10,12 @@ import pytest
 from cues_kafka import Message, Out, OutputError, has_tag, has_type
 from cues_kafka.graph.message import header_list, key_bytes, travelling, travels, with_travelling
 
-LEAD = [("traceparent", b"1"), ("x", b"mine"), ("cues", b"provenance"), ("cues-type", b"order")]
+LEAD: list[tuple[str, bytes | None]] = [
+    ("traceparent", b"1"),
+    ("x", b"mine"),
+    ("cues", b"provenance"),
+    ("cues-type", b"order"),
+]
 OTHER: list[tuple[str, bytes | None]] = [
     ("tracestate", b"of another"),
     ("traceparent", b"2"),

@@ -146,7 +146,7 @@ WRONG = [
     Wrong("lambda without a name", lambda: Processor(lambda m: m, inputs="a"), ("lambda", 'name="..."')),
     Wrong("topic with a slash", pipe(inputs="or/ders"), ("'or/ders'", "1 to 249 letters")),
     Wrong("topic of dots", pipe(inputs=".."), ("no topic name",)),
-    Wrong("topic that is no string", lambda: Processor(two, inputs={"a": 1, "b": "t"}), ("1", "Give the topic's name")),
+    Wrong("topic that is no string", pipe(fn=two, inputs={"a": 1, "b": "t"}), ("1", "Give the topic's name")),
     Wrong("two processors of one name", graph(P(same), P(same)), ("'same'", "another name=")),
     Wrong("a source twice", graph(Source("orders")), ("'orders'", "twice", "Keep one")),
     # parts

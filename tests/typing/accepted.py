@@ -1,0 +1,123 @@
+"""User code in all forms, as a strict type checker must accept it and the graph too."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cues_kafka import (
+    DataFrameProcessor,
+    Graph,
+    Json,
+    Message,
+    Out,
+    Processor,
+    Raw,
+    Retry,
+    Source,
+    Store,
+    Topic,
+    has_tag,
+    has_type,
+    processor,
+)
+
+
+@dataclass(frozen=True)
+class Order:
+    """An order."""
+
+    id: str
+    total: int
+
+
+class Database:
+    """Something that is opened once per process."""
+
+    def insert(self, order: Order) -> None: ...
+
+
+def is_big(received: Any) -> bool:
+    return bool(received.value.total > 100)
+
+
+def keyed(order: Order) -> Message[Order]:
+    return Message(order, key=order.id, headers={"cues-type": "order"}, timestamp_ms=0)
+
+
+def bare(order: Order) -> Message | None:
+    return Message(None, key=order.id) if order.total else None
+
+
+def split(order: Order) -> Iterator[Out[Literal["all", "big"]]]:
+    yield Out("all", order)
+    yield Out("big", Message(order, partition=1))
+
+
+def split_dict(order: Order) -> dict[str, Order | Message[Order]] | None:
+    return {"all": order, "big": Message(order)}
+
+
+def many(order: Order) -> Iterator[Order | Message]:
+    yield order
+    yield Message(order)
+
+
+async def fetched(order: Order, url: str) -> Order:
+    return order
+
+
+async def pages(order: Order) -> AsyncIterator[Out]:
+    yield Out("all", order)
+
+
+def zipped(flight: dict[str, Any] | None = None, weather: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {**(flight or {}), **(weather or {})}
+
+
+def anything(**rest: object) -> None: ...
+
+
+def ledger(orders: Sequence[Order], db: Database, step: Any) -> list[Exception | None]:
+    return [None for _ in orders]
+
+
+def frames(left: Any, right: Any) -> Mapping[str, Any]:
+    return {"joined": left.join(right)}
+
+
+@processor(inputs="orders", outputs="doubled", opts={"factor": 2})
+def double(order: Order, factor: int) -> Order:
+    return Order(order.id, order.total * factor)
+
+
+doubled: Order = double(Order("a", 1), 2)
+outputs: dict[str, str] = {"all": "all", "big": "big"}
+
+graph = Graph(
+    "accepted",
+    Source("orders"),
+    Source("flights", default=True),
+    double,
+    Processor(keyed, inputs="orders", outputs="keyed", filter=has_type(Order)),
+    Processor(bare, inputs="orders", outputs="bare", retry=Retry(OSError, for_s=3)),
+    Processor(split, inputs="orders", outputs=outputs, errors=False),
+    Processor(split_dict, inputs="orders", outputs=outputs, start="latest", quarantine_after=None),
+    Processor(many, inputs="orders", outputs="many", filter=is_big),
+    Processor(fetched, inputs="orders", outputs="fetched", concurrency=8, opts={"url": "x"}),
+    Processor(pages, inputs="orders", outputs={"all": "pages"}),
+    Processor(zipped, inputs={"flight": "flights", "weather": "weather"}, outputs="zipped", filter=has_tag("eu")),
+    Processor(anything, alts={"a": "left", "b": "right"}, strategy="at-least-once", state={"st": Store(Json())}),
+    Processor(ledger, inputs="orders", batch=True),
+    DataFrameProcessor(frames, inputs={"left": "a", "right": "b"}, outputs={"joined": "c"}),
+    errors="errors",
+    defaults=Topic(Json(Order), key="id", partitions=4),
+    topics={"pages": Topic(Raw(), key=None, config={"retention.ms": "1"})},
+    system={"db": Database},
+)
+
+again: Graph = Graph.from_dict(graph.merge(graph).bind({"orders": "orders2"}).to_dict())
+name: str = again.processors["double"].name
+topic: Topic = again.topic("orders2")
+errors: str | None = again.errors_of("double")
