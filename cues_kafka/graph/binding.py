@@ -338,6 +338,8 @@ def _members(annotation: Any) -> Iterator[Any]:
     if origin is typing.Union or isinstance(annotation, types.UnionType):
         for member in typing.get_args(annotation):
             yield from _members(member)
+    elif (plain := getattr(annotation, "__supertype__", None) or getattr(annotation, "__value__", None)) is not None:
+        yield from _members(plain)  # a NewType, or an alias of Python 3.12
     elif origin is typing.Annotated:
         yield from _members(typing.get_args(annotation)[0])
     elif annotation not in (_Unknown, Any, object, None, type(None), typing.NoReturn, typing.Never) and not isinstance(

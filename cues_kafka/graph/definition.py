@@ -13,7 +13,7 @@ import functools
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.binding import Call, ContextSource, Declared, bind
@@ -230,8 +230,6 @@ class Processor:
     start: Start
     quarantine_after: int | None
     call: Call = field(compare=False, repr=False)
-
-    __hash__: ClassVar[None]  # type: ignore[assignment]  # mappings of user values cannot be hashed
 
     def __init__(
         self,
@@ -613,8 +611,6 @@ class Graph:
     sources: Mapping[str, Source] = field(compare=False, repr=False)
     processors: Mapping[str, Processor] = field(compare=False, repr=False)
     dataframes: Mapping[str, DataFrameProcessor] = field(compare=False, repr=False)
-
-    __hash__: ClassVar[None]  # type: ignore[assignment]  # mappings of user values cannot be hashed
 
     def __init__(
         self,

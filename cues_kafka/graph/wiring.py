@@ -67,7 +67,7 @@ def check_topics(graph: Graph) -> None:
             raise GraphError(
                 f"{label}: {name!r} is an errors topic, whose codec and key are the framework's. Drop value= and key=."
             )
-        graph.topic(name)  # merged settings are checked too
+        _check_over_defaults(label, name, graph)
     for name in graph.internal_topics():
         if len(name) > MAX_TOPIC_CHARS:
             raise GraphError(
@@ -75,6 +75,16 @@ def check_topics(graph: Graph) -> None:
                 "Shorten the names of graph, processor or store."
             )
     _check_collisions(label, (*used, *graph.internal_topics()))
+
+
+def _check_over_defaults(label: str, name: str, graph: Graph) -> None:
+    """Settings that are right by themselves may contradict the defaults that they stand over, such as a key's field."""
+    try:
+        graph.topic(name)
+    except GraphError as error:
+        raise GraphError(
+            f"{label}: the settings of {name!r}, over the graph's defaults: {error} Or give {name!r} its own key=."
+        ) from error
 
 
 def _check_collisions(label: str, topics: Iterable[str]) -> None:

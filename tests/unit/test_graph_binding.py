@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NewType, TypedDict
 
 import pytest
 
@@ -241,6 +241,13 @@ def good_outs(order: Any) -> Iterator[Out[Literal["all"]]]:
     yield Out("all", order)
 
 
+Routed = NewType("Routed", dict[str, Any])
+
+
+def good_newtype(order: Any) -> Routed:
+    return Routed({})
+
+
 def json_value(order: Any) -> dict[str, Any]:
     return {}
 
@@ -269,6 +276,7 @@ def batch_many(orders: list[Any]) -> list[dict[str, Any] | Exception | None]:
         (good_typed, {"outputs": {"all": "a", "big": "b"}}),
         (good_outs, {"outputs": {"all": "a", "big": "b"}}),
         (json_value, {}),
+        (good_newtype, {"outputs": {"all": "a"}}),
         (batch_one, {"batch": True}),
         (batch_none, {"batch": True, "outputs": None}),
         (batch_errors, {"batch": True, "outputs": None}),

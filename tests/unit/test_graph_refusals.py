@@ -243,7 +243,11 @@ WRONG = [
     Wrong("partitions of none", lambda: Topic(partitions=0), ("from 1 on",)),
     Wrong("key that is no field", lambda: Topic(Json(Order), key="ids"), ("'ids'", "mean 'id'", "Fields:")),
     Wrong("key of bytes", lambda: Topic(Raw(), key="id"), ("no fields", "Message(value, key=...)")),
-    Wrong("key by defaults", graph(defaults=Topic(key="ids"), topics={"orders": Topic(Json(Order))}), ("mean 'id'",)),
+    Wrong(
+        "key by defaults",
+        graph(defaults=Topic(key="ids"), topics={"orders": Topic(Json(Order))}),
+        ("'orders'", "mean 'id'", "its own key="),
+    ),
     Wrong("settings nobody uses", graph(topics={"order": Topic()}), ("'order'", "mean 'orders'")),
     Wrong("settings that are none", graph(topics={"orders": 4}), ("Write Topic(...)",)),
     Wrong("codec of errors", graph(P(same), errors="e", topics={"e": Topic(Json())}), ("errors topic", "Drop value=")),

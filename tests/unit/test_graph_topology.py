@@ -212,5 +212,6 @@ def test_every_public_name_is_there() -> None:
     """And what is no name says so."""
     assert all(hasattr(cues_kafka, name) for name in cues_kafka.__all__ if name not in {"start", "connect"})
     assert set(cues_kafka.__all__) <= set(dir(cues_kafka))
+    misspelt = "Grahp"
     with pytest.raises(AttributeError, match="no attribute 'Grahp'"):
-        _ = cues_kafka.Grahp
+        getattr(cues_kafka, misspelt)
