@@ -72,6 +72,8 @@ FORCED: tuple[Forced, ...] = (
     Forced("statistics.interval.ms", ("session",), 5000, "the statistics are a cross-check for suspect commits"),
     Forced("log.connection.close", ("session",), True, "a connection that closes during a commit makes it suspect; "
            "the log line is the only trace"),
+    Forced("log_level", ("session",), 6, "log lines are a witness of suspect commits; filter the logger "
+           "cues_kafka.librdkafka instead"),
     # time
     Forced("socket.timeout.ms", _ALL, "=socket_timeout_s", "set socket_timeout_s= instead: a commit that takes this "
            "long is suspect"),

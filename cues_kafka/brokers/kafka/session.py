@@ -229,7 +229,7 @@ def warm(producer: Producer, timeout_s: float) -> threading.Thread:
     """Make a producer's first connection in the background; join the thread before the first call that needs one.
 
     With a connection the client finds its coordinator in 3 ms, without in 504: it asks at once, then by a timer (R1).
-    The question is for all topics, because one for a single topic leaves every third client cold (measured).
+    The question is for all topics: one for a single topic leaves every third client cold (measured).
     """
     thread = threading.Thread(target=_connect, args=(producer, timeout_s), name="cues-kafka-warm", daemon=True)
     thread.start()

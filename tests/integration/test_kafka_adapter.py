@@ -1,0 +1,357 @@
+"""The Kafka adapter on a real broker: what the contract suite does not ask because only Kafka has it."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import pytest
+
+from cues_kafka.brokers.kafka import KafkaBroker
+from cues_kafka.brokers.options import Kafka
+from cues_kafka.errors import AbortableError, BrokerError, RetriableError
+from cues_kafka.ports import Member, NewTopic, Reader, TopicPartition
+from cues_kafka.testing.fixtures import KafkaFixture
+
+SIX = 6
+
+
+class Notes:
+    """A listener that writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.held: set[int] = set()
+        self.lost: list[int] = []
+        self.calls: list[tuple[str, tuple[int, ...]]] = []
+
+    def on_assign(self, partitions: Sequence[int]) -> None:
+        self.calls.append(("assign", tuple(sorted(partitions))))
+        self.held |= set(partitions)
+
+    def on_revoke(self, partitions: Sequence[int]) -> None:
+        self.calls.append(("revoke", tuple(sorted(partitions))))
+        self.held -= set(partitions)
+
+    def on_lost(self, partitions: Sequence[int]) -> None:
+        self.lost += partitions
+        self.held -= set(partitions)
+
+
+@pytest.fixture
+def broker(kafka: KafkaFixture) -> Iterator[KafkaBroker]:
+    """The adapter with default options."""
+    broker = KafkaBroker(Kafka(kafka.bootstrap))
+    yield broker
+    broker.close()
+
+
+def make(broker: KafkaBroker, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+    """A topic."""
+    broker.create([NewTopic(topic, partitions, config=config or {})])
+    return topic
+
+
+def fill(broker: KafkaBroker, topic: str, count: int, *, partitions: int = 1) -> None:
+    """Numbered values, spread over partitions in turn."""
+    sender = broker.sender("filler")
+    sender.send([(topic, n % partitions, None, str(n).encode(), None, 0) for n in range(count)])
+    sender.close()
+
+
+def serve(members: Sequence[Member], until: Callable[[], bool], *, timeout_s: float = 20.0) -> None:
+    """Poll members in turn until something is the case."""
+    deadline = time.monotonic() + timeout_s
+    while not until():
+        assert time.monotonic() < deadline, "it never came to be"
+        for member in members:
+            member.poll()
+        time.sleep(0.01)
+
+
+def read_to_end(reader: Reader, places: Sequence[TopicPartition], timeout_s: float = 20.0) -> dict[Any, list[int]]:
+    """Offsets by partition, until each has ended."""
+    found: dict[Any, list[int]] = {place: [] for place in places}
+    ended: set[TopicPartition] = set()
+    deadline = time.monotonic() + timeout_s
+    while ended != set(places):
+        assert time.monotonic() < deadline, "an end never came"
+        for fetched in reader.poll(0.5):
+            found[fetched.partition] += [message.offset() for message in fetched.messages]
+            ended -= {fetched.partition}
+            if fetched.eof is not None:
+                ended.add(fetched.partition)
+    return found
+
+
+# --- reaching the cluster -------------------------------------------------------------------------------------------
+
+
+def refusing() -> tuple[socket.socket, int]:
+    """A port that nothing listens on, held so that nobody else takes it."""
+    held = socket.socket()
+    held.bind(("127.0.0.1", 0))
+    return held, held.getsockname()[1]
+
+
+def answering(answer: bytes) -> tuple[socket.socket, int]:
+    """A server of another protocol."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve_all() -> None:
+        while True:
+            try:
+                client, _ = server.accept()
+            except OSError:
+                return
+            client.recv(4096)
+            client.sendall(answer)
+            client.close()
+
+    threading.Thread(target=serve_all, daemon=True).start()
+    return server, server.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("server", "cause"),
+    [
+        (refusing, "nothing listens there"),
+        (lambda: answering(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "not a Kafka broker"),
+        (lambda: answering(b""), "Kafka"),
+    ],
+    ids=["nobody", "web server", "hangs up"],
+)
+def test_a_cluster_that_cannot_be_reached_is_named_with_the_cause(
+    server: Callable[[], tuple[socket.socket, int]], cause: str
+) -> None:
+    """Within the time given, with the address and what is likely wrong with it."""
+    held, port = server()
+    broker = KafkaBroker(Kafka(f"127.0.0.1:{port}", start_timeout_s=2))
+    began = time.monotonic()
+    with pytest.raises(RetriableError) as refused:
+        broker.facts(["t"])
+    held.close()
+
+    assert time.monotonic() - began < 4
+    assert f"127.0.0.1:{port}" in str(refused.value)
+    assert cause in str(refused.value)
+
+
+def test_facts_tell_the_configuration_and_the_identity(kafka: KafkaFixture, broker: KafkaBroker) -> None:
+    """The topic's id is the one that `describe` prints, as 16 bytes; a missing topic is left out."""
+    topic = make(broker, kafka.unique("t"), 3, {"cleanup.policy": "compact"})
+    facts = broker.facts([topic, kafka.unique("missing")])
+
+    assert list(facts.topics) == [topic]
+    found = facts.topics[topic]
+    assert (found.partitions, found.config["cleanup.policy"], len(found.topic_id)) == (3, "compact", 16)
+    assert facts.brokers >= 1
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def test_pausing_under_load_neither_loses_nor_repeats(kafka: KafkaFixture, broker: KafkaBroker) -> None:
+    """Fetched messages are dropped by the client when a partition is paused and fetched again when it goes on."""
+    topic = make(broker, kafka.unique("t"), 2)
+    fill(broker, topic, 40_000, partitions=2)
+    places = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    reader = broker.reader(kafka.unique("g"))
+    reader.assign(dict.fromkeys(places, 0))
+    found: dict[TopicPartition, list[int]] = {place: [] for place in places}
+    deadline, turn = time.monotonic() + 30, 0
+    while any(len(offsets) < 20_000 for offsets in found.values()):
+        assert time.monotonic() < deadline
+        turn += 1
+        reader.pause([places[turn % 2]])
+        for fetched in reader.poll(0.05, 700):
+            found[fetched.partition] += [message.offset() for message in fetched.messages]
+        reader.resume([places[turn % 2]])
+    reader.close()
+
+    assert [found[place] for place in places] == [list(range(20_000))] * 2
+
+
+def test_partitions_of_several_topics_are_told_apart(kafka: KafkaFixture, broker: KafkaBroker) -> None:
+    """Same numbers, different topics, as a join reads them."""
+    topics = [make(broker, kafka.unique(name), 2) for name in ("a", "b")]
+    for topic, count in zip(topics, (1_000, 600), strict=True):
+        fill(broker, topic, count, partitions=2)
+    places = [TopicPartition(topic, partition) for topic in topics for partition in (0, 1)]
+    reader = broker.reader(kafka.unique("g"))
+    reader.assign(dict.fromkeys(places, 0))
+
+    expected = {place: list(range(500 if place.topic == topics[0] else 300)) for place in places}
+    assert read_to_end(reader, places) == expected
+    reader.close()
+
+
+def test_a_position_outside_of_the_log_is_named_and_costs_nobody_else(kafka: KafkaFixture, broker: KafkaBroker) -> None:
+    """The error names topic, partition and offset; the other partition's messages all come."""
+    topic = make(broker, kafka.unique("t"), 2)
+    fill(broker, topic, 2_000, partitions=2)
+    bad, good = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    broker.trim({bad: 500})
+    reader = broker.reader(kafka.unique("g"))
+    reader.assign({bad: 100, good: 0})
+    offsets: list[int] = []
+    errors: list[BrokerError] = []
+    deadline = time.monotonic() + 20
+    while len(offsets) < 1_000 or not errors:
+        assert time.monotonic() < deadline
+        try:
+            for fetched in reader.poll(0.5):
+                assert fetched.partition == good
+                offsets += [message.offset() for message in fetched.messages]
+        except BrokerError as error:
+            errors.append(error)
+    reader.close()
+
+    assert offsets == list(range(1_000))
+    assert (errors[0].code, errors[0].at) == ("_AUTO_OFFSET_RESET", bad)
+    assert f"{topic}/0 at 100" in str(errors[0])
+
+
+# --- membership -----------------------------------------------------------------------------------------------------
+
+PROTOCOLS: list[tuple[Literal["classic", "consumer"], Any]] = [
+    ("classic", "cooperative-sticky"),
+    ("classic", "range"),
+    ("consumer", "uniform"),
+]
+
+
+@pytest.mark.parametrize(("protocol", "assignor"), PROTOCOLS)
+def test_members_share_partitions_under_every_protocol(
+    kafka: KafkaFixture, protocol: Literal["classic", "consumer"], assignor: Any
+) -> None:
+    """One has all, two share, one leaves and the other has all again; offsets of the group commit all the while."""
+    broker = KafkaBroker(Kafka(kafka.bootstrap, group_protocol=protocol, assignor=assignor))
+    topic, group = make(broker, kafka.unique("t"), SIX), kafka.unique("g")
+    one, two = Notes(), Notes()
+    first = broker.member(group, topic, one)
+    serve([first], lambda: len(one.held) == SIX)
+    second = broker.member(group, topic, two)
+    serve(
+        [first, second], lambda: bool(two.held) and one.held | two.held == set(range(SIX)) and not one.held & two.held
+    )
+    assert len(two.held) == SIX // 2
+
+    session = broker.session(kafka.unique("id"))
+    session.init(timeout_s=20)
+    session.begin()
+    session.send_offsets({TopicPartition(topic, 0): 7}, second.metadata())
+    assert session.commit() is None
+    session.close()
+
+    first.close(leave=True)
+    assert one.held == set()
+    serve([second], lambda: two.held == set(range(SIX)))
+    second.close(leave=True)
+    assert (two.held, one.lost, two.lost) == (set(), [], [])
+
+
+def test_a_static_member_that_restarts_has_its_partitions_at_once(kafka: KafkaFixture, broker: KafkaBroker) -> None:
+    """Closed without leaving, its place is kept; the group does not rebalance."""
+    topic, group = make(broker, kafka.unique("t"), SIX), kafka.unique("g")
+    notes, other_notes, again = Notes(), Notes(), Notes()
+    member = broker.member(group, topic, notes, instance="w.1")
+    other = broker.member(group, topic, other_notes, instance="w.2")
+    serve([member, other], lambda: len(notes.held) == len(other_notes.held) == SIX // 2)
+    held, generation = set(notes.held), other.metadata().generation
+    member.close(leave=False)
+    assert notes.held == set()
+    assert sorted(broker.members(group)) == ["w.1", "w.2"]
+    successor = broker.member(group, topic, again, instance="w.1")
+    serve([successor, other], lambda: again.held == held)
+
+    assert other.metadata().generation == generation
+    successor.close(leave=True)
+    assert broker.members(group) == ["w.2"]
+    other.close(leave=True)
+
+
+def test_an_exception_of_the_listener_reaches_the_caller(kafka: KafkaFixture, broker: KafkaBroker) -> None:
+    """It is not eaten by the client."""
+
+    class Clumsy(Notes):
+        def on_assign(self, partitions: Sequence[int]) -> None:
+            raise ZeroDivisionError
+
+    topic = make(broker, kafka.unique("t"))
+    member = broker.member(kafka.unique("g"), topic, Clumsy())
+    with pytest.raises(ZeroDivisionError):
+        serve([member], lambda: False)
+    member.close(leave=True)
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_queue_is_waited_for(kafka: KafkaFixture) -> None:
+    """More records than the queue holds, in one call, in order."""
+    broker = KafkaBroker(Kafka(kafka.bootstrap, producer={"queue.buffering.max.messages": 500}))
+    topic = make(broker, kafka.unique("t"))
+    session = broker.session(kafka.unique("id"))
+    session.init(timeout_s=20)
+    session.begin()
+
+    assert session.produce((topic, 0, None, str(n).encode(), None, 0) for n in range(5_000)) == 5_000
+    assert session.flush() == (5_000, 0)
+    assert session.commit() is None
+    session.close()
+
+
+def test_a_refused_record_is_named(kafka: KafkaFixture, broker: KafkaBroker) -> None:
+    """The broker refuses a message over the topic's limit; the error names the topic and partition."""
+    topic = make(broker, kafka.unique("t"), config={"max.message.bytes": "1000"})
+    session = broker.session(kafka.unique("id"))
+    session.init(timeout_s=20)
+    session.begin()
+    session.produce([(topic, 0, None, random.Random(3).randbytes(5_000), None, 0), (topic, 0, None, b"small", None, 0)])
+    with pytest.raises(AbortableError) as refused:
+        session.flush()
+    session.abandon()
+
+    assert (refused.value.code, refused.value.at) == ("MSG_SIZE_TOO_LARGE", (topic, 0))
+
+
+def test_throwing_away_is_quick_when_the_cluster_is_gone(kafka_fault_cluster: Any) -> None:
+    """Whatever state the session is in: bounded, and without an exception."""
+    cluster = kafka_fault_cluster()
+    broker = KafkaBroker(Kafka(cluster.bootstrap, socket_timeout_s=2, transaction_timeout_s=6))
+    topic = make(broker, "t")
+    session, unused = broker.session("id"), broker.session("unused")
+    session.init(timeout_s=20)
+    session.begin()
+    session.produce([(topic, 0, None, b"v", None, 0)])
+    session.flush()
+    cluster.nodes[0].kill()
+    began = time.monotonic()
+    session.produce([(topic, 0, None, b"w", None, 0)])
+    session.abandon()
+    unused.abandon()
+
+    assert time.monotonic() - began < 3
+
+
+def test_an_application_sends_and_learns_the_places(kafka: KafkaFixture, broker: KafkaBroker) -> None:
+    """Offsets in the order of the records, from several threads at once."""
+    topic = make(broker, kafka.unique("t"))
+    sender = broker.sender("app")
+    places: list[int] = []
+
+    def work() -> None:
+        places.extend(sent.offset for sent in sender.send([(topic, 0, b"k", b"v", [("h", b"1")], 0)] * 50))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sender.close()
+
+    assert sorted(places) == list(range(200))
