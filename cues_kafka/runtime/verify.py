@@ -1,0 +1,905 @@
+"""`verify`: compare input and output of a graph, while it runs: what is lost, doubled, torn, out of order.
+
+For each task, from the outside and with nothing but reads:
+
+1. Its backing records, read committed: the newest one says where it stands and what it has counted. On the way: no gap
+   in sequences and steps, no position that goes back, totals that add up, one writer (I13, I14).
+2. The high watermarks of everything it writes, asked *after* 1. What the newest record's transaction wrote stands
+   below them, so everything is read up to them, waiting for transactions that are open there. What is above the
+   positions of 1 belongs to later transactions, and is set aside.
+3. Inputs up to the positions, outputs and errors up to the watermarks; every outcome names the messages that it came
+   from in its provenance header, and is entered in the books of its task (`observe.ledger`).
+4. The backing records that came since 1, but only where something was set aside: an outcome above the positions that
+   they have by now is none of a committed batch.
+
+So nothing has to stop for it, and what is still under way is not taken for a defect. Where the cluster does not hold
+any more what would be needed (trimmed, compacted, hidden by an open transaction), the report says so, and is not "ok".
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from time import monotonic
+from typing import Any, TypeAlias
+
+from cues_kafka.core.delivery import HEADER, show_topic_id
+from cues_kafka.core.records import KEY, Attempt, Record, Start, Totals
+from cues_kafka.errors import CodecError, ConfigError
+from cues_kafka.graph.definition import Graph, Processor
+from cues_kafka.observe.ledger import (
+    ERROR,
+    EXISTS,
+    OUTPUT,
+    UNFOUNDED,
+    Balance,
+    Marks,
+    Outcomes,
+    Track,
+    mismatched,
+    offsets_of,
+)
+from cues_kafka.plan import Plan, ProcessorPlan, plan, topics_to_ask
+from cues_kafka.ports import Broker, ClusterFacts, Position, TopicPartition, Watermarks, WireMessage
+from cues_kafka.runtime.interpreter import read_record
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called now and then with the offsets that were read so far, and the offsets to read."""
+
+PATIENCE_S = 10.0
+"""How long no message comes before an open transaction is said to hide the rest. Transactions of live workers are over
+sooner; that of a dead one ends with the recovery of its task, or its time-out."""
+
+PROBLEMS = 10
+"""Texts that are kept of one task."""
+
+ANOMALIES = ("lost", "torn", "duplicated", "out_of_order", "unfounded", "ahead")
+"""What is counted; each of them is zero, or the promise is broken."""
+
+_FAR = 1 << 62
+
+
+# ------------------------------------------------------------------------------------------------------ the report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReport:
+    """
+    What was found of one task.
+
+    Attributes:
+        task: `processor/partition`.
+        steps: that the input holds below the positions.
+        totals: what the task itself has counted up to there.
+        outputs: deliveries of which outputs were seen.
+        errors: deliveries of which an error was seen.
+        messages: output records seen.
+        lost: steps without an outcome that are no nils.
+        torn: deliveries of which some records are there and some are not.
+        duplicated: records of a delivery that has another outcome already.
+        out_of_order: outcomes that stand behind one of a later message, in the same partition.
+        unfounded: outcomes of messages that the input does not hold.
+        ahead: outcomes above the position, of no committed batch.
+        problems: what is wrong with the backing records and their totals.
+        limits: what cannot be seen, and why.
+        details: which messages the counts are about, the first of each.
+    """
+
+    task: str
+    steps: int = 0
+    totals: Totals
+    outputs: int = 0
+    errors: int = 0
+    messages: int = 0
+    lost: int = 0
+    torn: int = 0
+    duplicated: int = 0
+    out_of_order: int = 0
+    unfounded: int = 0
+    ahead: int = 0
+    problems: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
+
+    @property
+    def anomalies(self) -> int:
+        """All that is wrong."""
+        return sum(int(getattr(self, name)) for name in ANOMALIES) + len(self.problems)
+
+    @property
+    def verdict(self) -> str:
+        """`ok`, `WRONG` or `not verifiable`."""
+        return _verdict(self.anomalies, self.limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorReport:
+    """
+    What was found of one processor: the sums over its tasks.
+
+    Attributes:
+        name: of the processor.
+        kind: pipe, fork, sink, join, alts and so on.
+        tasks: one report for each partition.
+    """
+
+    name: str
+    kind: str
+    tasks: tuple[TaskReport, ...]
+
+    def __getattr__(self, name: str) -> int:
+        """The sum of a count of the tasks: `steps`, `lost`, `outputs` and the other numbers of `TaskReport`."""
+        if name not in _COUNTS:
+            raise AttributeError(name)
+        return sum(int(getattr(task, name)) for task in self.tasks)
+
+    @property
+    def totals(self) -> Totals:
+        """What the tasks have counted."""
+        total = Totals()
+        for task in self.tasks:
+            total = total.plus(task.totals)
+        return total
+
+    @property
+    def verdict(self) -> str:
+        """`ok`, `WRONG` or `not verifiable`."""
+        return _verdict(self.anomalies, [limit for task in self.tasks for limit in task.limits])
+
+
+_COUNTS = frozenset({field.name for field in fields(TaskReport) if field.type == "int"} | {"anomalies"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """
+    What was found of a graph.
+
+    Attributes:
+        graph: its name.
+        processors: what was looked at, in the order of declaration.
+        limits: what could not be looked at at all.
+        notes: what is worth knowing and changes nothing.
+        scanned: messages read.
+        seconds: how long it took.
+    """
+
+    graph: str
+    processors: tuple[ProcessorReport, ...]
+    limits: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    scanned: int = 0
+    seconds: float = 0.0
+
+    def __getitem__(self, processor: str) -> ProcessorReport:
+        """
+        The report on one processor.
+
+        Raises:
+            KeyError: it was not looked at.
+        """
+        for one in self.processors:
+            if one.name == processor:
+                return one
+        raise KeyError(processor)
+
+    @property
+    def anomalies(self) -> int:
+        """All that is wrong."""
+        return sum(one.anomalies for one in self.processors)
+
+    @property
+    def verdict(self) -> str:
+        """`ok`: everything was verified and nothing is wrong. `WRONG`, or `not verifiable`: nothing wrong was seen."""
+        limits = [*self.limits, *(one.verdict for one in self.processors if one.verdict == "not verifiable")]
+        return _verdict(self.anomalies, limits)
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything was verified and nothing is wrong."""
+        return self.verdict == "ok"
+
+    @property
+    def lines(self) -> Iterator[str]:
+        """All texts: problems and details first, limits and notes after them."""
+        tasks = [task for one in self.processors for task in one.tasks]
+        yield from (f"{task.task}: {text}" for task in tasks for text in (*task.problems, *task.details))
+        yield from (f"{task.task}: cannot be verified: {text}" for task in tasks for text in task.limits)
+        yield from (f"cannot be verified: {text}" for text in self.limits)
+        yield from (f"note: {text}" for text in self.notes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "graph": self.graph,
+            "verdict": self.verdict,
+            "anomalies": self.anomalies,
+            "scanned": self.scanned,
+            "seconds": round(self.seconds, 3),
+            "limits": list(self.limits),
+            "notes": list(self.notes),
+            "processors": [
+                {"name": one.name, "kind": one.kind, "verdict": one.verdict, "totals": one.totals._asdict()}
+                | {name: getattr(one, name) for name in sorted(_COUNTS)}
+                | {"tasks": [_task_data(task) for task in one.tasks]}
+                for one in self.processors
+            ],
+        }
+
+
+def _task_data(task: TaskReport) -> dict[str, Any]:
+    plain = {field.name: getattr(task, field.name) for field in fields(task)}
+    return plain | {"totals": task.totals._asdict(), "anomalies": task.anomalies, "verdict": task.verdict}
+
+
+def _verdict(anomalies: int, limits: Collection[str]) -> str:
+    return "WRONG" if anomalies else "not verifiable" if limits else "ok"
+
+
+# --------------------------------------------------------------------------------------------------------- reading
+
+
+def verify(
+    graph: Graph,
+    broker: Broker,
+    *,
+    processors: Sequence[str] | None = None,
+    progress: Progress | None = None,
+    patience_s: float = PATIENCE_S,
+) -> Report:
+    """
+    Read what a graph has read and written, and say what is wrong with it. It writes nothing; the graph may run.
+
+    Args:
+        graph: the graph.
+        broker: where it runs.
+        processors: names of those to look at; None: all.
+        progress: told how far the reading is.
+        patience_s: how long to wait for open transactions.
+
+    Raises:
+        ConfigError: a name that the graph does not have.
+        BrokerError: something cannot be read, for example because it was trimmed in this moment.
+    """
+    began = monotonic()
+    facts = broker.facts(topics_to_ask(graph))
+    planned = plan(graph, facts)
+    tasks = [
+        _Task(graph, graph.processors[name], planned[name], facts, partition)
+        for name in _chosen(graph, processors)
+        for partition in range(planned[name].partitions or 0)
+    ]
+    scan = _Scan(graph, broker, tasks, facts, patience_s=patience_s, progress=progress)
+    scan.records()
+    scan.messages()
+    scan.later()
+    return Report(
+        graph=graph.name,
+        processors=tuple(
+            ProcessorReport(
+                name=name,
+                kind=planned[name].kind,
+                tasks=tuple(scan.report(task) for task in tasks if task.processor.name == name),
+            )
+            for name in _chosen(graph, processors)
+        ),
+        limits=tuple(_not_looked_at(graph, planned, processors)),
+        notes=tuple(scan.notes()),
+        scanned=scan.scanned,
+        seconds=monotonic() - began,
+    )
+
+
+def _chosen(graph: Graph, processors: Sequence[str] | None) -> list[str]:
+    unknown = sorted(set(processors or ()) - set(graph.processors) - set(graph.dataframes))
+    if unknown:
+        raise ConfigError(f"processors={unknown}: graph {graph.name!r} has the processors {sorted(graph.processors)}")
+    return [name for name in graph.processors if processors is None or name in processors]
+
+
+def _not_looked_at(graph: Graph, planned: Plan, processors: Sequence[str] | None) -> Iterator[str]:
+    for name in graph.dataframes:
+        if processors is None or name in processors:
+            yield f"{name} works on DataFrames, whose outputs name no single message"
+    for name in _chosen(graph, processors):
+        if not planned[name].partitions:
+            yield f"{name} has no tasks: its input {planned[name].inputs[0][1]!r} does not exist"
+
+
+class _Chain:
+    """
+    The backing records of one task, in order (I13).
+
+    Attributes:
+        newest: the last one so far.
+        begin: positions of the `Start`, while compaction has left it.
+        next_offset: where the next record is looked for.
+        hidden: an open transaction hides what follows.
+        problems: what is wrong.
+    """
+
+    def __init__(self, transactional_id: str) -> None:
+        self.newest: Record | None = None
+        self.begin: tuple[Position, ...] | None = None
+        self.next_offset = 0
+        self.hidden = False
+        self.problems: list[str] = []
+        self._transactional_id = transactional_id
+
+    def feed(self, messages: Sequence[WireMessage]) -> None:
+        for message in messages:
+            offset = message.offset()
+            if message.key() == KEY:
+                try:
+                    record = read_record(message)
+                except CodecError as error:
+                    self._say(f"the backing record at offset {offset} cannot be read: {error}")
+                    continue
+                for text in (*self._alone(record), *self._after(record, offset)):
+                    self._say(f"backing record {record.sequence} at offset {offset}: {text}")
+                self.newest = record
+                self.next_offset = offset + 1
+
+    def _say(self, text: str) -> None:
+        if len(self.problems) < PROBLEMS:
+            self.problems.append(text)
+
+    def _alone(self, record: Record) -> Iterator[str]:
+        for name, counts in (("totals", record.totals), ("counts of its batch", record.batch)):
+            if counts.deliveries != counts.outputs + counts.errors + counts.nils or counts.messages < counts.outputs:
+                yield f"its {name} do not add up: {_show(counts)}"
+        if record.step != record.totals.deliveries:
+            yield f"it says step {record.step}, but its totals say {record.totals.deliveries} deliveries"
+        if record.writer.transactional_id != self._transactional_id:
+            yield f"{record.writer.transactional_id!r} wrote it, which does not hold this task (I14)"
+
+    def _after(self, record: Record, offset: int) -> Iterator[str]:
+        before = self.newest
+        if before is None:
+            if isinstance(record, Start) and record.sequence == 0:
+                self.begin = record.positions
+            return
+        gap = record.sequence - before.sequence
+        # A record takes two offsets at least, its own and its marker's, so a wider gap may be compaction's.
+        if gap < 1 or offset - self.next_offset + 1 < 2 * gap:
+            yield f"it follows record {before.sequence} (I13)"
+        if isinstance(record, Start):
+            yield "it is a second beginning"
+        for old, new in zip(before.positions, record.positions, strict=False):
+            if old[:3] == new[:3] and new.offset < old.offset:
+                yield f"its position on {new.topic!r} goes back from {old.offset} to {new.offset}"
+        if gap == 1 and record.totals != before.totals.plus(record.batch):
+            yield f"its totals are not those before it and its batch: {_show(record.totals)}"
+        if gap == 1 and record.step != before.step + (record.batch.deliveries if isinstance(record, Attempt) else 0):
+            yield f"it says step {record.step} after step {before.step}"
+
+
+def _show(counts: Totals) -> str:
+    return ", ".join(f"{value} {name}" for name, value in counts._asdict().items())
+
+
+class _Task:
+    """
+    One task: its names, its newest record, its books.
+
+    Attributes:
+        record: the newest one when the look began.
+        marks: books by binding; of a join the lead's alone.
+        columns: of a join, the offsets of each input's messages.
+        strays: outcomes that name what is no input of it.
+        sequence: the highest that an outcome names.
+    """
+
+    def __init__(
+        self, graph: Graph, processor: Processor, names: ProcessorPlan, facts: ClusterFacts, partition: int
+    ) -> None:
+        self.processor = processor
+        self.partition = partition
+        self.names = names
+        self.errors = graph.errors_of(processor)
+        self.written = tuple(dict.fromkeys(topic for _, topic in names.outputs))
+        self.backing = TopicPartition(names.backing, partition)
+        self.ids = {b: facts.topics[topic].topic_id for b, topic in names.inputs if topic in facts.topics}
+        self.chain = _Chain(names.transactional_id(partition))
+        self.record: Record | None = None
+        self.marks: dict[str, Marks] = {}
+        self.columns: dict[str, array[int]] = {}
+        self.strays = Marks(0, -1)
+        self.sequence = -1
+
+    @property
+    def join(self) -> bool:
+        return self.processor.input_shape == "join"
+
+    def place(self, binding: str) -> TopicPartition:
+        return TopicPartition(dict(self.names.inputs)[binding], self.partition)
+
+    def open(self) -> None:
+        """Begin the books at what the newest record says."""
+        self.record = self.chain.newest
+        begin = {position.binding: position.offset for position in self.chain.begin or ()}
+        end = {position.binding: position.offset for position in self.record.positions} if self.record else {}
+        bindings = [binding for binding, _ in self.names.inputs]
+        for binding in bindings[:1] if self.join else bindings:
+            self.marks[binding] = Marks(begin.get(binding, 0), end.get(binding, 0))
+        if self.join:
+            self.columns = {binding: array("q") for binding in bindings}
+        self._ends = tuple(end.get(binding, 0) for binding in bindings)
+
+    def exist(self, binding: str, offsets: list[int]) -> None:
+        """The input holds these."""
+        if binding in self.marks:
+            self.marks[binding].exist(offsets)
+        if self.join:
+            end = self.end(binding)
+            begin = self.begin(binding) or 0
+            self.columns[binding].extend(offset for offset in offsets if begin <= offset < end)
+
+    def begin(self, binding: str) -> int | None:
+        """Where it began; None: not known any more."""
+        return next((p.offset for p in self.chain.begin or () if p.binding == binding), None)
+
+    def end(self, binding: str) -> int:
+        """Where it stood when the look began."""
+        return next((p.offset for p in self.record.positions if p.binding == binding), 0) if self.record else 0
+
+    def track(self, places: str, topic: str) -> tuple[Marks, Track]:
+        """Where to note outcomes in a topic that name these `binding:topic id`."""
+        kind = ERROR if topic == self.errors and topic not in self.written else OUTPUT
+        named = [place.partition(":")[::2] for place in places.split(",")]
+        known = [(binding, show_topic_id(self.ids.get(binding, b""))) for binding, _ in self.names.inputs]
+        alts = self.processor.input_shape == "alts"
+        right = len(named) == 1 and named[0] in known if alts else named == known
+        marks = self.marks[named[0][0]] if right else self.strays
+        return marks, Track(marks, kind, self._ends if self.join else ())
+
+
+class _Scan:
+    """The reading of one look."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        broker: Broker,
+        tasks: Sequence[_Task],
+        facts: ClusterFacts,
+        *,
+        patience_s: float,
+        progress: Progress | None,
+    ) -> None:
+        self._graph = graph
+        self._broker = broker
+        self._tasks = tasks
+        self._facts = facts
+        self._patience_s = patience_s
+        self._progress = progress
+        self._by_processor: dict[str, dict[int, _Task]] = {}
+        for task in tasks:
+            self._by_processor.setdefault(task.processor.name, {})[task.partition] = task
+        self._marks: dict[TopicPartition, Watermarks] = {}
+        self._outcomes: dict[TopicPartition, Outcomes] = {}
+        self._veils: dict[str, list[str]] = {}
+        self._read = self._to_read = 0
+        self.scanned = 0
+
+    # 1
+
+    def records(self) -> None:
+        """The backing records of all tasks."""
+        self._read_records([task for task in self._tasks if self._exists(task.backing)])
+        for task in self._tasks:
+            task.open()
+
+    def _read_records(self, tasks: Sequence[_Task]) -> None:
+        chains = {task.backing: task.chain for task in tasks}
+        marks = self._watermarks(chains)
+        ranges = {
+            place: (max(marks[place].low, chain.next_offset), marks[place].high) for place, chain in chains.items()
+        }
+        hidden = self._sweep(ranges, lambda place, messages: chains[place].feed(messages))
+        for place, chain in chains.items():
+            chain.hidden = place in hidden
+
+    def _exists(self, place: TopicPartition) -> bool:
+        return place.topic in self._facts.topics and place.partition < self._facts.topics[place.topic].partitions
+
+    def _watermarks(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        asked = list(places)
+        return self._broker.watermarks(asked) if asked else {}
+
+    # 2, 3
+
+    def messages(self) -> None:
+        """Inputs, outputs and errors, each topic once, whoever reads or writes it."""
+        readers: dict[TopicPartition, list[tuple[_Task, str]]] = {}
+        for task in self._tasks:
+            for binding, _ in task.names.inputs:
+                if task.record and self._exists(task.place(binding)):
+                    readers.setdefault(task.place(binding), []).append((task, binding))
+        written = dict.fromkeys(
+            TopicPartition(topic, partition)
+            for task in self._tasks
+            for topic in (*task.written, *([task.errors] if task.errors else []))
+            if topic in self._facts.topics
+            for partition in range(self._facts.topics[topic].partitions)
+        )
+        self._marks = self._watermarks(dict.fromkeys((*written, *readers)))
+        self._outcomes = {place: Outcomes(HEADER, self._resolver(place)) for place in written}
+        for place in written:
+            self._veil(place)
+        ranges = {}
+        for place, marks in self._marks.items():
+            needed = [task.end(binding) for task, binding in readers.get(place, ())]
+            ranges[place] = (marks.low, max([marks.high if place in written else 0, *needed]))
+
+        def feed(place: TopicPartition, messages: Sequence[WireMessage]) -> None:
+            if (outcomes := self._outcomes.get(place)) is not None:
+                outcomes.feed(messages)
+            if place in readers:
+                offsets = offsets_of(messages)
+                for task, binding in readers[place]:
+                    task.exist(binding, offsets)
+
+        for topic in dict.fromkeys(place.topic for place in ranges):
+            hidden = self._sweep({place: bounds for place, bounds in ranges.items() if place.topic == topic}, feed)
+            for place, offset in hidden.items():
+                self._veils.setdefault(topic, []).append(
+                    f"an open transaction hides {topic}/{place.partition} from offset {offset} on"
+                )
+
+    def _veil(self, place: TopicPartition) -> None:
+        """Why outcomes in a topic may be gone although they were committed."""
+        veils = self._veils.setdefault(place.topic, [])
+        if self._compacted(place.topic) and not veils:
+            veils.append(f"{place.topic!r} is compacted, and keeps the newest message of each key only")
+        if self._marks[place].low > 0:
+            veils.append(f"{place.topic}/{place.partition} is trimmed below offset {self._marks[place].low}")
+
+    def _compacted(self, topic: str) -> bool:
+        return "compact" in self._facts.topics[topic].config.get("cleanup.policy", "delete")
+
+    def _resolver(self, place: TopicPartition) -> Callable[[bytes], Track | None]:
+        tracks: dict[int, Track] = {}
+
+        def resolve(prefix: bytes) -> Track | None:
+            version, name, sequence, places = prefix.decode().split(" ")
+            if version != "1":
+                raise ValueError(version)
+            full, _, partition = name.rpartition("/")
+            graph, _, processor = full.partition(".")
+            tasks = self._by_processor.get(processor)
+            if graph != self._graph.name or tasks is None:
+                return None
+            task = tasks.get(int(partition))
+            if task is None:  # there is no such partition, so what it names cannot exist
+                marks, track = next(iter(tasks.values())).track("", place.topic)
+            else:
+                task.sequence = max(task.sequence, int(sequence))
+                marks, track = task.track(places, place.topic)
+            return tracks.setdefault(id(marks), track)
+
+        return resolve
+
+    def _sweep(
+        self,
+        ranges: Mapping[TopicPartition, tuple[int, int]],
+        feed: Callable[[TopicPartition, Sequence[WireMessage]], None],
+    ) -> dict[TopicPartition, int]:
+        """
+        Read ranges, committed messages only.
+
+        Returns:
+            Where the reading stopped short of the end, and at which offset.
+        """
+        at = {place: start for place, (start, end) in ranges.items() if start < end}
+        if not at:
+            return {}
+        self._to_read += sum(ranges[place][1] - start for place, start in at.items())
+        reader = self._broker.reader("verify")
+        try:
+            reader.assign(at)
+            deadline = monotonic() + self._patience_s
+            while at and monotonic() < deadline:
+                for place, messages, eof in reader.poll(0.5):
+                    if place not in at:
+                        continue
+                    before, end = at[place], ranges[place][1]
+                    if messages:
+                        deadline = monotonic() + self._patience_s
+                        at[place] = messages[-1].offset() + 1
+                        if at[place] > end:
+                            messages = [message for message in messages if message.offset() < end]  # noqa: PLW2901
+                        feed(place, messages)
+                        self.scanned += len(messages)
+                    if eof is not None:
+                        at[place] = max(at[place], eof)
+                    self._read += min(at[place], end) - before
+                    if at[place] >= end:
+                        del at[place]
+                        reader.unassign([place])
+                if self._progress:
+                    self._progress(self._read, self._to_read)
+            return at
+        finally:
+            reader.close()
+
+    # 4
+
+    def later(self) -> None:
+        """Backing records that came since, of tasks whose outcomes were above their positions."""
+        tasks = []
+        for task in self._tasks:
+            above = any(marks.ahead for marks in task.marks.values())
+            known = task.record.sequence if task.record else -1
+            if (above or task.sequence > known) and self._exists(task.backing):
+                tasks.append(task)
+        if tasks:
+            self._read_records(tasks)
+
+    # The balance
+
+    def report(self, task: _Task) -> TaskReport:
+        """The balance of one task."""
+        return _Balance(
+            task, self._marks, self._compacted_inputs(task), self._blinds(task), self._unmarked(task)
+        ).report()
+
+    def _compacted_inputs(self, task: _Task) -> list[str]:
+        return [t for _, t in task.names.inputs if t in self._facts.topics and self._compacted(t)]
+
+    def _blinds(self, task: _Task) -> list[str]:
+        topics = (*task.written, *([task.errors] if task.errors else []))
+        return [text for topic in topics for text in self._veils.get(topic, ())]
+
+    def _unmarked(self, task: _Task) -> list[str]:
+        topics = (*task.written, *([task.errors] if task.errors else []))
+        return [topic for topic in topics if not self._graph.topic(topic).provenance]
+
+    def notes(self) -> Iterator[str]:
+        """What is worth knowing."""
+        for what, why in (
+            ("unmarked", "carry no provenance header: somebody else writes there, or it was switched off"),
+            ("unreadable", "carry a provenance header that makes no sense"),
+        ):
+            counts: dict[str, int] = {}
+            for place, outcomes in self._outcomes.items():
+                counts[place.topic] = counts.get(place.topic, 0) + getattr(outcomes, what)
+            yield from (f"{count} records of {topic!r} {why}" for topic, count in counts.items() if count)
+
+
+# ------------------------------------------------------------------------------------------------------ the balance
+
+
+class _Balance:
+    """Draws the balance of one task."""
+
+    def __init__(
+        self,
+        task: _Task,
+        watermarks: Mapping[TopicPartition, Watermarks],
+        compacted: Sequence[str],
+        veils: Sequence[str],
+        unmarked: Sequence[str],
+    ) -> None:
+        self._task = task
+        self._totals = task.record.totals if task.record else Totals()
+        self._watermarks = watermarks
+        self._compacted = compacted
+        self._veils = veils
+        self._unmarked = unmarked
+        self._problems = list(task.chain.problems)
+        self._limits: list[str] = []
+        self._details: list[str] = []
+
+    def report(self) -> TaskReport:
+        task, totals = self._task, self._totals
+        if task.record is None:
+            self._limits.append("it has no record yet, so it never started")
+        self._check_inputs()
+        visible, hidden_part = self._books()
+        steps = self._steps(visible)
+        unfounded = sum(one.unfounded for one in visible) + self._strays() + self._mispaired()
+        seen = sum(one.seen for one in (*visible, *hidden_part)) - sum(one.unfounded for one in visible)
+        outputs = sum(one.outputs for one in (*visible, *hidden_part))
+        errors = sum(one.errors for one in (*visible, *hidden_part))
+        messages = self._sum("messages")
+        duplicated, out_of_order = self._sum("duplicated"), self._sum("out_of_order")
+        ahead = self._ahead()
+        lost, torn = steps - seen - totals.nils, self._torn()
+        if malformed := self._sum("malformed"):
+            self._problems.append(f"{malformed} outcomes have an index that their count does not allow")
+        if steps != totals.deliveries:
+            self._problems.append(
+                f"its totals say {totals.deliveries} deliveries, but the input holds {steps} steps below its positions"
+            )
+        lost, torn = self._unveiled(lost, torn)
+        if lost < 0:
+            self._problems.append(
+                f"{seen} deliveries have outcomes and {totals.nils} are nil by its totals: more than its {steps} steps"
+            )
+        elif lost:
+            self._tell_lost(lost)
+        if not (lost or torn or duplicated or unfounded or ahead or self._limits):
+            self._compare(outputs, errors, messages)
+        self._tell("duplicated", "duplicated")
+        self._tell("out of order", "out of order")
+        return TaskReport(
+            task=f"{task.processor.name}/{task.partition}",
+            steps=steps,
+            totals=totals,
+            outputs=outputs,
+            errors=errors,
+            messages=messages,
+            lost=max(lost, 0),
+            torn=torn,
+            duplicated=duplicated,
+            out_of_order=out_of_order,
+            unfounded=unfounded,
+            ahead=ahead,
+            problems=tuple(self._problems),
+            limits=tuple(self._limits),
+            details=tuple(self._details),
+        )
+
+    # What the inputs hold
+
+    def _low(self, binding: str) -> int:
+        """Below this offset nobody knows what the input held."""
+        place = self._task.place(binding)
+        if place.topic in self._compacted:
+            return _FAR
+        return self._watermarks[place].low if place in self._watermarks else 0
+
+    def _check_inputs(self) -> None:
+        task = self._task
+        for position in task.record.positions if task.record else ():
+            known = task.ids.get(position.binding)
+            if known is None:
+                self._problems.append(f"it stands on {position.topic!r}, which is no input or does not exist any more")
+            elif known != position.topic_id:
+                self._problems.append(f"{position.topic!r} was made anew since; what the old one held is gone")
+        self._limits += [f"{topic!r} is compacted, so what it held is not known" for topic in self._compacted]
+
+    def _books(self) -> tuple[list[Balance], list[Balance]]:
+        """Of each input: what can be checked, and what is trimmed away."""
+        lows = {binding: self._low(binding) for binding in self._task.marks}
+        marks = self._task.marks
+        return (
+            [marks[binding].balance(low, _FAR) for binding, low in lows.items()],
+            [marks[binding].balance(0, low) for binding, low in lows.items()],
+        )
+
+    def _steps(self, visible: Sequence[Balance]) -> int:
+        """Steps below the positions; those that are trimmed away, as the totals count them."""
+        task, said = self._task, self._totals.deliveries
+        found = min(map(len, task.columns.values())) if task.join else sum(one.exist for one in visible)
+        trimmed = self._trimmed()
+        if task.join and not trimmed and len({len(column) for column in task.columns.values()}) > 1:
+            counts = ", ".join(f"{len(column)} of {binding!r}" for binding, column in task.columns.items())
+            self._problems.append(f"its inputs are not in step below its positions: {counts}")
+        if task.chain.begin is None and task.record and task.processor.start == "latest" and found > said:
+            self._limits.append(
+                "where it began (start='latest') is compacted away; what it delivered is taken from its totals"
+            )
+            return said
+        if trimmed and found < said:
+            self._limits.append(
+                f"{', '.join(trimmed)}: {said - found} steps cannot be seen, and are taken from its totals"
+            )
+            return said
+        return found
+
+    def _trimmed(self) -> list[str]:
+        task = self._task
+        trimmed = []
+        for binding, _ in task.names.inputs:
+            low, place = self._low(binding), task.place(binding)
+            if task.record and low > (task.begin(binding) or 0):
+                below = "" if low == _FAR else f" below offset {low}"
+                trimmed.append(f"{place.topic}/{place.partition} is trimmed{below}")
+        return trimmed
+
+    # What the outcomes say
+
+    def _sum(self, name: str) -> int:
+        return sum(getattr(marks, name) for marks in self._task.marks.values())
+
+    def _strays(self) -> int:
+        if count := len(self._task.strays.ahead):
+            self._details.append(f"{count} outcomes name inputs, topics or tasks that do not exist")
+        for binding, marks in self._task.marks.items():
+            some = [
+                offset for offset, _ in zip(marks.found(UNFOUNDED, self._low(binding), _FAR), range(5), strict=False)
+            ]
+            if some:
+                self._details.append(f"outcomes of what is not there: {self._places(binding, some)}")
+        return count
+
+    def _mispaired(self) -> int:
+        task = self._task
+        if not task.join or any(self._low(binding) == _FAR for binding in task.columns):
+            return 0
+        [(lead, marks)] = task.marks.items()
+        wrong = mismatched(marks.pairs, list(task.columns.values()), from_end=bool(self._trimmed()))
+        low = self._low(lead)
+        # One that the input does not hold is counted already, and what is trimmed away pairs with nobody knows what.
+        missing = set(marks.found(UNFOUNDED, low, _FAR))
+        wrong = [offset for offset in wrong if offset >= low and offset not in missing]
+        if wrong:
+            self._details.append(f"pairs that do not belong together: {self._places(lead, wrong[:5])}")
+        return len(wrong)
+
+    def _torn(self) -> int:
+        count = 0
+        for binding, marks in self._task.marks.items():
+            torn = marks.torn()
+            count += len(torn)
+            if torn:
+                self._details.append(f"torn: {self._places(binding, torn[:5])}")
+        return count
+
+    def _ahead(self) -> int:
+        """Outcomes above the positions of now."""
+        task = self._task
+        newest = task.chain.newest
+        ends = {position.binding: position.offset for position in newest.positions} if newest else {}
+        count = 0
+        for binding, marks in task.marks.items():
+            above = [offset for offset in marks.ahead if offset >= ends.get(binding, 0)]
+            count += len(above)
+            if above:
+                self._details.append(f"above the position: {self._places(binding, sorted(above)[:5])}")
+        known = newest.sequence if newest else -1
+        unknown = task.sequence > known and not count
+        if task.chain.hidden and (count or unknown):
+            self._limits.append(
+                f"an open transaction hides its newest records, so {count} outcomes above its position are not judged"
+            )
+            return 0
+        if unknown:
+            self._problems.append(f"an outcome is of batch {task.sequence}, but its newest record is {known}")
+        return count
+
+    def _unveiled(self, lost: int, torn: int) -> tuple[int, int]:
+        """Lost and torn, unless something hides outcomes: then nobody can say."""
+        if self._unmarked:
+            names = ", ".join(map(repr, self._unmarked))
+            self._limits.append(f"{names} has provenance=False, so nobody can say what in it is lost, doubled or torn")
+            return 0, 0
+        if self._veils and (lost > 0 or torn):
+            self._limits.append(f"{lost} outcomes were not seen and {torn} only in part: {'; '.join(self._veils)}")
+            return min(lost, 0), 0
+        return lost, torn
+
+    def _compare(self, outputs: int, errors: int, messages: int) -> None:
+        """Nothing is missing, so the totals must be what was seen."""
+        said = self._totals
+        if (outputs, errors, messages) != (said.outputs, said.errors, said.messages):
+            self._problems.append(
+                f"seen: {outputs} deliveries with outputs, {errors} with an error, {messages} messages; its totals "
+                f"say: {said.outputs}, {said.errors}, {said.messages}"
+            )
+
+    # Words
+
+    def _tell_lost(self, lost: int) -> None:
+        """Without nils every message without an outcome is a lost one; with nils nobody knows which."""
+        if self._totals.nils:
+            self._details.append(
+                f"lost: {lost} of the messages without an outcome, of which {self._totals.nils} are nil"
+            )
+            return
+        for binding, marks in self._task.marks.items():
+            some = [o for o, _ in zip(marks.found((EXISTS,), self._low(binding), _FAR), range(5), strict=False)]
+            if some:
+                self._details.append(f"lost: {self._places(binding, some)}")
+
+    def _tell(self, kind: str, words: str) -> None:
+        for binding, marks in self._task.marks.items():
+            if offsets := marks.examples.get(kind):
+                self._details.append(f"{words}: {self._places(binding, offsets)}")
+
+    def _places(self, binding: str, offsets: Sequence[int]) -> str:
+        place = self._task.place(binding)
+        return f"{place.topic}/{place.partition} at {', '.join(map(str, offsets))}"
