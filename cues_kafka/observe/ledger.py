@@ -7,12 +7,13 @@ these books and draws the balance.
 
 from __future__ import annotations
 
+import functools
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from cues_kafka.ports import WireMessage
+from cues_kafka.ports import Headers, WireMessage
 
 EXISTS, OUTPUT, ERROR = 1, 2, 4
 """Of one offset: the input holds it; it was seen as an output; it was seen as an error."""
@@ -63,27 +64,28 @@ class Marks:
         begin: where the task began; messages below are none of its steps.
         end: its position; outcomes at or above it go to `ahead` and are counted nowhere else.
         ahead: offsets of those.
-        messages: output records seen, each (delivery, index) once.
+        more: output records seen behind the first of each delivery, each index once.
         duplicated: records for which another outcome of the same delivery leaves no room.
         out_of_order: records whose offset is below that of the record before them in the same partition.
-        malformed: records with an index that their count does not allow.
+        malformed: records with an index that their count does not allow, or with offsets that are none.
+        pages: flags of offsets, see `page`.
         pairs: of a join, the offsets that its outcomes name, flat, one for each input.
         examples: offsets, by kind of anomaly.
     """
 
     __slots__ = (
-        "_counts", "_masks", "_pages", "_wide", "ahead", "begin", "duplicated", "end", "examples", "malformed",
-        "messages", "out_of_order", "pairs",
+        "_counts", "_masks", "_wide", "ahead", "begin", "duplicated", "end", "examples", "malformed",
+        "more", "out_of_order", "pages", "pairs",
     )  # fmt: skip
 
     def __init__(self, begin: int, end: int) -> None:
         self.begin = begin
         self.end = end
         self.ahead = array("q")
-        self.messages = self.duplicated = self.out_of_order = self.malformed = 0
+        self.more = self.duplicated = self.out_of_order = self.malformed = 0
         self.pairs = array("q")
         self.examples: dict[str, list[int]] = {}
-        self._pages: dict[int, bytearray] = {}
+        self.pages: dict[int, bytearray] = {}
         self._counts: dict[int, bytearray] = {}
         self._masks: dict[int, bytearray] = {}
         self._wide: dict[int, tuple[int, int]] = {}
@@ -107,7 +109,7 @@ class Marks:
 
     def page(self, number: int) -> bytearray:
         """The flags of offsets `number * 65536` and up."""
-        return _page(self._pages, number)
+        return _page(self.pages, number)
 
     def note(self, offset: int, index: int, count: int, kind: int) -> bool:
         """
@@ -120,34 +122,38 @@ class Marks:
             self.malformed += 1
             self.example("malformed", offset)
             return False
-        page, at = self.page(offset >> _BITS), offset & _LOW
+        number, at = offset >> _BITS, offset & _LOW
+        page = self.pages.get(number) or self.page(number)
         flags = page[at]
         page[at] = flags | kind
         first = not flags & kind
         if first and flags & OUTCOME:
             self._twice(offset)  # an error besides outputs: counted once, however many outputs there are
-        if not (first if count == 1 else self._part(offset, index, count, first=first)):
+        room = first
+        if count > 1:
+            seen = self._counts.get(number) or _page(self._counts, number)
+            masks = self._masks.get(number) or _page(self._masks, number)
+            if count > _WIDE:
+                room = self._wide_part(offset, index, count, first=first)
+            else:
+                if first:
+                    seen[at] = count
+                bit = 1 << index
+                room = seen[at] == count and not masks[at] & bit
+                if room:
+                    masks[at] |= bit
+        if not room:
             self._twice(offset)
-            return False
-        if kind == OUTPUT:
-            self.messages += 1
-        return True
+        elif not first:
+            self.more += 1
+        return room
 
-    def _part(self, offset: int, index: int, count: int, *, first: bool) -> bool:
-        """One of several records of a delivery."""
-        if count > _WIDE:
-            known, mask = self._wide.get(offset, (count if first else 0, 0))
-            if known != count or mask >> index & 1:
-                return False
-            self._wide[offset] = (count, mask | 1 << index)
-            return True
-        number, at = offset >> _BITS, offset & _LOW
-        counts, masks = _page(self._counts, number), _page(self._masks, number)
-        if first:
-            counts[at] = count
-        if counts[at] != count or masks[at] >> index & 1:
+    def _wide_part(self, offset: int, index: int, count: int, *, first: bool) -> bool:
+        """One of many records of a delivery."""
+        known, mask = self._wide.get(offset, (count if first else 0, 0))
+        if known != count or mask >> index & 1:
             return False
-        masks[at] |= 1 << index
+        self._wide[offset] = (count, mask | 1 << index)
         return True
 
     def _twice(self, offset: int) -> None:
@@ -165,7 +171,7 @@ class Marks:
     def balance(self, start: int, end: int) -> Balance:
         """What is in the books of `[start, end)`."""
         found = [0] * 8
-        for number, page in self._pages.items():
+        for number, page in self.pages.items():
             first, last = max(start - (number << _BITS), 0), min(end - (number << _BITS), _SIZE)
             if first < last:
                 for flags in range(1, 8):
@@ -186,7 +192,7 @@ class Marks:
 
     def found(self, flags: Iterable[int], start: int, end: int) -> Iterator[int]:
         """Offsets in `[start, end)` with exactly one of these flags, in no order between pages."""
-        for number, page in self._pages.items():
+        for number, page in self.pages.items():
             base = number << _BITS
             first, last = max(start - base, 0), min(end - base, _SIZE)
             for value in flags:
@@ -215,23 +221,31 @@ class Track:
         self.ends = ends
         self.last = -1
 
-    def slow(self, part: bytes, where: bytes) -> None:
-        """A record of a join, or one of several of its delivery."""
-        index, _, count = part.partition(b"/")
-        offsets = [int(offset) for offset in where.split(b",")]
-        marks, lead = self.marks, offsets[0]
-        if lead >= marks.end or any(map(int.__ge__, offsets, self.ends)):
-            marks.ahead.append(lead)
+    def several(self, part: bytes, where: bytes) -> None:
+        """Note a record of a join, or one of several of its delivery."""
+        index, count = _numbers(part)
+        marks = self.marks
+        offsets: tuple[int, ...] = ()
+        if self.ends:
+            offsets = tuple(map(int, where.split(b",")))
+            if len(offsets) != len(self.ends):
+                raise ValueError(where)
+        offset = offsets[0] if offsets else int(where)
+        if offset >= marks.end or any(map(int.__ge__, offsets, self.ends)):
+            marks.ahead.append(offset)
             return
-        if not marks.note(lead, int(index), int(count), self.kind):
+        if not marks.note(offset, index, count, self.kind):
             return
-        if self.ends and index == b"0":
-            # A header that names too few messages fits no pair.
-            marks.pairs.extend((offsets + [-1] * len(self.ends))[: len(self.ends)])
-        if lead < self.last:
-            marks.out_of_order += 1
-            marks.example("out of order", lead)
-        self.last = lead
+        if index == 0:
+            marks.pairs.extend(offsets)
+        if offset < self.last:
+            self.disorder(offset)
+        self.last = offset
+
+    def disorder(self, offset: int) -> None:
+        """This one stands behind a later one."""
+        self.marks.out_of_order += 1
+        self.marks.example("out of order", offset)
 
 
 class Outcomes:
@@ -259,52 +273,67 @@ class Outcomes:
         self.unmarked = self.foreign = self.unreadable = 0
 
     def feed(self, messages: Iterable[WireMessage]) -> None:
-        """Note what these, in order of offset, are the outcomes of. Every line is paid for each message."""
-        name, tracks = self._header, self._tracks
+        """
+        Note what these, in order of offset, are the outcomes of. Every line is paid for each message.
+
+        Records of one batch come in a row, and their headers begin alike; most are the only ones of their deliveries.
+        """
+        name, shared = self._header, b"\0"
+        track: Track | None = None
         for message in messages:
             headers = message.headers()
-            if headers and headers[0][0] == name:
-                header = headers[0][1]
-            else:
-                header = next((value for key, value in headers or () if key == name), None)
+            header = headers[0][1] if headers and headers[0][0] == name else self._behind(headers)
             if header is None:
                 self.unmarked += 1
                 continue
             try:
-                prefix, part, where = header.rsplit(b" ", 2)
-                track = tracks[prefix] if prefix in tracks else self._track(prefix)
+                if not header.startswith(shared):
+                    shared, track = self._shared(header)
                 if track is None:
                     self.foreign += 1
                     continue
+                part, _, where = header[len(shared) :].partition(b" ")
                 if part != b"0/1" or track.ends:
-                    track.slow(part, where)
+                    track.several(part, where)
                     continue
                 offset = int(where)
             except ValueError:
-                self.unreadable += 1
+                self._broken(header)
                 continue
             marks = track.marks
             if offset >= marks.end:
                 marks.ahead.append(offset)
                 continue
-            page, at = marks.page(offset >> _BITS), offset & _LOW
-            flags = page[at]
-            if flags & OUTCOME:
+            page = marks.pages.get(offset >> _BITS) or marks.page(offset >> _BITS)
+            at = offset & _LOW
+            if page[at] & OUTCOME:
                 marks.note(offset, 0, 1, track.kind)
                 continue
-            page[at] = flags | track.kind
-            if track.kind == OUTPUT:
-                marks.messages += 1
+            page[at] |= track.kind
             if offset < track.last:
-                marks.out_of_order += 1
-                marks.example("out of order", offset)
+                track.disorder(offset)
             track.last = offset
 
-    def _track(self, prefix: bytes) -> Track | None:
-        if len(self._tracks) >= _TRACKS:
-            self._tracks.clear()  # a prefix is of one batch; old ones do not come again
-        track = self._tracks[prefix] = self._resolve(prefix)
-        return track
+    def _behind(self, headers: Headers | None) -> bytes | None:
+        """Our header behind others, or None."""
+        return next((value for key, value in headers or () if key == self._header), None)
+
+    def _shared(self, header: bytes) -> tuple[bytes, Track | None]:
+        """What the headers of this batch begin with, and where to note its records."""
+        shared = header.rsplit(b" ", 2)[0] + b" "
+        if shared not in self._tracks:
+            if len(self._tracks) >= _TRACKS:
+                self._tracks.clear()  # it is of one batch; old ones do not come again
+            self._tracks[shared] = self._resolve(shared[:-1])
+        return shared, self._tracks[shared]
+
+    def _broken(self, header: bytes) -> None:
+        """A header that makes no sense: of a task of ours it is a defect, else somebody else's."""
+        track = self._tracks.get(header.rsplit(b" ", 2)[0] + b" ")
+        if track is None:
+            self.unreadable += 1
+        else:
+            track.marks.malformed += 1
 
 
 def offsets_of(messages: Sequence[WireMessage]) -> list[int]:
@@ -334,6 +363,13 @@ def mismatched(pairs: Sequence[int], columns: Sequence[Sequence[int]], *, from_e
         if len(ranks) > 1 or None in ranks:
             wrong.append(pairs[at])
     return wrong
+
+
+@functools.lru_cache
+def _numbers(part: bytes) -> tuple[int, int]:
+    """Index and count."""
+    index, _, count = part.partition(b"/")
+    return int(index), int(count)
 
 
 def _page(pages: dict[int, bytearray], number: int) -> bytearray:

@@ -703,12 +703,12 @@ class _Balance:
         seen = sum(one.seen for one in (*visible, *hidden_part)) - sum(one.unfounded for one in visible)
         outputs = sum(one.outputs for one in (*visible, *hidden_part))
         errors = sum(one.errors for one in (*visible, *hidden_part))
-        messages = self._sum("messages")
+        messages = outputs + self._sum("more")
         duplicated, out_of_order = self._sum("duplicated"), self._sum("out_of_order")
         ahead = self._ahead()
         lost, torn = steps - seen - totals.nils, self._torn()
         if malformed := self._sum("malformed"):
-            self._problems.append(f"{malformed} outcomes have an index that their count does not allow")
+            self._problems.append(f"{malformed} outcomes have headers that make no sense")
         if steps != totals.deliveries:
             self._problems.append(
                 f"its totals say {totals.deliveries} deliveries, but the input holds {steps} steps below its positions"
