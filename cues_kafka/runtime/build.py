@@ -17,7 +17,7 @@ from cues_kafka.graph.declare import Raw
 from cues_kafka.graph.definition import Graph, Processor, Topic
 from cues_kafka.plan import Plan, plan, topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts
-from cues_kafka.runtime.calling import Caller, Decode
+from cues_kafka.runtime.calling import Caller, Decode, as_is
 from cues_kafka.runtime.outputs import Returned, Target, key_field
 
 DEFAULT_MAX_BYTES = 1_000_000
@@ -139,7 +139,7 @@ def decoder(settings: Topic, topic: str) -> Decode:
     """
     declared = settings.value
     if isinstance(declared, Raw):
-        return lambda data: data
+        return as_is
     codec = codec_for(declared)
     decode = codec.decode
     try:

@@ -34,7 +34,7 @@ POLL_S = 0.05
 """A2. Commands (assign, pause) and the group wait as long as this at most."""
 
 BUFFER_MESSAGES = 20_000
-"""Of one input of one task; two full batches, so that calling never waits for fetching. Fetching goes on at half."""
+"""Of one input of one task; two full batches, so that calling never waits for fetching."""
 
 CHECK_TOPICS_S = 30.0
 """R6."""
@@ -218,8 +218,7 @@ class ProcessorWorker:
             self._routes |= {place: (lane, buffer) for place in starts}
 
     def _fetch(self, reader: Reader) -> None:
-        self._balance(reader)
-        if len(self._paused) == len(self._routes):  # everything is full, or nothing is assigned yet
+        if not self._balance(reader):
             self._room.wait(self._poll_s)
             self._room.clear()
             return
@@ -240,21 +239,30 @@ class ProcessorWorker:
         if fetched:
             self._notify()
 
-    def _balance(self, reader: Reader) -> None:
-        """Backpressure: pause what is full, resume it at half."""
-        full, half = [], []
+    def _balance(self, reader: Reader) -> bool:
+        """
+        Backpressure. Where everything is full, nothing is polled, and the client's own bounded queue fills up behind it:
+        that costs nothing. Pausing does: the client drops what it has fetched and fetches it again later. So only a
+        partition that runs far ahead of the others is paused.
+
+        Returns:
+            Whether anything has room.
+        """
+        room, ahead, behind = False, [], []
         for place, (_, buffer) in self._routes.items():
             size = buffer.size_of(place.topic)
+            room = room or size < BUFFER_MESSAGES
             if place in self._paused:
-                half += [place] if size <= BUFFER_MESSAGES // 2 else []
-            elif size >= BUFFER_MESSAGES:
-                full.append(place)
-        if full:
-            reader.pause(full)
-            self._paused.update(full)
-        if half:
-            reader.resume(half)
-            self._paused.difference_update(half)
+                behind += [place] if size < BUFFER_MESSAGES // 2 else []
+            elif size >= 2 * BUFFER_MESSAGES:
+                ahead.append(place)
+        if ahead and room:
+            reader.pause(ahead)
+            self._paused.update(ahead)
+        if behind:
+            reader.resume(behind)
+            self._paused.difference_update(behind)
+        return room
 
     def _broken(self, error: BrokerError) -> None:
         """A partition that cannot be read sends its task back to R1, where the record and the log are compared again."""
