@@ -19,10 +19,9 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.errors import CodecError
 from cues_kafka.ports import Coordinates
-
-from .hashing import delivery_hash
 
 HEADER = "cues"
 """Name of the provenance header."""

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from cues_kafka.core.events import Halt
+from cues_kafka.core.records import Choice, Record
 from cues_kafka.ports import Positions
-
-from .events import Halt
-from .records import Choice, Record
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from cues_kafka.core.records import Choice, Record, Totals
 from cues_kafka.ports import Positions
-
-from .records import Choice, Record, Totals
 
 
 class InputFacts(NamedTuple):

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from cues_kafka.core.events import Halt, InputFacts
+from cues_kafka.core.hashing import fingerprint
+from cues_kafka.core.records import VERSION, Record, Snapshot
+from cues_kafka.core.spec import Spec
 from cues_kafka.ports import Position, Positions
-
-from .events import Halt, InputFacts
-from .hashing import fingerprint
-from .records import VERSION, Record, Snapshot
-from .spec import Spec
 
 
 @dataclass(frozen=True, slots=True)

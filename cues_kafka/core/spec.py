@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .records import Writer
+from cues_kafka.core.records import Writer
 
 
 class Input(NamedTuple):

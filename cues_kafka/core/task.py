@@ -17,9 +17,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeAlias
 
-from cues_kafka.ports import Positions
-
-from .effects import (
+from cues_kafka.core.effects import (
     AssignReader,
     Await,
     Begin,
@@ -40,7 +38,7 @@ from .effects import (
     SendOffsets,
     Stop,
 )
-from .events import (
+from cues_kafka.core.events import (
     Assigned,
     Called,
     Committed,
@@ -61,12 +59,13 @@ from .events import (
     SiblingRead,
     WatermarkFetched,
 )
-from .recover import Delivered, Fresh, Refuse, Retry, first_positions, plan_of, recover
-from .records import Attempt, Choice, Record, Snapshot, Start, Totals
-from .spec import Spec
+from cues_kafka.core.records import Attempt, Choice, Record, Snapshot, Start, Totals
+from cues_kafka.core.recover import Delivered, Fresh, Refuse, Retry, first_positions, plan_of, recover
+from cues_kafka.core.spec import Spec
+from cues_kafka.ports import Positions
 
 MAX_ROUNDS = 5
-"""R7: rounds back to R1 without a commit in between, then the task stops and says why."""
+"""R7: rounds back to R1 without progress in between, then the task stops and says why."""
 
 FENCED_WITHIN_S = 60.0
 """R7: fenced twice within this time by somebody else: stop with his name instead of fencing him in turn."""
@@ -136,7 +135,7 @@ class Task:
         careful_until: one step per transaction up to here (Q2).
         choice: what remains of a retried alts choice in careful mode.
         owner: sequence of this start's first record; None before it.
-        rounds: returns to R1 since the last commit (R7).
+        rounds: returns to R1 since the last commit of an attempt (R7).
         fenced_at_s: when it was last fenced.
         fenced_twice: within `FENCED_WITHIN_S`.
         stale_since_s: since when R5 would refuse for what may be a stale answer.
@@ -389,7 +388,9 @@ def _committed(task: Task, event: Committed) -> Next:
     record = task.pending
     assert record
     owner = record.sequence if task.owner is None else task.owner
-    task = replace(task, record=record, pending=None, owner=owner, rounds=0)
+    # R7 counts rounds without progress, and a snapshot is none: what fails behind it each time would go round for ever.
+    rounds = task.rounds if isinstance(record, Snapshot) else 0
+    task = replace(task, record=record, pending=None, owner=owner, rounds=rounds)
     match task.then:
         case State.ASSIGNING:
             return _assign(task, record.positions)
