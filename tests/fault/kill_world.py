@@ -1,0 +1,87 @@
+"""The graph that is killed at every effect, and the body of the processes that run it (see test_kill_points)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cues_kafka import Graph, Json, Kafka, Out, Processor, Source, Topic, start
+from cues_kafka.runtime import CommitPolicy
+
+PARTITIONS = 2
+BAD, NIL = 7, 3
+"""Of ten numbers: one becomes an error, one nothing."""
+
+
+def clean(n: int) -> int | None:
+    """Pipe: an error, a nil, or the number."""
+    if n % 10 == BAD:
+        raise ValueError(f"bad {n}")
+    return None if n % 10 == NIL else n
+
+
+def route(n: int) -> Iterator[Out]:
+    """Fork: both outputs or none."""
+    yield Out("all", n)
+    if n % 2 == 0:
+        yield Out("even", n)
+
+
+def pair(left: int, right: int) -> list[int]:
+    """Join: what was made in lockstep meets again."""
+    return [left, right]
+
+
+def keep(pairs: list[int], step: Any) -> None:
+    """Sink: an effect whose name is the delivery hash."""
+    with open(os.environ["LEDGER"], "a", encoding="utf-8") as ledger:  # noqa: PTH123 - appended in one write
+        ledger.write(json.dumps([step.hash, pairs]) + "\n")
+
+
+def graph(prefix: str) -> Graph:
+    """Four kinds of processors between topics of one test's own."""
+    return Graph(
+        prefix,
+        Source(f"{prefix}.numbers"),
+        Processor(clean, inputs=f"{prefix}.numbers", outputs=f"{prefix}.clean"),
+        Processor(route, inputs=f"{prefix}.clean", outputs={"all": f"{prefix}.all", "even": f"{prefix}.even"}),
+        Processor(pair, inputs={"left": f"{prefix}.clean", "right": f"{prefix}.all"}, outputs=f"{prefix}.pairs"),
+        Processor(keep, inputs=f"{prefix}.pairs"),
+        errors=f"{prefix}.failed",
+        defaults=Topic(value=Json(), partitions=PARTITIONS),
+    )
+
+
+def run(bootstrap: str, prefix: str, ledger: str, point: tuple[str, str, int] | None) -> None:
+    """Run until idle, or be killed before or after the nth effect of a name."""
+    os.environ["LEDGER"] = ledger
+    seen = 0
+
+    def hook(moment: str, effect: str) -> None:
+        nonlocal seen
+        if point is not None and (moment, effect) == point[:2]:
+            seen += 1
+            if seen == point[2]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    options = Kafka(bootstrap)
+    with start(graph(prefix), options, instance=f"{prefix}.1", policy=CommitPolicy(max_messages=4), hook=hook) as running:
+        running.wait_idle(timeout_s=60)
+
+
+def expected(numbers: Mapping[int, int]) -> dict[str, Any]:
+    """What must be there for these numbers, each in its partition; plain Python, in order per partition."""
+    world: dict[str, Any] = {name: [[] for _ in range(PARTITIONS)] for name in ("clean", "all", "even", "pairs")}
+    world["failed"] = sorted(n for n in numbers if n % 10 == BAD)
+    for n, partition in numbers.items():
+        if n % 10 in (BAD, NIL):
+            continue
+        world["clean"][partition].append(n)
+        world["all"][partition].append(n)
+        world["pairs"][partition].append([n, n])
+        if n % 2 == 0:
+            world["even"][partition].append(n)
+    return world
