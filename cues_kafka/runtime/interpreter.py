@@ -120,6 +120,8 @@ class Interpreter:
             where = self.task.state.value
             log.warning("failed", task=self.task.spec.name, doing=where, code=error.code, error=str(error))
             answer = on.Failed(f"{where}: {error}", self._world.clock.monotonic(), fenced=error.fenced)
+        except CodecError as error:
+            answer = on.Failed(f"{self.task.state.value}: {error}", self._world.clock.monotonic())
         self.point("after", name)
         return answer
 
