@@ -89,6 +89,7 @@ class Lane:
         self._point_reader = point_reader
         self._lock = threading.Lock()
         self._batch: Batch | None = None
+        self._closed: Batch | None = None
         self._cut: Cut | None = None
         self._retrying: Retrying | None = None
         self._retry_at_s = 0.0
@@ -176,18 +177,26 @@ class Lane:
         if self.busy:
             self._call_ahead()
             return None
-        match self.interpreter.effect:
+        # One look at the three together: a failed read, another topic id or a revocation may void them at any moment from
+        # now on. What is called for them then is late when it arrives at `advance`.
+        if not self.interpreter.lock.acquire(blocking=False):
+            return None
+        try:
+            task, effect, buffer = self.task, self.interpreter.effect, self.buffer
+            self._worked_on = buffer
+        finally:
+            self.interpreter.lock.release()
+        if isinstance(effect, do.Stop):
+            return self._restart()
+        if buffer is None:
+            return None
+        match effect:
             case do.Await():
-                self._worked_on = self.buffer
-                return self._await()
-            case do.Call() as call:
-                self._worked_on = self.buffer
-                return self._called(call)
-            case do.Quarantine() as quarantine:
-                self._worked_on = self.buffer
-                return self._quarantined(quarantine)
-            case do.Stop():
-                return self._restart()
+                return self._await(task, buffer)
+            case do.Call():
+                return self._called(task, buffer, effect)
+            case do.Quarantine():
+                return self._quarantined(task, buffer, effect)
         return None
 
     def advance(self, event: on.Event) -> None:
@@ -212,6 +221,13 @@ class Lane:
         return state not in (State.NEW, State.STOPPED)
 
     def _advance(self, event: on.Event) -> None:
+        if isinstance(event, on.Called):
+            batch = self._closed
+            assert batch is not None
+            assert batch.sequence == self.task.next_sequence, "its provenance headers would name another attempt"
+            self.interpreter.outgoing = batch.records
+            if event.halt and event.halt.kind != "retry":
+                self.cause = batch.cause
         effect = self.interpreter.advance(event)
         if isinstance(effect, do.Stop):
             self.stopped = effect.halt
@@ -254,24 +270,21 @@ class Lane:
 
     # Waiting for messages.
 
-    def _await(self) -> on.Event | None:
+    def _await(self, task: Task, buffer: Buffer) -> on.Event | None:
         now = self._clock.monotonic()
         if self._retrying and now < self._retry_at_s:
             return None
-        task = self.task
         if task.snapshot_due:
-            return self._polled(task)
-        self._fill(task, once=False)
-        batch = self._batch
+            return self._polled(task, buffer)
+        self._fill(task, buffer, once=False)
+        with self._lock:
+            batch, self._batch = self._batch, None
         if batch is None:
-            return self._idled(task, now)
-        self._batch = None
+            return self._idled(task, buffer, now)
         return self._close(batch)
 
-    def _polled(self, task: Task) -> on.Event | None:
+    def _polled(self, task: Task, buffer: Buffer) -> on.Event | None:
         """P2: nothing of these messages is decoded, filtered or shown to user code before their snapshot is there."""
-        buffer = self.buffer
-        assert buffer
         if due := task.due:
             if not buffer.holds(due.ends):
                 return None
@@ -283,13 +296,15 @@ class Lane:
         else:
             cut = buffer.cut(1 if task.careful else self._limit)
         if not cut.steps:
-            return self._idled(task, self._clock.monotonic())
-        self._cut = cut
+            return self._idled(task, buffer, self._clock.monotonic())
+        with self._lock:
+            if self.buffer is not buffer:
+                return None
+            self._cut = cut
         return on.Polled(cut.ends, len(cut.steps), cut.choice)
 
-    def _idled(self, task: Task, now: float) -> on.Event | None:
-        buffer = self.buffer
-        if now - self._committed_at_s < self._policy.idle_seconds or not buffer or buffer.ready or not buffer.at_end:
+    def _idled(self, task: Task, buffer: Buffer, now: float) -> on.Event | None:
+        if now - self._committed_at_s < self._policy.idle_seconds or buffer.ready or not buffer.at_end:
             return None
         self._committed_at_s = now
         positions = buffer.positions
@@ -305,15 +320,18 @@ class Lane:
 
     def _call_ahead(self) -> None:
         """While a commit is under way (P7). What is called here is void if that commit fails: `assign` drops it."""
+        # In this order: what is taken from an old buffer is void, an old task with a new buffer would skip messages.
+        buffer = self.buffer
         task = self.task
-        if task.state in _COMMITTING and task.pipelined and self._retrying is None:
-            self._fill(task, once=True)
+        if buffer and task.state in _COMMITTING and task.pipelined and self._retrying is None:
+            self._fill(task, buffer, once=True)
 
-    def _fill(self, task: Task, *, once: bool) -> None:
+    def _fill(self, task: Task, buffer: Buffer, *, once: bool) -> None:
         """Call user code for what is there, into the open batch, up to the policy's limits; `once`: one chunk only."""
-        buffer, batch = self.buffer, self._batch
-        if not buffer:
-            return
+        with self._lock:
+            if self.buffer is not buffer:
+                return
+            batch = self._batch
         limit = 1 if task.careful else self._limit
         left = min(buffer.ready, limit - (batch.deliveries if batch else 0))
         deadline = self._clock.monotonic() + self._policy.max_seconds
@@ -323,7 +341,7 @@ class Lane:
             cut = self._next_cut(task, buffer, min(left, self._chunk_size(left)))
             if not cut.steps:
                 break
-            done = self._call(cut.steps, batch)
+            done = self._call(cut.steps, batch, buffer)
             batch.ends = cut.ends if done == len(cut.steps) else buffer.ends_before(cut.steps[done:])
             left -= done
             if once or self.interpreter.gate.closed or self._clock.monotonic() >= deadline:
@@ -344,7 +362,7 @@ class Lane:
         topic_ids = {p.binding: p.topic_id for p in task.positions}
         return Batch(self.spec, task.next_sequence, topic_ids, starts=starts)
 
-    def _call(self, steps: list[Any], batch: Batch) -> int:
+    def _call(self, steps: list[Any], batch: Batch, buffer: Buffer) -> int:
         """One chunk; gives how many of its steps ended."""
         began = self._clock.monotonic()
         retrying, self._retrying = self._retrying, None
@@ -354,54 +372,60 @@ class Lane:
         quick = self._clock.monotonic() - began < CHUNK_S
         self._chunk = min(self._chunk * 2, MAX_CHUNK) if quick else max(1, self._chunk // 2)
         if batch.halt and batch.halt.kind == "retry":
-            self._retry_later(retrying if done == 0 else None)
+            self._retry_later(retrying if done == 0 else None, buffer)
         return done
 
-    def _retry_later(self, before: Retrying | None) -> None:
+    def _retry_later(self, before: Retrying | None, buffer: Buffer) -> None:
         """DESIGN 7: the same step again, after a pause that doubles, outside of any transaction."""
         retry = self._caller.processor.retry
         assert retry
         now = self._clock.monotonic()
         attempt = before.attempt if before else 0
-        self._retrying = Retrying(attempt + 1, before.since_s if before else now)
-        self._retry_at_s = now + min(retry.first_s * 2**attempt, retry.max_s)
+        with self._lock:
+            if self.buffer is buffer:
+                self._retrying = Retrying(attempt + 1, before.since_s if before else now)
+                self._retry_at_s = now + min(retry.first_s * 2**attempt, retry.max_s)
 
     def _close(self, batch: Batch) -> on.Event | None:
         """An open batch as the event that commits it."""
         halt = batch.halt
         if halt and halt.kind == "retry" and not batch.deliveries:
             return None if self.task.state is State.READY else on.Called((), batch.totals, halt)
-        if halt and halt.kind != "retry":
-            self.cause = batch.cause
-        assert batch.sequence == self.task.next_sequence, "its provenance headers would name another attempt"
-        self.interpreter.outgoing = batch.records
+        self._closed = batch
         return on.Called(batch.ends, batch.totals, halt)
 
-    def _called(self, call: do.Call) -> on.Event | None:
+    def _called(self, task: Task, buffer: Buffer, call: do.Call) -> on.Event | None:
         """P4 under a snapshot: exactly what was polled."""
-        cut, buffer = self._cut, self.buffer
-        assert cut and buffer
-        self._cut = None
-        batch = self._open(self.task, call.starts)
+        cut = self._take_cut(buffer)
+        if cut is None:
+            return None
+        batch = self._open(task, call.starts)
         steps, done = cut.steps, 0
         while done < len(steps) and not (batch.halt or batch.closed or self.interpreter.gate.closed):
-            done += self._call(steps[done : done + self._chunk_size(len(steps))], batch)
+            done += self._call(steps[done : done + self._chunk_size(len(steps))], batch, buffer)
         batch.ends = cut.ends if done == len(steps) else buffer.ends_before(steps[done:])
         return self._close(batch)
 
-    def _quarantined(self, quarantine: do.Quarantine) -> on.Event:
-        """Q3: user code does not see this step again."""
-        cut = self._cut
+    def _take_cut(self, buffer: Buffer) -> Cut | None:
+        """What was polled for the effect that waits; None: void by now."""
+        with self._lock:
+            if self.buffer is not buffer:
+                return None
+            cut, self._cut = self._cut, None
         assert cut
-        self._cut = None
-        batch = self._open(self.task, quarantine.starts)
+        return cut
+
+    def _quarantined(self, task: Task, buffer: Buffer, quarantine: do.Quarantine) -> on.Event | None:
+        """Q3: user code does not see this step again."""
+        cut = self._take_cut(buffer)
+        if cut is None:
+            return None
+        batch = self._open(task, quarantine.starts)
         self.interpreter.point("before", "Quarantine")
         self._caller.quarantine(cut.steps[0], batch)
         self.interpreter.point("after", "Quarantine")
         batch.ends = cut.ends
-        event = self._close(batch)
-        assert event
-        return event
+        return self._close(batch)
 
 
 _COMMITTING = frozenset({State.BEGINNING, State.SENDING_OFFSETS, State.PRODUCING, State.FLUSHING, State.COMMITTING})
