@@ -307,6 +307,8 @@ class ProcessorWorker:
             log.info("revoked", processor=self.name, partitions=list(partitions))
         for lane in lanes:
             lane.interpreter.gate.close()
+        # A cooperative rebalance revokes when the next generation has begun; a `left` (Q1) under the former is refused.
+        self._published = self._member.metadata()
         deadline = self.clock.monotonic() + self._options.revoke_timeout_s
         for lane in lanes:
             lane.revoke(deadline - self.clock.monotonic())
