@@ -25,12 +25,19 @@ from cues_kafka.brokers.kafka.classify import error_of, name, translate
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import BrokerError, RetriableError
+from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts, TopicPartition, Watermarks
+
+log = get_logger("cues_kafka.broker")
+
+FIRST_LOOK_S: Final = 1.0
+"""After this time without an answer from the cluster somebody should be told what is waited for."""
 
 VISIBLE_S: Final = 30.0
 """How long a created or deleted topic may take until the brokers agree."""
 
 _MISSING: Final = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
+_LEADERLESS: Final = {"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE"}
 _NO_GROUP: Final = {"GROUP_ID_NOT_FOUND"}
 _NO_OFFSET: Final = -1001
 _SPEC: Any = OffsetSpec  # its stubs are untyped
@@ -46,7 +53,6 @@ class Admin:
         self.watch = Watch("admin")
         settings = options.settings("admin", client_id="cues-kafka.admin")
         self._client = AdminClient(settings | self.watch.callbacks())
-        self._reached = False
 
     def facts(self, topics: Collection[str]) -> ClusterFacts:
         brokers = self.reach()
@@ -67,14 +73,24 @@ class Admin:
         )
 
     def reach(self) -> int:
-        """The number of brokers; the first call says in plain words why the cluster cannot be reached."""
+        """The number of brokers; says in plain words, soon and again at the end, why the cluster cannot be reached."""
         timeout_s = self._options.start_timeout_s
-        try:
-            brokers = len(self._client.list_topics(timeout=timeout_s, topic="__consumer_offsets").brokers)
-        except KafkaException as problem:
-            raise self._unreachable(problem, timeout_s) from problem
-        self._reached = True
-        return brokers
+        deadline = time.monotonic() + timeout_s
+        look_s = FIRST_LOOK_S
+        while True:
+            try:
+                metadata = self._client.list_topics(
+                    timeout=max(0.1, min(look_s, deadline - time.monotonic())), topic="__consumer_offsets"
+                )
+                return len(metadata.brokers)
+            except KafkaException as problem:
+                error = self._unreachable(problem, timeout_s)
+                if time.monotonic() >= deadline or not isinstance(error, RetriableError):
+                    raise error from problem
+                if look_s == FIRST_LOOK_S:
+                    why = "; ".join(self.watch.reasons) or "no answer"
+                    log.warning("waiting for Kafka", bootstrap=self._options.bootstrap, up_to_s=timeout_s, why=why)
+                look_s = timeout_s
 
     def create(self, topics: Sequence[NewTopic]) -> None:
         if not topics:
@@ -111,6 +127,17 @@ class Admin:
     def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         if not partitions:
             return {}
+        deadline = time.monotonic() + self._options.start_timeout_s
+        while True:
+            try:
+                return self._watermarks(partitions)
+            except RetriableError as error:
+                # A topic that was just made, or whose leader has just moved: its broker does not know yet, or any more.
+                if error.code not in _LEADERLESS or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def _watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         # Three questions side by side; the answers may be of slightly different moments, offsets only grow.
         low = self._offsets(partitions, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
         stable = self._offsets(partitions, _LATEST, IsolationLevel.READ_COMMITTED)
