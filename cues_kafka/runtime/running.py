@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from types import TracebackType
 
-from cues_kafka.errors import TaskStopped
+from cues_kafka.errors import RetriableError, TaskStopped
 from cues_kafka.graph.definition import Graph
 from cues_kafka.ports import Broker, TopicPartition
 from cues_kafka.runtime.client import Client, read_range
@@ -41,9 +41,10 @@ class Running(Client):
             self._version += 1
             self._news.notify_all()
 
-    def run(self, workers: Sequence[ProcessorWorker], *, timeout_s: float) -> None:
+    def run(self, workers: Sequence[ProcessorWorker], *, timeout_s: float | None) -> None:
         """
-        Start the workers, and wait until every task has a record, so that `latest` means this moment (R5).
+        Start the workers, and wait until every task has a record, so that `latest` means this moment (R5); with None as
+        the time, do not wait.
 
         Raises:
             TaskStopped: a task refuses to start.
@@ -52,7 +53,8 @@ class Running(Client):
         self._workers = list(workers)
         for worker in workers:
             worker.start()
-        self._await(self._all_recorded, timeout_s, "ready")
+        if timeout_s is not None:
+            self._await(self._all_recorded, timeout_s, "ready")
 
     # What users call.
 
@@ -75,6 +77,16 @@ class Running(Client):
         """
         self._await(lambda: self._over, None, "stopped")
 
+    @property
+    def settled(self) -> bool:
+        """Whether every task has its first record, or stopped."""
+        return all(self._recorded(worker, but_stopped=True) for worker in self._workers)
+
+    @property
+    def failed(self) -> BaseException | None:
+        """Why this process cannot go on at all, although nobody stopped it; tasks that stop are in `status`."""
+        return next((worker.failed for worker in self._workers if worker.failed), None)
+
     def status(self) -> Status:
         """The tasks of this process."""
         return Status(tuple(task_status(lane) for lane in self._lanes()))
@@ -87,11 +99,11 @@ class Running(Client):
         """Leave in order, but keep the places of static members for a successor that comes at once (A4)."""
         self._end(leave=False)
 
-    def abandon(self) -> None:
-        """Drop everything at once, as a crash would; the next start recovers."""
+    def abandon(self, *, leave: bool = True) -> None:
+        """Drop everything at once, as a crash would; the next start recovers. `leave=False`: a successor comes (A4)."""
         for lane in self._lanes():
             lane.lose()
-        self._end(leave=True)
+        self._end(leave=leave)
 
     def __enter__(self) -> Running:
         return self
@@ -132,10 +144,15 @@ class Running(Client):
                 version = self._version
             if stopped := self._stopped():
                 raise stopped
-            if done():
-                return
+            try:
+                if done():
+                    return
+                unanswered = ""
+            except RetriableError as error:
+                # Leaders move and brokers restart: the tasks recover from that, so whoever waits for them waits on.
+                unanswered = f"\nasked in vain: {error}"
             if end is not None and self._clock() >= end:
-                raise TimeoutError(f"not {what} after {timeout_s:g} s:\n{self.status()}")
+                raise TimeoutError(f"not {what} after {timeout_s:g} s:\n{self.status()}{unanswered}")
             with self._news:
                 if self._version == version:
                     self._news.wait(0.05)
@@ -146,8 +163,9 @@ class Running(Client):
     def _all_recorded(self) -> bool:
         return all(self._recorded(worker) for worker in self._workers)
 
-    def _recorded(self, worker: ProcessorWorker) -> bool:
-        if worker.generation < 0 or not all(lane.ready for lane in worker.lanes.copy().values()):
+    def _recorded(self, worker: ProcessorWorker, *, but_stopped: bool = False) -> bool:
+        lanes = worker.lanes.copy().values()
+        if worker.generation < 0 or not all(lane.ready or (but_stopped and lane.stopped) for lane in lanes):
             return False
         spec = worker.first
         others = [TopicPartition(spec.backing, p) for p in range(spec.width) if p not in worker.lanes]

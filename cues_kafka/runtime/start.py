@@ -24,7 +24,7 @@ def start(
     only: Sequence[str] | None = None,
     instance: str | None = None,
     policy: CommitPolicy | None = None,
-    timeout_s: float = 60.0,
+    timeout_s: float | None = 60.0,
     hook: Hook | None = None,
 ) -> Running:
     """
@@ -39,7 +39,7 @@ def start(
         only: names of the processors to run here; None: all of them.
         instance: a name for this process that a successor will have too, so that it takes over at once (A4).
         policy: when batches are committed at the latest.
-        timeout_s: how long to wait for the first records.
+        timeout_s: how long to wait for the first records; None: do not wait, and do not raise for tasks that stop.
         hook: called before and after each effect of a task; for tests that kill.
 
     Raises:
