@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from cues_kafka.cli import broker
+from cues_kafka.cli import broker, config, plan, run, verify
 from cues_kafka.errors import CuesError
 
 app = typer.Typer(
@@ -17,6 +17,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(broker.app, name="broker")
+app.command(epilog=run.epilog)(run.run)
+app.command(epilog=plan.epilog)(plan.plan)
+app.command(epilog=verify.epilog)(verify.verify)
+app.command(epilog=config.config_epilog)(config.config)
 
 
 @app.callback()
@@ -31,3 +35,7 @@ def main() -> None:
     except CuesError as error:
         typer.secho(f"cues-kafka: {error}", fg="red", err=True)
         sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""From `MODULE:GRAPH` to a graph: ``shop:graph``, ``package.shop:graph`` or ``path/shop.py:graph``."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from cues_kafka.errors import ConfigError, CuesError
+from cues_kafka.graph.definition import Graph
+
+
+def load_graph(target: str) -> Graph:
+    """
+    Import a module and take a graph out of it.
+
+    A path is imported as ``python path/shop.py`` would do it, with its directory first on the module path; a module is
+    looked for in the working directory too.
+
+    Args:
+        target: MODULE:GRAPH.
+
+    Raises:
+        ConfigError: the module or the graph in it is not there, or the module fails; the text says where.
+        GraphError: the declaration contradicts itself.
+    """
+    module_name, colon, name = target.rpartition(":")
+    if not (colon and module_name and name):
+        raise ConfigError(f"{target!r} names no graph. Write MODULE:GRAPH: shop:graph, or path/shop.py:graph.")
+    is_path = module_name.endswith(".py") or "/" in module_name
+    module = _from_path(Path(module_name)) if is_path else _from_module(module_name)
+    return _graph_of(module, name, target)
+
+
+def _from_path(path: Path) -> ModuleType:
+    if not path.is_file():
+        near = path.with_suffix(".py")
+        remedy = f"Did you mean {near}?" if near != path and near.is_file() else f"Looked in {Path.cwd()}."
+        raise ConfigError(f"there is no file {str(path)!r}. {remedy}")
+    _look_in(path.parent.resolve())
+    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # dataclasses and annotations look their module up by name
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[path.stem]
+        raise _failed(str(path), error) from error
+    return module
+
+
+def _from_module(name: str) -> ModuleType:
+    _look_in(Path.cwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
+            raise _failed(name, error) from error  # the module is there, something that it imports is not
+        path = Path(*name.split(".")).with_suffix(".py")
+        raise ConfigError(
+            f"there is no module {name!r}. Run it from the directory that holds {path}, or give the path: {path}:..."
+        ) from None
+    except Exception as error:
+        raise _failed(name, error) from error
+
+
+def _look_in(directory: Path) -> None:
+    if str(directory) not in sys.path:
+        sys.path.insert(0, str(directory))
+
+
+def _failed(what: str, error: BaseException) -> BaseException:
+    """The error of a module that fails, with the line of the user's that failed last."""
+    if isinstance(error, CuesError) or not isinstance(error, Exception):
+        return error
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
+    at = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return ConfigError(f"{what} cannot be imported: {type(error).__name__}: {error}{at}")
+
+
+def _graph_of(module: ModuleType, name: str, target: str) -> Graph:
+    found = getattr(module, name, None)
+    if isinstance(found, Graph):
+        return found
+    graphs = sorted(key for key, value in vars(module).items() if isinstance(value, Graph))
+    if found is not None:
+        raise ConfigError(f"{target!r} is a {type(found).__name__}, not a Graph.{_choices(graphs)}")
+    near = difflib.get_close_matches(name, graphs, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else _choices(graphs)
+    raise ConfigError(f"{module.__name__!r} has no {name!r}.{hint}")
+
+
+def _choices(graphs: list[str]) -> str:
+    return f" Graphs in it: {', '.join(graphs)}." if graphs else " There is no Graph in it."

@@ -1,0 +1,326 @@
+"""Worker processes that come back when they die (PROTOCOL A4).
+
+One thread, the keeper, starts the workers, waits for their ends and starts them again. Worker k always has the same
+instance name, `<instance>.<k>`: the group takes a restarted worker for its predecessor, and it has its tasks at once.
+
+That no worker outlives its supervisor is the worker's own doing (`die_with`): it asks the kernel for a SIGKILL when its
+parent dies, and then looks whether the parent is still there, because it may have died before. On Linux "the parent" is
+the *thread* that forked (prctl(2)), which is one more reason for the keeper: it lives as long as the supervisor does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final, Self
+
+from cues_kafka.errors import ConfigError
+from cues_kafka.observe.log import get_logger
+
+log = get_logger("cues_kafka.supervisor")
+
+FIRST_BACKOFF_S: Final = 0.1
+MAX_BACKOFF_S: Final = 10.0
+HEALTHY_AFTER_S: Final = 30.0
+"""A worker that lived this long starts again with the first back-off."""
+
+STOP_TIMEOUT_S: Final = 30.0
+"""From SIGTERM to SIGKILL: a worker waits for transactions under way, and for nothing else."""
+
+GIVE_UP: Final = frozenset({2, 3})
+"""Exit codes after which no restart helps: a wrong setting (`WRONG`), a stopped task under --fail-fast (`FAILED`)."""
+
+WRONG: Final = 2
+FAILED: Final = 3
+
+KEEP_PLACE: Final = signal.SIGHUP
+"""Tells a worker to end in order but to keep its place in the group: its successor comes at once."""
+
+PARENT_POLL_S: Final = 1.0
+_PR_SET_PDEATHSIG: Final = 1
+
+
+@dataclass(slots=True)
+class _Worker:
+    """One place, whoever fills it.
+
+    Attributes:
+        k: its number, from 1 on.
+        process: the newest process; None before the first.
+        started_s: when that one was started.
+        due_s: when the next one is to be started; None while one runs.
+        backoff_s: the next back-off.
+        restarts: how often a dead one was replaced.
+    """
+
+    k: int
+    process: subprocess.Popen[bytes] | None = None
+    started_s: float = 0.0
+    due_s: float | None = 0.0
+    backoff_s: float = FIRST_BACKOFF_S
+    restarts: int = 0
+
+
+class Supervisor:
+    """
+    Keeps a number of worker processes running.
+
+    ::
+
+        with Supervisor(command, workers=2) as supervisor:
+            os.kill(supervisor.pids[1], signal.SIGKILL)  # comes back
+
+    Attributes:
+        gave_up: the exit code of a worker that no restart helps; None while there is none.
+    """
+
+    def __init__(
+        self,
+        command: Callable[[int], Sequence[str]],
+        *,
+        workers: int,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        output: IO[bytes] | None = None,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        """
+        Keep the options; `start` starts.
+
+        Args:
+            command: the program of worker k, from 1 on.
+            workers: how many.
+            env: of the workers; None: this process's.
+            cwd: of the workers; None: this process's.
+            output: where their stdout and stderr go; None: where this process's go.
+            on_change: called on the keeper's thread when a worker started, ended, or the supervisor gave up.
+
+        Raises:
+            ConfigError: fewer than one worker.
+        """
+        if workers < 1:
+            raise ConfigError(f"workers={workers}: takes a whole number from 1 on.")
+        self.gave_up: int | None = None
+        self._command = command
+        self._env = dict(os.environ if env is None else env)
+        self._cwd = cwd
+        self._output = output
+        self._on_change = on_change
+        self._workers = [_Worker(k) for k in range(1, workers + 1)]
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._stop_timeout_s = STOP_TIMEOUT_S
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._keeper = threading.Thread(target=self._keep, name="supervisor", daemon=True)
+
+    def start(self) -> Self:
+        """Start the workers, and go on keeping them."""
+        self._keeper.start()
+        with self._changed:
+            self._changed.wait_for(lambda: all(worker.process for worker in self._workers) or self.gave_up is not None)
+        return self
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """Process ids of the workers that run, by k."""
+        with self._changed:
+            return {w.k: w.process.pid for w in self._workers if w.process and w.due_s is None}
+
+    @property
+    def restarts(self) -> dict[int, int]:
+        """How often each worker was replaced, by k."""
+        with self._changed:
+            return {worker.k: worker.restarts for worker in self._workers}
+
+    def signal(self, k: int, number: signal.Signals) -> int | None:
+        """
+        Send a signal to worker k.
+
+        Returns:
+            Its process id; None: it does not run now.
+        """
+        with self._changed:
+            worker = self._workers[k - 1]
+            process = worker.process
+            # The keeper reaps under this lock: while we hold it, the pid is this worker's, dead or alive.
+            if process is None or worker.due_s is not None or process.returncode is not None:
+                return None
+            os.kill(process.pid, number)
+            return process.pid
+
+    def restart(self, k: int) -> None:
+        """Have worker k end in order and come back at once, in its place in the group."""
+        self.signal(k, KEEP_PLACE)
+
+    def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Have all workers leave in order, and wait; whoever takes longer is killed."""
+        with self._changed:
+            if self._stopping:
+                return
+            self._stopping = True
+            self._stop_timeout_s = timeout_s
+        self._wake()
+        self._keeper.join()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Wait until it gave up, and say with which exit code; None: the time is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.gave_up is not None or self._stopping, timeout_s)
+            return self.gave_up
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.stop()
+
+    # The keeper's thread.
+
+    def _keep(self) -> None:
+        while True:
+            with self._changed:
+                if self._stopping or self.gave_up is not None:
+                    break
+                now = time.monotonic()
+                for worker in self._workers:
+                    self._look_after(worker, now)
+                self._changed.notify_all()
+            self._sleep()
+        self._on_change()
+        with self._changed:
+            self._changed.notify_all()
+        while not self._stopping:
+            select.select([self._wake_read], [], [])
+            self._drain()
+        self._end_all(self._stop_timeout_s)  # here: without this thread its children are dead (PR_SET_PDEATHSIG)
+
+    def _look_after(self, worker: _Worker, now: float) -> None:
+        process = worker.process
+        if process is not None and worker.due_s is None:
+            code = process.poll()
+            if code is None:
+                return
+            self._ended(worker, code, now)
+        if worker.due_s is not None and worker.due_s <= now and self.gave_up is None:
+            self._spawn(worker, now)
+
+    def _ended(self, worker: _Worker, code: int, now: float) -> None:
+        if code in GIVE_UP:
+            log.error("gave up", worker=worker.k, code=code)
+            self.gave_up = code
+            return
+        if now - worker.started_s >= HEALTHY_AFTER_S or code == 0:
+            worker.backoff_s = FIRST_BACKOFF_S
+        worker.due_s = now if code == 0 else now + worker.backoff_s
+        log.warning("worker ended", worker=worker.k, code=code, again_in_s=round(worker.due_s - now, 3))
+        worker.backoff_s = min(worker.backoff_s * 2, MAX_BACKOFF_S)
+        self._on_change()
+
+    def _spawn(self, worker: _Worker, now: float) -> None:
+        worker.restarts += worker.process is not None
+        try:
+            worker.process = subprocess.Popen(
+                list(self._command(worker.k)),
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
+                env=self._env,
+                cwd=self._cwd,
+                start_new_session=True,  # Ctrl-C in a terminal is for the supervisor, which then asks its workers
+            )
+        except OSError as error:
+            log.error("worker does not start", worker=worker.k, error=str(error))
+            self.gave_up = WRONG
+            return
+        worker.started_s, worker.due_s = now, None
+        log.info("worker started", worker=worker.k, pid=worker.process.pid)
+        self._on_change()
+
+    def _sleep(self) -> None:
+        """Until a worker ends, one is due, or `stop` is called."""
+        with self._changed:
+            due = [w.due_s for w in self._workers if w.due_s is not None]
+            running = [w.process.pid for w in self._workers if w.process and w.due_s is None]
+        wait_s = max(0.0, min(due) - time.monotonic()) if due else None
+        with _Ends(running) as ends:
+            # Where a process has no descriptor to wait on, its end is looked for ten times a second.
+            limit = wait_s if ends.complete else min(0.1, wait_s if wait_s is not None else 0.1)
+            select.select([self._wake_read, *ends.fds], [], [], limit)
+        self._drain()
+
+    def _wake(self) -> None:
+        os.write(self._wake_write, b"x")
+
+    def _drain(self) -> None:
+        try:
+            os.read(self._wake_read, 4096)
+        except BlockingIOError:
+            return
+
+    def _end_all(self, timeout_s: float) -> None:
+        with self._changed:
+            living = [w.process for w in self._workers if w.process and w.process.poll() is None]
+            for process in living:
+                process.terminate()
+        deadline = time.monotonic() + timeout_s
+        for process in living:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                log.error("worker killed", pid=process.pid, why=f"it had not ended {timeout_s:g} s after SIGTERM")
+                process.kill()
+                process.wait()
+
+
+class _Ends:
+    """Descriptors that become readable when processes end, where the system has such."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        self.fds: list[int] = []
+        opener = getattr(os, "pidfd_open", None)
+        for pid in pids if opener else ():
+            assert opener
+            self.fds.append(opener(pid))  # they are our children and not yet reaped, so the pids are theirs
+        self.complete = len(self.fds) == len(pids)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for fd in self.fds:
+            os.close(fd)
+
+
+def die_with(parent: int) -> None:
+    """
+    In a worker: end at once when the supervisor dies, however it dies.
+
+    A worker that is killed loses nothing: its successor recovers. So there is nothing to do in order.
+
+    Args:
+        parent: the supervisor's process id.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    else:
+        threading.Thread(target=_watch, args=(parent,), name="parent-watch", daemon=True).start()
+    if os.getppid() != parent:  # it died before the kernel was asked
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(PARENT_POLL_S)
+    os.kill(os.getpid(), signal.SIGKILL)

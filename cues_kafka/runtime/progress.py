@@ -1,0 +1,167 @@
+"""How far a graph is, seen from outside: the newest committed backing record of every task.
+
+Read-only: nothing is initialised, so no worker is fenced. A record carries totals since its task's beginning and the
+task's positions (PROTOCOL 1), so the newest one of each task says all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_exponential
+
+from cues_kafka.core.records import KEY, Record, Totals
+from cues_kafka.errors import ConfigError, RetriableError
+from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.names import backing_topic
+from cues_kafka.ports import Broker, Clock, Reader, TopicPartition, Watermarks
+from cues_kafka.runtime.backing import newest
+from cues_kafka.runtime.client import read_range
+from cues_kafka.runtime.clock import SystemClock
+from cues_kafka.runtime.interpreter import read_record
+
+PATIENCE_S = 15.0
+"""How long questions are repeated: a partition may have no leader for a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """
+    A committed record, when it was seen.
+
+    Attributes:
+        processor: whose.
+        partition: of which task.
+        record: what it says.
+        at_s: monotonic time.
+    """
+
+    processor: str
+    partition: int
+    record: Record
+    at_s: float
+
+
+class Progress:
+    """
+    Follows the backing topics of a graph; one thread at a time.
+
+    Attributes:
+        newest: what was seen last of each task, by (processor, partition); a task without a record is not in it.
+    """
+
+    def __init__(self, graph: Graph, broker: Broker, *, clock: Clock | None = None) -> None:
+        """
+        Find the newest records, and follow from there.
+
+        Args:
+            graph: whose tasks.
+            broker: the cluster.
+            clock: time.
+
+        Raises:
+            ConfigError: the graph was never started on this cluster.
+            BrokerError: the cluster does not answer.
+        """
+        self.newest: dict[tuple[str, int], Seen] = {}
+        self._graph = graph
+        self._broker = broker
+        self._clock = clock or SystemClock()
+        self._processors = {backing_topic(graph.name, name): name for name in graph.processors}
+        self._widths = self._ask_widths()
+        self._places = [TopicPartition(t, p) for t, width in self._widths.items() for p in range(width)]
+        starts = {place: self._first(place, marks) for place, marks in self._marks(self._places).items()}
+        self._reader: Reader = broker.reader("progress")
+        self._reader.assign(starts)
+
+    def poll(self, timeout_s: float) -> list[Seen]:
+        """The records that were committed since the last call, oldest first for each task; waits for the first one."""
+        found = []
+        for fetched in self._reader.poll(timeout_s):
+            processor = self._processors[fetched.partition.topic]
+            for message in fetched.messages:
+                if message.key() == KEY:
+                    seen = Seen(processor, fetched.partition.partition, read_record(message), self._clock.monotonic())
+                    self.newest[processor, seen.partition] = seen
+                    found.append(seen)
+        return found
+
+    def totals(self, processor: str) -> Totals:
+        """Of all tasks of a processor, since their beginning."""
+        total = Totals()
+        for (name, _), seen in self.newest.items():
+            if name == processor:
+                total = total.plus(seen.record.totals)
+        return total
+
+    def behind(self) -> list[TopicPartition]:
+        """
+        Input partitions with messages that are not delivered, by what was seen up to now, or that an open transaction
+        writes to. Empty: the graph is idle.
+
+        An output's commit marker may come a moment after the marker behind the record that speaks of it. Therefore the
+        high watermark counts too: what a record speaks of was written before it.
+        """
+        inputs = [TopicPartition(t, p) for t, width in self._input_widths().items() for p in range(width)]
+        marks = self._marks(inputs)
+        found = {place for place in inputs if marks[place].stable < marks[place].high}
+        for name, processor in self._graph.processors.items():
+            for partition in range(self._widths[backing_topic(self._graph.name, name)]):
+                places = [TopicPartition(topic, partition) for topic in processor.input_topics]
+                waiting = [place for place in places if self._waits(name, place, marks[place])]
+                if processor.input_shape != "join" or len(waiting) == len(places):  # a join is as far as its shortest
+                    found.update(waiting)
+        return sorted(found)
+
+    def close(self) -> None:
+        """Release the reader."""
+        self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    @retry(
+        retry=retry_if_exception_type(RetriableError),
+        stop=stop_after_delay(PATIENCE_S),
+        wait=wait_exponential(0.05, max=1.0),
+        reraise=True,
+    )
+    def _marks(self, places: list[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        return self._broker.watermarks(places)
+
+    def _ask_widths(self) -> dict[str, int]:
+        facts = self._broker.facts(list(self._processors)).topics
+        if missing := sorted(self._processors.keys() - facts.keys()):
+            raise ConfigError(f"graph {self._graph.name!r} was never started on this cluster: {missing} are not there")
+        return {topic: facts[topic].partitions for topic in self._processors}
+
+    def _input_widths(self) -> dict[str, int]:
+        widths: dict[str, int] = {}
+        for name, processor in self._graph.processors.items():
+            width = self._widths[backing_topic(self._graph.name, name)]
+            widths |= dict.fromkeys(processor.input_topics, width)
+        return widths
+
+    def _first(self, place: TopicPartition, marks: Watermarks) -> int:
+        """Where to begin to read: at the newest committed record."""
+        if marks.stable <= marks.low:
+            return marks.low
+        found = newest(self._broker, place, marks.stable, self._clock)
+        return marks.low if found is None else found.offset()
+
+    def _waits(self, processor: str, place: TopicPartition, marks: Watermarks) -> bool:
+        seen = self.newest.get((processor, place.partition))
+        at = marks.low
+        if seen is not None:
+            [at] = [p.offset for p in seen.record.positions if p.topic == place.topic]
+        return at < marks.stable and holds_messages(self._broker, place, at, marks.stable)
+
+
+def holds_messages(broker: Broker, place: TopicPartition, start: int, end: int) -> bool:
+    """Whether `[start, end)` holds a committed message, not only markers; `end` is at most the last stable offset."""
+    return next(iter(read_range(broker, place, start, end)), None) is not None
