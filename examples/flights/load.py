@@ -1,0 +1,74 @@
+"""Sends the flights, as far as it is allowed to."""
+
+from __future__ import annotations
+
+import threading
+from itertools import islice
+
+from cues_kafka import Kafka, Message, connect
+from examples.flights import data, independent
+from examples.flights.graph import graph
+
+CHUNK_ROWS = 5_000
+"""In one transaction: readers see all of them or none."""
+
+
+class Loader(threading.Thread):
+    """
+    Sends rows while workers work, and tells the independent opinion of each.
+
+    Attributes:
+        expected: what must come out of the rows that were sent.
+        sent: rows.
+        error: why it failed.
+    """
+
+    def __init__(self, bootstrap: str, rows: int) -> None:
+        super().__init__(name="loader", daemon=True)
+        self.expected = independent.Expected()
+        self.sent = 0
+        self.error: BaseException | None = None
+        self._servers = bootstrap
+        self._rows = rows
+        self._allowed = 0
+        self._more = threading.Condition()
+
+    def allow(self, rows: int) -> None:
+        """Send up to so many rows in all."""
+        with self._more:
+            self._allowed = max(self._allowed, rows)
+            self._more.notify()
+
+    @property
+    def done(self) -> bool:
+        """Whether all was sent."""
+        return not self.is_alive()
+
+    def run(self) -> None:
+        """Send."""
+        try:
+            self._run()
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def _run(self) -> None:
+        rows = enumerate(data.flights(self._rows))
+        airports = data.airports()
+        with connect(Kafka(self._servers), graph) as client:
+            while self.sent < self._rows:
+                with self._more:
+                    self._more.wait_for(lambda: self._allowed > self.sent)
+                    size = min(CHUNK_ROWS, self._allowed - self.sent)
+                chunk = list(islice(rows, size))
+                for number, row in chunk:
+                    self.expected.add(row, number, airports)
+                self.sent += client.send_many("flights.raw", [message(row, number) for number, row in chunk])
+
+
+def message(row: data.Row, number: int) -> Message[data.Row]:
+    """A row with its tail number as the key; without one it goes to the partitions by turns."""
+    tail = row["tailnum"]
+    if tail == "NA":
+        return Message(row, partition=number % independent.PARTITIONS)
+    return Message(row, key=tail)
