@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from cues_kafka.core.events import Halt, InputFacts
@@ -81,7 +81,17 @@ def recover(
         return refusal
     if isinstance(record, Snapshot):
         return Retry(record, record.starts + died(spec, record))
-    return Delivered(record)
+    return Delivered(_in_order(spec, record))
+
+
+def _in_order(spec: Spec, record: Record) -> Record:
+    """
+    The record with its positions in the order of declaration, which may have changed since (only a snapshot fixes it).
+
+    Whoever pairs messages goes by place: in the old order, one binding would be given the messages of another.
+    """
+    by_binding = {position.binding: position for position in record.positions}
+    return replace(record, positions=tuple(by_binding[i.binding] for i in spec.inputs))
 
 
 def died(spec: Spec, record: Record) -> bool:

@@ -253,7 +253,8 @@ def _inputs_fetched(task: Task, event: InputsFetched) -> Next:
         case Fresh():
             return replace(task, state=State.FETCHING_SIBLING), FetchSibling()
         case Delivered(record):
-            return _assign(replace(task, careful_until=record.careful_until, choice=record.choice), record.positions)
+            task = replace(task, record=record, careful_until=record.careful_until, choice=record.choice)
+            return _assign(task, record.positions)
         case Retry(record, starts):
             return _assign(_retry(task, record, starts), record.positions)
 

@@ -1,0 +1,177 @@
+"""A world in which one task lives: literal facts, and a shell that answers effects from them without any I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cues_kafka.core import effects as do
+from cues_kafka.core import events as on
+from cues_kafka.core.hashing import fingerprint
+from cues_kafka.core.records import Attempt, Record, Snapshot, Start, Totals, Writer
+from cues_kafka.core.spec import Input, Spec
+from cues_kafka.core.task import Task, handle
+from cues_kafka.ports import Position, Positions
+
+A, B, ANEW = b"a" * 16, b"b" * 16, b"n" * 16
+"""Ids of the topics `alpha` and `beta`, and of a topic that was made anew."""
+
+IDS = {"alpha": A, "beta": B}
+ME = Writer("g.p.1", "native", "here", "this-run")
+BEFORE = Writer("g.p.1", "native", "there", "an-earlier-run")
+
+ONE = (Input("in", "alpha"),)
+TWO = (Input("left", "alpha"), Input("right", "beta"))
+
+
+def make_spec(inputs: tuple[Input, ...] = ONE, **changes: Any) -> Spec:
+    """Task 1 of processor `p` in graph `g`."""
+    common: dict[str, Any] = {
+        "graph": "g", "processor": "p", "partition": 1, "inputs": inputs, "transactional_id": "g.p.1", "group": "g.p",
+        "backing": "g.p.backing", "width": 4, "writer": ME,
+    }  # fmt: skip
+    return Spec(**common | changes)
+
+
+def at(*offsets: int, spec: Spec | None = None) -> Positions:
+    """Positions of the inputs of a task, in the order of declaration."""
+    inputs = (spec or make_spec(ONE if len(offsets) == 1 else TWO)).inputs
+    return tuple(Position(i.binding, i.topic, IDS[i.topic], o) for i, o in zip(inputs, offsets, strict=True))
+
+
+def plan(spec: Spec) -> bytes:
+    """The fingerprint of the declaration as it stands."""
+    return fingerprint(spec.processor, spec.pairing, [(i.binding, IDS[i.topic]) for i in spec.inputs])
+
+
+def made(kind: type[Record], spec: Spec, positions: Positions, **fields: Any) -> Any:
+    """A record of an earlier run of this task."""
+    common: dict[str, Any] = {
+        "sequence": 7, "step": 40, "positions": positions, "totals": Totals(40, 30, 4, 6, 30), "born": 4,
+        "writer": BEFORE, "fingerprint": plan(spec),
+    }  # fmt: skip
+    return kind(**common | fields)
+
+
+def attempt(spec: Spec, *offsets: int, **fields: Any) -> Attempt:
+    """Delivered up to here."""
+    return made(Attempt, spec, at(*offsets, spec=spec), **fields)
+
+
+def start(spec: Spec, *offsets: int, **fields: Any) -> Start:
+    """The first record."""
+    return made(Start, spec, at(*offsets, spec=spec), **{"sequence": 0, "step": 0, "totals": Totals()} | fields)
+
+
+def snapshot(spec: Spec, begins: tuple[int, ...], ends: tuple[int, ...], steps: int, **fields: Any) -> Snapshot:
+    """About to deliver `[begins, ends)`."""
+    return made(Snapshot, spec, at(*begins, spec=spec), **{"ends": at(*ends, spec=spec), "steps": steps} | fields)
+
+
+def facts(spec: Spec, *, low: int = 0, stable: int = 100, high: int = 100) -> dict[str, on.InputFacts]:
+    """What the cluster says of each input."""
+    return {i.binding: on.InputFacts(IDS[i.topic], low, stable, high) for i in spec.inputs}
+
+
+SHELL = do.Await | do.Call | do.Quarantine | do.Stop | do.Release
+
+
+@dataclass
+class World:
+    """
+    Answers effects; what it holds may be changed between calls.
+
+    Attributes:
+        spec: of the task.
+        log: committed records of the backing partition.
+        offsets: the group's offsets by binding; None: as the newest record says.
+        inputs: facts of the inputs.
+        born: what a sibling's newest record says.
+        now_s: monotonic time; passes with every discard.
+        high: high watermark of the backing partition.
+        effects: all that was asked for, in order.
+        answers: given once each in the place of the usual answer, by class of the effect.
+    """
+
+    spec: Spec
+    log: list[Record] = field(default_factory=list)
+    offsets: dict[str, int | None] | None = None
+    inputs: dict[str, on.InputFacts] | None = None
+    born: int | None = None
+    now_s: float = 1000.0
+    high: int = 10
+    effects: list[do.Effect] = field(default_factory=list)
+    answers: dict[type[do.Effect], list[on.Event]] = field(default_factory=dict)
+    _open: Record | None = None
+
+    def run(self, task: Task, event: on.Event) -> tuple[Task, do.Effect]:
+        """From an event to the next effect that only a shell with user code can answer."""
+        task, effect = handle(task, event)
+        self.effects.append(effect)
+        while not isinstance(effect, SHELL):
+            task, effect = handle(task, self._answer(effect))
+            self.effects.append(effect)
+        return task, effect
+
+    def begin(self) -> tuple[Task, do.Effect]:
+        """A new task, assigned."""
+        return self.run(Task(self.spec), on.Assigned())
+
+    def names(self) -> list[str]:
+        """Names of the effects since the last call."""
+        names = [type(effect).__name__ for effect in self.effects]
+        self.effects.clear()
+        return names
+
+    def failed(self, text: str = "no answer", *, fenced: bool = False) -> on.Failed:
+        """An effect that raised."""
+        return on.Failed(text, self.now_s, fenced=fenced)
+
+    def _answer(self, effect: do.Effect) -> on.Event:
+        if planned := self.answers.get(type(effect)):
+            answer = planned.pop(0)
+            return replace(answer, at_s=self.now_s) if isinstance(answer, on.Failed) else answer
+        match effect:
+            case do.Init():
+                return on.Initialised()
+            case do.FetchOffsets():
+                return on.OffsetsFetched(self._held())
+            case do.FetchWatermark():
+                return on.WatermarkFetched(self.high)
+            case do.ReadNewest():
+                return on.NewestRead(self.log[-1] if self.log else None)
+            case do.FetchInputs():
+                return on.InputsFetched(facts(self.spec) if self.inputs is None else self.inputs, self.now_s)
+            case do.FetchSibling():
+                return on.SiblingRead(self.born)
+            case do.Produce(record):
+                self._open = record
+            case do.Flush():
+                return on.Flushed(1, 1, self.high)
+            case do.Commit():
+                assert self._open
+                self.log.append(self._open)
+                self.high += 2
+                return on.Committed()
+            case do.Discard(_, delay_s):
+                self.now_s += delay_s
+        return on.Done()
+
+    def _held(self) -> dict[str, int | None]:
+        if self.offsets is not None:
+            return self.offsets
+        held: dict[str, int | None] = dict.fromkeys(i.binding for i in self.spec.inputs)
+        return held | ({p.binding: p.offset for p in self.log[-1].positions} if self.log else {})
+
+
+def called(ends: Positions, outputs: int = 0, errors: int = 0, nils: int = 0, halt: on.Halt | None = None) -> on.Called:
+    """User code was called for so many steps."""
+    return on.Called(ends, Totals(outputs + errors + nils, outputs, errors, nils, outputs), halt)
+
+
+def deliver(world: World, task: Task, ends: Positions, steps: int, **counts: int) -> tuple[Task, do.Effect]:
+    """One batch of steps through, under a snapshot where one is due; all of them outputs, unless counts say else."""
+    if task.snapshot_due:
+        task, effect = world.run(task, on.Polled(ends, steps))
+        assert isinstance(effect, do.Call)
+    return world.run(task, called(ends, **(counts or {"outputs": steps})))
