@@ -33,7 +33,6 @@ _WIDE = 8
 """Deliveries of more records than a byte has bits are kept in a dictionary, about 200 bytes each."""
 
 _EXIST = bytes(value | EXISTS for value in range(256))
-_FULL = bytes((1 << min(count, _WIDE)) - 1 for count in range(256))
 _TRACKS = 4096
 
 
@@ -74,7 +73,7 @@ class Marks:
     """
 
     __slots__ = (
-        "_counts", "_masks", "_wide", "ahead", "begin", "duplicated", "end", "examples", "malformed",
+        "_parts", "_wide", "ahead", "begin", "duplicated", "end", "examples", "malformed",
         "more", "out_of_order", "pages", "pairs",
     )  # fmt: skip
 
@@ -86,8 +85,7 @@ class Marks:
         self.pairs = array("q")
         self.examples: dict[str, list[int]] = {}
         self.pages: dict[int, bytearray] = {}
-        self._counts: dict[int, bytearray] = {}
-        self._masks: dict[int, bytearray] = {}
+        self._parts: dict[int, array[int]] = {}  # count and, bit by bit, which records were seen
         self._wide: dict[int, tuple[int, int]] = {}
 
     # Writing
@@ -118,35 +116,34 @@ class Marks:
         Returns:
             Whether there was room for it.
         """
-        if not 0 <= index < count or (kind == ERROR and count != 1):
-            self.malformed += 1
-            self.example("malformed", offset)
-            return False
         number, at = offset >> _BITS, offset & _LOW
         page = self.pages.get(number) or self.page(number)
         flags = page[at]
-        page[at] = flags | kind
         first = not flags & kind
-        if first and flags & OUTCOME:
-            self._twice(offset)  # an error besides outputs: counted once, however many outputs there are
-        room = first
-        if count > 1:
-            seen = self._counts.get(number) or _page(self._counts, number)
-            masks = self._masks.get(number) or _page(self._masks, number)
-            if count > _WIDE:
-                room = self._wide_part(offset, index, count, first=first)
-            else:
-                if first:
-                    seen[at] = count
-                bit = 1 << index
-                room = seen[at] == count and not masks[at] & bit
-                if room:
-                    masks[at] |= bit
-        if not room:
+        if first:
+            page[at] = flags | kind
+            if flags & OUTCOME:
+                self._twice(offset)  # an error besides outputs: counted once, however many outputs there are
+        if not (first if count == 1 else self._part(offset, index, count, first=first)):
             self._twice(offset)
-        elif not first:
+            return False
+        if not first:
             self.more += 1
-        return room
+        return True
+
+    def _part(self, offset: int, index: int, count: int, *, first: bool) -> bool:
+        """One of several records of a delivery."""
+        if count > _WIDE:
+            return self._wide_part(offset, index, count, first=first)
+        parts, at = self._parts.get(offset >> _BITS), offset & _LOW
+        if parts is None:
+            parts = self._parts[offset >> _BITS] = array("H", bytes(2 * _SIZE))
+        bit = 1 << index
+        value = count << 8 if first else parts[at]
+        if value >> 8 != count or value & bit:
+            return False
+        parts[at] = value | bit
+        return True
 
     def _wide_part(self, offset: int, index: int, count: int, *, first: bool) -> bool:
         """One of many records of a delivery."""
@@ -183,11 +180,10 @@ class Marks:
     def torn(self) -> list[int]:
         """Offsets of deliveries of which some records were seen and others were not, ascending."""
         torn = [offset for offset, (count, mask) in self._wide.items() if mask != (1 << count) - 1]
-        for number, counts in self._counts.items():
-            full, masks = counts.translate(_FULL), self._masks[number]
-            if full != masks:
-                first = number << _BITS
-                torn += [first + at for at, (want, got) in enumerate(zip(full, masks, strict=True)) if want != got]
+        for number, parts in self._parts.items():
+            partial = {value for value in set(parts) if value & 255 != (1 << (value >> 8)) - 1}
+            if partial:
+                torn += [(number << _BITS) + at for at, value in enumerate(parts) if value in partial]
         return sorted(torn)
 
     def found(self, flags: Iterable[int], start: int, end: int) -> Iterator[int]:
@@ -224,14 +220,18 @@ class Track:
     def several(self, part: bytes, where: bytes) -> None:
         """Note a record of a join, or one of several of its delivery."""
         index, count = _numbers(part)
+        if count > 1 and self.kind == ERROR:
+            raise ValueError(part)
         marks = self.marks
         offsets: tuple[int, ...] = ()
         if self.ends:
             offsets = tuple(map(int, where.split(b",")))
             if len(offsets) != len(self.ends):
                 raise ValueError(where)
-        offset = offsets[0] if offsets else int(where)
-        if offset >= marks.end or any(map(int.__ge__, offsets, self.ends)):
+            offset = offsets[0] if all(map(int.__lt__, offsets, self.ends)) else max(offsets[0], marks.end)
+        else:
+            offset = int(where)
+        if offset >= marks.end:
             marks.ahead.append(offset)
             return
         if not marks.note(offset, index, count, self.kind):
@@ -369,6 +369,8 @@ def mismatched(pairs: Sequence[int], columns: Sequence[Sequence[int]], *, from_e
 def _numbers(part: bytes) -> tuple[int, int]:
     """Index and count."""
     index, _, count = part.partition(b"/")
+    if not 0 <= int(index) < int(count):
+        raise ValueError(part)
     return int(index), int(count)
 
 

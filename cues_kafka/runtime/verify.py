@@ -19,14 +19,15 @@ any more what would be needed (trimmed, compacted, hidden by an open transaction
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import TypeAlias, TypeVar
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from cues_kafka.core.delivery import HEADER, show_topic_id
 from cues_kafka.core.records import KEY, Attempt, Record, Start, Totals
-from cues_kafka.errors import CodecError, ConfigError
+from cues_kafka.errors import CodecError, ConfigError, RetriableError
 from cues_kafka.graph.definition import Graph, Processor
 from cues_kafka.observe.ledger import (
     ERROR,
@@ -43,6 +44,9 @@ from cues_kafka.observe.ledger import (
 from cues_kafka.plan import Plan, ProcessorPlan, plan, topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts, Position, TopicPartition, Watermarks, WireMessage
 from cues_kafka.runtime.interpreter import read_record
+from cues_kafka.runtime.report import ANOMALIES, ProcessorReport, Report, TaskReport
+
+__all__ = ["ANOMALIES", "ProcessorReport", "Progress", "Report", "TaskReport", "verify"]
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called now and then with the offsets that were read so far, and the offsets to read."""
@@ -54,187 +58,10 @@ sooner; that of a dead one ends with the recovery of its task, or its time-out."
 PROBLEMS = 10
 """Texts that are kept of one task."""
 
-ANOMALIES = ("lost", "torn", "duplicated", "out_of_order", "unfounded", "ahead")
-"""What is counted; each of them is zero, or the promise is broken."""
-
 _FAR = 1 << 62
 
-
-# ------------------------------------------------------------------------------------------------------ the report
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskReport:
-    """
-    What was found of one task.
-
-    Attributes:
-        task: `processor/partition`.
-        steps: that the input holds below the positions.
-        totals: what the task itself has counted up to there.
-        outputs: deliveries of which outputs were seen.
-        errors: deliveries of which an error was seen.
-        messages: output records seen.
-        lost: steps without an outcome that are no nils.
-        torn: deliveries of which some records are there and some are not.
-        duplicated: records of a delivery that has another outcome already.
-        out_of_order: outcomes that stand behind one of a later message, in the same partition.
-        unfounded: outcomes of messages that the input does not hold.
-        ahead: outcomes above the position, of no committed batch.
-        problems: what is wrong with the backing records and their totals.
-        limits: what cannot be seen, and why.
-        details: which messages the counts are about, the first of each.
-    """
-
-    task: str
-    steps: int = 0
-    totals: Totals
-    outputs: int = 0
-    errors: int = 0
-    messages: int = 0
-    lost: int = 0
-    torn: int = 0
-    duplicated: int = 0
-    out_of_order: int = 0
-    unfounded: int = 0
-    ahead: int = 0
-    problems: tuple[str, ...] = ()
-    limits: tuple[str, ...] = ()
-    details: tuple[str, ...] = ()
-
-    @property
-    def anomalies(self) -> int:
-        """All that is wrong."""
-        return sum(int(getattr(self, name)) for name in ANOMALIES) + len(self.problems)
-
-    @property
-    def verdict(self) -> str:
-        """`ok`, `WRONG` or `not verifiable`."""
-        return _verdict(self.anomalies, self.limits)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessorReport:
-    """
-    What was found of one processor: the sums over its tasks.
-
-    Attributes:
-        name: of the processor.
-        kind: pipe, fork, sink, join, alts and so on.
-        tasks: one report for each partition.
-    """
-
-    name: str
-    kind: str
-    tasks: tuple[TaskReport, ...]
-
-    def __getattr__(self, name: str) -> int:
-        """The sum of a count of the tasks: `steps`, `lost`, `outputs` and the other numbers of `TaskReport`."""
-        if name not in _COUNTS:
-            raise AttributeError(name)
-        return sum(int(getattr(task, name)) for task in self.tasks)
-
-    @property
-    def totals(self) -> Totals:
-        """What the tasks have counted."""
-        total = Totals()
-        for task in self.tasks:
-            total = total.plus(task.totals)
-        return total
-
-    @property
-    def verdict(self) -> str:
-        """`ok`, `WRONG` or `not verifiable`."""
-        return _verdict(self.anomalies, [limit for task in self.tasks for limit in task.limits])
-
-
-_COUNTS = frozenset({field.name for field in fields(TaskReport) if field.type == "int"} | {"anomalies"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """
-    What was found of a graph.
-
-    Attributes:
-        graph: its name.
-        processors: what was looked at, in the order of declaration.
-        limits: what could not be looked at at all.
-        notes: what is worth knowing and changes nothing.
-        scanned: messages read.
-        seconds: how long it took.
-    """
-
-    graph: str
-    processors: tuple[ProcessorReport, ...]
-    limits: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    scanned: int = 0
-    seconds: float = 0.0
-
-    def __getitem__(self, processor: str) -> ProcessorReport:
-        """
-        The report on one processor.
-
-        Raises:
-            KeyError: it was not looked at.
-        """
-        for one in self.processors:
-            if one.name == processor:
-                return one
-        raise KeyError(processor)
-
-    @property
-    def anomalies(self) -> int:
-        """All that is wrong."""
-        return sum(one.anomalies for one in self.processors)
-
-    @property
-    def verdict(self) -> str:
-        """`ok`: everything was verified and nothing is wrong. `WRONG`, or `not verifiable`: nothing wrong was seen."""
-        limits = [*self.limits, *(one.verdict for one in self.processors if one.verdict == "not verifiable")]
-        return _verdict(self.anomalies, limits)
-
-    @property
-    def ok(self) -> bool:
-        """Whether everything was verified and nothing is wrong."""
-        return self.verdict == "ok"
-
-    @property
-    def lines(self) -> Iterator[str]:
-        """All texts: problems and details first, limits and notes after them."""
-        tasks = [task for one in self.processors for task in one.tasks]
-        yield from (f"{task.task}: {text}" for task in tasks for text in (*task.problems, *task.details))
-        yield from (f"{task.task}: cannot be verified: {text}" for task in tasks for text in task.limits)
-        yield from (f"cannot be verified: {text}" for text in self.limits)
-        yield from (f"note: {text}" for text in self.notes)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        return {
-            "graph": self.graph,
-            "verdict": self.verdict,
-            "anomalies": self.anomalies,
-            "scanned": self.scanned,
-            "seconds": round(self.seconds, 3),
-            "limits": list(self.limits),
-            "notes": list(self.notes),
-            "processors": [
-                {"name": one.name, "kind": one.kind, "verdict": one.verdict, "totals": one.totals._asdict()}
-                | {name: getattr(one, name) for name in sorted(_COUNTS)}
-                | {"tasks": [_task_data(task) for task in one.tasks]}
-                for one in self.processors
-            ],
-        }
-
-
-def _task_data(task: TaskReport) -> dict[str, Any]:
-    plain = {field.name: getattr(task, field.name) for field in fields(task)}
-    return plain | {"totals": task.totals._asdict(), "anomalies": task.anomalies, "verdict": task.verdict}
-
-
-def _verdict(anomalies: int, limits: Collection[str]) -> str:
-    return "WRONG" if anomalies else "not verifiable" if limits else "ok"
+_Answer = TypeVar("_Answer")
+_Feed: TypeAlias = Callable[[TopicPartition, Sequence[WireMessage]], None]
 
 
 # --------------------------------------------------------------------------------------------------------- reading
@@ -263,7 +90,7 @@ def verify(
         BrokerError: something cannot be read, for example because it was trimmed in this moment.
     """
     began = monotonic()
-    facts = broker.facts(topics_to_ask(graph))
+    facts = _patiently(lambda: broker.facts(topics_to_ask(graph)), patience_s)
     planned = plan(graph, facts)
     tasks = [
         _Task(graph, graph.processors[name], planned[name], facts, partition)
@@ -289,6 +116,17 @@ def verify(
         scanned=scan.scanned,
         seconds=monotonic() - began,
     )
+
+
+def _patiently(ask: Callable[[], _Answer], patience_s: float) -> _Answer:
+    """Ask the cluster; while leaders move, or it does not answer, ask again."""
+    again = Retrying(
+        retry=retry_if_exception_type(RetriableError),
+        stop=stop_after_delay(patience_s),
+        wait=wait_exponential(multiplier=0.05, max=1.0),
+        reraise=True,
+    )
+    return again(ask)
 
 
 def _chosen(graph: Graph, processors: Sequence[str] | None) -> list[str]:
@@ -506,7 +344,7 @@ class _Scan:
 
     def _watermarks(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         asked = list(places)
-        return self._broker.watermarks(asked) if asked else {}
+        return _patiently(lambda: self._broker.watermarks(asked), self._patience_s) if asked else {}
 
     # 2, 3
 
@@ -584,7 +422,7 @@ class _Scan:
     def _sweep(
         self,
         ranges: Mapping[TopicPartition, tuple[int, int]],
-        feed: Callable[[TopicPartition, Sequence[WireMessage]], None],
+        feed: _Feed,
     ) -> dict[TopicPartition, int]:
         """
         Read ranges, committed messages only.
@@ -599,19 +437,21 @@ class _Scan:
         reader = self._broker.reader("verify")
         try:
             reader.assign(at)
-            deadline = monotonic() + self._patience_s
+            deadline, trouble = monotonic() + self._patience_s, None
             while at and monotonic() < deadline:
-                for place, messages, eof in reader.poll(0.5):
+                try:
+                    came = reader.poll(0.5)
+                except RetriableError as error:
+                    trouble = error  # the client mends it; if it does not, this is why nothing came
+                    continue
+                for place, messages, eof in came:
                     if place not in at:
                         continue
                     before, end = at[place], ranges[place][1]
                     if messages:
-                        deadline = monotonic() + self._patience_s
+                        deadline, trouble = monotonic() + self._patience_s, None
                         at[place] = messages[-1].offset() + 1
-                        if at[place] > end:
-                            messages = [message for message in messages if message.offset() < end]  # noqa: PLW2901
-                        feed(place, messages)
-                        self.scanned += len(messages)
+                        self._feed(feed, place, messages, end)
                     if eof is not None:
                         at[place] = max(at[place], eof)
                     self._read += min(at[place], end) - before
@@ -620,9 +460,17 @@ class _Scan:
                         reader.unassign([place])
                 if self._progress:
                     self._progress(self._read, self._to_read)
+            if at and trouble:
+                raise trouble
             return at
         finally:
             reader.close()
+
+    def _feed(self, feed: _Feed, place: TopicPartition, messages: Sequence[WireMessage], end: int) -> None:
+        if messages[-1].offset() >= end:
+            messages = [message for message in messages if message.offset() < end]
+        self.scanned += len(messages)
+        feed(place, messages)
 
     # 4
 

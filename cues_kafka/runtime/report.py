@@ -1,0 +1,186 @@
+"""What `verify` found: plain frozen values with every number, their sums, and the words for people."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+from cues_kafka.core.records import Totals
+
+ANOMALIES = ("lost", "torn", "duplicated", "out_of_order", "unfounded", "ahead")
+"""What is counted; each of them is zero, or the promise is broken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReport:
+    """
+    What was found of one task.
+
+    Attributes:
+        task: `processor/partition`.
+        steps: that the input holds below the positions.
+        totals: what the task itself has counted up to there.
+        outputs: deliveries of which outputs were seen.
+        errors: deliveries of which an error was seen.
+        messages: output records seen.
+        lost: steps without an outcome that are no nils.
+        torn: deliveries of which some records are there and some are not.
+        duplicated: records of a delivery that has another outcome already.
+        out_of_order: outcomes that stand behind one of a later message, in the same partition.
+        unfounded: outcomes of messages that the input does not hold.
+        ahead: outcomes above the position, of no committed batch.
+        problems: what is wrong with the backing records and their totals.
+        limits: what cannot be seen, and why.
+        details: which messages the counts are about, the first of each.
+    """
+
+    task: str
+    steps: int = 0
+    totals: Totals
+    outputs: int = 0
+    errors: int = 0
+    messages: int = 0
+    lost: int = 0
+    torn: int = 0
+    duplicated: int = 0
+    out_of_order: int = 0
+    unfounded: int = 0
+    ahead: int = 0
+    problems: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
+
+    @property
+    def anomalies(self) -> int:
+        """All that is wrong."""
+        return sum(int(getattr(self, name)) for name in ANOMALIES) + len(self.problems)
+
+    @property
+    def verdict(self) -> str:
+        """`ok`, `WRONG` or `not verifiable`."""
+        return _verdict(self.anomalies, self.limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorReport:
+    """
+    What was found of one processor: the sums over its tasks.
+
+    Attributes:
+        name: of the processor.
+        kind: pipe, fork, sink, join, alts and so on.
+        tasks: one report for each partition.
+    """
+
+    name: str
+    kind: str
+    tasks: tuple[TaskReport, ...]
+
+    def __getattr__(self, name: str) -> int:
+        """The sum of a count of the tasks: `steps`, `lost`, `outputs` and the other numbers of `TaskReport`."""
+        if name not in _COUNTS:
+            raise AttributeError(name)
+        return sum(int(getattr(task, name)) for task in self.tasks)
+
+    @property
+    def totals(self) -> Totals:
+        """What the tasks have counted."""
+        total = Totals()
+        for task in self.tasks:
+            total = total.plus(task.totals)
+        return total
+
+    @property
+    def verdict(self) -> str:
+        """`ok`, `WRONG` or `not verifiable`."""
+        return _verdict(self.anomalies, [limit for task in self.tasks for limit in task.limits])
+
+
+_COUNTS = frozenset({field.name for field in fields(TaskReport) if field.type == "int"} | {"anomalies"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """
+    What was found of a graph.
+
+    Attributes:
+        graph: its name.
+        processors: what was looked at, in the order of declaration.
+        limits: what could not be looked at at all.
+        notes: what is worth knowing and changes nothing.
+        scanned: messages read.
+        seconds: how long it took.
+    """
+
+    graph: str
+    processors: tuple[ProcessorReport, ...]
+    limits: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    scanned: int = 0
+    seconds: float = 0.0
+
+    def __getitem__(self, processor: str) -> ProcessorReport:
+        """
+        The report on one processor.
+
+        Raises:
+            KeyError: it was not looked at.
+        """
+        for one in self.processors:
+            if one.name == processor:
+                return one
+        raise KeyError(processor)
+
+    @property
+    def anomalies(self) -> int:
+        """All that is wrong."""
+        return sum(one.anomalies for one in self.processors)
+
+    @property
+    def verdict(self) -> str:
+        """`ok`: everything was verified and nothing is wrong. `WRONG`, or `not verifiable`: nothing wrong was seen."""
+        limits = [*self.limits, *(one.verdict for one in self.processors if one.verdict == "not verifiable")]
+        return _verdict(self.anomalies, limits)
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything was verified and nothing is wrong."""
+        return self.verdict == "ok"
+
+    @property
+    def lines(self) -> Iterator[str]:
+        """All texts: problems and details first, limits and notes after them."""
+        tasks = [task for one in self.processors for task in one.tasks]
+        yield from (f"{task.task}: {text}" for task in tasks for text in (*task.problems, *task.details))
+        yield from (f"{task.task}: cannot be verified: {text}" for task in tasks for text in task.limits)
+        yield from (f"cannot be verified: {text}" for text in self.limits)
+        yield from (f"note: {text}" for text in self.notes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "graph": self.graph,
+            "verdict": self.verdict,
+            "anomalies": self.anomalies,
+            "scanned": self.scanned,
+            "seconds": round(self.seconds, 3),
+            "limits": list(self.limits),
+            "notes": list(self.notes),
+            "processors": [
+                {"name": one.name, "kind": one.kind, "verdict": one.verdict, "totals": one.totals._asdict()}
+                | {name: getattr(one, name) for name in sorted(_COUNTS)}
+                | {"tasks": [_task_data(task) for task in one.tasks]}
+                for one in self.processors
+            ],
+        }
+
+
+def _task_data(task: TaskReport) -> dict[str, Any]:
+    plain = {field.name: getattr(task, field.name) for field in fields(task)}
+    return plain | {"totals": task.totals._asdict(), "anomalies": task.anomalies, "verdict": task.verdict}
+
+
+def _verdict(anomalies: int, limits: Collection[str]) -> str:
+    return "WRONG" if anomalies else "not verifiable" if limits else "ok"
