@@ -32,6 +32,9 @@ CHUNK_S = 0.01
 """User code is called in chunks of about this long; between them the clock, the gate and the other tasks are looked at."""
 
 MAX_CHUNK = 2048
+RECOVERY_PATIENCE_S = 0.5
+"""How long a revocation waits for a task in R1 to R5: one answer of a healthy cluster."""
+
 RESTART_FIRST_S = 1.0
 RESTART_MAX_S = 60.0
 
@@ -243,12 +246,18 @@ class Lane:
         return on.Failed(text, self._clock.monotonic())
 
     def revoke(self, timeout_s: float) -> None:
-        """Leave in order (A3): wait for a transaction past P5, say `left` where it is due, release. Never waits for
-        user code, whose result is thrown away."""
+        """
+        Leave in order (A3): wait for a transaction past P5, say `left` where it is due, release.
+
+        Never waits for user code, whose result is thrown away, and hardly for a recovery: it has written nothing.
+        """
         interpreter = self.interpreter
         interpreter.gate.close()
-        if not interpreter.lock.acquire(timeout=max(0.0, timeout_s)):
-            log.warning("abandoned", task=self.spec.name, why="the transaction did not end in time")
+        recovering = self.task.state not in _COMMITTING | {State.READY, State.CALLING}
+        if not interpreter.lock.acquire(
+            timeout=max(0.0, min(timeout_s, RECOVERY_PATIENCE_S) if recovering else timeout_s)
+        ):
+            log.warning("abandoned", task=self.spec.name, doing=self.task.state.value)
             interpreter.gate.close(lost=True)
             return
         try:
