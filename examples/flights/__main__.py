@@ -1,0 +1,100 @@
+"""``python -m examples.flights``: load, kill, check, print; exits with 1 when anything is unequal."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from cues_kafka.brokers.local import LocalBroker
+from cues_kafka.errors import CuesError
+from examples.flights.check import check
+from examples.flights.demo import ROWS, Demo, Failed, log_tail
+from examples.flights.table import Bars, print_result
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run it; gives the exit code."""
+    args = _parser().parse_args(arguments)
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, 110)
+    logging.getLogger("cues_kafka").addHandler(logging.NullHandler())  # kills are told in the bars and the table
+    seed = args.seed if args.seed is not None else random.randrange(2**32)
+    rows = min(args.limit, ROWS)
+    began = time.monotonic()
+    try:
+        with _cluster(args.bootstrap, console) as (bootstrap, directory):
+            console.print(
+                f"{rows:,} flights, {args.workers} workers, {args.kills} kills, seed {seed}, Kafka at {bootstrap} "
+                f"({time.monotonic() - began:.1f} s)"
+            )
+            with Bars(console, rows) as bars:
+                demo = Demo(
+                    bootstrap,
+                    directory,
+                    rows=rows,
+                    kills=args.kills,
+                    workers=args.workers,
+                    seed=seed,
+                    show=bars.show,
+                )
+                try:
+                    outcome = demo.run()
+                except Failed:
+                    console.print(log_tail(demo.log), markup=False, highlight=False)
+                    raise
+            console.print("reading everything back ...")
+            result = check(bootstrap, demo.ledger, demo.loader.expected, outcome.totals)
+            if result.differences:
+                console.print(log_tail(demo.log), markup=False, highlight=False)
+    except (Failed, CuesError) as error:
+        console.print(f"[red]failed[/]: {error}", highlight=False)
+        return 1
+    print_result(console, result, outcome, loaded=rows)
+    for difference in result.differences:
+        console.print(f"[red]unequal[/]: {difference}", highlight=False)
+    verdict = "[red]NOT exactly once" if result.differences else "[green]every flight exactly once"
+    console.print(f"{verdict}[/] ({time.monotonic() - began:.0f} s in all)")
+    return 1 if result.differences else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.flights", description="All flights of 2013 through a graph whose workers are killed."
+    )
+    parser.add_argument("--kills", type=int, default=10, help="SIGKILLs, at least (10)")
+    parser.add_argument("--limit", type=int, default=ROWS, metavar="ROWS", help="use so many flights only")
+    parser.add_argument("--workers", type=int, default=2, help="worker processes (2)")
+    parser.add_argument("--bootstrap", help="a cluster that has none of the graph's topics; else one is started")
+    parser.add_argument("--seed", type=int, help="of the moments and victims of the kills")
+    return parser
+
+
+@contextmanager
+def _cluster(bootstrap: str | None, console: Console) -> Iterator[tuple[str, Path]]:
+    """
+    A cluster, and a directory for the run.
+
+    With a broker of our own the directory is inside the broker's, which goes away even when this process is killed.
+    """
+    if bootstrap is not None:
+        with tempfile.TemporaryDirectory(prefix="cues-kafka-flights-") as directory:
+            yield bootstrap, Path(directory)
+        return
+    with LocalBroker(say=lambda text: console.print(text, markup=False)) as broker:
+        inside = broker.directory / "flights"
+        inside.mkdir()
+        yield broker.bootstrap, inside
+
+
+if __name__ == "__main__":
+    sys.exit(main())

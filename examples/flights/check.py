@@ -1,0 +1,185 @@
+"""Reads back all that the run left, and compares it with the independent opinion and with `verify`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from os import getpid
+from pathlib import Path
+from typing import Any
+
+from cues_kafka.core.records import Totals
+from examples.flights import independent
+from examples.flights.demo import ROOT
+
+TOPICS = {"clean": ["flights.clean"], "route": ["flights.all", "flights.delayed", "flights.on_time"], "ledger": []}
+
+VERIFY = """
+import sys
+from cues_kafka.runtime.native.supervisor import die_with
+die_with(int(sys.argv.pop(1)))
+from cues_kafka.cli.main import main
+main()
+"""
+
+
+@dataclass
+class Counts:
+    """What one processor did, by one opinion."""
+
+    deliveries: int = 0
+    outputs: int = 0
+    errors: int = 0
+    nil: int = 0
+
+
+@dataclass
+class Findings:
+    """
+    Two opinions on one processor, and what is wrong with its messages.
+
+    Attributes:
+        ours: by its tasks' own counters.
+        tables: by plain Python from the tables.
+        lost, duplicated, torn, disorder: messages, the greater number of the independent reading and of `verify`.
+    """
+
+    ours: Counts = field(default_factory=Counts)
+    tables: Counts = field(default_factory=Counts)
+    lost: int = 0
+    duplicated: int = 0
+    torn: int = 0
+    disorder: int = 0
+
+
+@dataclass
+class Result:
+    """
+    All that was found.
+
+    Attributes:
+        processors: by name.
+        differences: whatever is unequal, for people; empty: all is well.
+        messages: how many were read back and compared.
+    """
+
+    processors: dict[str, Findings]
+    differences: list[str]
+    messages: int
+
+
+class Verification:
+    """``cues-kafka verify`` in a process of its own, beside the independent reading."""
+
+    def __init__(self, bootstrap: str) -> None:
+        command = ["verify", "examples.flights.graph:graph", "--bootstrap", bootstrap, "--json"]
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", VERIFY, str(getpid()), *command], stdout=subprocess.PIPE, cwd=ROOT
+        )
+
+    def report(self) -> dict[str, Any]:
+        """Its report, when it is ready."""
+        out, _ = self._process.communicate()
+        if not out:
+            raise SystemExit(f"cues-kafka verify ended with {self._process.returncode}")
+        report: dict[str, Any] = json.loads(out)
+        return report
+
+
+def check(bootstrap: str, ledger: Path, expected: independent.Expected, totals: dict[str, Totals]) -> Result:
+    """Read everything and compare; takes some seconds."""
+    verification = Verification(bootstrap)
+    result = Result({name: Findings() for name in TOPICS}, [], 0)
+    for name, total in totals.items():
+        result.processors[name].ours = Counts(total.deliveries, total.outputs, total.errors, total.nils)
+    _by_tables(result, expected)
+    _compare_topics(result, bootstrap, expected)
+    _compare_errors(result, bootstrap, expected)
+    _compare_ledger(result, ledger, expected)
+    for name, found in result.processors.items():
+        if found.ours != found.tables:
+            result.differences.append(f"{name}: the tasks counted {found.ours}, the tables say {found.tables}")
+    _heed(result, verification.report())
+    return result
+
+
+def _by_tables(result: Result, expected: independent.Expected) -> None:
+    took_off = expected.count("flights.clean")
+    unknown = expected.unknown.total()
+    tables = {
+        "clean": Counts(expected.rows, took_off, unknown, expected.never),
+        "route": Counts(took_off, took_off, 0, 0),
+        "ledger": Counts(took_off, 0, 0, took_off),
+    }
+    for name, counts in tables.items():
+        result.processors[name].tables = counts
+
+
+def _compare_topics(result: Result, bootstrap: str, expected: independent.Expected) -> None:
+    routed: dict[str, Counter[bytes]] = {}
+    for name, topics in TOPICS.items():
+        for topic in topics:
+            found = independent.read_topic(bootstrap, topic)
+            result.messages += sum(map(len, found.values()))
+            difference = independent.compare(expected.topics[topic], found)
+            _add(result, name, topic, difference)
+            if difference and name == "route":
+                routed[topic] = sum((Counter(stream) for stream in found.values()), Counter())
+    if routed:  # equal topics cannot be torn; unequal ones are counted flight by flight
+        have = {t: routed.get(t) or _counter(expected.topics[t]) for t in TOPICS["route"]}
+        halves = have["flights.delayed"] + have["flights.on_time"]
+        torn = (have["flights.all"] - halves) + (halves - have["flights.all"])
+        result.processors["route"].torn += torn.total()
+
+
+def _counter(streams: independent.Streams) -> Counter[bytes]:
+    return sum((Counter(stream) for stream in streams.values()), Counter())
+
+
+def _add(result: Result, name: str, what: str, difference: independent.Difference) -> None:
+    found = result.processors[name]
+    found.lost += difference.lost
+    found.duplicated += difference.added
+    found.disorder += difference.reordered
+    if difference:
+        result.differences.append(
+            f"{what}: {difference.lost} lost, {difference.added} too many, {difference.reordered} streams out of "
+            f"order, for example {difference.example}"
+        )
+
+
+def _compare_errors(result: Result, bootstrap: str, expected: independent.Expected) -> None:
+    found = independent.read_unknown(bootstrap, "flights.errors")
+    result.messages += found.total()
+    missing, more = expected.unknown - found, found - expected.unknown
+    example = f"missing {dict(missing)}, too many {dict(more)}"
+    _add(result, "clean", "flights.errors", independent.Difference(missing.total(), more.total(), 0, example))
+
+
+def _compare_ledger(result: Result, ledger: Path, expected: independent.Expected) -> None:
+    hashes, rows = independent.read_ledger(ledger)
+    result.messages += rows.total()
+    missing, more = expected.booked - rows, rows - expected.booked
+    example = f"missing {list(missing)[:1]}, too many {list(more)[:1]}"
+    _add(result, "ledger", "the ledger", independent.Difference(missing.total(), more.total(), 0, example))
+    if hashes != rows.total():
+        result.differences.append(f"the ledger: {rows.total()} rows, but {hashes} hashes")
+
+
+def _heed(result: Result, report: dict[str, Any]) -> None:
+    for one in report["processors"]:
+        found = result.processors[one["name"]]
+        found.lost = max(found.lost, one["lost"])
+        found.duplicated = max(found.duplicated, one["duplicated"])
+        found.torn = max(found.torn, one["torn"])
+        found.disorder = max(found.disorder, one["out_of_order"])
+    if report["verdict"] != "ok":
+        texts = [text for one in report["processors"] for task in one["tasks"] for text in _texts(task)]
+        result.differences.append(f"verify says {report['verdict']}: {'; '.join([*report['limits'], *texts][:5])}")
+
+
+def _texts(task: dict[str, Any]) -> list[str]:
+    return [f"{task['task']}: {text}" for kind in ("problems", "details", "limits") for text in task[kind]]

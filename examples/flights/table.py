@@ -1,0 +1,77 @@
+"""What people see: progress bars while it runs, a table at the end."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from examples.flights.check import Counts, Result
+from examples.flights.demo import Demo, Outcome
+
+
+class Bars:
+    """A bar for each processor, from its tasks' own counters."""
+
+    def __init__(self, console: Console, rows: int) -> None:
+        columns = [TextColumn("{task.description:>8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+        self._progress = Progress(*columns, TextColumn("{task.fields[note]}"), console=console, refresh_per_second=4)
+        self._sent = self._progress.add_task("sent", total=rows, note="")
+        self._tasks = {
+            name: self._progress.add_task(name, total=rows, note="") for name in ("clean", "route", "ledger")
+        }
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, demo: Demo) -> None:
+        """Draw how far it is."""
+        kills = len(demo.outcome.kills)
+        self._progress.update(self._sent, completed=demo.loader.sent, note=f"{kills} kills")
+        took_off = demo.rows - demo.loader.expected.never - demo.loader.expected.unknown.total()
+        for name, bar in self._tasks.items():
+            total = demo.rows if name == "clean" else took_off
+            if name in demo.outcome.totals:
+                self._progress.update(bar, completed=demo.outcome.totals[name].deliveries, total=total)
+
+
+def print_result(console: Console, result: Result, outcome: Outcome, *, loaded: int) -> None:
+    """The table, and the lines below it."""
+    table = Table(title="what the tasks counted, and what plain Python says by the tables")
+    table.add_column("", no_wrap=True)
+    for name in ("deliveries", "outputs", "errors", "nil", "lost", "duplicated", "torn", "disorder"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, found in result.processors.items():
+        wrong = (found.lost, found.duplicated, found.torn, found.disorder)
+        table.add_row(name, *_cells(found.ours), *(f"[{'red' if n else 'green'}]{n:,}" for n in wrong))
+        table.add_row("  tables", *_cells(found.tables), style="dim", end_section=True)
+    console.print(table)
+    kills = outcome.kills
+    hit = sum(kill.open_tasks > 0 for kill in kills)
+    times = sorted(kill.recovered_s for kill in kills if kill.recovered_s is not None)
+    console.print(
+        f"kills         {len(kills)} by SIGKILL, {hit} of them in the middle of a transaction "
+        f"({sum(kill.open_tasks for kill in kills)} transactions open); {outcome.restarts} restarts"
+    )
+    deliveries = sum(total.deliveries for total in outcome.totals.values())
+    console.print(
+        f"throughput    {loaded / outcome.seconds:,.0f} flights/s through the graph, "
+        f"{deliveries / outcome.seconds:,.0f} deliveries/s, kills included ({outcome.seconds:.1f} s)"
+    )
+    if times:
+        console.print(
+            f"recovery      median {median(times):.2f} s, at most {times[-1]:.2f} s from SIGKILL to the next message that the "
+            f"successor committed ({len(times)} of {len(kills)}; the others had nothing left to do)"
+        )
+    console.print(f"read back     {result.messages:,} messages and rows, each compared with the tables")
+
+
+def _cells(counts: Counts) -> list[str]:
+    return [f"{n:,}" for n in (counts.deliveries, counts.outputs, counts.errors, counts.nil)]
