@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
@@ -44,7 +44,10 @@ def plan(spec: Spec) -> bytes:
     return fingerprint(spec.processor, spec.pairing, [(i.binding, IDS[i.topic]) for i in spec.inputs])
 
 
-def made(kind: type[Record], spec: Spec, positions: Positions, **fields: Any) -> Any:
+_Kind = TypeVar("_Kind", bound=Record)
+
+
+def made(kind: type[_Kind], spec: Spec, positions: Positions, **fields: Any) -> _Kind:
     """A record of an earlier run of this task."""
     common: dict[str, Any] = {
         "sequence": 7, "step": 40, "positions": positions, "totals": Totals(40, 30, 4, 6, 30), "born": 4,
@@ -169,9 +172,11 @@ def called(ends: Positions, outputs: int = 0, errors: int = 0, nils: int = 0, ha
     return on.Called(ends, Totals(outputs + errors + nils, outputs, errors, nils, outputs), halt)
 
 
-def deliver(world: World, task: Task, ends: Positions, steps: int, **counts: int) -> tuple[Task, do.Effect]:
-    """One batch of steps through, under a snapshot where one is due; all of them outputs, unless counts say else."""
+def deliver(
+    world: World, task: Task, ends: Positions, steps: int, *, errors: int = 0, nils: int = 0
+) -> tuple[Task, do.Effect]:
+    """One batch of steps through, under a snapshot where one is due; what is neither error nor nil is an output."""
     if task.snapshot_due:
         task, effect = world.run(task, on.Polled(ends, steps))
         assert isinstance(effect, do.Call)
-    return world.run(task, called(ends, **(counts or {"outputs": steps})))
+    return world.run(task, called(ends, steps - errors - nils, errors, nils))

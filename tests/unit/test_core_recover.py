@@ -1,4 +1,4 @@
-"""R5 as a table: the newest record, the group's offsets and the inputs' facts on the left, the decision on the right."""
+"""R5 as a table: the newest record, the group's offsets and the inputs' facts give the decision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cues_kafka.core.events import InputFacts
 from cues_kafka.core.records import Record, Writer
 from cues_kafka.core.recover import Delivered, Fresh, Refuse, Retry, first_positions, recover
 from cues_kafka.core.spec import Input, Spec
-from tests.unit.core_world import A, ANEW, B, ME, TWO, at, attempt, facts, make_spec, snapshot, start
+from tests.unit.core_world import ANEW, ME, TWO, A, B, at, attempt, facts, make_spec, snapshot, start
 
 SPEC = make_spec()
 JOIN = make_spec(TWO, pairing="join")
