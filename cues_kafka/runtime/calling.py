@@ -20,10 +20,10 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.errors import Fenced, Interrupt, OutputError
 from cues_kafka.graph.definition import Processor
 from cues_kafka.graph.message import Message, key_bytes, travelling
-from cues_kafka.ports import Coordinates, Positions, WireMessage
+from cues_kafka.ports import Coordinates, Headers, Positions, WireMessage
 from cues_kafka.runtime.failures import Failure, error_payload, show
 from cues_kafka.runtime.outbox import Outbox
-from cues_kafka.runtime.outputs import OVERHEAD_BYTES, Origin, Payload, Returned, Target, record
+from cues_kafka.runtime.outputs import OVERHEAD_BYTES, Origin, Payload, Returned, Target, record, size_of
 from cues_kafka.runtime.step import Received, Step
 
 Decode = Callable[[bytes | None], Any]
@@ -228,6 +228,7 @@ class Caller:
         """A result into records; nothing of it is added before all of it is encoded."""
         failure.kind = "raised" if self.processor.call.is_generator else "output"
         payloads = self._returned.read(result, taken[0][1].key())
+        failure.kind = "output"
         if payloads:
             self._add(taken, batch, payloads)
             batch.outputs += 1
@@ -236,16 +237,30 @@ class Caller:
             batch.closed = True
         return True
 
-    def _add(self, taken: Taken, batch: Batch, payloads: Sequence[Payload]) -> None:
+    def _add(self, taken: Taken, batch: Batch, payloads: Sequence[Payload], origin: Origin | None = None) -> None:
+        """Payloads as records, all of them or, where one is too large, none."""
         messages = tuple(message for _, message in taken)
-        origin = Origin(messages)
+        origin = origin or Origin(messages)
         prefix = batch.prefix(tuple(self._bindings[index] for index, _ in taken))
         offsets = ",".join(str(message.offset()) for message in messages).encode()
-        for index, made in enumerate(payloads):
-            header = b"%b%d/%d %b" % (prefix, index, len(payloads), offsets)
-            batch.records.add(*record(made, origin, batch.spec.partition, header))
-            batch.size += len(made[1] or b"") + len(made[2] or b"")
+        rows = [
+            record(made, origin, batch.spec.partition, b"%b%d/%d %b" % (prefix, index, len(payloads), offsets))
+            for index, made in enumerate(payloads)
+        ]
+        for row in rows:
+            batch.records.add(*row)
+        batch.size += sum(len(made[1] or b"") + len(made[2] or b"") for made in payloads)
         batch.messages += len(payloads)
+
+    def _add_error(self, errors: Target, failure: Failure, key: bytes | None, value: bytes) -> None:
+        """An error message always fits: headers that travel and the record's key give way (the message has the key)."""
+        origin = Origin(tuple(message for _, message in failure.taken))
+        room = errors.max_bytes - OVERHEAD_BYTES - len(value)
+        if len(key or b"") > room:
+            key = None
+        if len(key or b"") + size_of(origin.travelled) > room:
+            origin.travelled = []
+        self._add(failure.taken, failure.batch, [(errors, key, value, [], None, None)], origin)
 
     # Failures: DESIGN 7, in its order.
 
@@ -257,6 +272,8 @@ class Caller:
             return False
         if not isinstance(error, Exception):
             raise error
+        if isinstance(error, OutputError) and failure.kind == "raised":
+            failure.kind = "output"  # what a generator yielded, or a list of another length
         if isinstance(error, self._retry) and failure.kind != "decode":
             if self._again(error, failure):
                 return False
@@ -266,7 +283,7 @@ class Caller:
             batch.cause = error
             return False
         key, value = error_payload(self.processor, failure, error, self.coordinates(failure.taken, batch))
-        self._add(failure.taken, batch, [(self._errors, key, value, [], None, None)])
+        self._add_error(self._errors, failure, key, value)
         batch.messages -= 1
         batch.errors += 1
         batch.deliveries += 1
@@ -360,11 +377,14 @@ class Caller:
         target, call = self._only, self._plain_call()
         assert target
         decode, encode, key_of = self._decoders[0], target.encode, target.key_of
-        limit = target.max_bytes - OVERHEAD_BYTES - MAX_PLAIN_KEY
+        limit = target.max_bytes - OVERHEAD_BYTES - 2 * PLAIN_ROOM
         # The unbound methods of the client's class cost a fifth of `methodcaller`, a seventh of a call in a Python loop.
         kind_of: Any = type(messages[0])
         values = list(map(kind_of.value, messages))
         keys: list[bytes | None] = list(map(kind_of.key, messages))
+        came: list[Headers | None] = list(map(kind_of.headers, messages))
+        if not _light(keys, came):
+            limit = -1  # each result is measured the long way
         data: list[bytes | None] = []
         start = 0  # of the run of usual results that `data` holds
         for index, value in enumerate(values):
@@ -382,21 +402,21 @@ class Caller:
                     made = encode(result)
                     if key_of is not None and (given := key_of(result)) is not None:
                         keys[index] = key_bytes(given)
-                    if len(made) <= limit:
+                    if len(made) <= limit and (key_of is None or len(keys[index] or b"") <= PLAIN_ROOM):
                         data.append(made)
                         continue
                 payloads = self._returned.read(result, messages[index].key())
-                self._emit(messages[start:index], keys[start:index], data, batch)
+                self._emit(messages[start:index], keys[start:index], came[start:index], data, batch)
                 data, start = [], index + 1
                 self._add(((0, messages[index]),), batch, payloads)
                 batch.outputs += 1
                 batch.deliveries += 1
             except BaseException as error:
-                self._emit(messages[start:index], keys[start:index], data, batch)
+                self._emit(messages[start:index], keys[start:index], came[start:index], data, batch)
                 data, start = [], index + 1
                 if not self._fail(error, Failure(((0, messages[index]),), batch, None, kind=kind)):
                     return
-        self._emit(messages[start:], keys[start:], data, batch)
+        self._emit(messages[start:], keys[start:], came[start:], data, batch)
 
     def _plain_call(self) -> Callable[[Any], Any]:
         fn, context = self.processor.fn, self._context
@@ -409,6 +429,7 @@ class Caller:
         self,
         messages: Sequence[WireMessage],
         keys: Sequence[bytes | None],
+        came: Sequence[Headers | None],
         data: Sequence[bytes | None],
         batch: Batch,
     ) -> None:
@@ -420,13 +441,16 @@ class Caller:
             return
         if len(values) < len(data):
             kept = [made is not None for made in data]
-            messages, keys = list(compress(messages, kept)), list(compress(keys, kept))
+            messages, keys, came = (
+                list(compress(messages, kept)),
+                list(compress(keys, kept)),
+                list(compress(came, kept)),
+            )
         kind_of: Any = type(messages[0])
         shared = batch.prefix(self._bindings) + b"0/1 "
         # One string for all offsets, split again: half the cost of formatting each.
         offsets = " ".join(map(str, map(kind_of.offset, messages))).encode().split()
         headers: list[Any] = [shared + offset for offset in offsets]
-        came = list(map(kind_of.headers, messages))
         if any(came):
             headers = [
                 [(HEADER, header), *travelled] if one and (travelled := travelling((one,))) else header
@@ -439,5 +463,15 @@ class Caller:
         batch.size += sum(map(len, values))
 
 
-MAX_PLAIN_KEY = 1_000
-"""Room for a key in the hot loop's size check; a value that comes nearer to the limit is measured the long way."""
+PLAIN_ROOM = 1_000
+"""Bytes for a key in the hot loop's size check, and as many for headers that travel; what needs more, or a value that
+comes nearer to the limit, is measured the long way."""
+
+
+def _light(keys: Sequence[bytes | None], came: Sequence[Headers | None]) -> bool:
+    """Whether all these keys and headers need no more than `PLAIN_ROOM` where they are inherited."""
+    if max(map(len, filter(None, keys)), default=0) > PLAIN_ROOM:
+        return False
+    # Most headers are one provenance header of the processor before, which does not travel.
+    foreign = (one for one in came if one and (len(one) > 1 or one[0][0] != HEADER))
+    return all(size_of(one) <= PLAIN_ROOM for one in foreign)

@@ -94,13 +94,23 @@ def payload(target: Target, value: Any, default_key: bytes | None) -> Payload:
         given = target.key_of(value)
     key = default_key if given is None else key_bytes(given)
     data = None if value is None else target.encode(value)
-    size = len(key or b"") + len(data or b"") + sum(len(k) + len(v or b"") for k, v in headers) + OVERHEAD_BYTES
+    _check_size(target, key, data, headers)
+    return target, key, data, headers, timestamp, partition
+
+
+def size_of(headers: Headers) -> int:
+    """Bytes of headers, about."""
+    return sum(len(name) + len(value or b"") for name, value in headers)
+
+
+def _check_size(target: Target, key: bytes | None, data: bytes | None, headers: Headers) -> None:
+    """P4: what is too large is an error of its step, because the producer would refuse the whole batch for it."""
+    size = len(key or b"") + len(data or b"") + size_of(headers) + OVERHEAD_BYTES
     if size > target.max_bytes:
         raise OutputError(
             f"{size} bytes for {target.topic!r}, which takes {target.max_bytes}. Send a reference to the data instead, or "
             "raise the topic's max.message.bytes and the producer's message.max.bytes."
         )
-    return target, key, data, headers, timestamp, partition
 
 
 def record(made: Payload, origin: Origin, partition: int, provenance: bytes) -> tuple[Any, ...]:
@@ -112,10 +122,14 @@ def record(made: Payload, origin: Origin, partition: int, provenance: bytes) -> 
         origin: what it inherits.
         partition: the task's number.
         provenance: value of the header.
+
+    Raises:
+        OutputError: with the headers that travel it is too large.
     """
     target, key, data, headers, timestamp, chosen = made
     if origin.travelled:
         headers = with_travelling(headers, origin.travelled)
+        _check_size(target, key, data, headers)
     if target.provenance:
         headers = [(HEADER, provenance), *headers]
     if chosen is None and key is None:
