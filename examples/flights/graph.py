@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from cues_kafka import Graph, Json, Out, Processor, Source, Topic
-from examples.flights.data import Row, airports
+from cues_kafka import Graph, Json, Out, Processor, Raw, Source, Topic
+from examples.flights.data import COLUMNS, airports
 
 if TYPE_CHECKING:
     from cues_kafka.runtime.step import Step
@@ -53,14 +53,15 @@ class UnknownAirport(ValueError):
     """The airports table lacks this destination. Add it to the table, and replay the error."""
 
 
-def clean(row: Row, airports: frozenset[str]) -> Flight | None:
-    """A row of the table as a flight; nothing where it never took off."""
+def clean(line: bytes, airports: frozenset[str]) -> Flight | None:
+    """A line of the table as a flight; nothing where it never took off."""
+    row = dict(zip(COLUMNS, line.decode().split(","), strict=True))
     if row["dep_time"] == "NA":
         return None
     if row["dest"] not in airports:
         raise UnknownAirport(f"{row['dest']!r} is not in the airports table")
     return Flight(
-        date=f"{row['year']}-{int(row['month']):02}-{int(row['day']):02}",
+        date=f"{row['year']}-{row['month']:0>2}-{row['day']:0>2}",
         scheduled=int(row["sched_dep_time"]),
         carrier=row["carrier"],
         number=int(row["flight"]),
@@ -117,6 +118,6 @@ graph = Graph(
     Processor(ledger, inputs="flights.all", batch=True),
     errors="flights.errors",
     defaults=Topic(value=Json(Flight), partitions=4),
-    topics={"flights.raw": Topic(value=Json())},
+    topics={"flights.raw": Topic(value=Raw())},
     system={"airports": airports, "db": open_ledger},
 )

@@ -67,8 +67,8 @@ def print_result(console: Console, result: Result, outcome: Outcome, *, loaded: 
     )
     if times:
         console.print(
-            f"recovery      median {median(times):.2f} s, at most {times[-1]:.2f} s from SIGKILL to the next message that the "
-            f"successor committed ({len(times)} of {len(kills)}; the others had nothing left to do)"
+            f"recovery      median {median(times):.2f} s, at most {times[-1]:.2f} s from SIGKILL to the next commit of "
+            f"the successor's ({len(times)} of {len(kills)} kills; after the others nothing was left to do)"
         )
     console.print(f"read back     {result.messages:,} messages and rows, each compared with the tables")
 
