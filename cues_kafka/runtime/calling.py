@@ -175,9 +175,9 @@ class Caller:
             if not received:
                 batch.deliveries += 1
                 return True
-            step = self._step(taken, received, batch, retrying)
-            failure.step = step
-            result = self._invoke(received, step)
+            if self.processor.call.wants_step:
+                failure.step = self._step(taken, received, batch, retrying)
+            result = self._invoke(received, failure.step)
             return self._settle(taken, batch, result, failure)
         except BaseException as error:
             return self._fail(error, failure)
@@ -204,15 +204,15 @@ class Caller:
             for i, message in taken
         )
 
-    def _invoke(self, received: Mapping[str, Received], step: Step) -> Any:
-        call, given = self.processor.call, dict(self._context)
-        batch = self.processor.batch
-        values = {binding: [one.value] if batch else one.value for binding, one in received.items()}
-        if call.wants_step:
-            given["step"] = [step] if batch else step
+    def _invoke(self, received: Mapping[str, Received], step: Step | None) -> Any:
+        call, given, batch = self.processor.call, self._context, self.processor.batch
+        if step is not None:
+            given = {**given, "step": [step] if batch else step}
         if call.positional is not None:
-            result = self.processor.fn(values[call.positional], **given)
+            value = received[call.positional].value
+            result = self.processor.fn([value] if batch else value, **given)
         else:
+            values = {binding: [one.value] if batch else one.value for binding, one in received.items()}
             result = self.processor.fn(**values, **given)
         return self._single(result) if batch else result
 
