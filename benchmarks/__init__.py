@@ -1,0 +1,1 @@
+"""Programs that measure, side by side, what the framework costs; `make bench` runs them."""

@@ -1,0 +1,32 @@
+"""The framework's side, run by ``cues-kafka run benchmarks/graphs.py:graph``. Names come from the environment."""
+
+from __future__ import annotations
+
+import os
+
+from benchmarks.work import Payment, forward, settle
+from cues_kafka import Graph, Json, Processor, Raw, Topic
+
+ENV = "BENCH_"
+
+
+def make(name: str, source: str, target: str, codec: str, partitions: int) -> Graph:
+    """One pipe between two topics."""
+    fn, value = (settle, Json(Payment)) if codec == "json" else (forward, Raw())
+    pipe = Processor(fn, name="pipe", inputs=source, outputs=target)
+    return Graph(name, pipe, defaults=Topic(value=value, partitions=partitions))
+
+
+def group(name: str) -> str:
+    """Of the graph's only processor."""
+    return f"{name}.pipe"
+
+
+if f"{ENV}NAME" in os.environ:
+    graph = make(
+        os.environ[f"{ENV}NAME"],
+        os.environ[f"{ENV}SOURCE"],
+        os.environ[f"{ENV}TARGET"],
+        os.environ[f"{ENV}CODEC"],
+        int(os.environ[f"{ENV}PARTITIONS"]),
+    )

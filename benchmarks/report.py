@@ -1,0 +1,93 @@
+"""Sections of the report, as Markdown: printed as they come, and kept in docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+
+INTRO = """# Benchmarks
+
+What the framework costs beside a transactional loop written by hand with the same client. `make bench` measures it
+anew and writes this page; `make bench ARGS="--only latency"` renews one section, `ARGS=--quick` shakes the programs
+down and writes nothing. Every figure comes from a run of [benchmarks/](../benchmarks), on a real broker on the same
+machine. Absolute figures belong to that machine. Ratios are of runs that alternated within minutes, and travel
+better.
+
+The other side is [benchmarks/hand.py](../benchmarks/hand.py): `consume(10_000)`, one transaction for what came,
+delivery reports counted, positions sent with the group's metadata, lz4, the same function and codec. It has no
+snapshots, no recovery, no error messages and no provenance header; it ends at the first error.
+"""
+
+
+@dataclass(slots=True)
+class Section:
+    """
+    One program's results.
+
+    Attributes:
+        title: heading.
+        how: what was measured, and between which two moments.
+        head: of the table's columns.
+        rows: its cells.
+        load: load average before the start.
+    """
+
+    title: str
+    how: str
+    head: Sequence[str]
+    rows: list[Sequence[str]] = field(default_factory=list)
+    load: float = field(default_factory=lambda: os.getloadavg()[0])
+    after: str = ""
+
+    def text(self) -> str:
+        """As Markdown."""
+        table = [list(self.head), *map(list, self.rows)]
+        widths = [max(len(row[i]) for row in table) for i in range(len(self.head))]
+        lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in table]
+        lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
+        day = time.strftime("%Y-%m-%d %H:%M")
+        parts = [f"## {self.title}", self.how, "\n".join(lines), *([self.after] if self.after else [])]
+        return "\n\n".join([*parts, f"*{day}; load average before the start {self.load:.2f}.*"]) + "\n"
+
+
+def holds(yes: bool) -> str:
+    """A verdict."""
+    return "yes" if yes else "**no**"
+
+
+def machine() -> str:
+    """Where it ran."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists() and (found := re.search(r"model name\s*:\s*(.+)", info.read_text())):
+        model = found[1]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    packages = ", ".join(f"{name} {version(name)}" for name in ("cues-kafka", "confluent-kafka"))
+    shared = "the broker, the load and both sides share it"
+    return (
+        f"Machine: {os.cpu_count()} processors ({model}), {memory:.0f} GiB, {platform.system()}; {shared}.\n"
+        f"Python {platform.python_version()}, {packages}, Apache Kafka (one node, a child of the run).\n"
+    )
+
+
+def save(sections: Sequence[Section]) -> None:
+    """Put these sections into the page, in place of their older selves."""
+    kept: dict[str, str] = {}
+    if PAGE.exists():
+        for part in re.split(r"^(?=## )", PAGE.read_text("utf-8"), flags=re.MULTILINE)[1:]:
+            kept[part.splitlines()[0][3:]] = part.strip() + "\n"
+    kept |= {section.title: section.text() for section in sections}
+    order = [title for title in TITLES if title in kept]
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text("\n".join([INTRO, machine(), *(kept[title] for title in order)]), "utf-8")
+
+
+TITLES = ("Throughput", "Latency", "Recovery", "Memory", "Start")

@@ -1,0 +1,59 @@
+"""Measure everything and write docs/benchmarks.md: ``python benchmarks/run.py [--quick] [--only PROGRAM]``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks import latency, memory, recovery, report, start, throughput
+from benchmarks.harness import Cluster
+from cues_kafka.brokers.local import LocalBroker
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured; `QUICK` only shows that the programs work."""
+
+    repetitions: int
+    backlog: int
+    hops: int
+    kills: int
+    records: int
+
+
+FULL = Size(repetitions=5, backlog=1_000_000, hops=1_000, kills=11, records=1_000_000)
+QUICK = Size(repetitions=1, backlog=150_000, hops=100, kills=1, records=20_000)
+
+PROGRAMS: dict[str, Callable[[Size, Cluster], report.Section]] = {
+    "throughput": lambda size, cluster: throughput.measure(size.repetitions, size.backlog, cluster),
+    "latency": lambda size, cluster: latency.measure(size.repetitions, size.hops, cluster),
+    "recovery": lambda size, cluster: recovery.measure(size.kills, cluster),
+    "memory": lambda size, cluster: memory.measure(size.backlog, size.records, cluster),
+    "start": lambda size, cluster: start.measure(size.repetitions, cluster),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Ratios against a hand-written transactional loop, on a real broker.")
+    parser.add_argument("--quick", action="store_true", help="small numbers, once; nothing is written")
+    parser.add_argument("--only", action="append", choices=list(PROGRAMS), help="this program; may be repeated")
+    given = parser.parse_args()
+    size = QUICK if given.quick else FULL
+    if (load := os.getloadavg()[0]) > 1:
+        print(f"The load average is {load:.1f}: something else runs here, and the figures will be worth less.")
+    for name in given.only or PROGRAMS:
+        began, load = time.monotonic(), os.getloadavg()[0]
+        print(f"{name} ...", flush=True)
+        with LocalBroker(benchmark=True) as broker:  # a new one for each: no program works on another one's heap
+            section = PROGRAMS[name](size, Cluster(broker.bootstrap))
+        section.load = load
+        print(f"\n{section.text()}\n({time.monotonic() - began:.0f} s)\n", flush=True)
+        if not given.quick:
+            report.save([section])
+
+
+if __name__ == "__main__":
+    main()
