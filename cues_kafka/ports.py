@@ -291,6 +291,10 @@ class Broker(Protocol):
         """Create topics and wait until they are there. One that exists already is left as it is."""
         ...
 
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Raise a topic's partition count to `total` and wait until they are there; a smaller one changes nothing."""
+        ...
+
     def delete(self, topics: Sequence[str]) -> None:
         """Delete topics; one that does not exist is ignored."""
         ...

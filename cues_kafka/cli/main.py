@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from cues_kafka.cli import broker, config, plan, run, verify
+from cues_kafka.cli import broker, config, docs, maintenance, plan, run, verify
 from cues_kafka.errors import CuesError
 
 app = typer.Typer(
@@ -20,7 +20,10 @@ app.add_typer(broker.app, name="broker")
 app.command(epilog=run.epilog)(run.run)
 app.command(epilog=plan.epilog)(plan.plan)
 app.command(epilog=verify.epilog)(verify.verify)
+app.command(epilog=maintenance.reset_epilog)(maintenance.reset)
+app.command("accept-loss", epilog=maintenance.accept_loss_epilog)(maintenance.accept_loss)
 app.command(epilog=config.config_epilog)(config.config)
+app.add_typer(docs.app, name="docs")
 
 
 @app.callback()

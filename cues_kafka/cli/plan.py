@@ -7,16 +7,20 @@ from typing import Annotated
 import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.errors import ConfigError
 
 epilog = """Examples:\n\n
     cues-kafka plan shop:graph\n\n
     cues-kafka plan path/shop.py:graph --offline\n\n
+    cues-kafka plan shop:graph --apply           # create topics, add partitions to the framework's own\n\n
     Exits with 1 when the graph must not run on this cluster."""
 
 
 def plan(
     target: Annotated[str, typer.Argument(metavar="MODULE:GRAPH", help="shop:graph, or path/shop.py:graph.")],
+    *,
     offline: Annotated[bool, typer.Option("--offline", help="Ask no cluster.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Create topics and add partitions as printed.")] = False,
     bootstrap: Bootstrap = None,
     profile: Profile = None,
     file: File = None,
@@ -27,17 +31,24 @@ def plan(
     from cues_kafka.plan import plan as plan_graph
     from cues_kafka.plan import topics_to_ask
 
+    if offline and apply:
+        raise ConfigError("--apply needs the cluster. Drop --offline.")
     graph = load_graph(target)
-    facts = None
-    if not offline:
-        from cues_kafka.brokers.open import open_broker
+    if offline:
+        typer.echo(str(plan_graph(graph)))
+        return
+    from cues_kafka.brokers.open import open_broker
 
-        broker = open_broker(load({"bootstrap": bootstrap}, profile=profile, file=file).kafka())
-        try:
-            facts = broker.facts(topics_to_ask(graph))
-        finally:
-            broker.close()
-    planned = plan_graph(graph, facts)
-    typer.echo(str(planned))
-    if planned.refusals:
-        raise typer.Exit(1)
+    broker = open_broker(load({"bootstrap": bootstrap}, profile=profile, file=file).kafka())
+    try:
+        planned = plan_graph(graph, broker.facts(topics_to_ask(graph)))
+        typer.echo(str(planned))
+        if planned.refusals:
+            raise typer.Exit(1)
+        if apply:
+            from cues_kafka.runtime.maintenance import apply_plan
+
+            apply_plan(planned, broker)
+            typer.echo(f"\nApplied: {len(planned.create)} topics created, {len(planned.grow)} given more partitions.")
+    finally:
+        broker.close()

@@ -45,7 +45,7 @@ class Writer:
 
     Attributes:
         transactional_id: of the session that it was written with.
-        runtime: `native`, `memory` or `spark`.
+        runtime: `native`, `memory` or `spark`; `tool` where an operator moved the task.
         name: of the worker instance, as people know it.
         incarnation: drawn anew by each process.
     """

@@ -40,6 +40,9 @@ class KafkaBroker:
     def create(self, topics: Sequence[NewTopic]) -> None:
         self._admin.create(topics)
 
+    def add_partitions(self, topic: str, total: int) -> None:
+        self._admin.add_partitions(topic, total)
+
     def delete(self, topics: Sequence[str]) -> None:
         self._admin.delete(topics)
 

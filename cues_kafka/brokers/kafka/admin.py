@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource  # the package does not export these names to type checkers
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewPartitions
 from confluent_kafka.cimpl import NewTopic as ClientNewTopic
 
 from cues_kafka.brokers.kafka.classify import error_of, name, translate
@@ -110,6 +111,11 @@ class Admin:
         names = [topic.name for topic in topics]
         self._until(lambda: self._all_led(names), f"topics {', '.join(names)} are not led by brokers")
 
+    def add_partitions(self, topic: str, total: int) -> None:
+        asked = self._ask(self._client.create_partitions, [NewPartitions(topic, total)])
+        self._result(asked[topic], f"adding partitions to {topic}", ignore={"INVALID_PARTITIONS"})  # there already
+        self._until(lambda: self._led(topic) >= total, f"the {total} partitions of {topic} are not led by brokers")
+
     def delete(self, topics: Sequence[str]) -> None:
         if not topics:
             return
@@ -200,6 +206,10 @@ class Admin:
         return len(found) == len(set(topics)) and all(
             p.leader is not None and p.leader.id >= 0 for facts in found.values() for p in facts.partitions
         )
+
+    def _led(self, topic: str) -> int:
+        found = self._describe([topic]).get(topic)
+        return sum(p.leader is not None and p.leader.id >= 0 for p in found.partitions) if found else 0
 
     def _offsets(
         self, partitions: Collection[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel

@@ -108,6 +108,10 @@ class MemoryBroker:
         """Create those that are not there."""
         self._cluster.create(topics)
 
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Raise a topic's partition count to `total`."""
+        self._cluster.add_partitions(topic, total)
+
     def delete(self, topics: Sequence[str]) -> None:
         """Delete those that are there."""
         self._cluster.delete(topics)
@@ -169,10 +173,6 @@ class MemoryBroker:
             tombstones: remove newest messages without a value, too.
         """
         self._cluster.compact(topic, tombstones=tombstones)
-
-    def add_partitions(self, topic: str, total: int) -> None:
-        """Raise a topic's partition count to `total`."""
-        self._cluster.add_partitions(topic, total)
 
     def expire(self, group: str, name: str | None = None) -> None:
         """

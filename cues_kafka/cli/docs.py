@@ -1,0 +1,69 @@
+"""``cues-kafka docs``: pages that are drawn from the code, so that they cannot differ from it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import typer
+
+app = typer.Typer(help="Print what the code says of itself.", no_args_is_help=True)
+
+
+@app.command()
+def task() -> None:
+    """Print the states of a task as a mermaid diagram."""
+    typer.echo(state_diagram())
+
+
+@app.command()
+def errors() -> None:
+    """Print every exception class with its cause and its remedy."""
+    for line in error_lines():
+        typer.echo(line)
+
+
+def state_diagram() -> str:
+    """
+    The table of transitions as mermaid.
+
+    What may happen nearly everywhere (failure, revocation, loss) stands once, in a note.
+    """
+    from cues_kafka.core.events import Failed, Lost, Revoked
+    from cues_kafka.core.task import TRANSITIONS, State
+
+    lines = ["stateDiagram-v2", f"    [*] --> {State.NEW.name}"]
+    for state, row in TRANSITIONS.items():
+        arrows: dict[str, list[str]] = {}
+        for event, (_, following) in row.items():
+            if event in (Failed, Lost) or (event is Revoked and {s.name for s in following} == {"RELEASED"}):
+                continue
+            for to in State:  # in the order of declaration: a frozenset has none
+                if to in following:
+                    arrows.setdefault(to.name, []).append(event.__name__)
+        lines += [f"    {state.name} --> {to}: {', '.join(events)}" for to, events in arrows.items()]
+    failing = [state.name for state, row in TRANSITIONS.items() if Failed in row]
+    ending = [state.name for state, row in TRANSITIONS.items() if Lost in row]
+    lines.append(f"    {State.RELEASED.name} --> [*]")
+    lines.append(f"    note right of {State.DISCARDING.name}")
+    lines.append(f"        Failed leads here (or to STOPPED after five rounds) from: {', '.join(failing)}")
+    lines.append("    end note")
+    lines.append(f"    note right of {State.RELEASED.name}")
+    lines.append(f"        Lost, and Revoked where no arrow says else, lead here from: {', '.join(ending)}")
+    lines.append("    end note")
+    return "\n".join(lines)
+
+
+def error_lines() -> Iterator[str]:
+    """Name of each class, indented below its base, with the sentences of its docstring's first paragraph."""
+    from cues_kafka import errors as module
+
+    def below(base: type[BaseException], depth: int) -> Iterator[str]:
+        for cls in base.__subclasses__():
+            if cls.__module__ == module.__name__:
+                text = " ".join(inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0].split())
+                yield f"{'  ' * depth}{cls.__name__}: {text}"
+                yield from below(cls, depth + 1)
+
+    yield from below(Exception, 0)
+    yield from below(BaseException, 0)

@@ -1,0 +1,121 @@
+"""`reset`, `accept-loss` and `plan --apply` as programs, on a real broker."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cues_kafka import Graph, Json, Kafka, Processor, Source, TaskStopped, Topic, start
+from cues_kafka.brokers.kafka import KafkaBroker
+from cues_kafka.ports import TopicPartition
+from cues_kafka.testing.fixtures import KafkaFixture
+
+MODULE = """
+from cues_kafka import Graph, Json, Processor, Source, Topic
+
+def double(n: int) -> int:
+    return 2 * n
+
+graph = Graph(
+    {name!r},
+    Source({numbers!r}),
+    Processor(double, inputs={numbers!r}, outputs={doubles!r}),
+    defaults=Topic(value=Json(), partitions=2),
+)
+"""
+
+
+def double(n: int) -> int:
+    """As in the module of the commands."""
+    return 2 * n
+
+
+class Setting:
+    """One graph, as a value and as a module."""
+
+    def __init__(self, kafka: KafkaFixture, directory: Path) -> None:
+        name, self.numbers, self.doubles = (kafka.unique(word) for word in ("g", "numbers", "doubles"))
+        self.options = Kafka(kafka.bootstrap)
+        self.graph = Graph(
+            name,
+            Source(self.numbers),
+            Processor(double, inputs=self.numbers, outputs=self.doubles),
+            defaults=Topic(value=Json(), partitions=2),
+        )
+        self.module = directory / "doubling.py"
+        self.module.write_text(MODULE.format(name=name, numbers=self.numbers, doubles=self.doubles))
+
+    def command(self, verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the program."""
+        program = [sys.executable, "-m", "cues_kafka.cli.main", verb, f"{self.module}:graph", *arguments]
+        return subprocess.run(
+            [*program, "--bootstrap", self.options.bootstrap], capture_output=True, text=True, check=False, timeout=100
+        )
+
+    def deliver(self, *numbers: int) -> list[int]:
+        """Send, deliver, stop; all outputs so far."""
+        with start(self.graph, self.options) as running:
+            for n in numbers:
+                running.send(self.numbers, n, key="k")
+            running.wait_idle(timeout_s=30)
+            return sorted(message.value for message in running.messages(self.doubles))
+
+
+def test_reset_repeats_and_accept_loss_goes_on(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """Said first, done with --yes; the tasks recover from the tool's records, and its offsets agree with them."""
+    setting = Setting(kafka, tmp_path)
+    assert setting.deliver(1, 2, 3) == [2, 4, 6]
+
+    said = setting.command("reset", "double")
+    assert said.returncode == 1, said.stdout + said.stderr
+    assert "offsets [0, 3) are delivered AGAIN" in said.stdout
+    assert setting.deliver() == [2, 4, 6]
+
+    done = setting.command("reset", "double", "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 task(s) moved" in done.stdout
+    assert setting.deliver() == [2, 2, 4, 4, 6, 6]
+
+    broker = KafkaBroker(setting.options)
+    with start(setting.graph, setting.options, only=[]) as client:
+        place = client.send(setting.numbers, 10, key="k")
+        for n in (11, 12):
+            client.send(setting.numbers, n, key="k")
+    broker.trim({TopicPartition(setting.numbers, place.partition): place.offset + 2})
+    with pytest.raises(TaskStopped, match=r"`cues-kafka accept-loss` for 'double'"):
+        setting.deliver()
+    lost = setting.command("accept-loss", "double", "--yes")
+    assert lost.returncode == 0, lost.stdout + lost.stderr
+    assert f"offsets [{place.offset}, {place.offset + 2}) are LOST" in lost.stdout
+    assert setting.deliver() == [2, 2, 4, 4, 6, 6, 24]
+
+
+def test_nothing_is_moved_under_a_live_worker(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """Its group is named, and it is not disturbed."""
+    setting = Setting(kafka, tmp_path)
+    with start(setting.graph, setting.options) as running:
+        refused = setting.command("reset", "double", "--yes")
+        running.send(setting.numbers, 4, key="k")
+        running.wait_idle(timeout_s=30)
+
+    assert refused.returncode == 1
+    assert "has members" in refused.stderr
+
+
+def test_an_applied_plan_lets_added_partitions_run(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """The backing topic follows its input; a task on the new partition has its record."""
+    setting = Setting(kafka, tmp_path)
+    broker = KafkaBroker(setting.options)
+    applied = setting.command("plan", "--apply")
+    assert applied.returncode == 0, applied.stdout + applied.stderr
+    assert "3 topics created" in applied.stdout
+    broker.add_partitions(setting.numbers, 4)
+    broker.add_partitions(setting.numbers, 4)
+    applied = setting.command("plan", "--apply")
+    assert "1 given more partitions" in applied.stdout, applied.stdout + applied.stderr
+
+    with start(setting.graph, setting.options) as running:
+        assert sorted(task.task for task in running.status().tasks) == [f"double/{p}" for p in range(4)]
