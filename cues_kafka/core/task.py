@@ -405,7 +405,9 @@ def _committed(task: Task, event: Committed) -> Next:
         case State.RELEASED:
             return _release(task)
         case _:
-            return replace(task, state=State.READY, due=None, choice=record.choice), Await()
+            # Careful mode ends with the attempt that reaches its end; left on, it would lend its choice to other ranges.
+            task = replace(task, careful_until=record.careful_until, choice=record.choice)
+            return replace(task, state=State.READY, due=None), Await()
 
 
 def _discard(task: Task, text: str) -> Next:

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, TypeAlias
 
 from cues_kafka.core.records import Choice
@@ -217,7 +217,7 @@ class Buffer:
         steps: list[Step] = []
         for binding, count in choice:
             index, messages = rows[binding]
-            steps += [(index, message) for message, _ in zip(messages, range(count), strict=False)]
+            steps += [(index, message) for message in islice(messages, count)]
         return Cut(steps, ends, choice)
 
     def cut_chosen(self, limit: int, choice: Choice) -> Cut:
