@@ -70,6 +70,11 @@ class _Worker:
     backoff_s: float = FIRST_BACKOFF_S
     restarts: int = 0
 
+    @property
+    def running(self) -> subprocess.Popen[bytes] | None:
+        """Its process, unless that has ended and was seen to."""
+        return self.process if self.process is not None and self.process.returncode is None else None
+
 
 class Supervisor:
     """
@@ -91,7 +96,7 @@ class Supervisor:
         workers: int,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
-        output: IO[bytes] | None = None,
+        output: IO[bytes] | int | None = None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """
@@ -102,7 +107,7 @@ class Supervisor:
             workers: how many.
             env: of the workers; None: this process's.
             cwd: of the workers; None: this process's.
-            output: where their stdout and stderr go; None: where this process's go.
+            output: where their stdout and stderr go, as `Popen` takes it; None: where this process's go.
             on_change: called on the keeper's thread when a worker started, ended, or the supervisor gave up.
 
         Raises:
@@ -134,7 +139,7 @@ class Supervisor:
     def pids(self) -> dict[int, int]:
         """Process ids of the workers that run, by k."""
         with self._changed:
-            return {w.k: w.process.pid for w in self._workers if w.process and w.due_s is None}
+            return {w.k: w.running.pid for w in self._workers if w.running}
 
     @property
     def restarts(self) -> dict[int, int]:
@@ -150,10 +155,9 @@ class Supervisor:
             Its process id; None: it does not run now.
         """
         with self._changed:
-            worker = self._workers[k - 1]
-            process = worker.process
+            process = self._workers[k - 1].running
             # The keeper reaps under this lock: while we hold it, the pid is this worker's, dead or alive.
-            if process is None or worker.due_s is not None or process.returncode is not None:
+            if process is None:
                 return None
             os.kill(process.pid, number)
             return process.pid
@@ -207,8 +211,7 @@ class Supervisor:
         self._end_all(self._stop_timeout_s)  # here: without this thread its children are dead (PR_SET_PDEATHSIG)
 
     def _look_after(self, worker: _Worker, now: float) -> None:
-        process = worker.process
-        if process is not None and worker.due_s is None:
+        if (process := worker.running) is not None:
             code = process.poll()
             if code is None:
                 return
@@ -252,7 +255,7 @@ class Supervisor:
         """Until a worker ends, one is due, or `stop` is called."""
         with self._changed:
             due = [w.due_s for w in self._workers if w.due_s is not None]
-            running = [w.process.pid for w in self._workers if w.process and w.due_s is None]
+            running = [w.running.pid for w in self._workers if w.running]
         wait_s = max(0.0, min(due) - time.monotonic()) if due else None
         with _Ends(running) as ends:
             # Where a process has no descriptor to wait on, its end is looked for ten times a second.
@@ -271,7 +274,7 @@ class Supervisor:
 
     def _end_all(self, timeout_s: float) -> None:
         with self._changed:
-            living = [w.process for w in self._workers if w.process and w.process.poll() is None]
+            living = [process for w in self._workers if (process := w.running) and process.poll() is None]
             for process in living:
                 process.terminate()
         deadline = time.monotonic() + timeout_s

@@ -1,0 +1,186 @@
+"""``cues-kafka run`` and ``plan`` as programs, on a real broker."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from cues_kafka import Kafka, connect
+from cues_kafka.cli.loading import load_graph
+from cues_kafka.graph.definition import Graph
+from cues_kafka.testing.fixtures import KafkaFixture
+from tests.integration.test_supervisor import wait_for
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-m", "cues_kafka.cli.main"]
+
+
+@pytest.fixture
+def target(kafka: KafkaFixture, tmp_path: Path) -> str:
+    """A graph in a file of its own, with names of its own: doubles numbers, and stops at 13."""
+    name = kafka.unique("run")
+    file = tmp_path / f"graph_{name.replace('-', '_')}.py"
+    file.write_text(
+        dedent(
+            f"""
+            from cues_kafka import Graph, Json, Processor, Source, Topic
+
+            def double(number: int) -> int:
+                if number == 13:
+                    raise ValueError("thirteen")
+                return 2 * number
+
+            def again(number: int) -> int:
+                return number
+
+            graph = Graph("{name}", Source("{name}.in"), Processor(double, inputs="{name}.in", outputs="{name}.out"),
+                          Processor(again, inputs="{name}.in", outputs="{name}.again"),
+                          defaults=Topic(value=Json(int), partitions=2))
+            """
+        )
+    )
+    return f"{file}:graph"
+
+
+@contextmanager
+def running(kafka: KafkaFixture, log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The program in the background, its output in a file; killed at the end if it still runs."""
+    with log.open("wb") as out:
+        command = [*PROGRAM, "run", *arguments, "--bootstrap", kafka.bootstrap]
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def send(kafka: KafkaFixture, graph: Graph, *numbers: int) -> None:
+    """Numbers to its source."""
+    with connect(Kafka(kafka.bootstrap), graph) as client:
+        client.send_many(f"{graph.name}.in", numbers)
+
+
+def arrived(kafka: KafkaFixture, graph: Graph, topic: str = "out") -> list[int]:
+    """What its output holds."""
+    with connect(Kafka(kafka.bootstrap), graph) as client:
+        return sorted(message.value for message in client.messages(f"{graph.name}.{topic}"))
+
+
+def test_one_worker_says_that_it_is_ready_works_and_leaves_in_order(
+    kafka: KafkaFixture, target: str, tmp_path: Path
+) -> None:
+    """From the first line to exit code 0."""
+    graph, log = load_graph(target), tmp_path / "log"
+    with running(kafka, log, target) as process:
+        wait_for(lambda: b"ready after" in log.read_bytes(), timeout_s=30)
+        send(kafka, graph, 1, 2, 3)
+        wait_for(lambda: arrived(kafka, graph) == [2, 4, 6], timeout_s=30)
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(20) == 0
+
+    assert log.read_text().count("ready after") == 1
+    assert "4 tasks here" in log.read_text()
+
+
+def test_a_killed_worker_comes_back_and_goes_on_where_the_dead_one_stood(
+    kafka: KafkaFixture, target: str, tmp_path: Path
+) -> None:
+    """Two workers, one SIGKILL, nothing lost and nothing twice."""
+    graph, log = load_graph(target), tmp_path / "log"
+    with running(kafka, log, target, "--workers", "2", "--instance", "blue") as process:
+        wait_for(lambda: log.read_bytes().count(b"ready after") == 2, timeout_s=40)
+        send(kafka, graph, 1, 2)
+        wait_for(lambda: arrived(kafka, graph) == [2, 4], timeout_s=30)
+
+        [victim, _] = [int(pid) for pid in re.findall(r"pid (\d+)$", log.read_text(), re.MULTILINE)][-2:]
+        os.kill(victim, signal.SIGKILL)
+        send(kafka, graph, 3, 4, 5, 6)
+        wait_for(lambda: arrived(kafka, graph) == [2, 4, 6, 8, 10, 12], timeout_s=40)
+        wait_for(lambda: log.read_bytes().count(b"ready after") == 3, timeout_s=30)
+        process.send_signal(signal.SIGINT)
+
+        assert process.wait(30) == 0
+
+
+def test_a_task_that_stops_is_printed_with_its_remedy_and_the_others_go_on(
+    kafka: KafkaFixture, target: str, tmp_path: Path
+) -> None:
+    """The graph has no errors topic, so an exception stops the task."""
+    graph, log = load_graph(target), tmp_path / "log"
+    with running(kafka, log, target) as process:
+        wait_for(lambda: b"ready after" in log.read_bytes(), timeout_s=30)
+        send(kafka, graph, 13)
+        wait_for(lambda: b"remedy: " in log.read_bytes(), timeout_s=30)
+        wait_for(lambda: arrived(kafka, graph, "again") == [13], timeout_s=30)
+
+        assert process.poll() is None
+
+    assert re.search(r"^double/\d stopped: .*thirteen", log.read_text(), re.MULTILINE)
+
+
+def test_a_task_that_stops_ends_the_worker_where_that_was_asked_for(
+    kafka: KafkaFixture, target: str, tmp_path: Path
+) -> None:
+    """With a code of its own, for whoever supervises it."""
+    graph, log = load_graph(target), tmp_path / "log"
+    with running(kafka, log, target, "--fail-fast", "--only", "double") as process:
+        wait_for(lambda: b"ready after" in log.read_bytes(), timeout_s=30)
+        send(kafka, graph, 13)
+
+        assert process.wait(30) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["no_such_module:graph"], "there is no module"),
+        (["TARGET", "--only", "dubble"], "has no ['dubble']; its processors are ['again', 'double']"),
+        (["TARGET", "--only", "double", "--except", "double"], "leave no processor to run"),
+        (["TARGET", "--workers", "2", "--profile", "prod"], "needs a file"),
+    ],
+)
+def test_a_wrong_command_ends_with_its_reason_before_anything_runs(
+    kafka: KafkaFixture, target: str, tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    """Code 2: no restart helps."""
+    given = [target if argument == "TARGET" else argument for argument in arguments]
+    with running(kafka, tmp_path / "log", *given) as process:
+        assert process.wait(30) == 2
+
+    assert words in " ".join((tmp_path / "log").read_text().split())
+
+
+def test_a_cluster_that_is_not_there_is_named(target: str) -> None:
+    """Visible, and an error in the end."""
+    environment = {**os.environ, "CUES_KAFKA_START_TIMEOUT_S": "2"}
+    command = [*PROGRAM, "run", target, "--bootstrap", "127.0.0.1:9"]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=60, check=False)
+
+    assert result.returncode == 1
+    assert "127.0.0.1:9" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_plan_names_what_will_be_created(kafka: KafkaFixture, target: str) -> None:
+    """On the cluster, and offline."""
+    graph = load_graph(target)
+    outputs = []
+    for arguments in (["--bootstrap", kafka.bootstrap], ["--offline"]):
+        command = [*PROGRAM, "plan", target, *arguments]
+        result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+        assert result.returncode == 0, result.stderr
+        outputs.append(result.stdout)
+
+    assert all(f"{graph.name}.double.backing" in output for output in outputs)
+    assert "planned offline" in outputs[1]

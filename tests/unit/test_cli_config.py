@@ -1,0 +1,133 @@
+"""Where settings come from: explicit > environment > profile > file > default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cues_kafka.cli.config import FILE, load
+from cues_kafka.cli.main import app
+from cues_kafka.errors import ConfigError
+
+TOML = """
+bootstrap = "file:9092"
+session_timeout_s = 20
+[config]
+"client.dns.lookup" = "use_all_dns_ips"
+[commit]
+max_messages = 500
+[profile.prod]
+bootstrap = "prod:9092"
+allow_plaintext = true
+[profile.prod.config]
+"sasl.password" = "secret-of-the-file"
+"""
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """A directory with a configuration file."""
+    (tmp_path / FILE).write_text(TOML)
+    return tmp_path
+
+
+def test_each_place_wins_over_the_ones_behind_it(written: Path) -> None:
+    """Five places, one after the other taken away."""
+    env = {"CUES_KAFKA_BOOTSTRAP": "env:9092", "CUES_KAFKA_PROFILE": "prod"}
+
+    def bootstrap(explicit: str | None, env: dict[str, str], cwd: Path) -> tuple[str, str]:
+        setting = load({"bootstrap": explicit}, env=env, cwd=cwd).settings["bootstrap"]
+        return setting.value, setting.origin.replace(str(written), "")
+
+    assert [
+        bootstrap("given:9092", env, written),
+        bootstrap(None, env, written),
+        bootstrap(None, {"CUES_KAFKA_PROFILE": "prod"}, written),
+        bootstrap(None, {}, written),
+        bootstrap(None, {}, written.parent),
+    ] == [
+        ("given:9092", "--bootstrap"),
+        ("env:9092", "CUES_KAFKA_BOOTSTRAP"),
+        ("prod:9092", "/cues-kafka.toml [profile.prod]"),
+        ("file:9092", "/cues-kafka.toml"),
+        ("localhost:9092", "default"),
+    ]
+
+
+def test_a_profile_adds_to_the_tables_above_it(written: Path) -> None:
+    """Key by key."""
+    assert load(profile="prod", env={}, cwd=written)["config"] == {
+        "client.dns.lookup": "use_all_dns_ips",
+        "sasl.password": "secret-of-the-file",
+    }
+
+
+def test_settings_become_the_cluster_and_the_commit_policy(written: Path) -> None:
+    """With their types: a whole number will do for seconds."""
+    found = load(env={"CUES_KAFKA_BOOTSTRAP": "localhost:1", "CUES_KAFKA_COMMIT_MAX_SECONDS": "0.5"}, cwd=written)
+
+    assert found.kafka().session_timeout_s == 20.0
+    assert found.commit() == {"max_messages": 500, "max_seconds": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("bootstrap = ", "is no TOML"),
+        ("bootstrp = 'a:1'", "Did you mean 'bootstrap'"),
+        ("bootstrap = 7", "takes text, not int"),
+        ("session_timeout_s = 'long'", "takes a number, not str"),
+        ("group_protocol = 'modern'", "Choose one of classic, consumer"),
+        ("[commit]\nmax_mesages = 1", "Did you mean 'commit.max_messages'"),
+        ("config = 'x'", "takes a table"),
+    ],
+)
+def test_a_wrong_file_is_named_with_the_fix(tmp_path: Path, text: str, words: str) -> None:
+    """Unknown names too: a misspelt setting would be none."""
+    (tmp_path / FILE).write_text(text)
+
+    with pytest.raises(ConfigError, match=words):
+        load(env={}, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        ({"CUES_KAFKA_HEARTBEAT_S": "soon"}, "CUES_KAFKA_HEARTBEAT_S: a number"),
+        ({"CUES_KAFKA_ALLOW_PLAINTEXT": "maybe"}, "true or false"),
+        ({"CUES_KAFKA_CONFIG": "a=b"}, "an object in JSON"),
+        ({"CUES_KAFKA_CONFIG": "[1]"}, "takes a table, not list"),
+        ({"CUES_KAFKA_PROFILE": "prod"}, "needs a file"),
+        ({"CUES_KAFKA_FILE": "/nowhere.toml"}, "no configuration file '/nowhere.toml'"),
+        ({"CUES_KAFKA_LOG_LEVEL": "loud"}, "Choose one of debug"),
+    ],
+)
+def test_a_wrong_variable_is_named_with_the_fix(tmp_path: Path, env: dict[str, str], words: str) -> None:
+    """Without its value where that may be a secret."""
+    with pytest.raises(ConfigError, match=words):
+        load(env=env, cwd=tmp_path)
+
+
+def test_an_unknown_profile_is_refused_with_those_that_there_are(written: Path) -> None:
+    """Not silently the default."""
+    with pytest.raises(ConfigError, match=r"no profile 'dev'. Profiles: prod"):
+        load(profile="dev", env={}, cwd=written)
+
+
+def test_the_command_prints_values_with_their_origin_and_no_secret(
+    written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it prints may be pasted into an issue."""
+    monkeypatch.chdir(written)
+    monkeypatch.setenv("CUES_KAFKA_PRODUCER", '{"ssl.key.password": "secret-of-the-environment"}')
+
+    result = CliRunner().invoke(app, ["config", "--profile", "prod"])
+
+    assert result.exit_code == 0, result.output
+    assert '"prod:9092"' in result.output
+    assert "[profile.prod]" in result.output
+    assert "CUES_KAFKA_PRODUCER" in result.output
+    assert "secret-of" not in result.output
+    assert '"***"' in result.output

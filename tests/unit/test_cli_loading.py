@@ -1,0 +1,105 @@
+"""MODULE:GRAPH, and what is said when it names none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cues_kafka.cli.loading import load_graph
+from cues_kafka.errors import ConfigError, GraphError
+
+SHOP = """
+from __future__ import annotations
+from dataclasses import dataclass
+from cues_kafka import Graph, Json, Processor, Source, Topic
+
+@dataclass(frozen=True)
+class Order:
+    id: str
+
+def check(order: Order) -> Order | None:
+    return order
+
+shop = Graph("shop", Source("orders"), Processor(check, inputs="orders", outputs="checked"),
+             defaults=Topic(value=Json(Order)))
+number = 7
+"""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working directory with modules, and a module path of its own."""
+    (tmp_path / "loading_shop.py").write_text(SHOP)
+    (tmp_path / "loading_package").mkdir()
+    (tmp_path / "loading_package" / "inner.py").write_text(SHOP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["loading_shop:shop", "loading_package.inner:shop", "loading_shop.py:shop", "loading_package/inner.py:shop"],
+)
+def test_modules_and_paths_are_loaded_from_the_working_directory(target: str) -> None:
+    """All four ways to write it."""
+    assert load_graph(target).name == "shop"
+
+
+def test_a_file_finds_the_modules_beside_it(place: Path) -> None:
+    """As `python path/to/file.py` would."""
+    (place / "loading_package" / "outer.py").write_text("from inner import shop as graph")
+
+    assert load_graph("loading_package/outer.py:graph").name == "shop"
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("loading_shop", "Write MODULE:GRAPH"),
+        (":shop", "Write MODULE:GRAPH"),
+        ("loading_shop:", "Write MODULE:GRAPH"),
+        ("no_such_module:graph", "there is no module 'no_such_module'"),
+        ("loading_package.other:graph", "there is no module 'loading_package.other'"),
+        ("missing.py:graph", "there is no file 'missing.py'"),
+        ("./loading_shop:shop", "Did you mean loading_shop.py"),
+        ("loading_shop:shup", "Did you mean 'shop'"),
+        ("loading_shop:zzz", "Graphs in it: shop"),
+        ("loading_shop:number", "is a int, not a Graph"),
+    ],
+)
+def test_what_cannot_be_loaded_is_named_with_a_remedy(target: str, words: str) -> None:
+    """No traceback is needed to understand it."""
+    with pytest.raises(ConfigError, match=words):
+        load_graph(target)
+
+
+@pytest.mark.parametrize("target", ["loading_bad:graph", "loading_bad.py:graph"])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import not_installed_anywhere", "ModuleNotFoundError: No module named 'not_installed_anywhere' at .*:1"),
+        ("x = 1\ny = x / 0", "ZeroDivisionError: division by zero at .*loading_bad.py:2"),
+        ("def f(:", "SyntaxError"),
+    ],
+)
+def test_a_module_that_fails_is_named_with_the_line(place: Path, target: str, text: str, words: str) -> None:
+    """The user's line, not ours."""
+    (place / "loading_bad.py").write_text(text)
+
+    with pytest.raises(ConfigError, match=words):
+        load_graph(target)
+
+
+def test_a_wrong_declaration_stays_the_graph_error_that_it_is(place: Path) -> None:
+    """Its text names the fix already."""
+    (place / "loading_bad.py").write_text("from cues_kafka import Graph\ngraph = Graph('no name')")
+
+    with pytest.raises(GraphError):
+        load_graph("loading_bad:graph")
