@@ -20,7 +20,7 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Positions
 from cues_kafka.runtime.calling import Batch, Caller, Retrying
 from cues_kafka.runtime.interpreter import Hook, Interpreter, World
-from cues_kafka.runtime.pairing import Buffer, Cut
+from cues_kafka.runtime.pairing import Buffer, Cut, OutOfOrder
 
 log = get_logger("cues_kafka.task")
 
@@ -93,6 +93,7 @@ class Lane:
         self._lock = threading.Lock()
         self._batch: Batch | None = None
         self._closed: Batch | None = None
+        self._working = False
         self._cut: Cut | None = None
         self._retrying: Retrying | None = None
         self._retry_at_s = 0.0
@@ -122,10 +123,11 @@ class Lane:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is fetched, called or on its way."""
+        """Whether nothing is fetched, called or on its way; asked against the stream, so that nothing slips through."""
         buffer = self.buffer
-        at_rest = not self.busy and isinstance(self.interpreter.effect, do.Await) and self._batch is None
-        return buffer is not None and at_rest and not buffer.ready and self._retrying is None
+        if buffer is None or buffer.ready or self._working or self.busy:
+            return False
+        return isinstance(self.interpreter.effect, do.Await) and self._batch is None and self._retrying is None
 
     @property
     def reached(self) -> Positions:
@@ -173,8 +175,19 @@ class Lane:
         Call user code where that is due, and say what happened.
 
         Returns:
-            An event for `advance`; None: nothing to do now. While the lane is busy, user code may be called ahead.
+            An event for `advance`, posted already; None: nothing to do now. While the lane is busy, user code may be
+            called ahead.
         """
+        self._working = True
+        try:
+            event = self._work()
+            if event is not None:
+                self.post()
+            return event
+        finally:
+            self._working = False
+
+    def _work(self) -> on.Event | None:
         if self.interpreter.gate.closed:
             return None
         if self.busy:
@@ -297,9 +310,12 @@ class Lane:
         if due := task.due:
             if not buffer.holds(due.ends):
                 return None
-            cut = buffer.cut_exactly(due.ends, due.choice)
+            try:
+                cut = buffer.cut_exactly(due.ends, due.choice)
+            except OutOfOrder as error:
+                return self.fail(str(error))
             if not cut.steps:
-                return self.fail(f"the messages of the snapshot up to {due.ends} are gone")
+                return on.Idle(due.ends)  # a compacted input: newer messages of their keys have replaced all of them
         elif task.careful and task.choice:
             cut = buffer.cut_chosen(1, task.choice)
         else:
@@ -393,14 +409,14 @@ class Lane:
         with self._lock:
             if self.buffer is buffer:
                 self._retrying = Retrying(attempt + 1, before.since_s if before else now)
-                self._retry_at_s = now + min(retry.first_s * 2**attempt, retry.max_s)
+                self._retry_at_s = now + min(retry.first_s * 2.0 ** min(attempt, 64), retry.max_s)
 
     def _close(self, batch: Batch) -> on.Event | None:
         """An open batch as the event that commits it."""
         halt = batch.halt
+        self._closed = batch
         if halt and halt.kind == "retry" and not batch.deliveries:
             return None if self.task.state is State.READY else on.Called((), batch.totals, halt)
-        self._closed = batch
         return on.Called(batch.ends, batch.totals, halt)
 
     def _called(self, task: Task, buffer: Buffer, call: do.Call) -> on.Event | None:

@@ -1,0 +1,66 @@
+"""`retry=` in virtual time: wherever in a batch the step stands, under a snapshot and without one."""
+
+from __future__ import annotations
+
+import pytest
+
+from cues_kafka import Graph, Json, Processor, Retry, Source, Topic
+from cues_kafka.testing.tester import Tester
+
+
+class Flaky:
+    """Fails so many times at one value; keeps what it saw."""
+
+    def __init__(self, at: int, times: int) -> None:
+        self.at, self.left = at, times
+        self.seen: list[tuple[int, str, int]] = []
+
+
+def graph_of(flaky: Flaky, retry: Retry) -> Graph:
+    """A pipe that fails for a while."""
+
+    def work(n: int, step: object) -> int:
+        flaky.seen.append((n, step.hash, step.attempt))  # type: ignore[attr-defined]
+        if n == flaky.at and flaky.left > 0:
+            flaky.left -= 1
+            raise ConnectionError("not now")
+        return n
+
+    return Graph(
+        "flaky",
+        Source("in"),
+        Processor(work, name="work", inputs="in", outputs="out", retry=retry),
+        errors="bad",
+        defaults=Topic(value=Json(), partitions=1),
+    )
+
+
+@pytest.mark.parametrize("first_batch", [0, 3], ids=["under the snapshot of the start", "in a later batch"])
+@pytest.mark.parametrize("at", [100, 101, 102], ids=["first", "middle", "last"])
+def test_a_step_is_called_again_with_the_same_hash_until_it_succeeds(at: int, first_batch: int) -> None:
+    """No message is delivered twice or out of order, and the attempts are counted."""
+    flaky = Flaky(at, 3)
+    tester = Tester(graph_of(flaky, Retry(on=(OSError,))))
+    for n in range(first_batch):
+        tester.send("in", n)
+    tester.run()
+    for n in (100, 101, 102):
+        tester.send("in", n)
+    tester.run()
+
+    assert tester.values("out") == [*range(first_batch), 100, 101, 102]
+    calls = [(hash_, attempt) for n, hash_, attempt in flaky.seen if n == at]
+    assert [attempt for _, attempt in calls] == [0, 1, 2, 3]
+    assert len({hash_ for hash_, _ in calls}) == 1
+    assert [n for n, _, attempt in flaky.seen if attempt == 0] == [*range(first_batch), 100, 101, 102]
+    assert tester.errors() == []
+
+
+def test_an_endless_retry_does_not_end_by_its_own_arithmetic() -> None:
+    """A pause that doubles more than a thousand times is still the longest pause."""
+    flaky = Flaky(100, 1_100)
+    tester = Tester(graph_of(flaky, Retry(on=(OSError,), for_s=10**9, first_s=0.001, max_s=0.002)))
+    tester.send("in", 100)
+
+    assert tester.run().values("out") == [100]
+    assert len(flaky.seen) == 1_101
