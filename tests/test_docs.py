@@ -1,0 +1,250 @@
+"""What README and docs show is run, and what they name exists."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import typer.main
+
+from cues_kafka.cli.config import load
+from cues_kafka.cli.docs import error_lines, state_diagram
+from cues_kafka.cli.main import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+ADDRESS = "localhost:9092"
+PROGRAM = [sys.executable, "-m", "cues_kafka.cli.main"]
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    page: str
+    number: int
+    language: str
+    text: str
+
+
+def blocks(language: str, *pages: Path) -> list[Block]:
+    """All fenced blocks of one language."""
+    found = []
+    for page in pages or PAGES:
+        fenced = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        found += [Block(page.name, i, kind, text) for i, (kind, text) in enumerate(fenced) if kind == language]
+    return found
+
+
+def shown(text: str) -> Iterator[str]:
+    """Code spans, and the lines of fenced blocks."""
+    for _, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        yield from block.splitlines()
+    yield from re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE))
+
+
+def run(*command: str | Path, **env: str) -> str:
+    """Output of a program; a failure shows all of it."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | env
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+# Programs
+
+
+def test_the_quick_start_is_the_example() -> None:
+    """One text in two places; that it runs on Kafka, from checkout and wheel, is the wheel's test."""
+    [quick_start] = [b for b in blocks("python", ROOT / "README.md") if b.text.startswith("# shop.py")]
+
+    assert quick_start.text == (ROOT / "examples" / "shop.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=lambda b: f"{b.page}-{b.number}")
+def test_every_python_block_runs(block: Block, tmp_path: Path) -> None:
+    """In a process of its own; in memory where it connects to a broker."""
+    program = tmp_path / "shown.py"
+    text = block.text.replace(f'Kafka("{ADDRESS}")', "Memory()").replace("Json, Kafka,", "Json, Memory,")
+    program.write_text(text, encoding="utf-8")
+
+    run(sys.executable, program)
+
+
+def test_the_quick_start_of_the_shell_runs_and_prints_what_is_shown(tmp_path: Path) -> None:
+    """All lines of it but the set-up; with a broker of its own name and port, so that it disturbs nobody's."""
+    [block] = blocks("sh", ROOT / "README.md")
+    lines = block.text.splitlines()
+    assert lines[:2] == [".ci/setup", ". .venv/bin/activate"]
+    assert os.access(ROOT / ".ci" / "setup", os.X_OK)
+    name = f"docs-{uuid.uuid4().hex[:8]}"
+    printed = ""
+    try:
+        for line in lines[2:]:
+            match line.split():
+                case ["cues-kafka", "broker", "up"]:
+                    run(*PROGRAM, "broker", "up", "--name", name, "--port", "0")
+                case ["cues-kafka", "broker", "down"]:
+                    run(*PROGRAM, "broker", "down", "--name", name)
+                case ["python", program]:
+                    bootstrap = json.loads(run(*PROGRAM, "broker", "status", "--name", name, "--json"))["bootstrap"]
+                    copy = tmp_path / "shop.py"
+                    copy.write_text((ROOT / program).read_text().replace(ADDRESS, bootstrap))
+                    printed += run(sys.executable, copy)
+                case _:
+                    pytest.fail(f"README shows {line!r}, which this test does not know")
+    finally:
+        run(*PROGRAM, "broker", "down", "--name", name)
+
+    assert printed in {block.text for block in blocks("", ROOT / "README.md")}
+
+
+@pytest.mark.parametrize("block", blocks("sh", *PAGES[1:]), ids=lambda b: f"{b.page}-{b.number}")
+def test_every_other_shell_block_runs(block: Block) -> None:
+    """As it stands."""
+    for line in block.text.splitlines():
+        word, *arguments = line.split()
+        assert word == "cues-kafka"
+        run(*PROGRAM, *arguments)
+
+
+@pytest.mark.parametrize("block", blocks("toml"), ids=lambda b: f"{b.page}-{b.number}")
+def test_every_configuration_that_is_shown_is_taken(block: Block, tmp_path: Path) -> None:
+    """With each of its profiles."""
+    file = tmp_path / "cues-kafka.toml"
+    file.write_text(block.text)
+    for profile in [None, *tomllib.loads(block.text).get("profile", {})]:
+        load(file=file, profile=profile, env={}).kafka()
+
+
+# Names
+
+
+def _commands() -> dict[str, set[str]]:
+    """Options of `run`, `broker up` and so on."""
+    found: dict[str, set[str]] = {}
+
+    def walk(command: Any, path: str) -> None:
+        if not hasattr(command, "commands"):
+            found[path] = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+            return
+        for name, below in command.commands.items():
+            walk(below, f"{path} {name}".strip())
+
+    walk(typer.main.get_command(app), "")
+    return found
+
+
+COMMANDS = _commands()
+
+
+def _command_of(words: list[str]) -> str | None:
+    return next((name for name in (" ".join(words[:2]), words[0] if words else "") if name in COMMANDS), None)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_that_a_page_names_exists_with_its_options(page: Path) -> None:
+    """A remedy that cannot be typed is none."""
+    for line in shown(page.read_text(encoding="utf-8")):
+        for call in re.findall(r"(?:^|\s)cues-kafka ((?:[^#|]|\|(?!\s))*)", line):
+            words = call.split()
+            groups = {name.split()[0] for name in COMMANDS}
+            assert words, line
+            assert words[0] in groups, f"{page.name}: there is no `cues-kafka {words[0]}`"
+            name = _command_of(words)
+            if name is None:
+                continue
+            for word in words:
+                if word.startswith("--"):
+                    assert word.split("=")[0] in COMMANDS[name], f"{page.name}: `cues-kafka {name}` has no {word}"
+
+
+def test_every_command_that_the_program_names_as_a_remedy_exists() -> None:
+    """In texts of errors, refusals and warnings."""
+    groups = {name.split()[0] for name in COMMANDS}
+    named = set()
+    for path in (ROOT / "cues_kafka").rglob("*.py"):
+        named |= set(re.findall(r"[`']cues-kafka ([a-z-]+)", path.read_text(encoding="utf-8")))
+
+    assert named
+    assert named <= groups
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_and_link_that_a_page_names_exists(page: Path) -> None:
+    """Relative to the page, to the project or to the package."""
+    text = page.read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        assert (page.parent / link).exists(), f"{page.name}: {link}"
+    for anchor in re.findall(r"\]\(#([^)]+)\)", text):
+        titles = [
+            re.sub(r"[^\w -]", "", t).strip().lower().replace(" ", "-")
+            for t in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        ]
+        assert anchor in titles
+    for name in shown(text):
+        if re.fullmatch(r"[\w/.-]+/[\w.-]+\.(?:py|md|avsc|toml)", name) and not name.startswith(("path/", "dist/")):
+            assert (ROOT / name).exists() or (ROOT / "cues_kafka" / name).exists(), f"{page.name}: {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
+    """`make test` is the test command."""
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for name in shown(page.read_text(encoding="utf-8")):
+        if found := re.search(r"\bmake ([a-z]+)", name):
+            assert found[1] in targets
+
+
+# Pages that are drawn from the code
+
+
+def test_the_diagram_of_a_task_is_drawn_from_its_table() -> None:
+    """`cues-kafka docs task` prints it; put that into the page when this fails."""
+    [block] = blocks("mermaid", ROOT / "docs" / "task.md")
+
+    assert block.text.rstrip() == state_diagram()
+    assert run(*PROGRAM, "docs", "task") == block.text
+
+
+def test_the_table_of_exceptions_is_that_of_their_docstrings() -> None:
+    """`cues-kafka docs errors` prints them."""
+    text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (?:&nbsp;)*`(\w+)` \| (.*) \|$", text.split("## Exception classes")[1], re.MULTILINE))
+    expected = dict(line.strip().split(": ", 1) for line in error_lines())
+
+    assert rows == {name: said.replace("``", "`") for name, said in expected.items()}
+
+
+def test_the_promise_is_the_same_everywhere() -> None:
+    """Word for word."""
+    pages = [ROOT / "README.md", ROOT / "docs" / "guarantee.md"]
+    promises = [re.findall(r"(?:^> .*\n)+", page.read_text(encoding="utf-8"), re.MULTILINE) for page in pages]
+
+    assert promises[0] == promises[1]
+    assert len(promises[0]) == 1
+
+
+def test_the_settings_that_operations_names_exist_with_their_defaults() -> None:
+    """The table of settings."""
+    known = load(env={}, cwd=ROOT).settings
+    table = (
+        (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").split("| setting | default |")[1].split("\n\n")[0]
+    )
+    for names, defaults in re.findall(r"^\| (`.*`) \| (.*?) \|", table, re.MULTILINE):
+        given = [float(number) for number in re.findall(r"[\d.]+", defaults.replace(",000", "000"))]
+        prefix = ""
+        for index, name in enumerate(re.findall(r"`([\w.]+)`", names)):
+            prefix = "commit." if name.startswith("commit.") else prefix
+            full = name if name in known else prefix + name
+            assert full in known, full
+            if isinstance(known[full].value, float):
+                assert known[full].value == given[index]
