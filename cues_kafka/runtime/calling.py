@@ -7,10 +7,10 @@ step that must not end yet (retry, interrupt, unhandled) ends the run instead. A
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
+from operator import itemgetter
 from typing import Any
 
 from cues_kafka.core.delivery import HEADER, provenance_prefix
@@ -20,7 +20,7 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.errors import Fenced, Interrupt, OutputError
 from cues_kafka.graph.definition import Processor
 from cues_kafka.graph.message import Message, key_bytes, travelling
-from cues_kafka.ports import Coordinates, Headers, Positions, WireMessage
+from cues_kafka.ports import Clock, Coordinates, Headers, Positions, WireMessage
 from cues_kafka.runtime.failures import Failure, error_payload, show
 from cues_kafka.runtime.outbox import Outbox
 from cues_kafka.runtime.outputs import OVERHEAD_BYTES, Origin, Payload, Returned, Target, record, size_of
@@ -105,6 +105,7 @@ class Caller:
         returned: Returned,
         errors: Target | None,
         context: Mapping[str, Any],
+        clock: Clock,
     ) -> None:
         """
         Args:
@@ -113,12 +114,14 @@ class Caller:
             returned: reads results.
             errors: the errors topic.
             context: values of parameters from opts=, system= and their like.
+            clock: measures how long a step has been retried.
         """
         self.processor = processor
         self._decoders = tuple(decoders)
         self._returned = returned
         self._errors = errors
         self._context = dict(context)
+        self._clock = clock
         self._bindings = tuple(binding for binding, _ in processor.inputs)
         self._retry = processor.retry.classes if processor.retry else ()
         call = processor.call
@@ -293,7 +296,7 @@ class Caller:
         """Whether the batch halted because the step is to be called again, or because its time is over."""
         retry = self.processor.retry
         assert retry
-        now = time.monotonic()
+        now = self._clock.monotonic()
         since = failure.retrying.since_s if failure.retrying else now
         batch = failure.batch
         if now - since < retry.for_s:
@@ -448,16 +451,15 @@ class Caller:
             )
         kind_of: Any = type(messages[0])
         shared = batch.prefix(self._bindings) + b"0/1 "
-        # One string for all offsets, split again: half the cost of formatting each.
-        offsets = " ".join(map(str, map(kind_of.offset, messages))).encode().split()
-        headers: list[Any] = [shared + offset for offset in offsets]
-        if any(came):
+        headers: list[Any] = list(map((shared.replace(b"%", b"%%") + b"%d").__mod__, map(kind_of.offset, messages)))
+        if inherits := any(came):
             headers = [
                 [(HEADER, header), *travelled] if one and (travelled := travelling((one,))) else header
                 for header, one in zip(headers, came, strict=True)
             ]
-        times = [time_ms for _, time_ms in map(kind_of.timestamp, messages)]
-        batch.records.extend(target.topic, batch.spec.partition % target.partitions, keys, values, headers, times)
+        times = list(map(_second, map(kind_of.timestamp, messages)))
+        keyless = batch.spec.partition % target.partitions
+        batch.records.extend(target.topic, keyless, keys, values, headers, times, alone=not inherits)
         batch.outputs += len(values)
         batch.messages += len(values)
         batch.size += sum(map(len, values))
@@ -468,10 +470,15 @@ PLAIN_ROOM = 1_000
 comes nearer to the limit, is measured the long way."""
 
 
+_second = itemgetter(1)
+
+
 def _light(keys: Sequence[bytes | None], came: Sequence[Headers | None]) -> bool:
     """Whether all these keys and headers need no more than `PLAIN_ROOM` where they are inherited."""
     if max(map(len, filter(None, keys)), default=0) > PLAIN_ROOM:
         return False
+    if not any(came):
+        return True
     # Most headers are one provenance header of the processor before, which does not travel.
     foreign = (one for one in came if one and (len(one) > 1 or one[0][0] != HEADER))
     return all(size_of(one) <= PLAIN_ROOM for one in foreign)

@@ -2,41 +2,48 @@
 
 A batch holds up to ten thousand records. As one tuple and one list of headers each they would be twenty thousand
 containers that the garbage collector walks through again and again, which cost more than calling the function did; as
-columns they are six lists of strings and numbers, which it does not look into.
+columns they are six lists of strings and numbers, which it does not look into. A session that can take columns gets them
+as they are (`columns`), any other one gets rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.ports import Headers
 
+BY_KEY = -1
+"""In the column of partitions: the key decides."""
+
 
 class Outbox:
     """Records to produce; iterating gives tuples shaped like `ports.Outgoing`, made one at a time."""
 
-    __slots__ = ("_headers", "_keys", "_partitions", "_timestamps", "_topics", "_values")
+    __slots__ = ("_alone", "_headers", "_keys", "_partitions", "_timestamps", "_topics", "_values")
 
     def __init__(self) -> None:
         self._topics: list[str] = []
-        self._partitions: list[int | None] = []
+        self._partitions: list[int] = []
         self._keys: list[bytes | None] = []
         self._values: list[bytes | None] = []
         self._headers: list[bytes | Headers | None] = []  # bytes: a provenance header alone
         self._timestamps: list[int] = []
+        self._alone = True  # all headers are bytes
 
     def add(
         self, topic: str, partition: int | None, key: bytes | None, value: bytes | None, headers: Any, timestamp_ms: int
     ) -> None:
         """Add one record, of any kind."""
         self._topics.append(topic)
-        self._partitions.append(partition)
+        self._partitions.append(BY_KEY if partition is None else partition)
         self._keys.append(key)
         self._values.append(value)
         self._headers.append(headers)
         self._timestamps.append(timestamp_ms)
+        self._alone = False
 
     def extend(
         self,
@@ -46,6 +53,8 @@ class Outbox:
         values: Sequence[bytes],
         headers: Sequence[bytes | Headers],
         timestamps_ms: Sequence[int],
+        *,
+        alone: bool = False,
     ) -> None:
         """
         Add records for one topic.
@@ -55,22 +64,56 @@ class Outbox:
             keyless: partition of those without a key.
             keys, values, timestamps_ms: columns.
             headers: column; bytes stand for a provenance header alone.
+            alone: all of them are bytes.
         """
         self._topics += [topic] * len(values)
         if None in keys:
-            self._partitions += [keyless if key is None else None for key in keys]
+            self._partitions += [keyless if key is None else BY_KEY for key in keys]
         else:
-            self._partitions += [None] * len(values)
+            self._partitions += [BY_KEY] * len(values)
         self._keys += keys
         self._values += values
         self._headers += headers
         self._timestamps += timestamps_ms
+        self._alone = self._alone and alone
+
+    def columns(self) -> tuple[Any, ...]:
+        """
+        Topics, partitions (-1: by key), keys, values, headers (made while they are asked for), timestamps.
+
+        Raises:
+            ValueError: the columns have not one length; whoever takes them at once would lose records in silence.
+        """
+        made: tuple[list[Any], ...] = (
+            self._topics,
+            self._partitions,
+            self._keys,
+            self._values,
+            self._headers,
+            self._timestamps,
+        )
+        if len({len(column) for column in made}) > 1:
+            raise ValueError(f"columns of {[len(column) for column in made]} records")
+        return (*made[:4], self._each_header(), self._timestamps)
+
+    def _each_header(self) -> Iterable[Headers | None]:
+        if self._alone:
+            return map(list, zip(zip(repeat(HEADER), self._headers), strict=False))  # type: ignore[arg-type]
+        return ([(HEADER, h)] if type(h) is bytes else h for h in self._headers)  # type: ignore[misc]
 
     def __len__(self) -> int:
         return len(self._topics)
 
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        header, partition = self._headers[index], self._partitions[index]
+        return (
+            self._topics[index],
+            None if partition == BY_KEY else partition,
+            self._keys[index],
+            self._values[index],
+            [(HEADER, header)] if type(header) is bytes else header,
+            self._timestamps[index],
+        )
+
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        headers = ([(HEADER, h)] if type(h) is bytes else h for h in self._headers)
-        return zip(
-            self._topics, self._partitions, self._keys, self._values, headers, self._timestamps, strict=True
-        )  # fmt: skip
+        return map(self.__getitem__, range(len(self._topics)))
