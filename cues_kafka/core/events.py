@@ -54,7 +54,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """A batch is there, and nothing of it was decoded yet: `steps` deliveries up to `ends`, in this order of bindings."""
+    """A batch is there, and nothing of it was decoded: `steps` deliveries up to `ends`, in this order of bindings."""
 
     ends: Positions
     steps: int
@@ -110,7 +110,7 @@ class WatermarkFetched:
 
 @dataclass(frozen=True, slots=True)
 class NewestRead:
-    """R4: the newest committed record below the high watermark, or None; `unreadable` says why it is no record of ours."""
+    """R4: the newest committed record below the high watermark, or None; `unreadable`: why it is no record of ours."""
 
     record: Record | None
     unreadable: str = ""

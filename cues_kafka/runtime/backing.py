@@ -1,7 +1,7 @@
 """R4: find the newest committed record of a key, reading backwards from the high watermark in doubling windows.
 
-Normally it is one fetch: the record stands two before the end, its marker one before. The cost does not depend on the age
-of the topic, only on what lies between the newest record of the key and the end.
+Normally it is one fetch: the record stands two before the end, its marker one before. The cost does not depend on the
+age of the topic, only on what lies between the newest record of the key and the end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ FIRST_WINDOW = 16
 """Offsets; room for a few aborted records and their markers."""
 
 PATIENCE_S = 3.0
-"""Without progress this long, an open transaction hides the rest: a zombie that initialised late (worker-protocol H2)."""
+"""Without progress this long, an open transaction hides the rest: a zombie that initialised late (R4)."""
 
 
 def newest(
@@ -40,7 +40,7 @@ def newest(
         window, end = FIRST_WINDOW, high
         while end > low:
             start = max(low, high - window)
-            found = _last_in(reader, partition, start, high, clock, key)
+            found = _last_in(reader, partition, start, high, clock=clock, key=key)
             if found or start == low:
                 return found
             window, end = window * 8, start
@@ -50,7 +50,7 @@ def newest(
 
 
 def _last_in(
-    reader: Reader, partition: TopicPartition, start: int, high: int, clock: Clock, key: bytes
+    reader: Reader, partition: TopicPartition, start: int, high: int, *, clock: Clock, key: bytes
 ) -> WireMessage | None:
     """The last record with this key in `[start, high)`; all of it is read, because the last one decides."""
     found: WireMessage | None = None
@@ -72,8 +72,8 @@ def _last_in(
     finally:
         reader.unassign([partition])
     raise RetriableError(
-        f"nothing new below {high} of {partition.topic}/{partition.partition} for {PATIENCE_S:g} s: an open transaction hides "
-        "it. Find it with `kafka-transactions.sh --bootstrap-server ... find-hanging --topic "
+        f"nothing new below {high} of {partition.topic}/{partition.partition} for {PATIENCE_S:g} s: an open "
+        "transaction hides it. Find it with `kafka-transactions.sh --bootstrap-server ... find-hanging --topic "
         f"{partition.topic} --partition {partition.partition}`, end it with its `abort`",
         code="OPEN_TRANSACTION",
     )

@@ -1,8 +1,8 @@
 """One task inside a shell: its interpreter, what was fetched for it, and the batch that its user code fills.
 
 A shell (native worker, `Tester`, later a Spark slot) calls `work`, which calls user code and gives the next event, and
-hands that event to `advance`, on the same thread or on another. `assign` is the interpreter's way to void everything that
-was fetched and called before a recovery.
+hands that event to `advance`, on the same thread or on another. `assign` is the interpreter's way to void everything
+that was fetched and called before a recovery.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ log = get_logger("cues_kafka.task")
 
 FIRST_BATCH = 500
 """Steps of the first batch after a start, doubled with each commit up to the policy's limit. It is delivered under a
-snapshot, so after two deaths in it each of its steps is a transaction of its own (Q2): 500 of them take a few seconds."""
+snapshot, so after two deaths in it each of its steps is a transaction of its own (Q2): 500 take a few seconds."""
 
 CHUNK_S = 0.01
-"""User code is called in chunks of about this long; between them the clock, the gate and the other tasks are looked at."""
+"""User code is called in chunks of about this long; between them the clock, the gate and other tasks are looked at."""
 
 MAX_CHUNK = 2048
 RECOVERY_PATIENCE_S = 0.5
@@ -193,8 +193,8 @@ class Lane:
         if self.busy:
             self._call_ahead()
             return None
-        # One look at the three together: a failed read, another topic id or a revocation may void them at any moment from
-        # now on. What is called for them then is late when it arrives at `advance`.
+        # One look at the three together: a failed read, another topic id or a revocation may void them at any moment
+        # from now on. What is called for them then is late when it arrives at `advance`.
         if not self.interpreter.lock.acquire(blocking=False):
             return None
         try:

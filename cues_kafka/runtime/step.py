@@ -99,8 +99,8 @@ class Step:
     """
 
     __slots__ = (
-        "_consumed", "_graph", "attempt", "binding", "commit_requested", "context", "inputs", "processor", "replay", "starts",
-        "task",
+        "_consumed", "_graph", "attempt", "binding", "commit_requested", "context", "inputs", "processor", "replay",
+        "starts", "task",
     )  # fmt: skip
 
     def __init__(

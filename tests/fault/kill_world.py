@@ -68,7 +68,8 @@ def run(bootstrap: str, prefix: str, ledger: str, point: tuple[str, str, int] | 
                 os.kill(os.getpid(), signal.SIGKILL)
 
     options = Kafka(bootstrap)
-    with start(graph(prefix), options, instance=f"{prefix}.1", policy=CommitPolicy(max_messages=4), hook=hook) as running:
+    policy = CommitPolicy(max_messages=4)
+    with start(graph(prefix), options, instance=f"{prefix}.1", policy=policy, hook=hook) as running:
         running.wait_idle(timeout_s=60)
 
 

@@ -1,4 +1,4 @@
-"""SIGKILL of a process before and after every effect of the interpreter, on the real broker; the whole world is compared."""
+"""SIGKILL before and after every effect of an interpreter, on a real broker; the whole world is compared."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TRANSACTION = [
 
 
 @pytest.mark.timeout(400)
-def test_kills_before_and_after_every_effect_change_nothing_that_is_committed(kafka: KafkaFixture, tmp_path: Path) -> None:
+def test_kills_around_every_effect_change_nothing_that_is_committed(kafka: KafkaFixture, tmp_path: Path) -> None:
     """One process after the other dies at its point, with new messages before each; in the end nothing is missing,
     doubled, torn or out of order, and the backing topics tell an unbroken story."""
     context = multiprocessing.get_context("forkserver")

@@ -136,7 +136,10 @@ def test_missing_fields_take_their_defaults_and_unknown_ones_are_ignored() -> No
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"lines": [VALID["lines"][0], {"sku": "x", "price": 1}]}, "lines[1].price: expected a decimal number as text, got the number 1"),
+        (
+            {"lines": [VALID["lines"][0], {"sku": "x", "price": 1}]},
+            "lines[1].price: expected a decimal number as text, got the number 1",
+        ),
         ({"lines": [{"sku": "x", "price": "much"}]}, "order.lines[0].price: expected a decimal number as text"),
         ({"lines": [{"sku": "x", "price": "NaN"}]}, "order.lines[0].price"),
         ({"lines": [{"price": "1"}]}, "order.lines[0].sku: expected str, got nothing: the field is missing"),
