@@ -7,6 +7,7 @@ step that must not end yet (retry, interrupt, unhandled) ends the run instead. A
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
@@ -20,7 +21,7 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.errors import Fenced, Interrupt, OutputError
 from cues_kafka.graph.definition import Processor
 from cues_kafka.graph.message import Message, key_bytes, travelling
-from cues_kafka.ports import Clock, Coordinates, Headers, Positions, WireMessage
+from cues_kafka.ports import Coordinates, Headers, Positions, WireMessage
 from cues_kafka.runtime.failures import Failure, error_payload, show
 from cues_kafka.runtime.outbox import Outbox
 from cues_kafka.runtime.outputs import OVERHEAD_BYTES, Origin, Payload, Returned, Target, record, size_of
@@ -105,7 +106,6 @@ class Caller:
         returned: Returned,
         errors: Target | None,
         context: Mapping[str, Any],
-        clock: Clock,
     ) -> None:
         """
         Args:
@@ -114,14 +114,12 @@ class Caller:
             returned: reads results.
             errors: the errors topic.
             context: values of parameters from opts=, system= and their like.
-            clock: measures how long a step has been retried.
         """
         self.processor = processor
         self._decoders = tuple(decoders)
         self._returned = returned
         self._errors = errors
         self._context = dict(context)
-        self._clock = clock
         self._bindings = tuple(binding for binding, _ in processor.inputs)
         self._retry = processor.retry.classes if processor.retry else ()
         call = processor.call
@@ -268,7 +266,7 @@ class Caller:
     # Failures: DESIGN 7, in its order.
 
     def _fail(self, error: BaseException, failure: Failure) -> bool:
-        """Handled: one error message in the place of all outputs, True. Else the batch halts before this step, False."""
+        """Handled: one error message in the place of all outputs, True. Else the batch halts before it, False."""
         batch = failure.batch
         if isinstance(error, Interrupt | Fenced):
             batch.halt, batch.cause = Halt("interrupt", show(error), "it was asked for"), error
@@ -296,7 +294,7 @@ class Caller:
         """Whether the batch halted because the step is to be called again, or because its time is over."""
         retry = self.processor.retry
         assert retry
-        now = self._clock.monotonic()
+        now = failure.batch.now()
         since = failure.retrying.since_s if failure.retrying else now
         batch = failure.batch
         if now - since < retry.for_s:
@@ -381,7 +379,7 @@ class Caller:
         assert target
         decode, encode, key_of = self._decoders[0], target.encode, target.key_of
         limit = target.max_bytes - OVERHEAD_BYTES - 2 * PLAIN_ROOM
-        # The unbound methods of the client's class cost a fifth of `methodcaller`, a seventh of a call in a Python loop.
+        # The unbound methods of the client's class cost a fifth of `methodcaller`, a seventh of a call in a loop.
         kind_of: Any = type(messages[0])
         values = list(map(kind_of.value, messages))
         keys: list[bytes | None] = list(map(kind_of.key, messages))

@@ -2,8 +2,8 @@
 
 A batch holds up to ten thousand records. As one tuple and one list of headers each they would be twenty thousand
 containers that the garbage collector walks through again and again, which cost more than calling the function did; as
-columns they are six lists of strings and numbers, which it does not look into. A session that can take columns gets them
-as they are (`columns`), any other one gets rows.
+columns they are six lists of strings and numbers, which it does not look into. A session that can take columns gets
+them as they are (`columns`), any other one gets rows.
 """
 
 from __future__ import annotations

@@ -64,3 +64,16 @@ def test_an_endless_retry_does_not_end_by_its_own_arithmetic() -> None:
 
     assert tester.run().values("out") == [100]
     assert len(flaky.seen) == 1_101
+
+
+@pytest.mark.parametrize("at", [100, 102])
+def test_an_outage_that_does_not_end_stops_the_task(at: int) -> None:
+    """DESIGN 7: it is not the message's fault, so there is no error message; the steps before it are committed."""
+    tester = Tester(graph_of(Flaky(at, 10**9), Retry(on=(OSError,), for_s=1, first_s=0.1, max_s=0.2)))
+    for n in (100, 101, 102):
+        tester.send("in", n)
+
+    with pytest.raises(ConnectionError):
+        tester.run()
+    assert tester.values("out") == list(range(100, at))
+    assert tester.errors() == []

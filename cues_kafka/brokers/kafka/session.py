@@ -103,15 +103,15 @@ class KafkaSession:
             )
         places = [ClientPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         try:
-            # No longer than for one request and its repetition: after a coordinator's end the client can wait in vain for
-            # as long as it is told to, and so early in a transaction a new session costs nothing (P8).
+            # No longer than for one request and its repetition: after a coordinator's end the client can wait in vain
+            # for as long as it is told to, and so early in a transaction a new session costs nothing (P8).
             timeout_s = min(self._timeout_s, 1.5 * self._socket_timeout_s)
             producer.send_offsets_to_transaction(places, group.token, timeout_s)
         except CLIENT_ERRORS as problem:
             raise self._failed(problem, f"sending offsets to group {group.group}") from problem
 
     def produce(self, records: Iterable[tuple[Any, ...]]) -> int:
-        """See `ports.Session.produce`. Records that have `columns()`, and may be indexed, are taken column by column."""
+        """See `ports.Session.produce`. Records that have `columns()`, and may be indexed, are taken by column."""
         if hasattr(records, "columns") and self._reports.produced:  # the first record has a report of its own
             return self._produce_columns(records)
         producer = self._client()
