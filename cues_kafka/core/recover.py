@@ -200,6 +200,7 @@ def _other_offsets(record: Record, offsets: Mapping[str, int | None]) -> Refuse 
 
 
 def _outside_the_log(spec: Spec, record: Record, inputs: Mapping[str, InputFacts]) -> Refuse | None:
+    ends = record.ends if isinstance(record, Snapshot) else ()
     for position in record.positions:
         facts = inputs[position.binding]
         where = f"{position.topic}/{spec.partition}"
@@ -209,9 +210,10 @@ def _outside_the_log(spec: Spec, record: Record, inputs: Mapping[str, InputFacts
                 "not delivered; they may have held markers only",
                 f"`cues-kafka accept-loss` for {spec.processor!r} goes on at {facts.low} and records the loss",
             )
-        if position.offset > facts.high:
+        end = max([position.offset, *(p.offset for p in ends if p.binding == position.binding)])
+        if end > facts.high:
             return _refuse(
-                f"position {position.offset} is past the end {facts.high} of {where}: the log was truncated",
+                f"position {end} is past the end {facts.high} of {where}: the log was truncated",
                 "see what the brokers lost (unclean leader election?) before going on",
                 stale=True,
             )

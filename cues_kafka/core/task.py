@@ -265,6 +265,9 @@ def _retry(task: Task, record: Snapshot, starts: int) -> Task:
     task = replace(task, careful_until=until, choice=record.choice if until else ())
     if starts >= CAREFUL_AT and record.steps > 1:
         return task
+    if record.writer.incarnation == task.spec.writer.incarnation and not record.left:
+        # After P8: this very snapshot is the newest record, so S1 is served; another one would only put off the call.
+        task = replace(task, first=False, owner=record.owner)
     return replace(task, due=Due(record.ends, record.steps, take(record.choice, record.steps), starts))
 
 
@@ -385,7 +388,8 @@ def _after(first_offset: int | None) -> int:
 def _committed(task: Task, event: Committed) -> Next:
     if event.suspect:
         # The request may still be on its way and could end the next transaction of this epoch (KAFKA-17754).
-        return _discard(task, f"suspect commit: {event.suspect}")
+        # It was committed, as far as anybody can tell: progress, so that a slow coordinator never exhausts the rounds.
+        return _discard(replace(task, rounds=0), f"suspect commit: {event.suspect}")
     record = task.pending
     assert record
     owner = record.sequence if task.owner is None else task.owner

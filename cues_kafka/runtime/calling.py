@@ -55,6 +55,7 @@ class Batch:
         halt: why it ended early.
         cause: the user's exception behind `halt`.
         closed: the user asked for a commit (`step.request_commit`).
+        now: monotonic time, of the clock that retries are timed by.
     """
 
     spec: Spec
@@ -71,6 +72,7 @@ class Batch:
     cause: BaseException | None = None
     closed: bool = False
     ends: Positions = ()
+    now: Callable[[], float] = time.monotonic
     _prefixes: dict[tuple[str, ...], bytes] = field(default_factory=dict)
 
     @property

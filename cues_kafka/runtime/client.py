@@ -28,6 +28,7 @@ class Client:
         self._broker = broker
         self._graph = graph
         self._identity = Identity.of_process("client", name)
+        self._client = f"{self._identity.name}-{self._identity.incarnation[:8]}"  # two clients never fence each other
         self._sender: Sender | None = None
         self._sessions: dict[str, Session] = {}
         self._targets: dict[str, Target] = {}
@@ -108,7 +109,7 @@ class Client:
 
     def _open_session(self, topic: str) -> Session:
         graph = self._graph.name if self._graph else "connect"
-        session = self._broker.session(sender_id(graph, topic, self._identity.name))
+        session = self._broker.session(sender_id(graph, topic, self._client))
         session.init(timeout_s=INIT_TIMEOUT_S)
         return session
 

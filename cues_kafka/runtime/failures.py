@@ -49,7 +49,15 @@ class Failure:
 
 def show(error: BaseException) -> str:
     """`ValueError: text`, without a traceback."""
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {text_of(error)}"
+
+
+def text_of(error: BaseException) -> str:
+    """The exception's text; user code may have written its `__str__`, and may have erred there too."""
+    try:
+        return str(error)
+    except Exception as second:  # noqa: BLE001 - the first error must become a message whatever it is
+        return f"(its text cannot be made: {type(second).__name__})"
 
 
 def location(error: BaseException) -> str:
@@ -78,7 +86,7 @@ def error_payload(
         hash=delivery_hash(spec.graph, processor.name, consumed),
         kind=failure.kind,
         exception=type(error).__qualname__,
-        text=str(error),
+        text=text_of(error),
         location=location(error),
         context=dict(failure.step.context) if failure.step else {},
         attempts=(failure.retrying.attempt if failure.retrying else 0) + 1,

@@ -385,7 +385,7 @@ class Lane:
 
     def _open(self, task: Task, starts: int = 0) -> Batch:
         topic_ids = {p.binding: p.topic_id for p in task.positions}
-        return Batch(self.spec, task.next_sequence, topic_ids, starts=starts)
+        return Batch(self.spec, task.next_sequence, topic_ids, starts=starts, now=self._clock.monotonic)
 
     def _call(self, steps: list[Any], batch: Batch, buffer: Buffer) -> int:
         """One chunk; gives how many of its steps ended."""

@@ -84,9 +84,11 @@ def payload(target: Target, value: Any, default_key: bytes | None) -> Payload:
         message, value = value, value.value
         given, timestamp, partition = message.key, message.timestamp_ms, message.partition
         headers = header_list(message.headers) if message.headers else headers
-        if partition is not None and not 0 <= partition < target.partitions:
+        if timestamp is not None and not (type(timestamp) is int and 0 <= timestamp < 2**63):
+            raise OutputError(f"timestamp_ms={timestamp!r}: milliseconds since the epoch are a whole number from 0 on.")
+        if partition is not None and not (type(partition) is int and 0 <= partition < target.partitions):
             raise OutputError(
-                f"partition {partition} of {target.topic!r} does not exist; it has {target.partitions}. Leave partition= out."
+                f"partition {partition!r} of {target.topic!r} does not exist; it has {target.partitions}. Leave partition= out."
             )
         if value is None and given is None:
             raise OutputError("a tombstone has no meaning without a key. Return Message(None, key=...).")
@@ -173,11 +175,12 @@ class Returned:
                 f"returned {type(result).__name__}, but outputs= has bindings. Return {{binding: message}}, None, or yield "
                 f"Out(binding, message). Bindings: {sorted(self.targets)}."
             )
-        return [payload(self._target(b), value, key) for b, value in result.items() if value is not None]
+        made = [(self._target(binding), value) for binding, value in result.items()]
+        return [payload(target, value, key) for target, value in made if value is not None]
 
     def _iterate(self, shape: str) -> Callable[[Any, bytes | None], list[Payload]]:
         if shape == "many":
-            return lambda result, key: [self._of_out(out, key) for out in result or ()]
+            return lambda result, key: [made for out in result or () if (made := self._of_out(out, key)) is not None]
         if shape == "one":
             one = self._one
             assert one
@@ -189,10 +192,11 @@ class Returned:
             self._read_none(value, key)
         return []
 
-    def _of_out(self, out: Any, key: bytes | None) -> Payload:
+    def _of_out(self, out: Any, key: bytes | None) -> Payload | None:
         if not isinstance(out, Out):
             raise OutputError(f"yielded {type(out).__name__}. With outputs={{...}}, yield Out(binding, message).")
-        return payload(self._target(out.binding), out.message, key)
+        target = self._target(out.binding)
+        return None if out.message is None else payload(target, out.message, key)
 
     def _target(self, binding: str) -> Target:
         try:

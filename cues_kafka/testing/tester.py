@@ -258,7 +258,9 @@ class Tester:
         return True
 
     def _state(self) -> list[Any]:
-        return [(worker.name, p, lane.task, lane.reached) for worker in self._workers for p, lane in worker.lanes.items()]
+        return [
+            (worker.name, p, lane.task, lane.reached) for worker in self._workers for p, lane in worker.lanes.items()
+        ]
 
     def _raise_stopped(self, worker: ProcessorWorker) -> None:
         for lane in worker.lanes.values():

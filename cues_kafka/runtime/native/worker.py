@@ -346,7 +346,7 @@ class ProcessorWorker:
         for lane in list(self.lanes.values()):
             if (event := lane.work()) is not None:
                 worked = True
-                self._submit(lane, event)
+                self._pool.submit(self._advance, lane, event)
         self._room.set()
         return worked
 

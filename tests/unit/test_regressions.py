@@ -1,0 +1,241 @@
+"""Defects that were found once, each with the shortest sequence that shows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cues_kafka import Graph, Memory, Message, Out, Processor, Retry, Source, TaskStopped, Topic, connect, start
+from cues_kafka.brokers.memory import MemoryBroker
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.core.records import Snapshot
+from cues_kafka.ports import Fetched, NewTopic, Position, TopicPartition
+from cues_kafka.runtime.pairing import Buffer
+from cues_kafka.testing.tester import Crash, Tester
+
+
+def same(value: Any) -> Any:
+    """A pipe that passes on what it gets."""
+    return value
+
+
+def test_careful_mode_that_ended_lends_its_choice_to_no_later_range() -> None:
+    """A stale end made the next crash loop retry other ranges under an old choice, and skip what it did not name."""
+    deadly, seen, made = [False], [], []
+
+    def sink(a: str | None = None, b: str | None = None) -> None:
+        if deadly[0]:
+            made[0].kill()
+        seen.append(a or b)
+
+    tester = Tester(Graph("g", Source("a"), Source("b"), Processor(sink, alts={"a": "a", "b": "b"}), errors="failed"))
+    made.append(tester)
+
+    def put(*values: str) -> None:
+        for value in values:
+            tester.send(value[0], value, key="k")
+
+    put("a0", "a1", "b0", "b1")
+    deadly[0] = True
+    assert tester.run_to_death()
+    assert tester.run_to_death()
+    deadly[0] = False
+    tester.run_to_death()
+    put("a2", "a3", "b2", "b3")
+    deadly[0] = True
+    tester.run(crash=Crash("never", ""))
+    tester.run_to_death()
+    put("a4", "a5", "b4")
+    tester.run_to_death()
+    deadly[0] = False
+    tester.run_to_death()
+    assert {f"a{i}" for i in range(6)} | {f"b{i}" for i in range(5)} <= set(seen)
+
+
+class _At:
+    """A message that has an offset."""
+
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def offset(self) -> int:
+        return self._offset
+
+
+def test_a_retried_choice_takes_every_message_of_each_run() -> None:
+    """One message too many was taken from the input for each run of the choice but its last."""
+    buffer = Buffer("alts", (Position("a", "a", b"", 0), Position("b", "b", b"", 0)))
+    buffer.add(Fetched(TopicPartition("a", 0), [_At(0), _At(1)], 2))  # type: ignore[list-item]
+    buffer.add(Fetched(TopicPartition("b", 0), [_At(0)], 1))  # type: ignore[list-item]
+    ends = (Position("a", "a", b"", 2), Position("b", "b", b"", 1))
+    steps = buffer.cut_exactly(ends, (("a", 1), ("b", 1), ("a", 1))).steps
+    assert [(index, message.offset()) for index, message in steps] == [(0, 0), (1, 0), (0, 1)]
+
+
+def test_a_yielded_none_is_nothing() -> None:
+    """It became a tombstone with the input's key."""
+
+    def fork(_: int) -> Iterator[Out]:
+        yield Out("all", None)
+
+    tester = Tester(Graph("g", Source("in"), Processor(fork, inputs="in", outputs={"all": "all"})))
+    tester.send("in", 1, key="k")
+    assert tester.run().messages("all") == []
+
+
+def test_wait_idle_waits_for_user_code_that_runs() -> None:
+    """A batch that was being called was neither in the buffer nor on its way."""
+    done = []
+
+    def slow(n: int) -> int:
+        if n == 2:
+            time.sleep(0.7)
+        done.append(n)
+        return n
+
+    with start(Graph("g", Source("in"), Processor(slow, inputs="in", outputs="out")), Memory()) as running:
+        for n in (1, 2):
+            running.send("in", n, key="k")
+            running.wait_idle(timeout_s=20)
+        assert done == [1, 2]
+
+
+@pytest.mark.parametrize("wrong", ["soon", 1.5, -5, 2**70, True])
+def test_a_wrong_timestamp_is_an_error_of_its_step(wrong: Any) -> None:
+    """It reached the client, which raised in the middle of a batch."""
+    late = Processor(lambda n: Message(n, timestamp_ms=wrong), inputs="in", outputs="out", name="late")
+    tester = Tester(Graph("g", Source("in"), late, errors="failed"))
+    tester.send("in", 1, key="k")
+    assert [error.kind for error in tester.run().errors()] == ["output"]
+
+
+def test_an_exception_without_a_text_is_an_error_message_too() -> None:
+    """Its `__str__` raised, and took the worker with it."""
+
+    class Bad(Exception):
+        def __str__(self) -> str:
+            return str(self.args[5])
+
+    def raises(_: int) -> int:
+        raise Bad("x")
+
+    tester = Tester(Graph("g", Source("in"), Processor(raises, inputs="in", outputs="out"), errors="failed"))
+    tester.send("in", 1, key="k")
+    [error] = tester.run().errors()
+    assert "IndexError" in error.text
+
+
+def test_a_retry_of_the_first_step_under_a_snapshot_ends_after_its_time() -> None:
+    """It killed the worker, and its time was measured by another clock than its pauses."""
+    calls = []
+
+    def down(n: int) -> int:
+        calls.append(n)
+        raise OSError("down")
+
+    retry = Retry(on=(OSError,), for_s=5, then="error")
+    tester = Tester(Graph("g", Source("in"), Processor(down, inputs="in", outputs="out", retry=retry), errors="failed"))
+    tester.send("in", 1, key="k")
+    [error] = tester.run().errors()
+    assert (error.kind, error.attempts) == ("retries exhausted", len(calls))
+    assert len(calls) == 7, "0.1 s doubled until 5 s are over"
+
+
+def test_starts_that_fail_count_no_deaths() -> None:
+    """A refused task made `start` drop the others like a crash, and their snapshots were counted against the messages."""
+
+    def slow(n: int) -> int:
+        time.sleep(0.2)
+        return n
+
+    def other(n: int) -> int:
+        return n
+
+    memory = Memory()
+    graph = Graph(
+        "g",
+        Source("in"),
+        Source("in2"),
+        Processor(slow, inputs="in", outputs="out"),
+        Processor(other, inputs="in2", outputs="out2"),
+        errors="failed",
+    )
+    with start(graph, memory) as running:
+        running.send("in2", 1, key="k")
+        running.wait_idle(timeout_s=20)
+        running.send("in", 1, key="k")
+    broker = open_broker(memory)
+    broker.delete(["in2"])
+    broker.create([NewTopic("in2", 1)])
+    for _ in range(4):
+        with pytest.raises(TaskStopped, match="made anew"):
+            start(graph, memory)
+    with start(graph, memory, only=["slow"]) as running:
+        running.wait_idle(timeout_s=20)
+        assert [m.value for m in running.messages("out")] == [1]
+        assert running.messages("failed") == []
+
+
+def test_commits_that_are_suspect_and_succeed_are_progress() -> None:
+    """Each cost a round, and the sixth stopped the task."""
+
+    class Slow:
+        def before(self, operation: str, client: str) -> None: ...
+
+        def after(self, operation: str, client: str) -> str | None:
+            return "slow" if operation == "commit" and client.startswith("g.f") else None
+
+    graph = Graph("g", Source("in"), Processor(same, inputs="in", outputs="out", name="f"))
+    tester = Tester(graph)
+    tester.broker = MemoryBroker(clock=tester.clock, faults=Slow())
+    tester = Tester(graph, broker=tester.broker)
+    for n in range(5):
+        tester.send("in", n, key="k")
+        tester.run()
+    assert tester.values("out") == [0, 1, 2, 3, 4]
+
+
+def test_two_clients_of_a_process_do_not_fence_each_other() -> None:
+    """Their transactions had one id."""
+    memory = Memory()
+    open_broker(memory).create([NewTopic("t", 1)])
+    with connect(memory) as one, connect(memory) as two:
+        one.send_many("t", [1])
+        two.send_many("t", [2])
+        one.send_many("t", [3])
+        assert [m.value for m in one.messages("t")] == [1, 2, 3]
+
+
+def test_a_retry_goes_on_where_its_messages_were_compacted_away() -> None:
+    """It waited for ever for what newer messages of the same key had replaced."""
+    topics = {"in": Topic(config={"cleanup.policy": "compact"})}
+    tester = Tester(Graph("g", Source("in"), Processor(same, inputs="in", outputs="out"), topics=topics))
+    tester.send("in", "old", key="k")
+    tester.run(crash=Crash("before", "Call"))
+    tester.send("in", "new", key="k")
+    tester.broker.compact("in")
+    assert tester.restart().run().values("out") == ["new"]
+    assert any(isinstance(record, Snapshot) for record in tester.records("same"))
+
+
+def test_a_join_whose_inputs_were_compacted_stops_and_says_so() -> None:
+    """It ended the thread that called user code."""
+    topics = {"a": Topic(config={"cleanup.policy": "compact"})}
+    graph = Graph(
+        "g",
+        Source("a"),
+        Source("b"),
+        Processor(lambda a, b: [a, b], inputs={"a": "a", "b": "b"}, outputs="out", name="pair"),
+        topics=topics,
+    )
+    tester = Tester(graph)
+    for n in range(2):
+        tester.send("a", n, key="k")
+        tester.send("b", n, key="k")
+    tester.run(crash=Crash("before", "Call"))
+    tester.broker.compact("a")
+    with pytest.raises(TaskStopped, match="compacted"):
+        tester.restart().run()
