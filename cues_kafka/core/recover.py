@@ -206,8 +206,8 @@ def _outside_the_log(spec: Spec, record: Record, inputs: Mapping[str, InputFacts
         where = f"{position.topic}/{spec.partition}"
         if position.offset < facts.low:
             return _refuse(
-                f"offsets [{position.offset}, {facts.low}) of {where} are gone from the log (retention or trim) and were "
-                "not delivered; they may have held markers only",
+                f"offsets [{position.offset}, {facts.low}) of {where} are gone from the log (retention or trim) and "
+                "were not delivered; they may have held markers only",
                 f"`cues-kafka accept-loss` for {spec.processor!r} goes on at {facts.low} and records the loss",
             )
         end = max([position.offset, *(p.offset for p in ends if p.binding == position.binding)])

@@ -1,13 +1,13 @@
 """The state machine of one task. Everything that decides about delivery lives here or in `recover`.
 
-`handle(task, event)` gives the task as it is afterwards and the one effect that must be done next. It is pure: tasks are
-frozen values, time comes with events. An event that `TRANSITIONS` does not list for the task's state raises and changes
-nothing. The interpreter (runtime) does effects and reports events; whatever fails, it says `Failed`, and the task comes
-back by R1.
+`handle(task, event)` gives the task as it is afterwards and the one effect that must be done next. It is pure: tasks
+are frozen values, time comes with events. An event that `TRANSITIONS` does not list for the task's state raises and
+changes nothing. The interpreter (runtime) does effects and reports events; whatever fails, it says `Failed`, and the
+task comes back by R1.
 
-Two lanes. Where a snapshot is due (`snapshot_due`), the shell says `Polled` before it looks at a message, and calls user
-code only when it is told to `Call`. Elsewhere it may call user code while the last commit is still under way (P7) and
-says `Called` when the task is ready again; what was called meanwhile is thrown away if that commit failed.
+Two lanes. Where a snapshot is due (`snapshot_due`), the shell says `Polled` before it looks at a message, and calls
+user code only when it is told to `Call`. Elsewhere it may call user code while the last commit is still under way (P7)
+and says `Called` when the task is ready again; what was called meanwhile is thrown away if that commit failed.
 """
 
 from __future__ import annotations
@@ -409,7 +409,7 @@ def _committed(task: Task, event: Committed) -> Next:
         case State.RELEASED:
             return _release(task)
         case _:
-            # Careful mode ends with the attempt that reaches its end; left on, it would lend its choice to other ranges.
+            # Careful mode ends with the attempt that reaches its end; left on, it would lend its choice to others.
             task = replace(task, careful_until=record.careful_until, choice=record.choice)
             return replace(task, state=State.READY, due=None), Await()
 
@@ -427,7 +427,7 @@ def _discard(task: Task, text: str) -> Next:
 
 
 def _polled(task: Task, event: Polled) -> Next:
-    """P2: these ranges are about to be delivered; where a snapshot is due it is committed before anything is decoded."""
+    """P2: these ranges come next; where a snapshot is due it is committed before anything is decoded."""
     assert task.record
     due = task.due
     if due and due.ends != event.ends:
@@ -540,7 +540,7 @@ def _leave(task: Task, to: State) -> Next:
 
 
 def _revoked(task: Task, _: Revoked) -> Next:
-    """A3. In READY and CALLING the session is idle, so that `left` can be written; elsewhere the next owner's init decides."""
+    """A3. In READY and CALLING the session is idle, so `left` can be written; else the next owner's init decides."""
     return _leave(task, State.RELEASED)
 
 
@@ -608,4 +608,4 @@ TRANSITIONS: dict[State, Row] = {
     State.STOPPED: {Assigned: (_assigned, _to("INITIALISING")), **_ENDS},
     State.RELEASED: {},
 }
-"""What may happen in each state: event -> (handler, states that may follow). The diagram in the docs is drawn from it."""
+"""What may happen in each state: event -> (handler, states that may follow). The docs' diagram is drawn from it."""

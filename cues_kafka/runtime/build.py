@@ -134,9 +134,7 @@ def caller_of(graph: Graph, processor: Processor, facts: ClusterFacts, system: M
 
 
 def decoder(settings: Topic, topic: str) -> Decode:
-    """
-    Values of a topic from bytes. A null value is None where the codec has None, else an error like any other bytes.
-    """
+    """Values of a topic from bytes. A null value is None where the codec has None, else an error like any other."""
     declared = settings.value
     if isinstance(declared, Raw):
         return as_is

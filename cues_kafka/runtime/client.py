@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka, Memory
@@ -101,7 +101,7 @@ class Client:
             session.close()
         self._sender, self._sessions = None, {}
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

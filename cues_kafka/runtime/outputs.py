@@ -62,8 +62,8 @@ def key_field(name: str) -> Callable[[Any], Any]:
             return value[name] if isinstance(value, Mapping) else getattr(value, name)
         except (KeyError, AttributeError):
             raise OutputError(
-                f"the topic's key= is {name!r}, which this {type(value).__name__} lacks. Return a value that has it, or "
-                "Message(value, key=...)."
+                f"the topic's key= is {name!r}, which this {type(value).__name__} lacks. Return a value that has it, "
+                "or Message(value, key=...)."
             ) from None
 
     return read
@@ -88,7 +88,8 @@ def payload(target: Target, value: Any, default_key: bytes | None) -> Payload:
             raise OutputError(f"timestamp_ms={timestamp!r}: milliseconds since the epoch are a whole number from 0 on.")
         if partition is not None and not (type(partition) is int and 0 <= partition < target.partitions):
             raise OutputError(
-                f"partition {partition!r} of {target.topic!r} does not exist; it has {target.partitions}. Leave partition= out."
+                f"partition {partition!r} of {target.topic!r} does not exist; it has {target.partitions}. "
+                "Leave partition= out."
             )
         if value is None and given is None:
             raise OutputError("a tombstone has no meaning without a key. Return Message(None, key=...).")
@@ -110,8 +111,8 @@ def _check_size(target: Target, key: bytes | None, data: bytes | None, headers: 
     size = len(key or b"") + len(data or b"") + size_of(headers) + OVERHEAD_BYTES
     if size > target.max_bytes:
         raise OutputError(
-            f"{size} bytes for {target.topic!r}, which takes {target.max_bytes}. Send a reference to the data instead, or "
-            "raise the topic's max.message.bytes and the producer's message.max.bytes."
+            f"{size} bytes for {target.topic!r}, which takes {target.max_bytes}. Send a reference to the data instead, "
+            "or raise the topic's max.message.bytes and the producer's message.max.bytes."
         )
 
 
@@ -172,8 +173,8 @@ class Returned:
             return []
         if not isinstance(result, Mapping):
             raise OutputError(
-                f"returned {type(result).__name__}, but outputs= has bindings. Return {{binding: message}}, None, or yield "
-                f"Out(binding, message). Bindings: {sorted(self.targets)}."
+                f"returned {type(result).__name__}, but outputs= has bindings. Return {{binding: message}}, None, or "
+                f"yield Out(binding, message). Bindings: {sorted(self.targets)}."
             )
         made = [(self._target(binding), value) for binding, value in result.items()]
         return [payload(target, value, key) for target, value in made if value is not None]

@@ -1,7 +1,7 @@
 """From fetched messages to steps: one message, one of each input, or one of any (PROTOCOL 1).
 
-Filters and decoding run later, on the step, so that pairing never depends on code. A buffer belongs to one assignment of
-one task and dies with it (A2). One thread adds, another one takes; a lock is held per chunk, never per message.
+Filters and decoding run later, on the step, so that pairing never depends on code. A buffer belongs to one assignment
+of one task and dies with it (A2). One thread adds, another one takes; a lock is held per chunk, never per message.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Buffer:
                     return Cut(self._queues[0].take(limit), self._positions())
 
     def _cut_alts(self, limit: int) -> Cut:
-        """A share of the limit for each input that has something, so that none starves; the order is kept in the choice."""
+        """A share of the limit for each input that has something, so that none starves; the choice keeps the order."""
         share = max(1, limit // max(1, sum(1 for queue in self._queues if queue.size)))
         steps: list[Step] = []
         for index, queue in enumerate(self._queues):

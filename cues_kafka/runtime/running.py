@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from types import TracebackType
+from typing import Self
 
 from cues_kafka.errors import RetriableError, TaskStopped
 from cues_kafka.graph.definition import Graph
@@ -18,7 +19,8 @@ from cues_kafka.runtime.system import System
 
 class Running(Client):
     """
-    A graph at work. `stop` it, or use it as a context manager: it stops on the way out, and abandons when the body raised.
+    A graph at work. `stop` it, or use it as a context manager: it stops on the way out, and abandons when the body
+    raised.
 
     Attributes:
         graph: what runs.
@@ -60,7 +62,7 @@ class Running(Client):
 
     def wait_idle(self, *, timeout_s: float = 60.0) -> None:
         """
-        Wait until every processor of this process has delivered all that its inputs hold, whichever process runs its tasks.
+        Wait until every processor of this process has delivered all that its inputs hold, whoever runs its tasks.
 
         Raises:
             TaskStopped: a task stopped; the user's exception is its cause.
@@ -101,14 +103,18 @@ class Running(Client):
 
     def abandon(self, *, leave: bool = True) -> None:
         """
-        Do not wait for transactions under way: they are dropped, and the next start recovers. `leave=False`: a successor
-        comes (A4). The process lives on, so no death is counted against the messages that were being called (Q1).
+        Do not wait for transactions under way: they are dropped, and the next start recovers.
+
+        The process lives on, so no death is counted against the messages that were being called (Q1).
+
+        Args:
+            leave: leave the group; else keep the places of static members for a successor (A4).
         """
         for lane in self._lanes():
             lane.revoke(0.0)
         self._end(leave=leave)
 
-    def __enter__(self) -> Running:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:  # type: ignore[override]

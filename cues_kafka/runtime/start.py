@@ -30,8 +30,8 @@ def start(
     """
     Run a graph in this process, and return when every task has its first record.
 
-    Start it in more processes or on more machines to share the work: each partition of each processor is one task, and the
-    group gives every task to one process.
+    Start it in more processes or on more machines to share the work: each partition of each processor is one task, and
+    the group gives every task to one process.
 
     Args:
         graph: what to run.

@@ -138,8 +138,8 @@ class Tester:
         """
         Run until idle, or until the crash.
 
-        A crash is a kill: nothing unwinds, nothing is closed; the thread that ran stands still for ever. Call `run` again
-        for the restart.
+        A crash is a kill: nothing unwinds, nothing is closed; the thread that ran stands still for ever. Call `run`
+        again for the restart.
 
         Raises:
             Whatever user code raised that no errors topic took; TaskStopped: a task refuses to go on.
@@ -167,7 +167,7 @@ class Tester:
         return self
 
     def kill(self) -> None:
-        """Call it in user code: its process is gone here, as by SIGKILL. Only below `run(crash=...)` or `run_to_death`."""
+        """Call it in user code: its process is gone here, as by SIGKILL. Only below `run(crash=)` or `run_to_death`."""
         parked = self._parked
         assert parked, "kill() outside of a run that expects it"
         self._workers = []

@@ -24,7 +24,8 @@ def same(value: Any) -> Any:
 
 def test_careful_mode_that_ended_lends_its_choice_to_no_later_range() -> None:
     """A stale end made the next crash loop retry other ranges under an old choice, and skip what it did not name."""
-    deadly, seen, made = [False], [], []
+    deadly, seen = [False], []
+    made: list[Tester] = []
 
     def sink(a: str | None = None, b: str | None = None) -> None:
         if deadly[0]:
@@ -145,7 +146,7 @@ def test_a_retry_of_the_first_step_under_a_snapshot_ends_after_its_time() -> Non
 
 
 def test_starts_that_fail_count_no_deaths() -> None:
-    """A refused task made `start` drop the others like a crash, and their snapshots were counted against the messages."""
+    """A refused task made `start` drop the others like a crash, and their snapshots counted against the messages."""
 
     def slow(n: int) -> int:
         time.sleep(0.2)

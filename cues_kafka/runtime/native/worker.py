@@ -91,8 +91,8 @@ class ProcessorWorker:
             spec_of: the task of a partition.
             options: see `Options`.
             changed: called whenever a task's state may have changed; must not block.
-            executor: does effects; None: threads, one for each task. With another one `start` is not called, but `open`,
-                `poll_once`, `call_once` and `close`, and nothing ever waits.
+            executor: does effects; None: threads, one for each task. With another one `start` is not called, but
+                `open`, `poll_once`, `call_once` and `close`, and nothing ever waits.
         """
         self.name = name
         self.lanes: dict[int, Lane] = {}
@@ -215,7 +215,7 @@ class ProcessorWorker:
             reader.unassign(list(starts))
             self._paused -= starts.keys()
             reader.assign(starts)
-            self._routes |= {place: (lane, buffer) for place in starts}
+            self._routes |= dict.fromkeys(starts, (lane, buffer))
 
     def _fetch(self, reader: Reader) -> None:
         if not self._balance(reader):
@@ -241,8 +241,8 @@ class ProcessorWorker:
 
     def _balance(self, reader: Reader) -> bool:
         """
-        Backpressure. Where everything is full, nothing is polled, and the client's own bounded queue fills up behind it:
-        that costs nothing. Pausing does: the client drops what it has fetched and fetches it again later. So only a
+        Backpressure. Where everything is full, nothing is polled, and the client's own bounded queue fills up behind
+        it: that costs nothing. Pausing does: the client drops what it has fetched and fetches it again later. So only a
         partition that runs far ahead of the others is paused.
 
         Returns:
@@ -265,7 +265,7 @@ class ProcessorWorker:
         return room
 
     def _broken(self, error: BrokerError) -> None:
-        """A partition that cannot be read sends its task back to R1, where the record and the log are compared again."""
+        """A partition that cannot be read sends its task back to R1, where record and log are compared again."""
         log.warning("reader failed", processor=self.name, error=str(error))
         lanes = {lane.spec.partition: lane for lane, _ in self._routes.values()}
         at: TopicPartition | None = getattr(error, "at", None)
