@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from statistics import median
 from typing import Self
 
@@ -12,12 +13,17 @@ from rich.table import Table
 from examples.flights.check import Counts, Result
 from examples.flights.demo import Demo, Outcome
 
+LINE_S = 10.0
+"""How often a line is printed where bars cannot be drawn."""
+
 
 class Bars:
     """A bar for each processor, from its tasks' own counters."""
 
     def __init__(self, console: Console, rows: int) -> None:
         columns = [TextColumn("{task.description:>8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+        self._console = console
+        self._printed_s = time.monotonic()
         self._progress = Progress(*columns, TextColumn("{task.fields[note]}"), console=console, refresh_per_second=4)
         self._sent = self._progress.add_task("sent", total=rows, note="")
         self._tasks = {
@@ -34,6 +40,10 @@ class Bars:
     def show(self, demo: Demo) -> None:
         """Draw how far it is."""
         kills = len(demo.outcome.kills)
+        if not self._console.is_terminal and time.monotonic() - self._printed_s > LINE_S:
+            self._printed_s = time.monotonic()
+            done = ", ".join(f"{name} {total.deliveries:,}" for name, total in demo.outcome.totals.items())
+            self._console.print(f"sent {demo.loader.sent:,}, {done}, {kills} kills", highlight=False)
         self._progress.update(self._sent, completed=demo.loader.sent, note=f"{kills} kills")
         took_off = demo.rows - demo.loader.expected.never - demo.loader.expected.unknown.total()
         for name, bar in self._tasks.items():

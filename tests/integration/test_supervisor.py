@@ -90,16 +90,15 @@ def test_a_worker_that_dies_again_and_again_waits_longer_each_time(log: Path, mo
     assert [gap >= least for gap, least in zip(gaps, (0.1, 0.2, 0.4, 0.4, 0.4), strict=False)] == [True] * 5
 
 
-def test_a_worker_that_lived_long_enough_comes_back_at_once_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_lived_long_enough_comes_back_at_once_again() -> None:
     """Its back-off begins anew."""
-    monkeypatch.setattr(module, "HEALTHY_AFTER_S", 0.0)
     starts: list[float] = []
 
     def command(k: int) -> list[str]:
         starts.append(time.monotonic())
         return [sys.executable, "-I", "-S", "-c", "raise SystemExit(1)"]
 
-    with Supervisor(command, workers=1):
+    with Supervisor(command, workers=1, healthy_after_s=0.0):
         wait_for(lambda: len(starts) >= 8, timeout_s=10.0)  # doubling, it would take 12.7 s
 
 

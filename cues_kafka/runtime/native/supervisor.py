@@ -32,7 +32,7 @@ log = get_logger("cues_kafka.supervisor")
 FIRST_BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 10.0
 HEALTHY_AFTER_S: Final = 30.0
-"""A worker that lived this long starts again with the first back-off."""
+"""Crashes that come faster than this are taken for one trouble: each waits longer than the one before."""
 
 STOP_TIMEOUT_S: Final = 30.0
 """From SIGTERM to SIGKILL: a worker waits for transactions under way, and for nothing else."""
@@ -97,6 +97,7 @@ class Supervisor:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         output: IO[bytes] | int | None = None,
+        healthy_after_s: float = HEALTHY_AFTER_S,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """
@@ -108,6 +109,7 @@ class Supervisor:
             env: of the workers; None: this process's.
             cwd: of the workers; None: this process's.
             output: where their stdout and stderr go, as `Popen` takes it; None: where this process's go.
+            healthy_after_s: a worker that lived this long comes back with the first back-off when it dies.
             on_change: called on the keeper's thread when a worker started, ended, or the supervisor gave up.
 
         Raises:
@@ -120,6 +122,7 @@ class Supervisor:
         self._env = dict(os.environ if env is None else env)
         self._cwd = cwd
         self._output = output
+        self._healthy_after_s = healthy_after_s
         self._on_change = on_change
         self._workers = [_Worker(k) for k in range(1, workers + 1)]
         self._changed = threading.Condition()
@@ -224,7 +227,7 @@ class Supervisor:
             log.error("gave up", worker=worker.k, code=code)
             self.gave_up = code
             return
-        if now - worker.started_s >= HEALTHY_AFTER_S or code == 0:
+        if now - worker.started_s >= self._healthy_after_s or code == 0:
             worker.backoff_s = FIRST_BACKOFF_S
         worker.due_s = now if code == 0 else now + worker.backoff_s
         log.warning("worker ended", worker=worker.k, code=code, again_in_s=round(worker.due_s - now, 3))
