@@ -76,9 +76,10 @@ def print_result(console: Console, result: Result, outcome: Outcome, *, loaded: 
         f"{deliveries / outcome.seconds:,.0f} deliveries/s, kills included ({outcome.seconds:.1f} s)"
     )
     if times:
+        rest = len(kills) - len(times)
         console.print(
-            f"recovery      median {median(times):.2f} s, at most {times[-1]:.2f} s from SIGKILL to the next commit of "
-            f"the successor's ({len(times)} of {len(kills)} kills; after the others nothing was left to do)"
+            f"recovery      median {median(times):.2f} s, at most {times[-1]:.2f} s from SIGKILL to the successor's next "
+            f"commit{f'; after {rest} kills nothing was left to do' if rest else ''}"
         )
     console.print(f"read back     {result.messages:,} messages and rows, each compared with the tables")
 
