@@ -322,15 +322,13 @@ class Caller:
         """One call for all; if it raises, one call each, so that one bad message spoils only itself."""
         rows = [self._take(step) for step in steps]
         failures = [Failure(taken, batch, None) for taken in rows]
-        came: list[dict[str, Received] | BaseException] = []
-        for taken in rows:
-            try:
-                came.append(self._decode(taken))
-            except Exception as error:  # becomes this step's error message below
-                came.append(error)
+        came = [self._came(taken) for taken in rows]
         asked = [i for i, one in enumerate(came) if isinstance(one, dict) and one]
+        if self.processor.call.wants_step:
+            for i in asked:
+                failures[i].step = self._step(rows[i], came[i], batch, None)  # type: ignore[arg-type]
         try:
-            results = dict(zip(asked, self._invoke_lists(asked, rows, came, batch), strict=True)) if asked else {}
+            results = dict(zip(asked, self._invoke_lists(asked, failures, came), strict=True)) if asked else {}
         except Exception:
             for taken in rows:
                 if not self._one(taken, batch, None):
@@ -352,19 +350,22 @@ class Caller:
                 if not self._fail(error, failure):
                     return
 
-    def _invoke_lists(
-        self, asked: Sequence[int], rows: Sequence[Taken], came: Sequence[Any], batch: Batch
-    ) -> Sequence[Any]:
-        call, given = self.processor.call, dict(self._context)
+    def _came(self, taken: Taken) -> dict[str, Received] | Exception:
+        """What was decoded; or why not, which becomes this step's error message later, in its order."""
+        try:
+            return self._decode(taken)
+        except Exception as error:
+            return error
+
+    def _invoke_lists(self, asked: Sequence[int], failures: Sequence[Failure], came: Sequence[Any]) -> Sequence[Any]:
+        call, given = self.processor.call, self._context
         if call.wants_step:
-            given["step"] = [self._step(rows[i], came[i], batch, None) for i in asked]
+            given = {**given, "step": [failures[i].step for i in asked]}
         values = {binding: [came[i][binding].value for i in asked] for binding in self._bindings}
         if call.positional is not None:
             results = self.processor.fn(values[call.positional], **given)
         else:
             results = self.processor.fn(**values, **given)
-        if any(step.commit_requested for step in given.get("step", ()) if call.wants_step):
-            batch.closed = True
         return [None] * len(asked) if results is None else self._as_many(results, len(asked))
 
     def _as_many(self, results: Any, count: int) -> Sequence[Any]:

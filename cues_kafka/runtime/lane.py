@@ -99,7 +99,7 @@ class Lane:
         self._retry_at_s = 0.0
         self._restart_s = RESTART_FIRST_S
         self._restart_at_s = 0.0
-        self._limit = FIRST_BATCH
+        self._limit = min(FIRST_BATCH, policy.max_messages)
         self._chunk = 1
         self._committed_at_s = clock.monotonic()
         self.interpreter = Interpreter(spec, World(broker, clock, self.assign, membership, hook))
@@ -156,7 +156,7 @@ class Lane:
         with self._lock:
             self.buffer = Buffer(self.spec.pairing, positions)
             self._batch = self._cut = self._retrying = None
-            self._limit = FIRST_BATCH
+            self._limit = min(FIRST_BATCH, self._policy.max_messages)
         self._point_reader(self, positions)
 
     # What the shell does.
@@ -317,7 +317,7 @@ class Lane:
             if not cut.steps:
                 return on.Idle(due.ends)  # a compacted input: newer messages of their keys have replaced all of them
         elif task.careful and task.choice:
-            cut = buffer.cut_chosen(1, task.choice)
+            cut = buffer.cut_chosen(1, task.choice, task.careful_until)
         else:
             cut = buffer.cut(1 if task.careful else self._limit)
         if not cut.steps:
@@ -380,7 +380,7 @@ class Lane:
 
     def _next_cut(self, task: Task, buffer: Buffer, limit: int) -> Cut:
         if task.careful and task.choice:
-            return buffer.cut_chosen(limit, task.choice)
+            return buffer.cut_chosen(limit, task.choice, task.careful_until)
         return buffer.cut(limit)
 
     def _open(self, task: Task, starts: int = 0) -> Batch:
@@ -426,8 +426,11 @@ class Lane:
             return None
         batch = self._open(task, call.starts)
         steps, done = cut.steps, 0
+        deadline = self._clock.monotonic() + self._policy.max_seconds
         while done < len(steps) and not (batch.halt or batch.closed or self.interpreter.gate.closed):
             done += self._call(steps[done : done + self._chunk_size(len(steps))], batch, buffer)
+            if batch.size >= self._policy.max_bytes or self._clock.monotonic() >= deadline:
+                break  # what was called commits; the rest comes with the next batch
         batch.ends = cut.ends if done == len(steps) else buffer.ends_before(steps[done:])
         return self._close(batch)
 

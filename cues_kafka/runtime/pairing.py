@@ -14,6 +14,7 @@ from itertools import groupby, islice
 from typing import Any, TypeAlias
 
 from cues_kafka.core.records import Choice
+from cues_kafka.core.task import drop
 from cues_kafka.ports import Fetched, Position, Positions, WireMessage
 
 Step: TypeAlias = Any
@@ -120,6 +121,7 @@ class Buffer:
         self.pairing = pairing
         self._queues = [_Queue(position) for position in positions]
         self._by_topic = {queue.position.topic: queue for queue in self._queues}
+        self._order: Choice = ()  # of alts steps that were put back: they are taken again in this order, before others
         self._lock = threading.Lock()  # `behind` must not see a message's offset without its size
 
     @property
@@ -187,6 +189,10 @@ class Buffer:
 
     def _cut_alts(self, limit: int) -> Cut:
         """A share of the limit for each input that has something, so that none starves; the choice keeps the order."""
+        if self._order:
+            again = self._take_chosen(limit, self._order, ())
+            self._order = drop(self._order, len(again))
+            return Cut(again, self._positions(), self._choice(again))
         share = max(1, limit // max(1, sum(1 for queue in self._queues if queue.size)))
         steps: list[Step] = []
         for index, queue in enumerate(self._queues):
@@ -220,20 +226,35 @@ class Buffer:
         for binding, count in choice:
             index, messages = rows[binding]
             steps += [(index, message) for message in islice(messages, count)]
-        return Cut(steps, ends, choice)
+        if len(steps) != sum(map(len, taken)):
+            raise OutOfOrder(f"the recorded choice {choice} does not name every message up to {ends}")
+        return Cut(steps, ends, self._choice(steps))  # of what is there: compaction may have taken some
 
-    def cut_chosen(self, limit: int, choice: Choice) -> Cut:
-        """The next steps in a recorded order, as far as they are there (careful mode of alts)."""
+    def cut_chosen(self, limit: int, choice: Choice, until: Positions) -> Cut:
+        """
+        The next steps in a recorded order, as far as they are there (careful mode of alts).
+
+        Args:
+            limit: how many.
+            choice: the order.
+            until: where it ends; what is missing below it was compacted away.
+        """
+        with self._lock:
+            steps = self._take_chosen(limit, choice, until)
+            return Cut(steps, self._positions(), self._choice(steps))
+
+    def _take_chosen(self, limit: int, choice: Choice, until: Positions) -> list[Step]:
         steps: list[Step] = []
         names = [queue.position.binding for queue in self._queues]
-        with self._lock:
-            for binding, count in choice:
-                index = names.index(binding)
-                got = self._queues[index].take(min(count, limit - len(steps)))
-                steps += [(index, message) for message in got]
-                if len(got) < count:
-                    break
-            return Cut(steps, self._positions(), self._choice(steps))
+        ends = {p.binding: p.offset for p in until}
+        for binding, count in choice:
+            queue = self._queues[names.index(binding)]
+            got = queue.take(min(count, limit - len(steps)))
+            steps += [(names.index(binding), message) for message in got]
+            gone = not queue.size and binding in ends and queue.covers(ends[binding])
+            if len(got) < count and not gone:
+                break
+        return steps
 
     def put_back(self, steps: Sequence[Step]) -> None:
         """Steps that were taken and not delivered, the last ones that were taken."""
@@ -246,6 +267,7 @@ class Buffer:
                 for queue, column in zip(self._queues, zip(*steps, strict=True), strict=False):
                     queue.put_back(column)
             case "alts":
+                self._order = self._choice(list(steps)) + self._order
                 for index, queue in enumerate(self._queues):
                     queue.put_back([message for i, message in steps if i == index])
             case _:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
@@ -145,7 +146,10 @@ class Running(Client):
         return None
 
     def _await(self, done: object, timeout_s: float | None, what: str) -> None:
-        """Look again whenever something changed, at least every 50 ms: other processes change the cluster too."""
+        """
+        Look again when something changed, at least every 50 ms: other processes change the cluster too. Not more often
+        than every 20 ms: under load something changes with each batch, and looking asks the cluster.
+        """
         assert callable(done)
         end = None if timeout_s is None else self._clock() + timeout_s
         while True:
@@ -153,6 +157,7 @@ class Running(Client):
                 version = self._version
             if stopped := self._stopped():
                 raise stopped
+            looked_s = time.monotonic()
             try:
                 if done():
                     return
@@ -165,6 +170,7 @@ class Running(Client):
             with self._news:
                 if self._version == version:
                     self._news.wait(0.05)
+            time.sleep(max(0.0, looked_s + 0.02 - time.monotonic()))
 
     def _clock(self) -> float:
         return self._workers[0].clock.monotonic() if self._workers else 0.0

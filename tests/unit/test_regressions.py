@@ -13,6 +13,7 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Snapshot
 from cues_kafka.ports import Fetched, NewTopic, Position, TopicPartition
+from cues_kafka.runtime import CommitPolicy
 from cues_kafka.runtime.pairing import Buffer
 from cues_kafka.testing.tester import Crash, Tester
 
@@ -240,3 +241,75 @@ def test_a_join_whose_inputs_were_compacted_stops_and_says_so() -> None:
     tester.broker.compact("a")
     with pytest.raises(TaskStopped, match="compacted"):
         tester.restart().run()
+
+
+def test_a_retried_alts_choice_names_what_compaction_left() -> None:
+    """The retry kept the recorded choice, so the next one handed out too few steps and moved over the last of them."""
+    made: list[Tester] = []
+    seen: list[str] = []
+    stop = [True]
+
+    def sink(a: str | None = None, b: str | None = None) -> None:
+        seen.append(a or b or "")
+        if stop[0]:
+            made[0].kill()
+
+    topics = {"a": Topic(config={"cleanup.policy": "compact"})}
+    graph = Graph("g", Source("a"), Source("b"), Processor(sink, alts={"a": "a", "b": "b"}), errors="f", topics=topics)
+    tester = Tester(graph)
+    made.append(tester)
+    for key in ("x", "x", "y"):
+        tester.send("a", f"a{key}", key=key)
+    for n in range(2):
+        tester.send("b", f"b{n}", key="x")
+    assert tester.run_to_death()
+    tester.broker.compact("a")
+    assert tester.run_to_death()
+    stop[0] = False
+    assert not tester.run_to_death()
+    assert {"ax", "ay", "b0", "b1"} <= set(seen)
+
+
+def test_a_retried_alts_step_is_the_one_that_comes_next() -> None:
+    """A message of another input came in between, and was taken for the one that was retried."""
+    calls: list[tuple[str, int]] = []
+
+    def either(step: Any, a: str | None = None, b: str | None = None) -> str:
+        calls.append((a or b or "", step.attempt))
+        if b == "b1" and step.attempt < 2:
+            tester.send("a", f"late{step.attempt}", key="k")
+            raise OSError("later")
+        return a or b or ""
+
+    either_of = Processor(either, alts={"a": "a", "b": "b"}, outputs="out", retry=Retry(on=(OSError,)))
+    tester = Tester(Graph("g", Source("a"), Source("b"), either_of))
+    for n in range(2):
+        tester.send("b", f"b{n}", key="k")
+    tester.run()
+    assert calls[:4] == [("b0", 0), ("b1", 0), ("b1", 1), ("b1", 2)]
+
+
+def test_the_error_context_of_one_step_of_a_list_is_kept() -> None:
+    """Only functions that get one message at a time had theirs in the error message."""
+
+    def several(values: list[int], step: list[Any]) -> list[Any]:
+        step[1].error_context(who="me")
+        return [values[0], ValueError("no"), *values[2:]]
+
+    tester = Tester(
+        Graph("g", Source("in"), Processor(several, inputs="in", outputs="out", batch=True), errors="failed")
+    )
+    tester.send_many("in", [1, 2, 3])
+    [error] = tester.run().errors()
+    assert error.context == {"who": "me"}
+    assert sorted(tester.values("out")) == [1, 3]
+
+
+def test_the_first_batch_after_a_start_keeps_to_the_commit_policy() -> None:
+    """It took 500 steps whatever they cost, so that a slow function never committed between two restarts."""
+    tester = Tester(
+        Graph("g", Source("in"), Processor(same, inputs="in", outputs="out")), policy=CommitPolicy(max_messages=3)
+    )
+    tester.send_many("in", list(range(10)))
+    tester.run()
+    assert [r.steps for r in tester.records("same") if isinstance(r, Snapshot)] == [3]

@@ -19,10 +19,11 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
-from cues_kafka.brokers.kafka.classify import name, translate
+from cues_kafka.brokers.kafka.classify import classify, name, translate
 from cues_kafka.brokers.kafka.session import generation
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
+from cues_kafka.errors import RetriableError
 from cues_kafka.ports import GroupMetadata, Listener
 
 LEAVE_S: Final = 1.0
@@ -56,7 +57,8 @@ class KafkaMember:
         error = message.error() if message is not None else None
         if error is None:
             return
-        if not error.fatal() and (name(error) in _PASSING or error.retriable()):
+        # What passes, passes; where the topic is gone or made anew, the tasks find out and stop by themselves (R5, R6).
+        if not error.fatal() and (name(error) in _PASSING or classify(error).error is RetriableError):
             LOG.info("%s: %s: %s", self._watch.label, name(error), error.str())
             return
         raise translate(error, f"group {self._group}", reasons=self._watch.reasons)
