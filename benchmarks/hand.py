@@ -11,6 +11,7 @@ calls that have to be.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import signal
 from collections.abc import Callable
@@ -128,6 +129,9 @@ def main() -> None:
         loop.stopping = True
 
     signal.signal(signal.SIGTERM, stop)
+    # As in a worker of the framework; it saves this loop half a microsecond for each message.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
     loop.run(loop.full if given.take == "full" else loop.soon)
 
 

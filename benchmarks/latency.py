@@ -25,7 +25,7 @@ def measure(repetitions: int, messages: int, cluster: Cluster) -> Section:
     """Both sides in turn."""
     section = Section(
         "Latency",
-        HOW + f" {messages:,} messages a run, medians of {repetitions} runs (min to max), in ms.",
+        HOW + f"\n{messages:,} messages a run, medians of {repetitions} (min to max), in ms.",
         ("figure", "cues-kafka", "by hand", "target", "holds"),
     )
     p50: dict[str, list[float]] = {"cues": [], "hand": []}
@@ -66,11 +66,20 @@ def hop(cluster: Cluster, pipe: Pipe, messages: int) -> list[float]:
         }
     )
     consumer.subscribe([pipe.target])
-    sender = threading.Thread(target=_send, args=(cluster, pipe.source, messages), daemon=True)
-    sender.start()
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0})
+    for count, per_s in ((1, PER_S), (WARM_UP, WARM_UP_PER_S), (messages, PER_S)):  # the first: until the side is there
+        sender = threading.Thread(target=_send, args=(producer, pipe.source, count, per_s), daemon=True)
+        sender.start()
+        took = _receive(consumer, count, timeout_s=60 + count / per_s)
+        sender.join()
+    consumer.close()
+    return took
+
+
+def _receive(consumer: Consumer, count: int, *, timeout_s: float) -> list[float]:
     took: list[float] = []
-    end = time.monotonic() + 60 + WARM_UP / WARM_UP_PER_S + messages / PER_S
-    while len(took) < WARM_UP + messages:
+    end = time.monotonic() + timeout_s
+    while len(took) < count:
         message = consumer.poll(1.0)
         now = time.monotonic_ns()
         if message is not None:
@@ -78,19 +87,15 @@ def hop(cluster: Cluster, pipe: Pipe, messages: int) -> list[float]:
                 raise RuntimeError(message.error())
             took.append((now - int(message.value() or b"0")) / 1e6)
         if time.monotonic() > end:
-            raise TimeoutError(f"{len(took)} of {WARM_UP + messages} messages came")
-    consumer.close()
-    sender.join()
-    return took[WARM_UP:]
+            raise TimeoutError(f"{len(took)} of {count} messages came")
+    return took
 
 
-def _send(cluster: Cluster, topic: str, messages: int) -> None:
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0})
+def _send(producer: Producer, topic: str, count: int, per_s: float) -> None:
     due = time.monotonic()
-    for i in range(WARM_UP + messages):
-        due += 1 / (WARM_UP_PER_S if i < WARM_UP else PER_S)
-        producer.poll(max(0.0, due - time.monotonic()))
+    for i in range(count):
+        due += 1 / per_s
         while (left := due - time.monotonic()) > 0:
-            time.sleep(left)
+            producer.poll(left)
         producer.produce(topic, b"%0*d" % (VALUE_BYTES, time.monotonic_ns()), b"%08d" % i)
     producer.flush(30)

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -70,12 +70,19 @@ def machine() -> str:
     if info.exists() and (found := re.search(r"model name\s*:\s*(.+)", info.read_text())):
         model = found[1]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    packages = ", ".join(f"{name} {version(name)}" for name in ("cues-kafka", "confluent-kafka"))
+    packages = ", ".join(f"{name} {_version(name)}" for name in ("cues-kafka", "confluent-kafka"))
     shared = "the broker, the load and both sides share it"
     return (
         f"Machine: {os.cpu_count()} processors ({model}), {memory:.0f} GiB, {platform.system()}; {shared}.\n"
         f"Python {platform.python_version()}, {packages}, Apache Kafka (one node, a child of the run).\n"
     )
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "(not installed)"
 
 
 def save(sections: Sequence[Section]) -> None:

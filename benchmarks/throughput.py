@@ -32,7 +32,7 @@ def measure(repetitions: int, messages: int, cluster: Cluster) -> Section:
     """All four cases."""
     section = Section(
         "Throughput",
-        HOW + f" {messages:,} messages a run, medians of {repetitions} (min to max).",
+        HOW + f"\n{messages:,} messages a run, medians of {repetitions} (min to max).",
         ("case", "cues-kafka, /s", "by hand, /s", "ratio", f">= {TARGET}", "CPU us: ours", "by hand", "ratio"),
     )
     for codec in ("raw", "json"):
