@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import select
@@ -77,6 +78,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
             from cues_kafka.runtime.start import start
 
             kafka, policy = settings.kafka(), CommitPolicy(**settings.commit())
+            _collect_seldom()
             with _Signals() as signals:
                 running = start(graph, kafka, only=names, instance=instance, policy=policy, timeout_s=None)
                 watch = _Watch(graph, running, fail_fast=fail_fast, succeeded=parent is not None, began=began)
@@ -101,6 +103,17 @@ def worker_command(target: str, *, instance: str, options: Sequence[str] = ()) -
     """The program of one worker, which dies with this process."""
     program = [sys.executable, "-m", "cues_kafka.cli.main"]
     return [*program, "run", target, "--instance", instance, "--parent", str(os.getpid()), *options]
+
+
+def _collect_seldom() -> None:
+    """
+    Make the collector of cyclic garbage look every 50,000 objects, not every 700.
+
+    A worker holds tens of thousands of messages, none of them in a cycle, and the collector walks through all of them
+    again and again: 1.5 us of 14 for each message. What was imported, it need not look at at all.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 def _selected(graph: Graph, only: list[str] | None, without: list[str] | None) -> list[str] | None:
