@@ -24,7 +24,7 @@ class Bars:
         columns = [TextColumn("{task.description:>8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
         self._console = console
         self._printed_s = time.monotonic()
-        self._progress = Progress(*columns, TextColumn("{task.fields[note]}"), console=console, refresh_per_second=4)
+        self._progress = Progress(*columns, TextColumn("{task.fields[note]}"), console=console, refresh_per_second=2)
         self._sent = self._progress.add_task("sent", total=rows, note="")
         self._tasks = {
             name: self._progress.add_task(name, total=rows, note="") for name in ("clean", "route", "ledger")
@@ -78,8 +78,8 @@ def print_result(console: Console, result: Result, outcome: Outcome, *, loaded: 
     if times:
         rest = len(kills) - len(times)
         console.print(
-            f"recovery      median {median(times):.2f} s, at most {times[-1]:.2f} s from SIGKILL to the successor's next "
-            f"commit{f'; after {rest} kills nothing was left to do' if rest else ''}"
+            f"recovery      median {median(times):.2f} s, at most {times[-1]:.2f} s from SIGKILL to the successor's "
+            f"next commit{f'; after {rest} kills nothing was left to do' if rest else ''}"
         )
     console.print(f"read back     {result.messages:,} messages and rows, each compared with the tables")
 
