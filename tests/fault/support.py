@@ -1,0 +1,509 @@
+"""What tests of faults share: plain clients to write and to check with, and child processes to kill, pause and restart.
+
+The checks read with confluent-kafka alone and take backing and error records apart by their schema files; nothing of
+the product's own reading or decoding is in them, so a defect there cannot hide itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import fastavro
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from cues_kafka import Graph, Json, Kafka, Processor, Source, TaskStopped, Topic, start
+from cues_kafka.runtime import CommitPolicy, Running
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 40.0
+"""How long a test waits for what must happen; the machine may be busy with other things."""
+
+QUICK: dict[str, Any] = {"session_timeout_s": 6.0, "heartbeat_s": 0.5}
+"""Options of a cluster whose dead workers lose their tasks soon; brokers allow no less than six seconds."""
+
+
+def until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
+    """Poll until the condition gives something true, and give it."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
+        time.sleep(0.05)
+
+
+# ---- plain clients
+
+
+def create(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:
+    """Make a topic and wait until it has its leaders."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result()
+    until(lambda: _led(admin, topic, partitions), f"{topic} is there")
+
+
+def delete(bootstrap: str, topic: str) -> None:
+    """Delete a topic and wait until it is gone."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result()
+    until(lambda: not _led(admin, topic, 1), f"{topic} is gone")
+
+
+def _led(admin: AdminClient, topic: str, partitions: int) -> bool:
+    found = admin.describe_topics(TopicCollection([topic]))[topic]
+    if found.exception() is not None:
+        return False
+    leaders = [p.leader for p in found.result().partitions]
+    return len(leaders) >= partitions and all(leader is not None and leader.id >= 0 for leader in leaders)
+
+
+def trim(bootstrap: str, topic: str, offset: int, partition: int = 0) -> None:
+    """Delete the records below an offset."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_records([TopicPartition(topic, partition, offset)]).values():
+        future.result()
+
+
+class Record(NamedTuple):
+    """A record to produce."""
+
+    value: bytes | None
+    key: bytes | None = None
+    partition: int = 0
+    headers: list[tuple[str, str | bytes | None]] | None = None
+
+
+def produce(bootstrap: str, topic: str, records: Iterable[Record | bytes], *, transaction: bool = False) -> None:
+    """Write records with a plain producer; in one transaction where that is asked for."""
+    settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "linger.ms": 0, "message.max.bytes": 2_000_000}
+    producer = Producer(settings | ({"transactional.id": uuid.uuid4().hex} if transaction else {}))
+    failed: list[KafkaError] = []
+    if transaction:
+        producer.init_transactions(PATIENCE_S)
+        producer.begin_transaction()
+    for given in records:
+        value, key, partition, headers = given if isinstance(given, Record) else Record(given)
+        producer.produce(
+            topic,
+            value,
+            key,
+            partition,
+            on_delivery=lambda error, _: failed.append(error) if error else None,
+            headers=headers,
+        )
+    assert producer.flush(PATIENCE_S) == 0
+    if transaction:
+        producer.commit_transaction(PATIENCE_S)
+    assert not failed, failed
+
+
+def committed(bootstrap: str, topic: str) -> list[Message]:
+    """All committed messages of a topic, partition by partition, once no transaction is open on it."""
+    return committed_all(bootstrap, [topic])[topic]
+
+
+def committed_all(bootstrap: str, topics: Sequence[str]) -> dict[str, list[Message]]:
+    """`committed` of several topics at once."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "check", "enable.auto.commit": False}
+    marks = Consumer(settings | {"isolation.level": "read_uncommitted"})
+    consumer = Consumer(
+        settings | {"isolation.level": "read_committed", "enable.partition.eof": True, "fetch.wait.max.ms": 20}
+    )
+    try:
+        places = [TopicPartition(topic, p, -2) for topic in topics for p in _partitions(marks, topic)]  # -2: the start
+        consumer.assign(places)
+        found: dict[tuple[str, int], list[Message]] = {(p.topic, p.partition): [] for p in places}
+        ends = {(p.topic, p.partition): _high(marks, p) for p in places}
+        deadline = time.monotonic() + PATIENCE_S
+        while ends:
+            assert time.monotonic() < deadline, f"not readable to the ends {ends}: an open transaction?"
+            for message in consumer.consume(1000, 0.1):
+                error = message.error()
+                place = (str(message.topic()), int(message.partition() or 0))
+                if error is None:
+                    found[place].append(message)
+                elif error.code() != KafkaError._PARTITION_EOF:
+                    raise AssertionError(error)
+                elif place in ends and int(message.offset() or 0) >= ends[place]:
+                    del ends[place]
+        return {t: [m for (topic, _), run in sorted(found.items()) if topic == t for m in run] for t in topics}
+    finally:
+        marks.close()
+        consumer.close()
+
+
+def _partitions(consumer: Consumer, topic: str) -> list[int]:
+    found = consumer.list_topics(topic, timeout=10).topics[topic]
+    assert found.error is None, found.error
+    return sorted(found.partitions)
+
+
+def _high(consumer: Consumer, place: TopicPartition) -> int:
+    marks = consumer.get_watermark_offsets(place, timeout=10)
+    assert marks is not None
+    return int(marks[1])
+
+
+def end_offset(bootstrap: str, topic: str, partition: int = 0) -> int:
+    """The high watermark, open transactions included."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "check", "isolation.level": "read_uncommitted"})
+    try:
+        return _high(consumer, TopicPartition(topic, partition))
+    finally:
+        consumer.close()
+
+
+def _avro(name: str, data: bytes) -> dict[str, Any]:
+    """A single Avro object, taken apart by the schema file that is committed."""
+    schema = fastavro.parse_schema(json.loads((ROOT / "schemas" / f"{name}.avsc").read_text()))
+    assert data[:2] == b"\xc3\x01"
+    found = fastavro.schemaless_reader(io.BytesIO(data[10:]), schema, None)
+    assert isinstance(found, dict)
+    return found
+
+
+def backing(bootstrap: str, topic: str) -> list[list[dict[str, Any]]]:
+    """The task records of each partition of a backing topic, oldest first (before compaction all of them)."""
+    return _task_records(committed(bootstrap, topic))
+
+
+def _task_records(messages: Iterable[Message]) -> list[list[dict[str, Any]]]:
+    found: dict[int, list[dict[str, Any]]] = {}
+    for message in messages:
+        if message.key() == b"t":
+            found.setdefault(int(message.partition() or 0), []).append(_avro("backing", message.value() or b""))
+    return [found[p] for p in sorted(found)]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything that a processor has committed.
+
+    Attributes:
+        outputs: (key, value) of each output message, partition by partition.
+        errors: error messages.
+        totals: of the newest backing records, summed.
+        outcomes: how often each consumed message has an output or an error: (binding, partition, offset) -> deliveries.
+        newest: the newest backing record of each partition.
+    """
+
+    outputs: list[tuple[bytes | None, bytes | None]]
+    errors: list[dict[str, Any]]
+    totals: dict[str, int]
+    outcomes: Counter[tuple[str, int, int]]
+    newest: list[dict[str, Any]]
+
+    @property
+    def values(self) -> list[Any]:
+        """Values of the outputs, JSON."""
+        return [json.loads(value) if value is not None else None for _, value in self.outputs]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """
+    A graph of one processor `work` between topics of its own.
+
+    Attributes:
+        bootstrap: where.
+        name: of the graph, and prefix of its topics.
+    """
+
+    bootstrap: str
+    name: str
+
+    @property
+    def source(self) -> str:
+        return f"{self.name}.in"
+
+    @property
+    def sink(self) -> str:
+        return f"{self.name}.out"
+
+    @property
+    def errors(self) -> str:
+        return f"{self.name}.errors"
+
+    @property
+    def backing(self) -> str:
+        return f"{self.name}.work.backing"
+
+    @property
+    def transactional_id(self) -> str:
+        return f"{self.name}.work.0"
+
+    def graph(
+        self, fn: Callable[..., Any], *, errors: bool = True, value: Any = None, partitions: int = 1, **settings: Any
+    ) -> Graph:
+        """One processor from source to sink."""
+        settings = {"inputs": self.source, "outputs": self.sink} | settings
+        return Graph(
+            self.name,
+            Source(self.source),
+            Processor(fn, name="work", **settings),
+            errors=self.errors if errors else None,
+            defaults=Topic(value=value or Json(), partitions=partitions),
+        )
+
+    def start(self, graph: Graph, *, options: Mapping[str, Any] | None = None, **settings: Any) -> Running:
+        """Run it in this process."""
+        return start(graph, Kafka(self.bootstrap, **(options or {})), **settings)
+
+    def send(self, *records: Record | bytes, transaction: bool = False) -> None:
+        """Write to the source."""
+        produce(self.bootstrap, self.source, records, transaction=transaction)
+
+    def world(self, *, sinks: Sequence[str] | None = None, errors: bool = True) -> World:
+        """What is committed now, in these topics (`sink` alone) and the errors topic."""
+        sinks = [self.sink] if sinks is None else sinks
+        found = committed_all(self.bootstrap, [*sinks, *([self.errors] if errors else []), self.backing])
+        outputs = [message for sink in sinks for message in found[sink]]
+        failed = found.get(self.errors, [])
+        records = _task_records(found[self.backing])
+        check_chain(records)
+        totals = Counter[str]()
+        for partition in records:
+            totals.update(partition[-1]["totals"])
+        return World(
+            [(m.key(), m.value()) for m in outputs],
+            [_avro("error", m.value() or b"") for m in failed],
+            {name: totals[name] for name in ("deliveries", "outputs", "errors", "nils")},
+            outcomes([*outputs, *failed]),
+            [partition[-1] for partition in records],
+        )
+
+
+def check_chain(partitions: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+    """I13: sequences have no gap and no repeat, and every record's totals are those before it and its batch."""
+    for records in partitions:
+        sequences = [r["sequence"] for r in records]
+        assert sequences == list(range(sequences[0], sequences[0] + len(records))), sequences
+        for before, after in pairwise(records):
+            batch = after["batch"] if after["kind"] == "Attempt" else dict.fromkeys(before["totals"], 0)
+            assert after["totals"] == {k: v + batch[k] for k, v in before["totals"].items()}, (before, after)
+
+
+def _text(header: str | bytes | None) -> str:
+    assert isinstance(header, bytes)
+    return header.decode()
+
+
+def outcomes(messages: Iterable[Message]) -> Counter[tuple[str, int, int]]:
+    """Deliveries of each consumed message by their provenance headers; one with a record missing fails."""
+    parts: dict[tuple[str, str, str], Counter[str]] = {}
+    for message in messages:
+        headers = dict(message.headers() or [])
+        _, task, sequence, places, part, offsets = _text(headers["cues"]).split(" ")
+        parts.setdefault((task, sequence, f"{places} {offsets}"), Counter())[part] += 1
+    found = Counter[tuple[str, int, int]]()
+    for (task, _, consumed), seen in parts.items():
+        count = int(next(iter(seen)).partition("/")[2])
+        assert seen == Counter(f"{i}/{count}" for i in range(count)), f"torn or doubled: {task} {consumed} {seen}"
+        places, offsets = consumed.split(" ")
+        for place, offset in zip(places.split(","), offsets.split(","), strict=True):
+            found[place.partition(":")[0], int(task.rpartition("/")[2]), int(offset)] += 1
+    return found
+
+
+# ---- child processes
+
+
+class Child:
+    """A graph in a process of its own, which tells what it does in lines, and dies with its parent."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        graph: str,
+        *args: Any,
+        options: Mapping[str, Any] | None = None,
+        policy: Mapping[str, Any] | None = None,
+        instance: str | None = None,
+        point: tuple[str, int, str] | None = None,
+    ) -> None:
+        """
+        Args:
+            bootstrap: where.
+            graph: `module:function` that makes the graph.
+            args: of that function.
+            options: of `Kafka`.
+            policy: of `CommitPolicy`.
+            instance: static member id.
+            point: ("before Commit", n, "SIGSTOP"): the signal that it sends itself the n-th time that it comes there.
+        """
+        setup = {
+            "bootstrap": bootstrap,
+            "graph": graph,
+            "args": args,
+            "options": dict(options or {}),
+            "policy": dict(policy or {}),
+            "instance": instance,
+            "point": point,
+        }
+        self.lines: list[str] = []
+        self._news = threading.Condition()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fault.support", json.dumps(setup)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            print(f"--- child {self.process.pid}", *self.lines[-60:], sep="\n")
+        self.kill()
+
+    def expect(self, text: str, timeout_s: float = PATIENCE_S) -> str:
+        """Wait for a line that has this text."""
+        deadline = time.monotonic() + timeout_s
+        with self._news:
+            while True:
+                for line in self.lines:
+                    if text in line:
+                        return line
+                left = deadline - time.monotonic()
+                assert left > 0, f"the child did not say {text!r}"
+                assert self._listener.is_alive(), f"the child ended without saying {text!r}:\n" + "\n".join(
+                    self.lines[-40:]
+                )
+                self._news.wait(min(left, 0.5))
+
+    def paused(self, timeout_s: float = PATIENCE_S) -> None:
+        """Wait until it has stopped itself."""
+        status = Path(f"/proc/{self.process.pid}/stat")
+        until(lambda: status.read_text().rpartition(") ")[2].startswith("T"), "the child is paused", timeout_s)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def dead(self, timeout_s: float = PATIENCE_S) -> int:
+        """Wait for its end; gives the exit code."""
+        return self.process.wait(timeout_s)
+
+    def stop(self) -> None:
+        """Let it leave in order."""
+        assert self.process.stdin
+        self.process.stdin.write("stop\n")
+        self.process.stdin.flush()
+        assert self.dead() == 0, "\n".join(self.lines[-40:])
+
+    def kill(self) -> None:
+        """SIGKILL, if it lives."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self._listener.join(5)
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe:
+                pipe.close()
+
+    def _listen(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            with self._news:
+                self.lines.append(line.rstrip())
+                self._news.notify_all()
+        with self._news:
+            self._news.notify_all()
+
+
+@dataclass
+class Point:
+    """A crash point: the process sends itself a signal there."""
+
+    where: str
+    count: int
+    signal: str
+    seen: int = field(default=0)
+
+    def __call__(self, moment: str, name: str) -> None:
+        if f"{moment} {name}" != self.where:
+            return
+        self.seen += 1
+        if self.seen == self.count:
+            say(f"at {self.where}")
+            os.kill(os.getpid(), signal.Signals[self.signal])
+
+
+def say(text: str) -> None:
+    """Tell the parent."""
+    os.write(1, f"{text}\n".encode())
+
+
+def run_child(setup: Mapping[str, Any]) -> int:
+    """The child's program: run the graph until told to stop, or until the parent is gone."""
+    logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d %(name)s %(message)s", stream=sys.stdout)
+    module, _, factory = str(setup["graph"]).partition(":")
+    graph = getattr(importlib.import_module(module), factory)(*setup["args"])
+    hook = Point(*setup["point"]) if setup["point"] else None
+    asked = threading.Event()
+
+    def listen() -> None:
+        if sys.stdin.readline() != "stop\n":
+            os._exit(9)
+        asked.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+    policy = CommitPolicy(**setup["policy"])
+    try:
+        running = start(
+            graph,
+            Kafka(setup["bootstrap"], **setup["options"]),
+            hook=hook,
+            policy=policy,
+            instance=setup["instance"],
+        )
+        with running:
+            say("started")
+            while not asked.wait(0.1):
+                for task in running.status().stopped:
+                    say(f"stopped {task.task}: {task.stopped} ({task.remedy})")
+    except TaskStopped as stopped:
+        say(f"TaskStopped: {stopped}")
+        return 3
+    say("left")
+    return 0
+
+
+class Children(ExitStack):
+    """Several children, all ended with the block."""
+
+    def add(self, *args: Any, **settings: Any) -> Child:
+        """Start one more."""
+        return self.enter_context(Child(*args, **settings))
+
+
+if __name__ == "__main__":
+    sys.exit(run_child(json.loads(sys.argv[1])))

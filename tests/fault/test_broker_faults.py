@@ -1,0 +1,143 @@
+"""Brokers that die under load: tasks recover by themselves, and everything is there once, in order."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from cues_kafka import Graph, Json, Processor, Source, Topic
+from cues_kafka.brokers.local import LocalBroker, Node
+from cues_kafka.testing.fixtures import FaultClusters
+from tests.fault.support import Setup, backing, check_chain, committed, outcomes, until
+
+pytestmark = pytest.mark.fault
+PARTITIONS = 2
+
+
+def first(value: Any) -> Any:
+    """Errors, nothing, and messages."""
+    if value[1] % 10 == 3:
+        raise ValueError(f"three: {value}")
+    return None if value[1] % 10 == 4 else value
+
+
+def second(value: Any) -> Any:
+    """All that came."""
+    return value
+
+
+def chain(name: str) -> Graph:
+    """Two processors in a row."""
+    return Graph(
+        name,
+        Source(f"{name}.in"),
+        Processor(first, inputs=f"{name}.in", outputs=f"{name}.mid"),
+        Processor(second, inputs=f"{name}.mid", outputs=f"{name}.out"),
+        errors=f"{name}.errors",
+        defaults=Topic(value=Json(), partitions=PARTITIONS),
+    )
+
+
+class Load(threading.Thread):
+    """Writes numbered messages, with pauses, until it is told to stop; idempotent, so that each is there once."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        super().__init__(daemon=True)
+        self._topic = topic
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+        self._over = threading.Event()
+        self.count = 0
+
+    def run(self) -> None:
+        while not self._over.wait(0.01):
+            for p in range(PARTITIONS):
+                self._producer.produce(self._topic, json.dumps([p, self.count]).encode(), partition=p)
+            self.count += 1
+            self._producer.poll(0)
+        assert self._producer.flush(60) == 0
+
+    def finish(self) -> None:
+        """Stop, and wait until all is acknowledged."""
+        self._over.set()
+        self.join(60)
+        assert not self.is_alive()
+
+
+def check(bootstrap: str, name: str, count: int) -> None:
+    """Outputs, errors, totals, each message once."""
+    wanted = [k for k in range(count) if k % 10 not in (3, 4)]
+    for topic in (f"{name}.mid", f"{name}.out"):
+        found = committed(bootstrap, topic)
+        for p in range(PARTITIONS):
+            values = [json.loads(m.value() or b"") for m in found if m.partition() == p]
+            assert values == [[p, k] for k in wanted], topic
+        assert set(outcomes(found).values()) == {1}
+    errors = committed(bootstrap, f"{name}.errors")
+    assert len(errors) == PARTITIONS * sum(k % 10 == 3 for k in range(count))
+    assert set(outcomes([*errors, *committed(bootstrap, f"{name}.mid")]).values()) == {1}
+    for processor, deliveries in (("first", count), ("second", len(wanted))):
+        records = backing(bootstrap, f"{name}.{processor}.backing")
+        check_chain(records)
+        assert [r[-1]["totals"]["deliveries"] for r in records] == [deliveries] * PARTITIONS
+
+
+def under_load(broker: LocalBroker, name: str, hurt: Any) -> None:
+    """Run the graph, write, hurt the cluster, go on writing, compare everything."""
+    setup = Setup(broker.bootstrap, name)
+    with setup.start(chain(name)) as running:
+        load = Load(broker.bootstrap, f"{name}.in")
+        load.start()
+        until(lambda: totals(running) > 100, "it runs")
+        hurt()
+        before = totals(running)
+        until(lambda: totals(running) > before + 100, "it goes on", 90)
+        load.finish()
+        running.wait_idle(timeout_s=90)
+        assert not running.status().stopped
+    check(broker.bootstrap, name, load.count)
+
+
+def totals(running: Any) -> int:
+    """Deliveries of all tasks."""
+    return sum(task.totals.deliveries for task in running.status().tasks)
+
+
+@pytest.mark.timeout(240)
+def test_a_broker_that_is_killed_and_comes_back_loses_nothing(kafka_fault_cluster: FaultClusters) -> None:
+    """One node, SIGKILL, started again on its data: everything stood still, then goes on by itself."""
+    broker = kafka_fault_cluster()
+    [node] = broker.nodes
+
+    def hurt() -> None:
+        node.kill()
+        node.start()  # takes seconds, in which all requests fail
+
+    under_load(broker, "killed", hurt)
+
+
+def leader_of(broker: LocalBroker, topic: str) -> Node:
+    """The node that leads partition 0."""
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    leader = client.list_topics(topic, timeout=10).topics[topic].partitions[0].leader
+    return broker.nodes[leader - 1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("topic", ["leaders.in", "leaders.first.backing", "__transaction_state", "__consumer_offsets"])
+def test_three_nodes_go_on_while_a_leader_is_dead(kafka_fault_cluster: FaultClusters, topic: str) -> None:
+    """The leader of an input, of a backing partition, and both coordinators; it comes back later."""
+    broker = kafka_fault_cluster(3)
+
+    def hurt() -> None:
+        node = leader_of(broker, topic)
+        node.kill()
+        threading.Timer(5.0, node.start).start()
+
+    under_load(broker, "leaders", hurt)
+    until(lambda: all(node.is_alive() for node in broker.nodes), "all nodes are back")

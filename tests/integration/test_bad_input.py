@@ -1,0 +1,482 @@
+"""Bad input and misbehaving functions on a real broker: every input has exactly one outcome (I8), and nothing hangs.
+
+Each case compares everything that was committed: outputs, error messages, totals of the newest backing records, and how
+often each input was delivered.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from cues_kafka import Interrupt, Json, Out, Retry, TaskStopped, Topic
+from cues_kafka.runtime import Running, Step
+from cues_kafka.testing.fixtures import KafkaFixture
+from tests.fault.support import Record, Setup, World, until
+
+
+@pytest.fixture
+def setup(kafka: KafkaFixture) -> Setup:
+    """Names of the test's own."""
+    return Setup(kafka.bootstrap, kafka.unique("g"))
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A value with a shape."""
+
+    n: int
+
+
+def same(value: Any) -> Any:
+    """What most functions of these tests do."""
+    return value
+
+
+def run(setup: Setup, graph: Any, *records: Record | bytes, sinks: Sequence[str] | None = None) -> World:
+    """Start, write, wait, stop, look."""
+    with setup.start(graph) as running:
+        setup.send(*records)
+        running.wait_idle(timeout_s=30)
+    return setup.world(sinks=sinks)
+
+
+def totals(deliveries: int, outputs: int = 0, errors: int = 0, nils: int = 0) -> dict[str, int]:
+    """What the newest backing records must say."""
+    return {"deliveries": deliveries, "outputs": outputs, "errors": errors, "nils": nils}
+
+
+def seen(world: World) -> list[int]:
+    """Offsets of the inputs that have an output or error, each as often as it has one."""
+    return sorted(offset for (_, _, offset), count in world.outcomes.items() for _ in range(count))
+
+
+def failures(world: World) -> list[tuple[int, str, str]]:
+    """(offset, kind, exception) of each error message."""
+    return [(e["consumed"][0]["offset"], e["kind"], e["exception"]) for e in world.errors]
+
+
+# ---- what cannot be decoded
+
+
+def test_undecodable_bytes_become_error_messages_with_the_bytes(setup: Setup) -> None:
+    """Between good messages; the good ones pass, in order, and carry no payload anywhere."""
+    world = run(setup, setup.graph(same), b"1", Record(b"\xff\xfe{", b"k"), b"[", b"", b"2")
+
+    assert world.values == [1, 2]
+    assert failures(world) == [(i, "decode", "CodecError") for i in (1, 2, 3)]
+    assert [e["payload"] for e in world.errors] == [b"\xff\xfe{", b"[", b""]
+    assert [e["key"] for e in world.errors] == [b"k", None, None]
+    assert world.totals == totals(5, outputs=2, errors=3)
+    assert seen(world) == [0, 1, 2, 3, 4]
+
+
+def test_a_null_value_is_an_error_where_the_codec_has_no_none(setup: Setup) -> None:
+    """A dataclass has no null; the tombstone is named as such."""
+    world = run(setup, setup.graph(same, value=Json(Typed)), Record(b'{"n": 1}', b"a"), Record(None, b"b"))
+
+    assert world.outputs == [(b"a", b'{"n":1}')]
+    assert failures(world) == [(1, "decode", "CodecError")]
+    assert "tombstone" in world.errors[0]["text"]
+    assert (world.errors[0]["payload"], world.errors[0]["key"]) == (None, b"b")
+    assert world.totals == totals(2, outputs=1, errors=1)
+
+
+def test_a_null_value_is_none_where_the_codec_has_it(setup: Setup) -> None:
+    """JSON has null, raw bytes may be absent; what the function makes of it decides."""
+    got: list[Any] = []
+
+    def note(value: Any) -> Any:
+        got.append(value)
+        return value
+
+    world = run(setup, setup.graph(note), Record(None, b"a"), Record(b"null", b"b"), Record(b"3", b"c"))
+
+    assert got == [None, None, 3]
+    assert world.outputs == [(b"c", b"3")]
+    assert world.totals == totals(3, outputs=1, nils=2)
+
+
+def test_null_keys_stay_null_and_keep_the_order_of_their_task(setup: Setup) -> None:
+    """Without a key the task's own number chooses the partition (DESIGN 4)."""
+    records = [Record(str(i).encode(), None, i % 3) for i in range(30)]
+    world = run(setup, setup.graph(same, partitions=3), *records)
+
+    assert {key for key, _ in world.outputs} == {None}
+    assert world.values == [i for p in range(3) for i in range(p, 30, 3)]
+    assert world.totals == totals(30, outputs=30)
+
+
+def test_ten_thousand_deep_json_is_an_error_like_any_other(setup: Setup) -> None:
+    """Also under a dataclass codec; the error message stays small."""
+    deep = b"[" * 10_000 + b"]" * 10_000
+    world = run(setup, setup.graph(same), b"1", deep, b'{"a":' * 10_000 + b"1" + b"}" * 10_000, b"2")
+
+    assert world.values == [1, 2]
+    assert [(offset, kind) for offset, kind, _ in failures(world)] == [(1, "decode"), (2, "decode")]
+    assert world.totals == totals(4, outputs=2, errors=2)
+    assert world.errors[0]["truncated"] == ["payload"]
+
+
+# ---- what functions do
+
+
+def test_a_function_that_raises_gives_one_error_message_for_each_message(setup: Setup) -> None:
+    """Type, text, place and context are told; the payload is not, because it could be decoded."""
+
+    def picky(value: int, step: Step) -> int:
+        step.error_context(customer=value, shop="north")
+        if value % 2:
+            raise ValueError(f"odd: {value}")
+        return value
+
+    world = run(setup, setup.graph(picky), *(str(i).encode() for i in range(6)))
+
+    assert world.values == [0, 2, 4]
+    assert failures(world) == [(i, "raised", "ValueError") for i in (1, 3, 5)]
+    first = world.errors[0]
+    assert (first["text"], first["context"]) == ("odd: 1", {"customer": "1", "shop": "north"})
+    assert first["location"].startswith("test_bad_input.py:picky:")
+    assert [e["payload"] for e in world.errors] == [None] * 3
+    assert world.totals == totals(6, outputs=3, errors=3)
+    assert seen(world) == list(range(6))
+
+
+def test_a_generator_that_raises_late_commits_none_of_what_it_gave(setup: Setup) -> None:
+    """All outputs of one message or none."""
+
+    def late(value: int) -> Iterator[Out]:
+        yield Out("a", value)
+        if value == 1:
+            raise RuntimeError("late")
+        yield Out("b", value)
+
+    graph = setup.graph(late, outputs={"a": setup.sink, "b": f"{setup.name}.b"})
+    world = run(setup, graph, b"0", b"1", b"2", sinks=[setup.sink, f"{setup.name}.b"])
+
+    assert world.values == [0, 2, 0, 2]
+    assert failures(world) == [(1, "raised", "RuntimeError")]
+    assert world.totals == totals(3, outputs=2, errors=1)
+
+
+def unknown_binding(value: Any) -> Any:
+    """A binding that is not declared, for one message."""
+    return {"elsewhere" if value == 1 else "a": value}
+
+
+def unserialisable(value: Any) -> Any:
+    """What JSON does not have, for one message."""
+    return {"a": {1, 2} if value == 1 else value}
+
+
+def circular(value: Any) -> Any:
+    """A value that holds itself, for one message."""
+    endless: list[Any] = []
+    endless.append(endless)
+    return {"a": endless if value == 1 else value}
+
+
+def not_a_mapping(value: Any) -> Any:
+    """A bare value where bindings are declared, for one message."""
+    return value if value == 1 else {"a": value}
+
+
+def too_large(value: Any) -> Any:
+    """More than a message may have, for one message."""
+    return {"a": "x" * 1_000_001 if value == 1 else value}
+
+
+@pytest.mark.parametrize("fn", [unknown_binding, unserialisable, circular, not_a_mapping, too_large])
+def test_a_result_that_cannot_be_sent_is_an_error_message(setup: Setup, fn: Callable[[Any], Any]) -> None:
+    """`OutputError` or `CodecError`, with what to do in the text; the messages around it pass."""
+    world = run(setup, setup.graph(fn, outputs={"a": setup.sink}), b"0", b"1", b"2")
+
+    assert world.values == [0, 2]
+    assert [(offset, kind) for offset, kind, _ in failures(world)] == [(1, "output")]
+    assert failures(world)[0][2] in {"OutputError", "CodecError"}
+    assert world.totals == totals(3, outputs=2, errors=1)
+    assert seen(world) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("extra", [0, 400])
+def test_a_plain_output_over_the_limit_is_an_error_message(setup: Setup, extra: int) -> None:
+    """The quick path for plain pipes checks sizes too; just below the limit it is sent."""
+
+    def grow(value: int) -> Any:
+        return "x" * (1_000_000 - 500 - 2 - value)
+
+    world = run(setup, setup.graph(grow), b"-1", str(extra).encode(), b"600")
+
+    assert [len(value or b"") for _, value in world.outputs] == [999_500 - extra, 999_500 - 600]
+    assert failures(world) == [(0, "output", "OutputError")]
+    assert world.totals == totals(3, outputs=2, errors=1)
+
+
+def test_a_topics_own_limit_counts(setup: Setup) -> None:
+    """`max.message.bytes` of the output topic, smaller than the client's."""
+    graph = setup.graph(same)
+    settings = {setup.sink: Topic(config={"max.message.bytes": "2000"})}
+    small = type(graph)(graph.name, *graph.parts, errors=graph.errors, defaults=graph.defaults, topics=settings)
+    world = run(setup, small, b"1", b'"' + b"x" * 2000 + b'"', b"2")
+
+    assert world.values == [1, 2]
+    assert failures(world) == [(1, "output", "OutputError")]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_headers_and_keys_that_leave_no_room_do_not_stop_the_task(setup: Setup, fails: bool) -> None:
+    """Headers that travel and a key that is inherited count for the size; the error message itself always fits."""
+
+    def maybe(value: int) -> int:
+        if fails and value == 1:
+            raise ValueError("bad")
+        return value
+
+    huge: list[tuple[str, str | bytes | None]] = [("cues-huge", b"x" * 999_000)]
+    records: list[Record | bytes] = [b"0", Record(b"1", b"k" * 1000, headers=huge), Record(b"1", b"k" * 999_900), b"2"]
+    world = run(setup, setup.graph(maybe), *records)
+
+    assert world.values == [0, 2]
+    kind = "raised" if fails else "output"
+    assert [(offset, kind) for offset, kind, _ in failures(world)] == [(1, kind), (2, kind)]
+    assert world.totals == totals(4, outputs=2, errors=2)
+
+
+def test_one_bad_message_in_a_list_spoils_only_itself(setup: Setup) -> None:
+    """batch=True: undecodable ones are left out; where the call raises, each is called by itself."""
+    calls: list[list[Any]] = []
+
+    def listed(values: list[Any]) -> list[Any]:
+        calls.append(values)
+        if "bad" in values:
+            raise ValueError("bad")
+        return [LookupError("no") if v == 7 else v for v in values]
+
+    graph = setup.graph(listed, batch=True)
+    setup.start(graph).stop()
+    setup.send(b"1", b"{", b'"bad"', b"7", b"2", transaction=True)
+    world = run(setup, graph)
+
+    assert calls[0] == [1, "bad", 7, 2]
+    assert world.values == [1, 2]
+    assert failures(world) == [(1, "decode", "CodecError"), (2, "raised", "ValueError"), (3, "raised", "LookupError")]
+    assert world.totals == totals(5, outputs=2, errors=3)
+    assert seen(world) == [0, 1, 2, 3, 4]
+
+
+def test_a_list_of_another_length_is_an_error_of_each(setup: Setup) -> None:
+    """Which result belongs to which message cannot be guessed."""
+    world = run(setup, setup.graph(lambda values: [1, 2], batch=True), b"0")
+
+    assert failures(world) == [(0, "output", "OutputError")]
+    assert world.totals == totals(1, errors=1)
+
+
+# ---- errors that stop the task
+
+
+def test_an_unhandled_exception_stops_its_task_alone_and_the_task_recovers(setup: Setup) -> None:
+    """DESIGN 7: the steps before it commit, waiters are told at once why, others go on, mending is enough."""
+    mended = threading.Event()
+
+    def fragile(value: int) -> int:
+        if value == 3 and not mended.is_set():
+            raise ConnectionError("the database is gone")
+        return value
+
+    graph = setup.graph(fragile, errors=False, partitions=2)
+    running = setup.start(graph)
+    try:
+        setup.send(*(Record(str(i).encode(), None, 0) for i in range(5)))
+        with pytest.raises(TaskStopped) as stopped:
+            running.wait_idle(timeout_s=30)
+        assert isinstance(stopped.value.__cause__, ConnectionError)
+        assert f"{setup.source}/0 at 3" in str(stopped.value)
+        assert [task.task for task in running.status().stopped] in ([], ["work/0"])
+
+        setup.send(*(Record(str(i).encode(), None, 1) for i in range(10, 15)))
+        until(lambda: running.status().tasks[1].totals.deliveries == 5, "the other task goes on")
+        before = setup.world(errors=False)
+        mended.set()
+        until(lambda: running.status().tasks[0].totals.deliveries == 5, "the task comes back by itself")
+        running.wait_idle(timeout_s=30)
+    finally:
+        running.stop()
+
+    assert before.values == [0, 1, 2, 10, 11, 12, 13, 14]
+    world = setup.world(errors=False)
+    assert world.values == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
+    assert world.totals == totals(10, outputs=10)
+    assert seen(world) == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+
+
+def test_leaving_a_stopped_graph_raises(setup: Setup) -> None:
+    """A `with` block that ends while a task is stopped must not look like success."""
+
+    def never(value: int) -> int:
+        raise ValueError("never")
+
+    def block() -> None:
+        with setup.start(setup.graph(never, errors=False)) as running:
+            setup.send(b"0")
+            until(lambda: running.status().stopped, "the task stops")
+
+    with pytest.raises(TaskStopped) as stopped:
+        block()
+    assert isinstance(stopped.value.__cause__, ValueError)
+
+
+def test_undecodable_bytes_without_an_errors_topic_stop_the_task(setup: Setup) -> None:
+    """Nothing is skipped in silence; the place is named."""
+    running = setup.start(setup.graph(same, errors=False))
+    try:
+        setup.send(b"0", b"{", b"2")
+        with pytest.raises(TaskStopped, match=rf"{setup.source}/0 at 1 cannot be decoded"):
+            running.wait_idle(timeout_s=30)
+    finally:
+        running.stop()
+    assert setup.world(errors=False).values == [0]
+
+
+def test_interrupt_stops_the_task_before_its_message(setup: Setup) -> None:
+    """It is no Exception, so neither the function nor the errors topic catches it; the steps before it commit."""
+    enough = threading.Event()
+
+    def careful(value: int) -> int:
+        try:
+            if value == 2 and not enough.is_set():
+                raise Interrupt("not now")
+        except Exception:
+            return -1
+        return value
+
+    running = setup.start(setup.graph(careful))
+    try:
+        setup.send(b"0", b"1", b"2", b"3")
+        with pytest.raises(TaskStopped, match="not now") as stopped:
+            running.wait_idle(timeout_s=30)
+        assert isinstance(stopped.value.__cause__, Interrupt)
+        assert setup.world().values == [0, 1]
+        enough.set()
+        until(lambda: running.status().tasks[0].totals.deliveries == 4, "it goes on")
+    finally:
+        running.stop()
+    world = setup.world()
+    assert world.values == [0, 1, 2, 3]
+    assert world.errors == []
+    assert world.totals == totals(4, outputs=4)
+
+
+# ---- retry
+
+
+class Flaky:
+    """Raises for one value so many times; remembers every call."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.calls: list[tuple[int, int, str]] = []
+
+    def __call__(self, value: int, step: Step) -> int:
+        self.calls.append((value, step.attempt, step.hash))
+        if value == 1 and self.times > 0:
+            self.times -= 1
+            raise OSError("not reachable")
+        return value
+
+
+def test_retry_calls_the_same_step_again_while_others_go_on(setup: Setup) -> None:
+    """The same hash, attempts counted from 0, the messages before and after it once."""
+    flaky = Flaky(3)
+    graph = setup.graph(flaky, partitions=2, retry=Retry(OSError, first_s=0.4, max_s=0.8))
+    with setup.start(graph) as running:
+        setup.send(*(Record(str(i).encode(), None, 0) for i in range(3)))
+        until(lambda: [c for c in flaky.calls if c[0] == 1], "the bad one was called")
+        setup.send(*(Record(str(i).encode(), None, 1) for i in range(10, 13)))
+        until(lambda: running.status().tasks[1].totals.deliveries == 3, "the other task goes on")
+        assert running.status().tasks[0].totals.deliveries <= 1
+        running.wait_idle(timeout_s=30)
+
+    tries = [call for call in flaky.calls if call[0] == 1]
+    assert [attempt for _, attempt, _ in tries] == [0, 1, 2, 3]
+    assert len({hash_ for _, _, hash_ in tries}) == 1
+    world = setup.world()
+    assert world.values == [0, 1, 2, 10, 11, 12]
+    assert world.totals == totals(6, outputs=6)
+    assert sorted(value for value, _, _ in flaky.calls if value != 1) == [0, 2, 10, 11, 12]
+
+
+def test_retries_that_are_exhausted_stop_the_task(setup: Setup) -> None:
+    """then="stop": an outage is not the message's fault; no error message although there is an errors topic."""
+    flaky = Flaky(1_000_000)
+    graph = setup.graph(flaky, retry=Retry(OSError, for_s=0.5, first_s=0.1, max_s=0.2))
+    running = setup.start(graph)
+    try:
+        setup.send(b"0", b"1", b"2")
+        with pytest.raises(TaskStopped, match=r"still after 0.5 s of retries") as stopped:
+            running.wait_idle(timeout_s=30)
+        assert isinstance(stopped.value.__cause__, OSError)
+        assert setup.world().values == [0]
+        flaky.times = 0
+        until(lambda: running.status().tasks[0].totals.deliveries == 3, "it goes on")
+    finally:
+        running.stop()
+    world = setup.world()
+    assert (world.values, world.errors) == ([0, 1, 2], [])
+    assert len({hash_ for value, _, hash_ in flaky.calls if value == 1}) == 1
+
+
+def test_retries_that_are_exhausted_become_an_error_message_where_that_is_asked_for(setup: Setup) -> None:
+    """then="error": the attempts are counted in it."""
+    flaky = Flaky(1_000_000)
+    retry = Retry(OSError, for_s=0.5, first_s=0.1, max_s=0.2, then="error")
+    world = run(setup, setup.graph(flaky, retry=retry), b"0", b"1", b"2")
+
+    assert world.values == [0, 2]
+    assert failures(world) == [(1, "retries_exhausted", "OSError")]
+    tries = [call for call in flaky.calls if call[0] == 1]
+    assert world.errors[0]["attempts"] == len(tries) >= 3
+    assert world.errors[0]["hash"].hex() == tries[0][2]
+    assert world.totals == totals(3, outputs=2, errors=1)
+
+
+def test_what_cannot_be_decoded_is_not_retried(setup: Setup) -> None:
+    """Bytes do not become better."""
+    flaky = Flaky(0)
+    graph = setup.graph(flaky, retry=Retry(Exception, for_s=30))
+    world = run(setup, graph, b"{", b"2")
+
+    assert failures(world) == [(0, "decode", "CodecError")]
+    assert [value for value, _, _ in flaky.calls] == [2]
+
+
+# ---- a function that ends its thread
+
+
+def test_an_exit_in_a_function_ends_the_worker_and_nothing_is_lost(setup: Setup) -> None:
+    """SystemExit is no error of the message: the worker is over, which waiters are told; a restart delivers it."""
+    leave = threading.Event()
+    leave.set()
+
+    def leaver(value: int) -> int:
+        if value == 1 and leave.is_set():
+            raise SystemExit(1)
+        return value
+
+    running: Running = setup.start(setup.graph(leaver))
+    try:
+        setup.send(b"0", b"1", b"2")
+        with pytest.raises(TaskStopped) as stopped:
+            running.wait_idle(timeout_s=30)
+        assert isinstance(stopped.value.__cause__, SystemExit)
+    finally:
+        running.stop()
+    leave.clear()
+    world = run(setup, setup.graph(leaver))
+
+    assert world.values == [0, 1, 2]
+    assert world.totals == totals(3, outputs=3)
