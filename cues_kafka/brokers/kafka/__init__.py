@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Collection, Mapping, Sequence
 
 from cues_kafka.brokers.kafka.admin import Admin
@@ -15,9 +16,12 @@ from cues_kafka.brokers.kafka.reader import KafkaReader
 from cues_kafka.brokers.kafka.sender import KafkaSender
 from cues_kafka.brokers.kafka.session import KafkaSession
 from cues_kafka.brokers.options import Kafka
+from cues_kafka.errors import RetriableError
 from cues_kafka.ports import ClusterFacts, Listener, NewTopic, TopicPartition, Watermarks
 
 __all__ = ["KafkaBroker"]
+
+_LEADERLESS = {"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"}
 
 
 class KafkaBroker:
@@ -50,7 +54,15 @@ class KafkaBroker:
         self._admin.trim(offsets)
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-        return self._admin.watermarks(partitions)
+        deadline = time.monotonic() + self.options.start_timeout_s
+        while True:
+            try:
+                return self._admin.watermarks(partitions)
+            except RetriableError as error:
+                # A topic that was just made, or whose leader has just moved: its broker does not know yet, or any more.
+                if error.code not in _LEADERLESS or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
 
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
         return self._admin.committed(group, partitions)
@@ -77,6 +89,6 @@ class KafkaBroker:
     @property
     def _admin(self) -> Admin:
         with self._opening:
-            if self._held is None:
+            if self._held is None or self._held.spent:
                 self._held = Admin(self.options)
             return self._held

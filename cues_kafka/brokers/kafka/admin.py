@@ -38,7 +38,6 @@ VISIBLE_S: Final = 30.0
 """How long a created or deleted topic may take until the brokers agree."""
 
 _MISSING: Final = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
-_LEADERLESS: Final = {"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE"}
 _NO_GROUP: Final = {"GROUP_ID_NOT_FOUND"}
 _NO_OFFSET: Final = -1001
 _SPEC: Any = OffsetSpec  # its stubs are untyped
@@ -47,11 +46,20 @@ _LATEST: Final = _SPEC.latest()
 
 
 class Admin:
-    """The administrative half of `KafkaBroker`; every method raises `BrokerError`."""
+    """
+    The administrative half of `KafkaBroker`; every method raises `BrokerError`.
+
+    Attributes:
+        watch: what the client says by the way.
+        spent: a request failed. Whoever holds this client opens a new one for the next question (R5): after a broker's
+            restart librdkafka 2.16 can go on asking with a leader's old epoch (FENCED_LEADER_EPOCH), or leave all later
+            requests to a coordinator without an answer, for good; a new client has both in 10 ms.
+    """
 
     def __init__(self, options: Kafka) -> None:
         self._options = options
         self.watch = Watch("admin")
+        self.spent = False
         settings = options.settings("admin", client_id="cues-kafka.admin")
         self._client = AdminClient(settings | self.watch.callbacks())
 
@@ -133,17 +141,6 @@ class Admin:
     def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         if not partitions:
             return {}
-        deadline = time.monotonic() + self._options.start_timeout_s
-        while True:
-            try:
-                return self._watermarks(partitions)
-            except RetriableError as error:
-                # A topic that was just made, or whose leader has just moved: its broker does not know yet, or any more.
-                if error.code not in _LEADERLESS or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
-
-    def _watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         # Three questions side by side; the answers may be of slightly different moments, offsets only grow.
         low = self._offsets(partitions, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
         stable = self._offsets(partitions, _LATEST, IsolationLevel.READ_COMMITTED)
@@ -245,6 +242,7 @@ class Admin:
 
     def _failed(self, problem: Exception | KafkaError, doing: str) -> BrokerError:
         self._client.poll(0)
+        self.spent = True
         return translate(problem, doing, reasons=self.watch.reasons, fatal=self.watch.fatal)
 
     def _unreachable(self, problem: KafkaException, timeout_s: float) -> BrokerError:

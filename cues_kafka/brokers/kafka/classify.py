@@ -40,6 +40,8 @@ MEANINGS: dict[str, Meaning] = {
     "CONCURRENT_TRANSACTIONS": Meaning(RetriableError, "the previous transaction of this id is still being ended"),
     "LEADER_NOT_AVAILABLE": Meaning(RetriableError, "the partition has no leader at the moment"),
     "NOT_LEADER_FOR_PARTITION": Meaning(RetriableError, "the partition's leader has moved"),
+    "FENCED_LEADER_EPOCH": Meaning(RetriableError, "the partition's leader has moved or restarted"),
+    "UNKNOWN_LEADER_EPOCH": Meaning(RetriableError, "the broker has not heard yet that the leader has moved"),
     "NOT_ENOUGH_REPLICAS": Meaning(AbortableError, "fewer replicas are in sync than min.insync.replicas demands"),
     "NOT_ENOUGH_REPLICAS_AFTER_APPEND": Meaning(AbortableError, "replicas fell out of sync during the write"),
     "UNSTABLE_OFFSET_COMMIT": Meaning(UnstableOffsets, "an open transaction holds offsets of this group"),

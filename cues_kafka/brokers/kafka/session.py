@@ -9,6 +9,9 @@ Non-obvious:
   may take, the client logged trouble with the coordinator's connection, its statistics count more EndTxn than calls.
 - Trouble *between* two commits counts for the next one: librdkafka suppresses identical log lines for 30 s, so a second
   loss during the commit might be silent. The price is one needless recovery after a coordinator's connection was lost.
+- `send_offsets_to_transaction` ignores its time-out where the group's coordinator went away (librdkafka #5456, #5511):
+  it may wait for ever, also after the coordinator is back. So it is called on a thread of its own, which is left
+  behind with the client when the time is over.
 - Never `Producer.close()` on the dirty path: it aborts and flushes without bound. Dropping the object does not
   (exp-14).
 """
@@ -16,6 +19,7 @@ Non-obvious:
 from __future__ import annotations
 
 import contextlib
+import queue
 import struct
 import threading
 import time
@@ -31,7 +35,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, translate
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
-from cues_kafka.errors import AbortableError, BrokerError
+from cues_kafka.errors import AbortableError, BrokerError, RetriableError
 from cues_kafka.ports import Flushed, GroupMetadata, TopicPartition
 
 ABANDON_S: Final = 2.0
@@ -102,13 +106,19 @@ class KafkaSession:
                 code="ILLEGAL_GENERATION",
             )
         places = [ClientPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+        # As long as a request and its repetition may take: so early in a transaction a new session costs nothing (P8).
+        timeout_s = min(self._timeout_s, 1.5 * self._socket_timeout_s)
+        doing = f"sending offsets to group {group.group}"
         try:
-            # No longer than for one request and its repetition: after a coordinator's end the client can wait in vain
-            # for as long as it is told to, and so early in a transaction a new session costs nothing (P8).
-            timeout_s = min(self._timeout_s, 1.5 * self._socket_timeout_s)
-            producer.send_offsets_to_transaction(places, group.token, timeout_s)
-        except CLIENT_ERRORS as problem:
-            raise self._failed(problem, f"sending offsets to group {group.group}") from problem
+            problem = _bounded(timeout_s, producer.send_offsets_to_transaction, places, group.token, timeout_s)
+        except queue.Empty:
+            raise RetriableError(
+                f"{self._id}: {doing}: no answer within {timeout_s:g} s{_because(self._watch)}", code="_TIMED_OUT"
+            ) from None
+        if isinstance(problem, CLIENT_ERRORS):
+            raise self._failed(problem, doing) from problem
+        if problem is not None:
+            raise problem
 
     def produce(self, records: Iterable[tuple[Any, ...]]) -> int:
         """See `ports.Session.produce`. Records that have `columns()`, and may be indexed, are taken by column."""
@@ -276,6 +286,30 @@ def _connect(producer: Producer, timeout_s: float) -> None:
         producer.list_topics(timeout=timeout_s)
     except CLIENT_ERRORS as problem:
         LOG.debug("warming up failed, the first real call will say why: %s", problem)
+
+
+def _bounded(timeout_s: float, call: Callable[..., Any], *args: Any) -> BaseException | None:
+    """
+    Call the client, but do not wait for longer than it was told to take and a little more.
+
+    Returns:
+        What the call raised.
+
+    Raises:
+        queue.Empty: the time is over; the thread that waits in the client is left behind.
+    """
+    outcome: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            call(*args)
+        except BaseException as problem:  # noqa: BLE001 - it is raised by whoever waits
+            outcome.put(problem)
+        else:
+            outcome.put(None)
+
+    threading.Thread(target=run, name="cues-kafka-call", daemon=True).start()
+    return outcome.get(timeout=timeout_s + 0.5)
 
 
 def _listen(producer: Producer) -> None:
