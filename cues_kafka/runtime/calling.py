@@ -127,12 +127,10 @@ class Caller:
         call = processor.call
         one = processor.output_shape == "one" and not call.is_generator
         self._only = next(iter(returned.targets.values())) if one else None
-        self._plain = (
-            processor.input_shape == "single"
-            and self._only is not None
-            and self._only.provenance
-            and not (processor.batch or processor.filter or call.wants_step or call.rest)
+        self._simple = processor.input_shape == "single" and not (
+            processor.batch or processor.filter or call.wants_step or call.rest
         )
+        self._plain = self._simple and self._only is not None and self._only.provenance
 
     def run(self, steps: Sequence[Any], batch: Batch, retrying: Retrying | None = None) -> int:
         """
@@ -151,6 +149,8 @@ class Caller:
             self._run_lists(steps, batch)
         elif retrying is None and self._plain:
             self._run_plain(steps, batch)
+        elif retrying is None and self._simple:
+            self._run_simple(steps, batch)
         else:
             for step in steps:
                 if not self._one(self._take(step), batch, retrying) or batch.closed:
@@ -168,6 +168,27 @@ class Caller:
                 return (step,)
             case _:
                 return ((0, step),)
+
+    def _run_simple(self, messages: Sequence[WireMessage], batch: Batch) -> None:
+        """One input, nothing but the value passed, any outputs: `_one` without what only others need."""
+        decode, call, read = self._decoders[0], self._plain_call(), self._returned.read
+        reading = "raised" if self.processor.call.is_generator else "output"  # a generator runs while it is read
+        for message in messages:
+            kind = "decode"
+            try:
+                value = decode(message.value())
+                kind = "raised"
+                result = call(value)
+                kind = reading
+                payloads = read(result, message.key())
+                kind = "output"
+                if payloads:
+                    self._add(((0, message),), batch, payloads)
+                    batch.outputs += 1
+                batch.deliveries += 1
+            except BaseException as error:
+                if not self._fail(error, Failure(((0, message),), batch, None, kind=kind)):
+                    return
 
     def _one(self, taken: Taken, batch: Batch, retrying: Retrying | None) -> bool:
         """One step through decoding, filter, call and result; False: it did not end."""
@@ -242,10 +263,10 @@ class Caller:
 
     def _add(self, taken: Taken, batch: Batch, payloads: Sequence[Payload], origin: Origin | None = None) -> None:
         """Payloads as records, all of them or, where one is too large, none."""
-        messages = tuple(message for _, message in taken)
+        messages = tuple([message for _, message in taken])
         origin = origin or Origin(messages)
-        prefix = batch.prefix(tuple(self._bindings[index] for index, _ in taken))
-        offsets = ",".join(str(message.offset()) for message in messages).encode()
+        prefix = batch.prefix(tuple([self._bindings[index] for index, _ in taken]))
+        offsets = b",".join([b"%d" % message.offset() for message in messages])
         rows = [
             record(made, origin, batch.spec.partition, b"%b%d/%d %b" % (prefix, index, len(payloads), offsets))
             for index, made in enumerate(payloads)

@@ -43,15 +43,18 @@ class Target:
 
 
 class Origin:
-    """What a step's outputs inherit: the lead's key, the latest timestamp, the headers that travel."""
+    """What a step's outputs inherit besides the lead's key: the latest timestamp, and the headers that travel."""
 
-    __slots__ = ("key", "messages", "timestamp_ms", "travelled")
+    __slots__ = ("timestamp_ms", "travelled")
 
     def __init__(self, messages: tuple[WireMessage, ...]) -> None:
-        self.messages = messages
-        self.key = messages[0].key()
-        self.timestamp_ms = max(message.timestamp()[1] for message in messages)
-        self.travelled = travelling(message.headers() for message in messages)
+        self.timestamp_ms = messages[0].timestamp()[1]
+        self.travelled: Headers = []
+        if len(messages) > 1:
+            self.timestamp_ms = max(message.timestamp()[1] for message in messages)
+            self.travelled = travelling(message.headers() for message in messages)
+        elif (came := messages[0].headers()) and (len(came) > 1 or came[0][0] != HEADER):
+            self.travelled = travelling((came,))
 
 
 def key_field(name: str) -> Callable[[Any], Any]:
@@ -108,7 +111,7 @@ def size_of(headers: Headers) -> int:
 
 def _check_size(target: Target, key: bytes | None, data: bytes | None, headers: Headers) -> None:
     """P4: what is too large is an error of its step, because the producer would refuse the whole batch for it."""
-    size = len(key or b"") + len(data or b"") + size_of(headers) + OVERHEAD_BYTES
+    size = len(key or b"") + len(data or b"") + OVERHEAD_BYTES + (size_of(headers) if headers else 0)
     if size > target.max_bytes:
         raise OutputError(
             f"{size} bytes for {target.topic!r}, which takes {target.max_bytes}. Send a reference to the data instead, "
