@@ -11,6 +11,8 @@ PY := .venv/bin/python
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/pycache
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.venv/.cache/hypothesis
 export PYTHON
+# A worker whose imports are compiled at each start starts two seconds later.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test check bench lock clean
 
