@@ -118,12 +118,19 @@ def produce(bootstrap: str, topic: str, records: Iterable[Record | bytes], *, tr
     assert not failed, failed
 
 
-def committed(bootstrap: str, topic: str) -> list[Message]:
-    """All committed messages of a topic, partition by partition, once no transaction is open on it."""
-    return committed_all(bootstrap, [topic])[topic]
+def committed(bootstrap: str, topic: str, *, to_stable: bool = False) -> list[Message]:
+    """
+    All committed messages of a topic, partition by partition, once no transaction is open on it.
+
+    Args:
+        bootstrap: where.
+        topic: what to read.
+        to_stable: do not wait for open transactions; read up to the last stable offsets.
+    """
+    return committed_all(bootstrap, [topic], to_stable=to_stable)[topic]
 
 
-def committed_all(bootstrap: str, topics: Sequence[str]) -> dict[str, list[Message]]:
+def committed_all(bootstrap: str, topics: Sequence[str], *, to_stable: bool = False) -> dict[str, list[Message]]:
     """`committed` of several topics at once."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "check", "enable.auto.commit": False}
     marks = Consumer(settings | {"isolation.level": "read_uncommitted"})
@@ -134,7 +141,8 @@ def committed_all(bootstrap: str, topics: Sequence[str]) -> dict[str, list[Messa
         places = [TopicPartition(topic, p, -2) for topic in topics for p in _partitions(marks, topic)]  # -2: the start
         consumer.assign(places)
         found: dict[tuple[str, int], list[Message]] = {(p.topic, p.partition): [] for p in places}
-        ends = {(p.topic, p.partition): _high(marks, p) for p in places}
+        bound = consumer if to_stable else marks
+        ends = {(p.topic, p.partition): _high(bound, p) for p in places}
         deadline = time.monotonic() + PATIENCE_S
         while ends:
             assert time.monotonic() < deadline, f"not readable to the ends {ends}: an open transaction?"

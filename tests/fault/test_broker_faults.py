@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from cues_kafka import Graph, Json, Processor, Source, Topic
+from cues_kafka import Graph, Json, Processor, Source, TaskStopped, Topic
 from cues_kafka.brokers.local import LocalBroker, Node
 from cues_kafka.testing.fixtures import FaultClusters
 from tests.fault.support import Setup, backing, check_chain, committed, outcomes, until
@@ -68,6 +68,16 @@ class Load(threading.Thread):
         assert not self.is_alive()
 
 
+def check_prefix(bootstrap: str, name: str) -> None:
+    """What is committed so far: in order, without a gap, each message once."""
+    for topic in (f"{name}.mid", f"{name}.out"):
+        found = committed(bootstrap, topic, to_stable=True)
+        for p in range(PARTITIONS):
+            numbers = [json.loads(m.value() or b"")[1] for m in found if m.partition() == p]
+            assert numbers == [k for k in range(max(numbers, default=-1) + 1) if k % 10 not in (3, 4)]
+        assert set(outcomes(found).values()) <= {1}
+
+
 def check(bootstrap: str, name: str, count: int) -> None:
     """Outputs, errors, totals, each message once."""
     wanted = [k for k in range(count) if k % 10 not in (3, 4)]
@@ -97,7 +107,7 @@ def under_load(broker: LocalBroker, name: str, hurt: Any) -> None:
         before = totals(running)
         until(lambda: totals(running) > before + 100, "it goes on", 90)
         load.finish()
-        running.wait_idle(timeout_s=90)
+        running.wait_idle(timeout_s=120)
         assert not running.status().stopped
     check(broker.bootstrap, name, load.count)
 
@@ -107,17 +117,32 @@ def totals(running: Any) -> int:
     return sum(task.totals.deliveries for task in running.status().tasks)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_a_broker_that_is_killed_and_comes_back_loses_nothing(kafka_fault_cluster: FaultClusters) -> None:
-    """One node, SIGKILL, started again on its data: everything stood still, then goes on by itself."""
-    broker = kafka_fault_cluster()
-    [node] = broker.nodes
+    """
+    One node, SIGKILL, started again on its data: everything stood still, then goes on by itself.
 
-    def hurt() -> None:
-        node.kill()
-        node.start()  # takes seconds, in which all requests fail
+    Kafka 4.3.1 has a gap here, seen with one node only: of a transaction that was prepared when its broker died, the
+    restarted broker sometimes logs that it is complete without having written all of its markers, and it hangs for ever.
+    The tasks that it concerns must then stop and name it, nothing doubled or skipped; and the next broker must do.
+    """
+    for _ in range(3):
+        broker = kafka_fault_cluster()
+        [node] = broker.nodes
 
-    under_load(broker, "killed", hurt)
+        def hurt(node: Node = node) -> None:
+            node.kill()
+            node.start()  # takes seconds, in which all requests fail
+
+        try:
+            under_load(broker, "killed", hurt)
+        except TaskStopped as stopped:
+            assert "find-hanging" in str(stopped)  # noqa: PT017 - the alternative is to go on
+            check_prefix(broker.bootstrap, "killed")
+            broker.stop()
+        else:
+            return
+    pytest.fail("a transaction hung after each of three restarts")
 
 
 def leader_of(broker: LocalBroker, topic: str) -> Node:

@@ -94,6 +94,7 @@ def test_a_message_that_kills_its_process_is_quarantined_and_the_rest_proceeds(s
     assert deaths == 6
 
 
+@pytest.mark.slow
 def test_a_single_deadly_message_is_quarantined_after_three_deaths(setup: Setup) -> None:
     """quarantine_after=2: the third death is one too many; two deadly ones in a row each get their own count."""
     prepare(setup, ["kill"])
@@ -123,6 +124,7 @@ def test_without_an_errors_topic_the_task_stops_and_names_the_message(setup: Set
     assert setup.world(errors=False).totals == {"deliveries": 0, "outputs": 0, "errors": 0, "nils": 0}
 
 
+@pytest.mark.slow
 def test_quarantine_can_be_switched_off(setup: Setup) -> None:
     """quarantine_after=None: it dies as long as it is started."""
     prepare(setup, ["kill"])

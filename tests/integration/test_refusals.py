@@ -133,6 +133,7 @@ def test_a_source_of_transactions_that_is_trimmed_to_its_end_goes_on(setup: Setu
     assert world.totals == {"deliveries": 4, "outputs": 4, "errors": 0, "nils": 0}
 
 
+@pytest.mark.slow
 def test_group_offsets_that_somebody_else_reset_are_refused_after_a_second_look(setup: Setup) -> None:
     """The record decides; offsets that contradict it are asked again for 15 s, because a coordinator may lag."""
     graph = ran(setup, b"0", b"1")
