@@ -44,7 +44,9 @@ MEANINGS: dict[str, Meaning] = {
     "UNKNOWN_LEADER_EPOCH": Meaning(RetriableError, "the broker has not heard yet that the leader has moved"),
     "NOT_ENOUGH_REPLICAS": Meaning(AbortableError, "fewer replicas are in sync than min.insync.replicas demands"),
     "NOT_ENOUGH_REPLICAS_AFTER_APPEND": Meaning(AbortableError, "replicas fell out of sync during the write"),
-    "UNSTABLE_OFFSET_COMMIT": Meaning(UnstableOffsets, "an open transaction holds offsets of this group"),
+    "UNSTABLE_OFFSET_COMMIT": Meaning(UnstableOffsets, "an open transaction holds offsets of this group; if it lasts, "
+                                      "find it with `kafka-transactions.sh --bootstrap-server ... find-hanging --topic "
+                                      "__consumer_offsets`, end it with its `abort`"),
     # somebody else took this client's place
     "_FENCED": Meaning(FatalError, "another client with this transactional id took over, or its transaction timed out"),
     "PRODUCER_FENCED": Meaning(FatalError, "another client with this transactional id took over"),
