@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 
 from cues_kafka.ports import Coordinates
@@ -17,6 +18,7 @@ _COUNT = struct.Struct(">H")
 _PLACE = struct.Struct(">16sIQ")  # topic id, partition, offset
 
 
+@lru_cache(maxsize=1024)  # names: a few for each graph, the same for every delivery
 def _text(value: str) -> bytes:
     data = value.encode()
     return _COUNT.pack(len(data)) + data

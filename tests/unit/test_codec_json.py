@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from cues_kafka import Avro, CodecError, ConfigError, GraphError, Json, Raw
 from cues_kafka.codecs import KEYS, codec_for
+from cues_kafka.codecs.json import TypedJsonCodec
 
 
 class Colour(enum.Enum):
@@ -315,3 +316,48 @@ def test_a_codec_that_is_not_there_yet_is_a_config_error_that_names_the_version(
         codec_for(Avro(Order))
     with pytest.raises(ConfigError, match="is not a codec"):
         codec_for("json")
+
+
+def test_a_value_that_cannot_change_is_encoded_once_and_one_that_can_each_time() -> None:
+    """A fork sends one value to several topics; only where it is frozen all through, its bytes are kept."""
+
+    @dataclass(frozen=True)
+    class Lasting:
+        name: str
+        size: int
+
+    @dataclass
+    class Changing:
+        name: str
+        size: int
+
+    lasting, codec = Lasting("a", 1), TypedJsonCodec(Lasting)
+    assert codec.encode(lasting) is codec.encode(lasting)
+    assert codec.encode(Lasting("a", 2)) == b'{"name":"a","size":2}'
+    changing, codec = Changing("a", 1), TypedJsonCodec(Changing)
+    assert codec.encode(changing) == b'{"name":"a","size":1}'
+    changing.size = 2
+    assert codec.encode(changing) == b'{"name":"a","size":2}'
+
+
+def test_types_that_were_taken_as_they_are_let_nothing_else_through() -> None:
+    """The short cut remembers combinations of types; a missing field, another type or a number too much is named."""
+
+    @dataclass(frozen=True)
+    class Point:
+        x: int
+        y: float
+        z: str | None = None
+
+    codec = TypedJsonCodec(Point)
+    for _ in range(3):
+        assert codec.decode(b'{"x":1,"y":2.0,"z":null}') == Point(1, 2.0)
+        assert codec.decode(b'{"x":1,"y":2,"z":"a"}') == Point(1, 2.0, "a")
+        assert type(codec.decode(b'{"x":1,"y":2,"z":"a"}').y) is float
+        assert codec.decode(b'{"x":1,"y":2.5}') == Point(1, 2.5)
+        with pytest.raises(CodecError, match=r"x"):
+            codec.decode(b'{"x":true,"y":2.0,"z":null}')
+        with pytest.raises(CodecError, match=r"z"):
+            codec.decode(b'{"x":1,"y":2.0,"z":3}')
+        with pytest.raises(CodecError, match=r"x"):
+            codec.encode(Point("1", 2.0, None))  # type: ignore[arg-type]
