@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +13,16 @@ from typing import Any
 from cues_kafka.codecs.lookup import codec_for
 from cues_kafka.core.records import Writer
 from cues_kafka.core.spec import Input, Spec
-from cues_kafka.errors import CodecError, ConfigError
+from cues_kafka.errors import CodecError, ConfigError, RetriableError
 from cues_kafka.graph.declare import Raw
 from cues_kafka.graph.definition import Graph, Processor, Topic
 from cues_kafka.plan import Plan, plan, topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts
 from cues_kafka.runtime.calling import Caller, Decode, as_is
 from cues_kafka.runtime.outputs import Returned, Target, key_field
+
+VISIBLE_S = 30.0
+"""How long a topic that was just made may take until every broker has heard of it."""
 
 DEFAULT_MAX_BYTES = 1_000_000
 """librdkafka's `message.max.bytes`; a topic's smaller `max.message.bytes` counts instead."""
@@ -60,7 +64,22 @@ def prepare(graph: Graph, broker: Broker, *, only: Sequence[str] | None = None) 
         _check_carried(processor, graph)
     if planned.create:
         broker.create(planned.create)
-    return planned, broker.facts(names)
+    return planned, _facts_with(broker, names, {topic.name for topic in planned.create})
+
+
+def _facts_with(broker: Broker, names: Sequence[str], created: set[str]) -> ClusterFacts:
+    """Facts with all topics that were just made: the broker that answers may not have heard of them yet."""
+    deadline = time.monotonic() + VISIBLE_S
+    while True:
+        facts = broker.facts(names)
+        missing = sorted(created - set(facts.topics))
+        if not missing:
+            return facts
+        if time.monotonic() > deadline:
+            raise RetriableError(
+                f"topics {missing} are still not there after {VISIBLE_S:g} s; look at the brokers' logs"
+            )
+        time.sleep(0.05)
 
 
 def selected(graph: Graph, only: Sequence[str] | None) -> list[Processor]:
