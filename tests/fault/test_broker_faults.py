@@ -123,7 +123,7 @@ def test_a_broker_that_is_killed_and_comes_back_loses_nothing(kafka_fault_cluste
     One node, SIGKILL, started again on its data: everything stood still, then goes on by itself.
 
     Kafka 4.3.1 has a gap here, seen with one node only: of a transaction that was prepared when its broker died, the
-    restarted broker sometimes logs that it is complete without having written all of its markers, and it hangs for ever.
+    restarted broker sometimes notes that it is complete without having written all its markers, and it hangs for ever.
     The tasks that it concerns must then stop and name it, nothing doubled or skipped; and the next broker must do.
     """
     for _ in range(3):
