@@ -39,7 +39,7 @@ class KafkaBackend:
     """A real Kafka."""
 
     patience_s = 30.0
-    settle_s = 1.0
+    settle_s = 1.5
 
     def __init__(self, fixture: Any) -> None:
         self._fixture = fixture

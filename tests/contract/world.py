@@ -178,7 +178,15 @@ class World:
         return self.marks(topic, partition)
 
     def read(self, topic: str, partition: int = 0, start: int = 0) -> tuple[list[WireMessage], int]:
-        """All committed messages of a partition and the offset at which its end was reported."""
+        """
+        All committed messages of a partition and the offset at which its end was reported.
+
+        Kafka answers a commit before its markers are written, so a reader may come too early. What stays open longer than
+        markers ever take is open on purpose.
+        """
+        deadline = time.monotonic() + self.backend.settle_s
+        while (marks := self.marks(topic, partition)).stable < marks.high and time.monotonic() < deadline:
+            time.sleep(0.02)
         reader = self.reader({TopicPartition(topic, partition): start})
         try:
             return self.drain(reader)
