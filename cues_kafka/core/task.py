@@ -139,6 +139,8 @@ class Task:
         fenced_at_s: when it was last fenced.
         fenced_twice: within `FENCED_WITHIN_S`.
         stale_since_s: since when R5 would refuse for what may be a stale answer.
+        unleft: while recovering: the newest record may be a snapshot of ours that nobody left (Q1).
+        leaving: revoked while it recovered; it goes on only to say `left`.
         offsets: the answer of R2, while R3 to R5 go on.
         inputs: the answer of R5.
     """
@@ -159,6 +161,8 @@ class Task:
     fenced_at_s: float | None = None
     fenced_twice: bool = False
     stale_since_s: float | None = None
+    unleft: bool = False
+    leaving: bool = False
     offsets: tuple[tuple[str, int | None], ...] = ()
     inputs: tuple[tuple[str, InputFacts], ...] = ()
 
@@ -251,7 +255,7 @@ def _inputs_fetched(task: Task, event: InputsFetched) -> Next:
         case Refuse(halt, stale):
             return _refused(task, halt, event.at_s) if stale else _stop(task, halt)
         case Fresh():
-            return replace(task, state=State.FETCHING_SIBLING), FetchSibling()
+            return _release(task) if task.leaving else (replace(task, state=State.FETCHING_SIBLING), FetchSibling())
         case Delivered(record):
             task = replace(task, record=record, careful_until=record.careful_until, choice=record.choice)
             return _assign(task, record.positions)
@@ -276,6 +280,8 @@ def _assign(task: Task, positions: Positions) -> Next:
         places = ", ".join(f"{p.topic}/{task.spec.partition} at {p.offset}" for p in positions)
         text = f"the message {places} killed its process {task.due.starts if task.due else 0} times in a row"
         return _stop(task, Halt("refused", text, "declare an errors topic, which takes it, or mend the function"))
+    if task.leaving:
+        return _leave(task, State.RELEASED)
     return replace(task, state=State.ASSIGNING, stale_since_s=None), AssignReader(positions)
 
 
@@ -309,6 +315,8 @@ def _refused(task: Task, halt: Halt, at_s: float) -> Next:
 
 def _failed(task: Task, event: Failed) -> Next:
     """P8, R7: whatever it was, never go on with this session. The outcome of a commit is known only after R4."""
+    if task.leaving:
+        return _release(task)
     fenced_twice = task.fenced_twice
     if event.fenced:
         last = task.fenced_at_s
@@ -322,6 +330,7 @@ def _failed(task: Task, event: Failed) -> Next:
         fenced_at_s=event.at_s if event.fenced else task.fenced_at_s,
         fenced_twice=fenced_twice,
         stale_since_s=task.stale_since_s,
+        unleft=_owes_left(task),
     )
     return back, Discard(event.text, min(0.1 * 2**task.rounds, 5.0) if task.rounds else 0.0)
 
@@ -415,11 +424,19 @@ def _committed(task: Task, event: Committed) -> Next:
 
 
 def _discard(task: Task, text: str) -> Next:
+    if task.leaving:
+        return _release(task)
     if task.rounds >= MAX_ROUNDS:
         return _stop(
             task, Halt("refused", f"gave up after {task.rounds + 1} rounds: {text}", "find who else writes here")
         )
-    back = Task(task.spec, state=State.DISCARDING, rounds=task.rounds + 1, fenced_at_s=task.fenced_at_s)
+    back = Task(
+        task.spec,
+        state=State.DISCARDING,
+        rounds=task.rounds + 1,
+        fenced_at_s=task.fenced_at_s,
+        unleft=_owes_left(task),
+    )
     return back, Discard(text, 0.0)
 
 
@@ -527,12 +544,10 @@ def _before(positions: Positions, until: Positions) -> bool:
 
 def _leave(task: Task, to: State) -> Next:
     """Q1: whoever leaves in order under his own snapshot says so, lest it be counted as a death."""
-    record = task.record
-    mine = isinstance(record, Snapshot) and record.writer.incarnation == task.spec.writer.incarnation
-    if mine and not record.left:  # type: ignore[union-attr]
-        assert record
-        left = replace(record, sequence=record.sequence + 1, left=True)
-        return _transact(task, left, to)
+    task = replace(task, leaving=to is State.RELEASED)
+    if _unleft(task, task.record):
+        assert task.record
+        return _transact(task, replace(task.record, sequence=task.record.sequence + 1, left=True), to)
     if to is State.STOPPED:
         assert task.halt
         return _stop(task, task.halt)
@@ -542,6 +557,24 @@ def _leave(task: Task, to: State) -> Next:
 def _revoked(task: Task, _: Revoked) -> Next:
     """A3. In READY and CALLING the session is idle, so `left` can be written; else the next owner's init decides."""
     return _leave(task, State.RELEASED)
+
+
+def _unleft(task: Task, record: Record | None) -> bool:
+    mine = record is not None and record.writer.incarnation == task.spec.writer.incarnation
+    return mine and isinstance(record, Snapshot) and not record.left
+
+
+def _owes_left(task: Task) -> bool:
+    """Whether the newest record may be a snapshot of ours: the last commit's outcome is not known before R4."""
+    return task.unleft or _unleft(task, task.record) or _unleft(task, task.pending)
+
+
+def _interrupted(task: Task, _: Revoked) -> Next:
+    """A revocation met a recovery: where `left` is owed, once more from R1, to say it; a rebalance is no death (Q1)."""
+    if not _owes_left(task) or task.leaving:
+        return _release(task)
+    back = Task(task.spec, state=State.DISCARDING, unleft=True, leaving=True)
+    return back, Discard("leaving in order", 0.0)
 
 
 def _abandoned(task: Task, _: Lost | Revoked) -> Next:
@@ -567,19 +600,26 @@ def _to(*names: str) -> frozenset[State]:
 _BACK = _to("DISCARDING", "STOPPED")
 _ENDS: Row = {Lost: (_abandoned, _to("RELEASED")), Revoked: (_abandoned, _to("RELEASED"))}
 _FAILS: Row = {Failed: (_failed, _BACK), **_ENDS}
+_MEETS: Row = {**_FAILS, Revoked: (_interrupted, _to("DISCARDING", "RELEASED"))}
+_LEAVES: Row = {**_MEETS, Failed: (_failed, _BACK | _to("RELEASED"))}  # states that who is leaving goes through
+
+_GOES: Row = {**_FAILS, Failed: _LEAVES[Failed]}
 
 TRANSITIONS: dict[State, Row] = {
     State.NEW: {Assigned: (_assigned, _to("INITIALISING")), **_ENDS},
-    State.INITIALISING: {Initialised: (_initialised, _to("FETCHING_OFFSETS")), **_FAILS},
-    State.FETCHING_OFFSETS: {OffsetsFetched: (_offsets_fetched, _to("FETCHING_WATERMARK")), **_FAILS},
-    State.FETCHING_WATERMARK: {WatermarkFetched: (_watermark_fetched, _to("READING_NEWEST")), **_FAILS},
-    State.READING_NEWEST: {NewestRead: (_newest_read, _to("FETCHING_INPUTS", "STOPPED")), **_FAILS},
+    State.INITIALISING: {Initialised: (_initialised, _to("FETCHING_OFFSETS")), **_LEAVES},
+    State.FETCHING_OFFSETS: {OffsetsFetched: (_offsets_fetched, _to("FETCHING_WATERMARK")), **_LEAVES},
+    State.FETCHING_WATERMARK: {WatermarkFetched: (_watermark_fetched, _to("READING_NEWEST")), **_LEAVES},
+    State.READING_NEWEST: {NewestRead: (_newest_read, _to("FETCHING_INPUTS", "STOPPED")), **_LEAVES},
     State.FETCHING_INPUTS: {
-        InputsFetched: (_inputs_fetched, _to("FETCHING_SIBLING", "ASSIGNING", "DISCARDING", "STOPPED")),
-        **_FAILS,
+        InputsFetched: (
+            _inputs_fetched,
+            _to("FETCHING_SIBLING", "ASSIGNING", "DISCARDING", "STOPPED", "BEGINNING", "RELEASED"),
+        ),
+        **_LEAVES,
     },
     State.FETCHING_SIBLING: {SiblingRead: (_sibling_read, _to("BEGINNING")), **_FAILS},
-    State.ASSIGNING: {Done: (_reader_assigned, _to("READY")), **_FAILS},
+    State.ASSIGNING: {Done: (_reader_assigned, _to("READY")), **_MEETS},
     State.READY: {
         Polled: (_polled, _to("BEGINNING", "CALLING")),
         Called: (_called, _to("BEGINNING", "READY", "STOPPED")),
@@ -594,17 +634,21 @@ TRANSITIONS: dict[State, Row] = {
     },
     State.BEGINNING: {
         Done: (_begun, _to("SENDING_OFFSETS")),
-        **_FAILS,
+        **_GOES,
         Revoked: (_revoked, _to("BEGINNING", "RELEASED")),
     },
-    State.SENDING_OFFSETS: {Done: (_offsets_sent, _to("PRODUCING")), **_FAILS},
-    State.PRODUCING: {Done: (_produced, _to("FLUSHING")), **_FAILS},
-    State.FLUSHING: {Flushed: (_flushed, _to("COMMITTING", "DISCARDING", "STOPPED")), **_FAILS},
+    State.SENDING_OFFSETS: {Done: (_offsets_sent, _to("PRODUCING")), **_GOES},
+    State.PRODUCING: {Done: (_produced, _to("FLUSHING")), **_GOES},
+    State.FLUSHING: {Flushed: (_flushed, _to("COMMITTING", "DISCARDING", "STOPPED", "RELEASED")), **_GOES},
     State.COMMITTING: {
         Committed: (_committed, _to("READY", "CALLING", "ASSIGNING", "DISCARDING", "STOPPED", "RELEASED")),
-        **_FAILS,
+        **_GOES,
     },
-    State.DISCARDING: {Done: (_discarded, _to("INITIALISING")), **_ENDS},
+    State.DISCARDING: {
+        Done: (_discarded, _to("INITIALISING")),
+        **_ENDS,
+        Revoked: (_interrupted, _to("DISCARDING", "RELEASED")),
+    },
     State.STOPPED: {Assigned: (_assigned, _to("INITIALISING")), **_ENDS},
     State.RELEASED: {},
 }

@@ -88,10 +88,6 @@ class Interpreter:
             self.task, effect = handle(self.task, event)
             leaving = isinstance(event, on.Revoked)
             while not isinstance(effect, do.Await | do.Call | do.Quarantine):
-                if leaving and isinstance(effect, do.Discard):
-                    self.task, effect = handle(
-                        self.task, on.Lost()
-                    )  # it could not say goodbye; the next owner recovers
                 if self.gate.lost and not isinstance(effect, do.Release):
                     self._abandon()
                     return None

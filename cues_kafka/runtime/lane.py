@@ -266,7 +266,8 @@ class Lane:
         """
         interpreter = self.interpreter
         interpreter.gate.close()
-        recovering = self.task.state not in _COMMITTING | {State.READY, State.CALLING}
+        task = self.task
+        recovering = task.state not in _COMMITTING | {State.READY, State.CALLING} and not task.unleft
         if not interpreter.lock.acquire(
             timeout=max(0.0, min(timeout_s, RECOVERY_PATIENCE_S) if recovering else timeout_s)
         ):
@@ -348,7 +349,7 @@ class Lane:
         # In this order: what is taken from an old buffer is void, an old task with a new buffer would skip messages.
         buffer = self.buffer
         task = self.task
-        if buffer and task.state in _COMMITTING and task.pipelined and self._retrying is None:
+        if buffer and task.state in _WAITING and task.pipelined and self._retrying is None:
             self._fill(task, buffer, once=True)
 
     def _fill(self, task: Task, buffer: Buffer, *, once: bool) -> None:
@@ -457,3 +458,7 @@ class Lane:
 
 
 _COMMITTING = frozenset({State.BEGINNING, State.SENDING_OFFSETS, State.PRODUCING, State.FLUSHING, State.COMMITTING})
+
+_WAITING = frozenset({State.BEGINNING, State.SENDING_OFFSETS, State.COMMITTING})
+"""For the cluster. While records are enqueued and reports counted, calling would only take turns with that for one lock of
+the interpreter: with calls there too, 10,000 messages took 6 % longer."""

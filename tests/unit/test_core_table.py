@@ -80,7 +80,7 @@ def outline(task: Task) -> tuple[Any, ...]:
     return (
         task.state, task.then, task.due, task.first, task.careful_until, task.choice, task.fenced_twice,
         task.rounds >= MAX_ROUNDS, task.owner is None, task.stale_since_s is None, task.fenced_at_s is None, task.halt,
-        task.offsets if task.state in READING else (),
+        task.unleft, task.leaving, task.offsets if task.state in READING else (),
         type(record), record and (record.positions, record.starts, record.left, record.writer),
         type(pending), pending and (pending.positions, pending.starts, pending.left),
     )  # fmt: skip

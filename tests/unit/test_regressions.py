@@ -11,11 +11,15 @@ import pytest
 from cues_kafka import Graph, Memory, Message, Out, Processor, Retry, Source, TaskStopped, Topic, connect, start
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.core import effects as do
+from cues_kafka.core import events as on
 from cues_kafka.core.records import Snapshot
+from cues_kafka.core.task import State, Task, handle
 from cues_kafka.ports import Fetched, NewTopic, Position, TopicPartition
 from cues_kafka.runtime import CommitPolicy
 from cues_kafka.runtime.pairing import Buffer
 from cues_kafka.testing.tester import Crash, Tester
+from tests.unit.core_world import ME, facts, make_spec, snapshot
 
 
 def same(value: Any) -> Any:
@@ -313,3 +317,24 @@ def test_the_first_batch_after_a_start_keeps_to_the_commit_policy() -> None:
     tester.send_many("in", list(range(10)))
     tester.run()
     assert [r.steps for r in tester.records("same") if isinstance(r, Snapshot)] == [3]
+
+
+def test_a_rebalance_that_meets_a_recovery_is_no_death() -> None:
+    """P5 was refused under the old generation; revoked on its way back, the task said no `left`, and a death was counted."""
+    spec = make_spec()
+    mine = snapshot(spec, (0,), (2,), 2, writer=ME)
+    task = Task(spec, state=State.READY, record=mine, first=False, inputs=tuple(facts(spec).items()))
+    task, _ = handle(task, on.Failed("ILLEGAL_GENERATION", 1.0))
+    assert task.state is State.DISCARDING
+    task, effect = handle(task, on.Revoked())
+    for event in (
+        on.Done(), on.Initialised(), on.OffsetsFetched({"in": None}), on.WatermarkFetched(10), on.NewestRead(mine),
+        on.InputsFetched(facts(spec), 1.0), on.Done(), on.Done(),
+    ):  # fmt: skip
+        task, effect = handle(task, event)
+    assert isinstance(effect, do.Produce)
+    assert effect.record.left
+    assert effect.record.starts == mine.starts
+    for event in (on.Done(), on.Flushed(1, 1, 10), on.Committed()):
+        task, effect = handle(task, event)
+    assert isinstance(effect, do.Release)

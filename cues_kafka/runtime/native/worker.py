@@ -33,9 +33,9 @@ log = get_logger("cues_kafka.worker")
 POLL_S = 0.05
 """A2. Commands (assign, pause) and the group wait as long as this at most."""
 
-BUFFER_MESSAGES = 20_000
-"""Of all inputs of all tasks of a processor: two full batches, so that calling never waits for fetching. Shared: with
-so many for each of 4 tasks a worker had 174 MiB, with a quarter for each 146. The client keeps more behind."""
+BUFFER_MESSAGES = 12_000
+"""Of all inputs of all tasks of a processor: a full batch and what a fetch brings meanwhile; the client keeps more behind
+it. Shared: a worker with 4 tasks had 174 MiB with 20,000 for each of them, and 140 with this; it was as fast."""
 
 LEAST_BUFFER = 1_000
 """Of one input of one task, however many there are."""
