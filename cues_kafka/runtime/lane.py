@@ -460,5 +460,5 @@ class Lane:
 _COMMITTING = frozenset({State.BEGINNING, State.SENDING_OFFSETS, State.PRODUCING, State.FLUSHING, State.COMMITTING})
 
 _WAITING = frozenset({State.BEGINNING, State.SENDING_OFFSETS, State.COMMITTING})
-"""For the cluster. While records are enqueued and reports counted, calling would only take turns with that for one lock of
-the interpreter: with calls there too, 10,000 messages took 6 % longer."""
+"""For the cluster. While records are enqueued and reports counted, calling would only take turns with that for the
+interpreter's one lock: with calls there too, raw messages took 6 % longer."""

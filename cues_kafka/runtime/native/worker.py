@@ -34,8 +34,8 @@ POLL_S = 0.05
 """A2. Commands (assign, pause) and the group wait as long as this at most."""
 
 BUFFER_MESSAGES = 12_000
-"""Of all inputs of all tasks of a processor: a full batch and what a fetch brings meanwhile; the client keeps more behind
-it. Shared: a worker with 4 tasks had 174 MiB with 20,000 for each of them, and 140 with this; it was as fast."""
+"""Of all inputs of all tasks of a processor: a full batch and what a fetch brings meanwhile; the client keeps more
+behind it. Shared: a worker with 4 tasks had 174 MiB with 20,000 for each of them, and 140 with this; it was as fast."""
 
 LEAST_BUFFER = 1_000
 """Of one input of one task, however many there are."""
