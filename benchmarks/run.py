@@ -18,17 +18,18 @@ class Size:
     """How much is measured; `QUICK` only shows that the programs work."""
 
     repetitions: int
+    moved: int
     backlog: int
     hops: int
     kills: int
     records: int
 
 
-FULL = Size(repetitions=5, backlog=1_000_000, hops=1_000, kills=11, records=1_000_000)
-QUICK = Size(repetitions=1, backlog=150_000, hops=100, kills=1, records=20_000)
+FULL = Size(repetitions=5, moved=600_000, backlog=1_000_000, hops=1_000, kills=11, records=1_000_000)
+QUICK = Size(repetitions=1, moved=150_000, backlog=150_000, hops=100, kills=1, records=20_000)
 
 PROGRAMS: dict[str, Callable[[Size, Cluster], report.Section]] = {
-    "throughput": lambda size, cluster: throughput.measure(size.repetitions, size.backlog, cluster),
+    "throughput": lambda size, cluster: throughput.measure(size.repetitions, size.moved, cluster),
     "latency": lambda size, cluster: latency.measure(size.repetitions, size.hops, cluster),
     "recovery": lambda size, cluster: recovery.measure(size.kills, cluster),
     "memory": lambda size, cluster: memory.measure(size.backlog, size.records, cluster),

@@ -118,7 +118,7 @@ _TUNING: dict[Role, dict[str, Any]] = {
     "sender": {"linger.ms": 5, "compression.type": "lz4", "message.timeout.ms": 30_000},
     # A short fetch wait brings the end of a partition, and a newly assigned one, soon: a fetch under way delays both.
     # The queue bounds hold memory, and so does the size of a fetch: compressed messages unpack to many times their
-    # size. With these a worker with a backlog of 400,000 messages in 4 partitions has 140 MiB at its peak; with 20,000
+    # size. With these a worker with a backlog of 400,000 messages in 4 partitions has 140 MiB at its peak; with 10,000
     # kept ready for each partition 149, and no faster; with the client's defaults up to 170 more. A full queue is
     # looked at again after 10 ms, not after the default second.
     "reader": {
