@@ -181,8 +181,8 @@ class World:
         """
         All committed messages of a partition and the offset at which its end was reported.
 
-        Kafka answers a commit before its markers are written, so a reader may come too early. What stays open longer than
-        markers ever take is open on purpose.
+        Kafka answers a commit before its markers are written, so a reader may come too early. What stays open longer
+        than markers ever take is open on purpose.
         """
         deadline = time.monotonic() + self.backend.settle_s
         while (marks := self.marks(topic, partition)).stable < marks.high and time.monotonic() < deadline:

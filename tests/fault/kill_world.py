@@ -45,7 +45,7 @@ def graph(prefix: str) -> Graph:
     """
     Four kinds of processors between topics of one test's own.
 
-    Quarantine is off: forty kills from outside may well meet one message three times, and it would become an error (I11).
+    Quarantine is off: forty kills from outside may meet one message three times, and it would become an error (I11).
     """
     never: dict[str, Any] = {"quarantine_after": None}
     return Graph(

@@ -317,7 +317,7 @@ def test_the_first_batch_after_a_start_keeps_to_the_commit_policy() -> None:
 
 
 def test_a_rebalance_that_meets_a_recovery_is_no_death() -> None:
-    """P5 was refused under the old generation; revoked on its way back, the task said no `left`, and a death was counted."""
+    """P5 was refused under the old generation; revoked on its way back, the task was silent: a death was counted."""
     spec = make_spec()
     mine = snapshot(spec, (0,), (2,), 2, writer=ME)
     task = Task(spec, state=State.READY, record=mine, first=False, inputs=tuple(facts(spec).items()))
@@ -332,6 +332,6 @@ def test_a_rebalance_that_meets_a_recovery_is_no_death() -> None:
     assert isinstance(effect, do.Produce)
     assert effect.record.left
     assert effect.record.starts == mine.starts
-    for event in (on.Done(), on.Flushed(1, 1, 10), on.Committed()):
-        task, effect = handle(task, event)
+    for answer in (on.Done(), on.Flushed(1, 1, 10), on.Committed()):
+        task, effect = handle(task, answer)
     assert isinstance(effect, do.Release)
