@@ -19,7 +19,7 @@ import functools
 import json
 import math
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from operator import attrgetter, itemgetter
@@ -51,7 +51,10 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 # Made once: `json.loads` with options builds a decoder for each call.
-_loads = json.JSONDecoder(parse_constant=_refuse_constant).decode
+_decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+_loads = _decoder.decode
+# What `decode` calls between two searches for white space, which messages written by programs have none of.
+_scan: Callable[[str, int], tuple[Any, int]] = getattr(_decoder, "scan_once")  # noqa: B009  the stubs have it not
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
@@ -69,6 +72,17 @@ _dumps = _dumper()
 
 
 def _read(data: bytes) -> Any:
+    try:
+        text = data.decode()
+        plain, end = _scan(text, 0)
+        if end == len(text):
+            return plain
+    except Exception:  # noqa: BLE001  the long way has the words
+        return _read_slowly(data)
+    return _read_slowly(data)
+
+
+def _read_slowly(data: bytes) -> Any:
     try:
         return _loads(data.decode())
     except UnicodeDecodeError as error:
@@ -142,12 +156,15 @@ class TypedJsonCodec:
             same, data = self._last
             if same is value:
                 return data
-            data = self._encode(value)
+        try:
+            data = _dumps(self._to_plain(value)).encode()
+        except Exception:  # noqa: BLE001  the long way has the words
+            return self._encode_slowly(value)
+        if self._lasting and value is not None:
             self._last = value, data
-            return data
-        return self._encode(value)
+        return data
 
-    def _encode(self, value: Any) -> bytes:
+    def _encode_slowly(self, value: Any) -> bytes:
         try:
             plain = self._to_plain(value)
         except Misfit as misfit:
@@ -161,7 +178,17 @@ class TypedJsonCodec:
         Raises:
             CodecError: the bytes are no JSON, or do not fit the class; names the path and what was expected.
         """
-        plain = _read(data)
+        try:
+            text = data.decode()
+            plain, end = _scan(text, 0)
+            if end == len(text):
+                return self._to_value(plain)
+        except Exception:  # noqa: BLE001  the long way has the words
+            return self._decode_slowly(data)
+        return self._decode_slowly(data)
+
+    def _decode_slowly(self, data: bytes) -> Any:
+        plain = _read_slowly(data)
         try:
             return self._to_value(plain)
         except Misfit as misfit:
@@ -459,7 +486,33 @@ def _record_decoder(record: Record, compiler: _Compiler) -> Convert:
 
     if keywords or not _by_type_alone(record):
         return decode
-    return _short_cut(decode, itemgetter(*names), attrgetter(*names), dict, lambda values: cls(*values))
+    make = _by_dict(cls, names) if _sets_fields_only(cls) else lambda values: cls(*values)
+    return _short_cut(decode, itemgetter(*names), attrgetter(*names), dict, make)
+
+
+def _sets_fields_only(cls: type[Any]) -> bool:
+    """Whether making an instance does nothing but put its fields into its dictionary: all methods are the generated."""
+    init, methods = vars(cls).get("__init__"), {name: getattr(cls, name) for name in ("__new__", "__setattr__")}
+    generated = getattr(getattr(init, "__code__", None), "co_filename", "") == "<string>"  # dataclasses compiles text
+    return (
+        generated
+        and not hasattr(cls, "__post_init__")
+        and methods["__new__"] is object.__new__
+        and (_is_frozen(cls) or methods["__setattr__"] is object.__setattr__)
+        and not any("__slots__" in vars(base) for base in cls.__mro__[:-1])
+    )
+
+
+def _by_dict(cls: type[Any], names: Sequence[str]) -> Convert:
+    """An instance from its fields, without a call for each: a frozen dataclass sets them one by one, in Python."""
+    new, put = object.__new__, object.__setattr__
+
+    def make(values: Any) -> Any:
+        made = new(cls)
+        put(made, "__dict__", dict(zip(names, values)))  # noqa: B905  as long as they are known to be
+        return made
+
+    return make
 
 
 def _is_frozen(cls: type[Any]) -> bool:
@@ -613,4 +666,4 @@ def _record_encoder(record: Record, compiler: _Compiler) -> Convert:
 
     if not _by_type_alone(record):
         return encode
-    return _short_cut(encode, read, itemgetter(*names), cls, lambda values: dict(zip(names, values, strict=True)))
+    return _short_cut(encode, read, itemgetter(*names), cls, lambda values: dict(zip(names, values)))  # noqa: B905

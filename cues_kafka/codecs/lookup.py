@@ -31,7 +31,8 @@ def codec_for(declaration: Any) -> Codec:
             return _JSON
         case Avro():
             raise ConfigError(
-                "Avro(...) for topics comes with version 0.3. Until then declare Json(SomeDataclass) or Raw()."
+                "Avro(...) for topics can be declared, but this release does not run it. "
+                "Declare Json(SomeDataclass) or Raw()."
             )
         case _:
             raise ConfigError(f"{declaration!r:.200} is not a codec. Declare Json(), Json(SomeDataclass) or Raw().")

@@ -310,9 +310,9 @@ def test_keys_are_text_and_raw_values_are_bytes() -> None:
             refused()
 
 
-def test_a_codec_that_is_not_there_yet_is_a_config_error_that_names_the_version() -> None:
+def test_a_codec_that_is_not_there_yet_is_a_config_error() -> None:
     """And something that is no codec is told so."""
-    with pytest.raises(ConfigError, match=r"version 0\.3"):
+    with pytest.raises(ConfigError, match="does not run it"):
         codec_for(Avro(Order))
     with pytest.raises(ConfigError, match="is not a codec"):
         codec_for("json")
