@@ -55,6 +55,9 @@ REPLICATION = 3
 MIN_IN_SYNC = 2
 """Copies that must have a record before it is acknowledged, so that no single broker's loss is a loss of data."""
 
+ERROR_BYTES = 16_500
+"""An error message's limit (PROTOCOL P4) with the bytes that Kafka adds to a record."""
+
 SEGMENT_BYTES = 16 * 1024 * 1024
 """Compaction leaves the newest segment alone, so this bounds what stays of a task: 60,000 records of 256 bytes."""
 
@@ -416,6 +419,7 @@ def _refusals(
     for one in processors:
         yield from _unequal_inputs(graph.processors[one.name], sizes)
         yield from _bad_backing(one, facts)
+    yield from _narrow_errors(graph, facts)
     for topic, known in sorted(facts.topics.items()):
         if facts.brokers >= REPLICATION and topic in topics_to_ask(graph) and _promised(graph):
             yield from _unsafe(known)
@@ -473,6 +477,18 @@ def _bad_backing(planned: ProcessorPlan, facts: ClusterFacts) -> Iterator[str]:
             f"{planned.partitions}. Partitions never become fewer, so the inputs are others than before: bind the "
             "processor to the old topics, or give it a new name=."
         )
+
+
+def _narrow_errors(graph: Graph, facts: ClusterFacts) -> Iterator[str]:
+    """An error message takes the place of what did not fit, so it must always fit itself."""
+    for topic in graph.error_topics():
+        known = facts.topics.get(topic)
+        most = None if known is None else known.config.get("max.message.bytes")
+        if most is not None and int(most) < ERROR_BYTES:
+            yield (
+                f"Errors topic {topic!r} has max.message.bytes={most}, and an error message may need {ERROR_BYTES}. "
+                f"Set it higher: kafka-configs --alter --topic {topic} --add-config max.message.bytes={ERROR_BYTES}."
+            )
 
 
 def _unsafe(topic: TopicFacts) -> Iterator[str]:

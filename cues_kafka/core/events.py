@@ -39,7 +39,15 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The partition is this worker's; or a stopped task is tried again."""
+    """
+    The partition is this worker's; or a stopped task is tried again.
+
+    Attributes:
+        first: the first batch of steps after it gets a snapshot (S1). A slot leaves it out where nothing says that a
+            predecessor died (D3); careful mode and a retry bring it back.
+    """
+
+    first: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ class Spec:
         strategy: `exactly-once`, `at-least-once` or `at-most-once`.
         quarantine_after: deaths on a single message before it is taken out (Q3); None: never.
         width: partition count of the lead input.
+        slot: it lives for one Spark task, outside the group, and never takes its id again when it is fenced (D5).
         writer: who we are.
     """
 
@@ -52,6 +53,7 @@ class Spec:
     strategy: str = "exactly-once"
     quarantine_after: int | None = 2
     width: int
+    slot: bool = False
     writer: Writer
 
     @property

@@ -223,8 +223,8 @@ def handle(task: Task, event: Event) -> Next:
 # left open and fences him; whoever reads first can miss a record that is committed a moment later.
 
 
-def _assigned(task: Task, _: Assigned) -> Next:
-    fresh = Task(task.spec, state=State.INITIALISING)
+def _assigned(task: Task, event: Assigned) -> Next:
+    fresh = Task(task.spec, state=State.INITIALISING, first=event.first)
     return fresh, Init()
 
 
@@ -258,7 +258,7 @@ def _inputs_fetched(task: Task, event: InputsFetched) -> Next:
             return _release(task) if task.leaving else (replace(task, state=State.FETCHING_SIBLING), FetchSibling())
         case Delivered(record):
             task = replace(task, record=record, careful_until=record.careful_until, choice=record.choice)
-            return _assign(task, record.positions)
+            return _assign(replace(task, first=task.first or task.careful), record.positions)
         case Retry(record, starts):
             return _assign(_retry(task, record, starts), record.positions)
 
@@ -266,7 +266,7 @@ def _inputs_fetched(task: Task, event: InputsFetched) -> Next:
 def _retry(task: Task, record: Snapshot, starts: int) -> Task:
     """Q1 to Q3: the same ranges again; after two deaths on several steps, one by one, and the first as new ranges."""
     until = record.careful_until or (record.ends if starts >= CAREFUL_AT else ())
-    task = replace(task, careful_until=until, choice=record.choice if until else ())
+    task = replace(task, first=True, careful_until=until, choice=record.choice if until else ())
     if starts >= CAREFUL_AT and record.steps > 1:
         return task
     if record.writer.incarnation == task.spec.writer.incarnation and not record.left:
@@ -317,6 +317,9 @@ def _failed(task: Task, event: Failed) -> Next:
     """P8, R7: whatever it was, never go on with this session. The outcome of a commit is known only after R4."""
     if task.leaving:
         return _release(task)
+    if event.fenced and task.spec.slot:
+        # D5: whoever fenced delivers this range, or is a native worker; taking the id back would only fence him.
+        return _stop(task, Halt("fenced", event.text, "see the newest record of the task: its writer runs it"))
     fenced_twice = task.fenced_twice
     if event.fenced:
         last = task.fenced_at_s

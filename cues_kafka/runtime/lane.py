@@ -64,6 +64,7 @@ class Lane:
     Attributes:
         spec: the task.
         buffer: what was fetched and not yet taken; None before the first recovery.
+        ahead: whether the last `work` called user code ahead of a commit under way: it should be called again soon.
         stopped: why the task stopped; None while it works.
         cause: the user's exception behind it.
     """
@@ -82,6 +83,7 @@ class Lane:
     ) -> None:
         self.spec = spec
         self.buffer: Buffer | None = None
+        self.ahead = False
         self._pending = 0
         self._worked_on: Buffer | None = None
         self.stopped: on.Halt | None = None
@@ -156,7 +158,7 @@ class Lane:
         with self._lock:
             self.buffer = Buffer(self.spec.pairing, positions)
             self._batch = self._cut = self._retrying = None
-            self._limit = min(FIRST_BATCH, self._policy.max_messages)
+            self._limit = min(FIRST_BATCH, self._policy.max_messages) if self.task.first else self._policy.max_messages
         self._point_reader(self, positions)
 
     # What the shell does.
@@ -179,6 +181,7 @@ class Lane:
             called ahead.
         """
         self._working = True
+        self.ahead = False
         try:
             event = self._work()
             if event is not None:
@@ -351,16 +354,26 @@ class Lane:
         buffer = self.buffer
         task = self.task
         if buffer and task.state in _WAITING and task.pipelined and self._retrying is None:
-            self._fill(task, buffer, once=True)
+            self.ahead = self._fill(task, buffer, once=True) > 0
 
-    def _fill(self, task: Task, buffer: Buffer, *, once: bool) -> None:
-        """Call user code for what is there, into the open batch, up to the policy's limits; `once`: one chunk only."""
+    def _fill(self, task: Task, buffer: Buffer, *, once: bool) -> int:
+        """
+        Call user code for what is there, into the open batch, up to the policy's limits.
+
+        Args:
+            task: as it is now.
+            buffer: the task's.
+            once: one chunk only.
+
+        Returns:
+            How many steps ended.
+        """
         with self._lock:
             if self.buffer is not buffer:
-                return
+                return 0
             batch = self._batch
         limit = 1 if task.careful else self._limit
-        left = min(buffer.ready, limit - (batch.deliveries if batch else 0))
+        left = ready = min(buffer.ready, limit - (batch.deliveries if batch else 0))
         deadline = self._clock.monotonic() + self._policy.max_seconds
         while left > 0 and not (batch and (batch.halt or batch.closed or batch.size >= self._policy.max_bytes)):
             if batch is None:
@@ -376,6 +389,7 @@ class Lane:
         with self._lock:
             if self.buffer is buffer:
                 self._batch = batch
+        return ready - left
 
     def _chunk_size(self, left: int) -> int:
         return left if self._caller.processor.batch else self._chunk
@@ -460,6 +474,6 @@ class Lane:
 
 _COMMITTING = frozenset({State.BEGINNING, State.SENDING_OFFSETS, State.PRODUCING, State.FLUSHING, State.COMMITTING})
 
-_WAITING = frozenset({State.BEGINNING, State.SENDING_OFFSETS, State.COMMITTING})
-"""For the cluster. While records are enqueued and reports counted, calling would only take turns with that for the
-interpreter's one lock: with calls there too, raw messages took 14.2 us each instead of 12.9 (medians of 4 runs)."""
+_WAITING = frozenset({State.BEGINNING, State.SENDING_OFFSETS, State.FLUSHING, State.COMMITTING})
+"""For the cluster. While records are enqueued, calling would only take turns with that for the interpreter's one lock.
+While their reports are awaited it pays: JSON messages went from 0.79 to 0.91 of a hand-written loop's rate."""

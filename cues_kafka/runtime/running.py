@@ -13,9 +13,9 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.ports import Broker, TopicPartition
 from cues_kafka.runtime.client import Client, read_range
 from cues_kafka.runtime.lane import Lane
-from cues_kafka.runtime.native.worker import ProcessorWorker
-from cues_kafka.runtime.status import Status, task_status
+from cues_kafka.runtime.status import Status
 from cues_kafka.runtime.system import System
+from cues_kafka.runtime.workers import Worker
 
 
 class Running(Client):
@@ -31,7 +31,7 @@ class Running(Client):
         super().__init__(broker, graph, name=name)
         self.graph = graph
         self._system = system
-        self._workers: list[ProcessorWorker] = []
+        self._workers: list[Worker] = []
         self._news = threading.Condition()
         self._version = 0
         self._over = False
@@ -44,7 +44,7 @@ class Running(Client):
             self._version += 1
             self._news.notify_all()
 
-    def run(self, workers: Sequence[ProcessorWorker], *, timeout_s: float | None) -> None:
+    def run(self, workers: Sequence[Worker], *, timeout_s: float | None) -> None:
         """
         Start the workers, and wait until every task has a record, so that `latest` means this moment (R5); with None as
         the time, do not wait.
@@ -92,7 +92,7 @@ class Running(Client):
 
     def status(self) -> Status:
         """The tasks of this process."""
-        return Status(tuple(task_status(lane) for lane in self._lanes()))
+        return Status(tuple(status for worker in self._workers for status in worker.status()))
 
     def stop(self) -> None:
         """Leave in order: transactions under way end, groups are left, `system=` is closed."""
@@ -138,11 +138,10 @@ class Running(Client):
                 stopped = TaskStopped(f"the worker of {worker.name!r} failed: {worker.failed}")
                 stopped.__cause__ = worker.failed
                 return stopped
-            for lane in worker.lanes.copy().values():
-                if halt := lane.stopped:
-                    stopped = TaskStopped(f"task {lane.spec.name} stopped: {halt.text}. Remedy: {halt.remedy}")
-                    stopped.__cause__ = lane.cause
-                    return stopped
+            for one in worker.stopped():
+                stopped = TaskStopped(f"task {one.task} stopped: {one.halt.text}. Remedy: {one.halt.remedy}")
+                stopped.__cause__ = one.cause
+                return stopped
         return None
 
     def _await(self, done: object, timeout_s: float | None, what: str) -> None:
@@ -178,8 +177,10 @@ class Running(Client):
     def _all_recorded(self) -> bool:
         return all(self._recorded(worker) for worker in self._workers)
 
-    def _recorded(self, worker: ProcessorWorker, *, but_stopped: bool = False) -> bool:
+    def _recorded(self, worker: Worker, *, but_stopped: bool = False) -> bool:
         lanes = worker.lanes.copy().values()
+        if but_stopped and not lanes and worker.stopped():
+            return True
         if worker.generation < 0 or not all(lane.ready or (but_stopped and lane.stopped) for lane in lanes):
             return False
         spec = worker.first
@@ -194,7 +195,7 @@ class Running(Client):
             lane.task.positions for lane in self._lanes()
         ]  # fmt: skip
 
-    def _idle(self, worker: ProcessorWorker) -> bool:
+    def _idle(self, worker: Worker) -> bool:
         spec = worker.first
         places = [TopicPartition(i.topic, p) for i in spec.inputs for p in range(spec.width)]
         marks = self._broker.watermarks(places)

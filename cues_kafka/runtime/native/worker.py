@@ -27,6 +27,8 @@ from cues_kafka.runtime.calling import Caller
 from cues_kafka.runtime.interpreter import Hook
 from cues_kafka.runtime.lane import CommitPolicy, Lane
 from cues_kafka.runtime.pairing import Buffer, OutOfOrder
+from cues_kafka.runtime.status import TaskStatus, task_status
+from cues_kafka.runtime.workers import Stopped
 
 log = get_logger("cues_kafka.worker")
 
@@ -148,6 +150,15 @@ class ProcessorWorker:
         self._threads[0].join()
         self._threads[1].join(timeout=1.0)
         self._pool.shutdown(wait=False)
+
+    def status(self) -> list[TaskStatus]:
+        """The tasks that the group gave to this process."""
+        return [task_status(lane) for _, lane in sorted(self.lanes.copy().items())]
+
+    def stopped(self) -> list[Stopped]:
+        """Those of them that stopped."""
+        lanes = self.lanes.copy().values()
+        return [Stopped(lane.spec.name, halt, lane.cause) for lane in lanes if (halt := lane.stopped)]
 
     @property
     def generation(self) -> int:
@@ -353,6 +364,7 @@ class ProcessorWorker:
             event = lane.work()
             if self._stopping.is_set():
                 return worked  # the gates are closing: the event would come too late, and the pool may be gone
+            worked = worked or lane.ahead
             if event is not None:
                 worked = True
                 self._pool.submit(self._advance, lane, event)

@@ -1,0 +1,120 @@
+"""What runs processors, as the handle of a running graph sees it: workers, and the engines that make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cues_kafka.brokers.options import Options
+from cues_kafka.core.events import Halt
+from cues_kafka.core.spec import Spec
+from cues_kafka.graph.definition import Graph, Processor
+from cues_kafka.plan import Plan
+from cues_kafka.ports import Broker, Clock, ClusterFacts
+from cues_kafka.runtime.lane import Lane
+from cues_kafka.runtime.status import TaskStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A task that stopped, and the exception behind it where this process has it."""
+
+    task: str
+    halt: Halt
+    cause: BaseException | None = None
+
+
+class Worker(Protocol):
+    """One processor at work."""
+
+    @property
+    def name(self) -> str:
+        """Of the processor."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """Time."""
+        ...
+
+    @property
+    def first(self) -> Spec:
+        """The task of partition 0; all others differ in the partition only."""
+        ...
+
+    @property
+    def lanes(self) -> dict[int, Lane]:
+        """By partition, the tasks that live in this process."""
+        ...
+
+    @property
+    def failed(self) -> BaseException | None:
+        """Why the worker is over, although nobody stopped it."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """Negative until the worker has a place among those that run the processor."""
+        ...
+
+    def start(self) -> None:
+        """Begin."""
+        ...
+
+    def stop(self, *, leave: bool) -> None:
+        """Ask to stop; `leave`: for good, else a successor comes at once."""
+        ...
+
+    def join(self) -> None:
+        """Wait until everything is released."""
+        ...
+
+    def status(self) -> Sequence[TaskStatus]:
+        """Its tasks, by partition."""
+        ...
+
+    def stopped(self) -> Sequence[Stopped]:
+        """The tasks that stopped."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """
+    What an engine makes a worker of.
+
+    Attributes:
+        graph: the graph.
+        processor: which of its processors.
+        options: the cluster.
+        planned: names on the cluster.
+        facts: of all its topics.
+        broker: for questions; closed by whoever gave it.
+        changed: to be called whenever a task's state may have changed; never blocks.
+    """
+
+    graph: Graph
+    processor: str
+    options: Options
+    planned: Plan
+    facts: ClusterFacts
+    broker: Broker
+    changed: Callable[[], None]
+
+
+class Engine(Protocol):
+    """Where processors run, if not in this process."""
+
+    @property
+    def runtime(self) -> str:
+        """As records and logs call it."""
+        ...
+
+    def refuses(self, graph: Graph, processor: Processor) -> str:
+        """Why it cannot carry this processor, with what to do instead; empty: it can."""
+        ...
+
+    def worker(self, job: Job) -> Worker:
+        """A worker that is not started yet."""
+        ...
