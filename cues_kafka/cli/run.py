@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 epilog = """Examples:\n\n
     cues-kafka run shop:graph                                # one worker, this process\n\n
     cues-kafka run path/shop.py:graph --workers 4            # four processes, kept running\n\n
-    cues-kafka run shop:graph --bootstrap kafka:9092 --only check\n\n
+    cues-kafka run shop:graph --bootstrap localhost:9092 --only check\n\n
     cues-kafka run shop:graph --workers 2 --instance blue    # names that survive a restart of all of it\n\n
     SIGTERM and Ctrl-C stop in order. A task that stops is printed with its remedy and tried again; --fail-fast ends
     the worker instead, with code 3. A wrong graph or setting ends it with code 2."""
