@@ -121,6 +121,10 @@ class Flushed(NamedTuple):
     first_offset: int | None
 
 
+OUTSIDE = -2
+"""In place of a generation: the writer is no member of the group, and knows it. A member without one has -1."""
+
+
 class GroupMetadata(NamedTuple):
     """A member's proof of membership, as it goes into a transaction (KIP-447).
 
@@ -133,6 +137,14 @@ class GroupMetadata(NamedTuple):
     group: str
     generation: int
     token: Any = None
+
+    @classmethod
+    def outside(cls, group: str) -> GroupMetadata:
+        """
+        No proof: offsets from outside of the group, on purpose (D4). They are for lag tools and the check of R5; what
+        fences their writer is the transactional id alone. A group with members of the consumer protocol refuses them.
+        """
+        return cls(group, OUTSIDE)
 
 
 @dataclass(frozen=True, slots=True)

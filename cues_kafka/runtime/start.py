@@ -8,6 +8,7 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka, Memory
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
+from cues_kafka.observe.log import get_logger
 from cues_kafka.runtime.build import Identity, caller_of, prepare, selected, spec_of
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.interpreter import Hook
@@ -15,12 +16,16 @@ from cues_kafka.runtime.lane import CommitPolicy
 from cues_kafka.runtime.native.worker import Options, ProcessorWorker
 from cues_kafka.runtime.running import Running
 from cues_kafka.runtime.system import System
+from cues_kafka.runtime.workers import Engine, Job, Worker
+
+log = get_logger("cues_kafka.start")
 
 
 def start(
     graph: Graph,
     options: Kafka | Memory,
     *,
+    engine: Engine | None = None,
     only: Sequence[str] | None = None,
     instance: str | None = None,
     policy: CommitPolicy | None = None,
@@ -36,7 +41,8 @@ def start(
     Args:
         graph: what to run.
         options: the cluster.
-        only: names of the processors to run here; None: all of them.
+        engine: where the processors run; None: in this process.
+        only: names of the processors to run here; None: all that the engine can carry.
         instance: a name for this process that a successor will have too, so that it takes over at once (A4).
         policy: when batches are committed at the latest.
         timeout_s: how long to wait for the first records; None: do not wait, and do not raise for tasks that stop.
@@ -51,18 +57,26 @@ def start(
         raise ConfigError(
             f"processors {sorted(graph.dataframes)} work on DataFrames: this release has no engine for them"
         )
+    if engine is not None:
+        only = carried(graph, engine, only)
     broker = open_broker(options)
     try:
         planned, facts = prepare(graph, broker, only=only)
-        system = System(graph.system)
+        system = System({} if engine else graph.system)
     except BaseException:
         broker.close()
         raise
-    identity = Identity.of_process("memory" if isinstance(options, Memory) else "native", instance)
+    native = "memory" if isinstance(options, Memory) else "native"
+    identity = Identity.of_process(engine.runtime if engine else native, instance)
     running = Running(graph, broker, system, name=identity.name)
     try:
-        workers = []
+        workers: list[Worker] = []
         for processor in selected(graph, only):
+            if engine is not None:
+                workers.append(
+                    engine.worker(Job(graph, processor.name, options, planned, facts, broker, running.changed))
+                )
+                continue
             width = facts.topics[processor.lead].partitions
             workers.append(
                 ProcessorWorker(
@@ -85,6 +99,25 @@ def start(
         running.abandon()
         raise
     return running
+
+
+def carried(graph: Graph, engine: Engine, only: Sequence[str] | None) -> list[str]:
+    """
+    The processors that an engine runs: those that were asked for, else all that it can carry.
+
+    What is left is logged with the reason.
+
+    Raises:
+        ConfigError: it cannot carry one that was asked for, or none at all.
+    """
+    reasons = {p.name: why for p in selected(graph, only) if (why := engine.refuses(graph, p))}
+    names = [p.name for p in selected(graph, only) if p.name not in reasons]
+    said = "; ".join(f"{name}: {why}" for name, why in reasons.items())
+    if reasons and (only is not None or not names):
+        raise ConfigError(f"{engine.runtime} cannot run {said}")
+    if reasons:
+        log.warning("not run here", runtime=engine.runtime, reasons=said)
+    return names
 
 
 def _revoke_timeout_s(options: Kafka | Memory) -> float:

@@ -224,6 +224,13 @@ class NoGenerationCheck(MemorySession):
         self._cluster._check_membership = lambda group, metadata: None  # type: ignore[method-assign]
 
 
+class MembersOnly(Group):
+    """Offsets from outside are refused even where it is said that they are."""
+
+    def check(self, metadata: GroupMetadata) -> str:
+        return super().check(metadata._replace(generation=max(metadata.generation, -1)))
+
+
 class OnlySubscribedTopics(Cluster):
     """Offsets of other topics are refused."""
 
@@ -421,6 +428,7 @@ BREAKS: dict[str, list[type[MemoryBroker]]] = {
     "a_stale_generation_is_refused_before_anything_is_written": [on_cluster(NoMembershipCheck)],
     "a_worker_that_left_the_group_is_refused": [on_cluster(NoMembershipCheck)],
     "a_negative_generation_is_refused_by_ourselves": [_with(session_type=NoGenerationCheck)],
+    "offsets_from_outside_of_the_group_are_taken_where_it_is_said": [on_group(MembersOnly)],
     "offsets_of_a_topic_that_the_group_does_not_subscribe_to_are_taken": [on_cluster(OnlySubscribedTopics)],
     "a_rebalance_after_the_offsets_call_does_not_stop_the_commit": [on_cluster(CommitChecksGeneration)],
     "a_group_without_offsets_has_none": [on_cluster(AbsentIsZero)],

@@ -10,7 +10,7 @@ import pytest
 
 from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.errors import AbortableError, BrokerError, FatalError, UnstableOffsets
-from cues_kafka.ports import Flushed, NewTopic, Outgoing, Sent, Session, TopicPartition
+from cues_kafka.ports import Flushed, GroupMetadata, NewTopic, Outgoing, Sent, Session, TopicPartition
 from tests.contract.world import Recorder, World, record, values
 
 # ---- transactional ids
@@ -275,6 +275,17 @@ def test_a_negative_generation_is_refused_by_ourselves(world: World) -> None:
 
     session.abandon()
     assert _stable(world, group, TopicPartition(topic, 0)) is None
+
+
+def test_offsets_from_outside_of_the_group_are_taken_where_it_is_said(world: World) -> None:
+    """D4: a slot is no member; its transactional id is what fences it."""
+    topic, group = world.topic(), world.name("group")
+    session = world.session()
+    session.begin()
+    session.send_offsets({TopicPartition(topic, 0): 5}, GroupMetadata.outside(group))
+    session.commit()
+
+    assert _stable(world, group, TopicPartition(topic, 0)) == 5
 
 
 def test_offsets_of_a_topic_that_the_group_does_not_subscribe_to_are_taken(world: World) -> None:

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, libversion, ve
 
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.kafka.classify import MEANINGS, classify, translate
-from cues_kafka.brokers.kafka.session import KafkaSession, generation
+from cues_kafka.brokers.kafka.session import KafkaSession, generation, no_member
 from cues_kafka.brokers.kafka.watch import Watch, likely_cause
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import AbortableError, BrokerError, FatalError, RetriableError, UnstableOffsets
@@ -101,6 +101,7 @@ def test_the_generation_is_read_from_the_metadata_of_this_client() -> None:
     assert f"{version()} {libversion()[0]}" == "2.16.1 2.16.0"
     assert token.startswith(b"CGMDv2:\xff\xff\xff\xffsome group\0")
     assert generation(token) == -1
+    assert token == no_member("some group")
     assert generation(b"CGMDv2:" + struct.pack("=i", 70_000) + b"g\0") == 70_000
 
 

@@ -36,7 +36,7 @@ from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, translate
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import AbortableError, BrokerError, RetriableError
-from cues_kafka.ports import Flushed, GroupMetadata, TopicPartition
+from cues_kafka.ports import OUTSIDE, Flushed, GroupMetadata, TopicPartition
 
 ABANDON_S: Final = 2.0
 """How long an abort may take before the client is dropped anyway (P8)."""
@@ -61,6 +61,11 @@ def generation(token: bytes) -> int:
             f"this confluent-kafka writes group metadata in an unknown format: {token[:12]!r}; use 2.16"
         )
     return int(struct.unpack_from("=i", token, len(_TOKEN))[0])
+
+
+def no_member(group: str) -> bytes:
+    """`consumer_group_metadata()` of a client that never joined: generation -1, no member id, no instance (exp-5)."""
+    return _TOKEN + struct.pack("=i", -1) + group.encode() + b"\0\0\1"
 
 
 class KafkaSession:
@@ -98,19 +103,20 @@ class KafkaSession:
 
     def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
         producer = self._client()
-        if group.generation < 0:
+        if group.generation < 0 and group.generation != OUTSIDE:
             # A classic group takes a transactional commit without a generation from anybody (exp-5): no fence at all.
             raise AbortableError(
                 f"{self._id}: this worker is not a member of group {group.group} (generation {group.generation}); its "
                 "offsets would be taken without a check",
                 code="ILLEGAL_GENERATION",
             )
+        token = no_member(group.group) if group.generation == OUTSIDE else group.token
         places = [ClientPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         # As long as a request and its repetition may take: so early in a transaction a new session costs nothing (P8).
         timeout_s = min(self._timeout_s, 1.5 * self._socket_timeout_s)
         doing = f"sending offsets to group {group.group}"
         try:
-            problem = _bounded(timeout_s, producer.send_offsets_to_transaction, places, group.token, timeout_s)
+            problem = _bounded(timeout_s, producer.send_offsets_to_transaction, places, token, timeout_s)
         except queue.Empty:
             raise RetriableError(
                 f"{self._id}: {doing}: no answer within {timeout_s:g} s{_because(self._watch)}", code="_TIMED_OUT"

@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 from cues_kafka.brokers.memory.cluster import Cluster
 from cues_kafka.brokers.memory.groups import FENCED_INSTANCE, Membership
 from cues_kafka.errors import AbortableError, BrokerError, FatalError
-from cues_kafka.ports import Fetched, Flushed, GroupMetadata, Listener, Sent, TopicPartition, WireMessage
+from cues_kafka.ports import OUTSIDE, Fetched, Flushed, GroupMetadata, Listener, Sent, TopicPartition, WireMessage
 
 
 class Faults(Protocol):
@@ -97,7 +97,7 @@ class MemorySession:
 
     def check_generation(self, group: GroupMetadata) -> None:
         """Refuse a negative generation here: a classic group would take it without any check (exp-5)."""
-        if group.generation < 0:
+        if group.generation < 0 and group.generation != OUTSIDE:
             raise AbortableError(
                 f"{self._id}: generation {group.generation} of group {group.group} is no proof of membership: "
                 "the member has no assignment yet; send offsets after its first on_assign",

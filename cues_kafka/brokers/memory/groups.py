@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from cues_kafka.ports import GroupMetadata, TopicPartition
+from cues_kafka.ports import OUTSIDE, GroupMetadata, TopicPartition
 
 UNKNOWN_MEMBER = "UNKNOWN_MEMBER_ID"
 FENCED_INSTANCE = "FENCED_INSTANCE_ID"
@@ -184,6 +184,8 @@ class Group:
 
         Only the member is checked, not whether it owns the partitions, nor whether the group subscribes to the topic.
         """
+        if metadata.generation == OUTSIDE:  # a classic group takes them, members or not (exp-5)
+            return ""
         member_id, instance = metadata.token or ("", None)
         for member in self.members:
             if member.member_id == member_id:

@@ -1,0 +1,319 @@
+"""A processor at work on Spark: one streaming query, started again with back-off when it ends by itself.
+
+The driver delivers nothing. Before a query starts it makes sure that nobody else runs the processor, and enters every
+slot once (D6): what a dead predecessor left open is ended, and each task has a record. Then Spark plans micro-batches,
+and each batch is one job with a slot for each partition.
+
+A task that stops fails its batch, after the other slots of the batch have delivered: Spark knows no other way to keep
+the batch for later. The query is started again after a while, the same batch comes again, and only what is not
+delivered yet is delivered.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+
+from cues_kafka.core.events import Halt
+from cues_kafka.core.records import Totals
+from cues_kafka.core.spec import Spec
+from cues_kafka.errors import BrokerError, CuesError
+from cues_kafka.observe.log import get_logger
+from cues_kafka.ports import Clock, Position
+from cues_kafka.runtime.build import spec_of
+from cues_kafka.runtime.clock import SystemClock
+from cues_kafka.runtime.lane import RESTART_FIRST_S, RESTART_MAX_S, Lane
+from cues_kafka.runtime.spark.ranges import PREFIX, Input, range_source
+from cues_kafka.runtime.spark.slot import Outcome
+from cues_kafka.runtime.spark.work import Work
+from cues_kafka.runtime.status import TaskStatus
+from cues_kafka.runtime.workers import Job, Stopped
+
+log = get_logger("cues_kafka.spark")
+
+AT_ONCE: Final = 16
+"""Slots that the driver enters side by side (D6)."""
+
+RESULT: Final = "outcome STRING"
+
+_MARK: Final = "cues-kafka-stopped:"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """
+    How a query runs.
+
+    Attributes:
+        session: of Spark.
+        checkpoint: directory of this query.
+        trigger: keyword arguments of `DataStreamWriter.trigger`.
+        limit: offsets in one micro-batch.
+        patience_s: how long members of a killed native worker may still be in the group.
+    """
+
+    session: Any
+    checkpoint: str
+    trigger: dict[str, Any]
+    limit: int | None
+    patience_s: float
+
+
+class SparkWorker:
+    """
+    See `workers.Worker`.
+
+    Attributes:
+        name: of the processor.
+        clock: time.
+        first: the task of partition 0.
+        lanes: none: the tasks live in Spark's processes.
+        failed: why it is over, although nobody stopped it.
+    """
+
+    def __init__(self, job: Job, work: Work, settings: Settings) -> None:
+        self.name = job.processor
+        self.clock: Clock = SystemClock()
+        self.lanes: dict[int, Lane] = {}
+        self.failed: BaseException | None = None
+        processor = job.graph.processors[job.processor]
+        self.first: Spec = spec_of(job.graph, job.planned, processor, work.width, work.identity)(0)
+        self._job = job
+        self._work = work
+        self._settings = settings
+        self._query: Any = None
+        self._outcomes: dict[int, Outcome] = {}
+        self._stops: list[Stopped] = []
+        self._entered = False
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"{self.name}-spark", daemon=True)
+
+    def start(self) -> None:
+        """Begin in the background."""
+        self._thread.start()
+
+    def stop(self, *, leave: bool) -> None:
+        """Ask the query to stop; slots that are past their commit end in order, others are thrown away."""
+        del leave  # a slot is never a member
+        with self._lock:
+            self._stopping.set()
+            query = self._query
+        if query is not None:
+            query.stop()
+
+    def join(self) -> None:
+        """Wait until the query is over."""
+        self._thread.join()
+
+    @property
+    def generation(self) -> int:
+        """0 once every slot was entered, -1 before."""
+        return 0 if self._entered else -1
+
+    @property
+    def query(self) -> Any:
+        """Spark's `StreamingQuery`, for progress and ids; None between two runs."""
+        return self._query
+
+    def status(self) -> list[TaskStatus]:
+        """Every task as its last slot left it."""
+        stopped = {one.task: one.halt for one in self._stops}
+        state = "on spark" if self._query is not None else "starting"
+        found = []
+        for partition, outcome in sorted(self._outcomes.copy().items()):
+            halt = stopped.get(outcome.task)
+            found.append(
+                TaskStatus(
+                    outcome.task,
+                    "stopped" if halt else state,
+                    self._positions(partition, outcome.position),
+                    outcome.totals,
+                    halt.text if halt else "",
+                    halt.remedy if halt else "",
+                )
+            )
+        return found
+
+    def stopped(self) -> list[Stopped]:
+        """Tasks that stopped, until the query that tries them again has gone on."""
+        return list(self._stops)
+
+    def _positions(self, partition: int, offset: int) -> tuple[Position, ...]:
+        del partition
+        one = self.first.inputs[0]
+        return (Position(one.binding, one.topic, self._job.facts.topics[one.topic].topic_id, offset),)
+
+    # The thread that keeps the query running.
+
+    def _run(self) -> None:
+        pause_s = RESTART_FIRST_S
+        try:
+            while not self._stopping.is_set():
+                before = self._delivered()
+                try:
+                    if self._once():
+                        return
+                except CuesError as error:
+                    self._note(Stopped(self.name, Halt("refused", str(error), "see the cause; tried again later")))
+                except PySparkException as error:
+                    self._read_failure(error)
+                if self._stopping.wait(pause_s):
+                    return
+                pause_s = RESTART_FIRST_S if self._delivered() > before else min(pause_s * 2, RESTART_MAX_S)
+        except BaseException as error:  # a worker without its thread must not look alive
+            if not self._stopping.is_set():
+                self.failed = error
+                log.error("worker failed", processor=self.name, error=f"{type(error).__name__}: {error}")
+        finally:
+            self._query = None
+            self._job.changed()
+
+    def _once(self) -> bool:
+        """One run of the query; whether it ended because everything that was there is delivered."""
+        first = self._enter()
+        if first is None:
+            return False
+        with self._lock:
+            if self._stopping.is_set():
+                return True
+            query = self._query = self._start(first)
+        self._job.changed()
+        try:
+            query.awaitTermination()
+        finally:
+            self._query = None
+            self._job.changed()
+        return True
+
+    def _enter(self) -> tuple[int, ...] | None:
+        """D6: nobody else is there, and every slot has a record; where each stands, or None: it stopped."""
+        self._wait_for_the_group()
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"{self.name}-enter") as pool:
+            found = list(pool.map(lambda p: self._work.slot(p, "driver").enter(), range(self._work.width)))
+        self._take(found)
+        if any(outcome.kind for outcome in found):
+            return None
+        self._entered = True
+        return tuple(outcome.position for outcome in found)
+
+    def _wait_for_the_group(self) -> None:
+        """Members of a killed worker live until their session ends; live ones are named."""
+        deadline = self.clock.monotonic() + self._settings.patience_s
+        while members := self._job.broker.members(self.first.group):
+            if self.clock.monotonic() > deadline or self._stopping.wait(0.2):
+                raise BrokerError(
+                    f"group {self.first.group!r} has members {members}: native workers run {self.name!r}. Stop them, "
+                    "or leave the processor out here with only=: it runs in one runtime at a time"
+                )
+
+    def _start(self, first: tuple[int, ...]) -> Any:
+        settings, name = self._settings, f"{self._job.graph.name}.{self.name}"
+        given = Input(name, self._job.options, self.first.inputs[0].topic, first, settings.limit)
+        settings.session.dataSource.register(range_source(given))
+        frame = settings.session.readStream.format(PREFIX + name).load()
+        batch = Batch(self._work, self._take_and_tell)
+        return (
+            frame.writeStream.foreachBatch(batch)
+            .queryName(name)
+            .option("checkpointLocation", settings.checkpoint)
+            .trigger(**settings.trigger)
+            .start()
+        )
+
+    # What slots say.
+
+    def _take_and_tell(self, outcomes: list[Outcome]) -> None:
+        self._take(outcomes)
+        self._job.changed()
+
+    def _take(self, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            if outcome.position >= 0:
+                self._outcomes[outcome.partition] = outcome
+        halts = [Stopped(o.task, Halt(o.kind, o.text, o.remedy)) for o in outcomes if o.kind]
+        if halts or all(not outcome.kind for outcome in outcomes):
+            self._stops = halts
+        for one in halts:
+            log.error("stopped", task=one.task, why=one.halt.text, remedy=one.halt.remedy)
+
+    def _note(self, stopped: Stopped) -> None:
+        self._stops = [stopped]
+        log.error("stopped", processor=self.name, why=stopped.halt.text)
+        self._job.changed()
+
+    def _read_failure(self, error: PySparkException) -> None:
+        """Why a query ended; stopped tasks are in its text where they could not be told (Spark Connect)."""
+        if found := re.search(re.escape(_MARK) + r"(\[.*?\])" + re.escape(_MARK), str(error), re.DOTALL):
+            self._take([_outcome(row) for row in json.loads(found.group(1))])
+            self._job.changed()
+            return
+        text = str(error).partition("\n\n")[0]
+        self._note(Stopped(self.name, Halt("refused", f"the query ended: {text}", "see Spark's log; tried again")))
+
+    def _delivered(self) -> int:
+        return sum(outcome.totals.deliveries for outcome in self._outcomes.copy().values())
+
+
+class SlotsStopped(Exception):
+    """Tasks of a batch stopped; the text carries their outcomes to wherever the query was started."""
+
+
+class Batch:
+    """What Spark calls for each micro-batch: one job, a slot for each row."""
+
+    def __init__(self, work: Work, tell: Callable[[list[Outcome]], None] | None) -> None:
+        self._work = work
+        self._tell = tell
+        self._first = True
+
+    def __call__(self, frame: Any, number: int) -> None:
+        """
+        Deliver one micro-batch.
+
+        Raises:
+            SlotsStopped: a task stopped; the batch comes again.
+        """
+        rows = frame.mapInArrow(Deliver(self._work, first=self._first), RESULT).collect()
+        outcomes = [_outcome(json.loads(row[0])) for row in rows]
+        if self._tell:
+            self._tell(outcomes)
+        if stops := [outcome for outcome in outcomes if outcome.kind]:
+            raise SlotsStopped(f"batch {number}: {_MARK}{json.dumps([asdict(stop) for stop in stops])}{_MARK}")
+        self._first = False
+
+    def __reduce__(self) -> Any:
+        return Batch, (self._work, None)  # to a server (Spark Connect); what slots say comes back in the exception
+
+
+@dataclass(frozen=True)
+class Deliver:
+    """The function of the job: rows of ranges in, outcomes out."""
+
+    work: Work
+    first: bool
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Deliver each range; one row in a Spark task."""
+        context = TaskContext.get()
+        attempt = str(context.taskAttemptId()) if context else "0"
+        first = self.first or (context is not None and context.attemptNumber() > 0)
+        for batch in batches:
+            for row in batch.to_pylist():
+                if row["start"] >= row["end"] and not first:
+                    continue
+                outcome = self.work.deliver(row["partition"], row["end"], attempt=attempt, first=first)
+                yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(outcome))])], names=["outcome"])
+
+
+def _outcome(row: dict[str, Any]) -> Outcome:
+    return Outcome(**{**row, "counts": Totals(*row["counts"]), "totals": Totals(*row["totals"])})

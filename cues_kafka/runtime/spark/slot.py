@@ -1,0 +1,264 @@
+"""One Spark task's work on one partition: deliver what lies between its record's position and the end of a range.
+
+A slot is a task of the core with a short life. It takes the transactional id, recovers (R1 to R5), delivers through the
+same lane as a native worker, and lets go. It differs in three rules:
+
+- D4: it is no member of the group. Its offsets go there from outside, and what fences it is the transactional id.
+- D5: fenced, it never takes the id again: it watches the record until the range is delivered, or gives up.
+- D3: without a sign of a death (the query's first batch, a Spark task's retry) there is no snapshot.
+
+Spark's start of the range is not even looked at: an older one repeats nothing, a newer one skips nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+from cues_kafka.core import events as on
+from cues_kafka.core.records import Totals
+from cues_kafka.core.spec import Spec
+from cues_kafka.core.task import State
+from cues_kafka.errors import BrokerError
+from cues_kafka.observe.log import get_logger
+from cues_kafka.ports import Broker, Clock, Fetched, GroupMetadata, Positions, Reader, TopicPartition
+from cues_kafka.runtime.backing import newest
+from cues_kafka.runtime.calling import Caller
+from cues_kafka.runtime.interpreter import Hook, read_record
+from cues_kafka.runtime.lane import CommitPolicy, Lane
+from cues_kafka.runtime.pairing import OutOfOrder
+
+log = get_logger("cues_kafka.slot")
+
+POLICY = CommitPolicy(max_messages=50_000)
+"""Nobody waits for a single message here, so transactions may be larger than a native worker's."""
+
+POLL_S = 0.5
+"""A reader's wait for messages that are known to be there."""
+
+PATIENCE_S = 60.0
+"""Without a message or an end this long, a range that Spark planned cannot be read: back to R1, which says why."""
+
+FENCED_S = 60.0
+"""D5: how long a fenced slot watches the record of whoever fenced it."""
+
+WATCH_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """
+    What a slot did.
+
+    Attributes:
+        task: `check/3`.
+        partition: its number.
+        position: the next offset of the input, committed.
+        counts: of this slot's own steps.
+        totals: since the beginning of the task.
+        kind: why it stopped (`Halt.kind`, or `claimed`); empty: the range is delivered.
+        text: the cause.
+        remedy: what to do about it.
+    """
+
+    task: str
+    partition: int
+    position: int = -1
+    counts: Totals = Totals()
+    totals: Totals = Totals()
+    kind: str = ""
+    text: str = ""
+    remedy: str = ""
+
+
+class Slot:
+    """Delivers one range of one partition, once."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        caller: Caller,
+        *,
+        broker: Broker,
+        clock: Clock,
+        policy: CommitPolicy = POLICY,
+        hook: Hook | None = None,
+    ) -> None:
+        """
+        Args:
+            spec: the task, with `slot=True` and an incarnation of its own.
+            caller: calls the function.
+            broker: the cluster.
+            clock: time.
+            policy: when batches of steps are committed at the latest.
+            hook: crash points.
+        """
+        self._spec = spec
+        self._broker = broker
+        self._clock = clock
+        self._policy = policy
+        self._place = TopicPartition(spec.inputs[0].topic, spec.partition)
+        self._reader: Reader | None = None
+        self._read_to = -1
+        self._held_bytes = 0
+        group = GroupMetadata.outside(spec.group)
+        self._lane = Lane(
+            spec,
+            caller,
+            broker=broker,
+            clock=clock,
+            point_reader=self._point,
+            membership=lambda: group,
+            policy=policy,
+            hook=hook,
+        )
+
+    def enter(self) -> Outcome:
+        """D6: take the id, end what was left open, make a first record durable where there is none; deliver nothing."""
+        try:
+            self._advance(on.Assigned())
+            return self._outcome(self._totals)
+        finally:
+            self._close()
+
+    def deliver(self, end: int, *, first: bool) -> Outcome:
+        """
+        Deliver everything below `end` that is not delivered yet.
+
+        Args:
+            end: at most the last stable offset of now; a retry's range may go beyond it.
+            first: a predecessor may have died in user code: snapshot first (S1, D3).
+        """
+        if members := self._broker.members(self._spec.group):
+            return self._claimed(members)
+        try:
+            self._advance(on.Assigned(first))
+            before = self._totals
+            while not self._lane.stopped and not self._delivered(end):
+                self._turn(end)
+            halt = self._lane.stopped
+            return self._watch(end, halt) if halt and halt.kind == "fenced" else self._outcome(before)
+        finally:
+            self._close()
+
+    def _outcome(self, before: Totals) -> Outcome:
+        halt, totals = self._lane.stopped, self._totals
+        counts = Totals(*(b - a for a, b in zip(before, totals, strict=True)))
+        outcome = Outcome(self._spec.name, self._spec.partition, self._position, counts, totals)
+        return _stopped(outcome, halt) if halt else outcome
+
+    # The loop.
+
+    def _turn(self, end: int) -> None:
+        """Read a batch's worth, call, commit."""
+        lane, task = self._lane, self._lane.task
+        due = max((p.offset for p in task.due.ends), default=0) if task.due else 0
+        bound = max(end, due)
+        try:
+            self._read(bound)
+        except (BrokerError, OutOfOrder) as error:
+            self._advance(lane.fail(f"reading: {error}"))
+            return
+        if event := lane.work():
+            lane.advance(event)
+        elif lane.wake_at_s is not None:
+            time.sleep(max(0.0, lane.wake_at_s - self._clock.monotonic()))
+        elif lane.buffer and not lane.buffer.ready and task.state is State.READY:
+            self._advance(on.Idle(lane.buffer.positions))  # only markers were left below the end (P1)
+
+    def _read(self, bound: int) -> None:
+        """
+        Until a whole batch is there, or all below `bound`.
+
+        An end of the log below `bound` is none: the leader that said so lags. One beyond it says nothing about what
+        lies between, so the buffer hears of `bound` instead; then positions move over markers up to it, and no further.
+        """
+        buffer = self._lane.buffer
+        assert buffer
+        deadline = self._clock.monotonic() + PATIENCE_S
+        self._held_bytes = self._held_bytes if buffer.ready else 0
+        while self._read_to < bound and buffer.ready < self._policy.max_messages:
+            if self._held_bytes >= self._policy.max_bytes:
+                return
+            if self._clock.monotonic() > deadline:
+                raise OutOfOrder(f"nothing new below {bound} of {self._place} for {PATIENCE_S:g} s")
+            for _, messages, eof in self._open_reader().poll(POLL_S):
+                last = messages[-1].offset() if messages else -1
+                done = last >= bound - 1 or (eof is not None and eof >= bound)
+                if last >= bound:
+                    messages = [m for m in messages if m.offset() < bound]  # noqa: PLW2901
+                self._held_bytes += sum(len(value) for m in messages if (value := m.value()))
+                buffer.add(Fetched(self._place, messages, bound if done else None))
+                deadline = self._clock.monotonic() + PATIENCE_S
+                if done:
+                    self._read_to = bound
+                    break
+                self._read_to = max(self._read_to, last + 1)
+
+    def _delivered(self, end: int) -> bool:
+        task = self._lane.task
+        return task.state is State.READY and task.due is None and self._position >= end
+
+    def _point(self, _: Lane, positions: Positions) -> None:
+        """After R5; the reader is opened when there is something to read."""
+        if self._reader:
+            self._reader.close()
+            self._reader = None
+        self._read_to = positions[0].offset
+
+    def _open_reader(self) -> Reader:
+        """A new one after each recovery, because one that is pointed anew waits for its old fetches first."""
+        if self._reader is None:
+            self._reader = self._broker.reader(self._spec.group)
+            self._reader.assign({self._place: self._read_to})
+        return self._reader
+
+    def _advance(self, event: on.Event) -> None:
+        self._lane.post()
+        self._lane.advance(event)
+
+    @property
+    def _position(self) -> int:
+        positions = self._lane.task.positions
+        return positions[0].offset if positions else -1
+
+    @property
+    def _totals(self) -> Totals:
+        record = self._lane.task.record
+        return record.totals if record else Totals()
+
+    def _close(self) -> None:
+        self._lane.revoke(POLL_S)
+        if self._reader:
+            self._reader.close()
+
+    # Somebody else has the task.
+
+    def _claimed(self, members: list[str]) -> Outcome:
+        """Checked before the id is taken: a native worker that has the task is not even disturbed."""
+        text = f"group {self._spec.group!r} has members {members}: native workers run this processor"
+        remedy = "stop them, or leave the processor out here with only=: it runs in one runtime at a time"
+        return Outcome(self._spec.name, self._spec.partition, kind="claimed", text=text, remedy=remedy)
+
+    def _watch(self, end: int, halt: on.Halt) -> Outcome:
+        """D5: succeed when the record shows the range delivered; whoever fenced us does it."""
+        spec, deadline = self._spec, self._clock.monotonic() + FENCED_S
+        place = TopicPartition(spec.backing, spec.partition)
+        while True:
+            high = self._broker.watermarks([place])[place].stable
+            found = newest(self._broker, place, high, self._clock)
+            record = read_record(found) if found else None
+            position = record.positions[0].offset if record else -1
+            outcome = Outcome(spec.name, spec.partition, position)
+            if position >= end:
+                return outcome
+            if self._clock.monotonic() > deadline:
+                who = record.writer if record else None
+                name = f"{who.name!r} ({who.runtime}, {who.incarnation})" if who else "somebody"
+                text = f"fenced by {name}, which has not delivered up to {end} within {FENCED_S:g} s: {halt.text}"
+                return _stopped(outcome, on.Halt("claimed", text, "stop one of the two"))
+            time.sleep(WATCH_S)
+
+
+def _stopped(outcome: Outcome, halt: on.Halt) -> Outcome:
+    return replace(outcome, kind=halt.kind, text=halt.text, remedy=halt.remedy)

@@ -1,0 +1,247 @@
+"""A slot delivers one range of one partition, exactly once, whatever Spark does (PROTOCOL 5), on the memory broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cues_kafka import Graph, Processor, Source
+from cues_kafka.brokers.memory import MemoryBroker
+from cues_kafka.core.records import Attempt, Record, Snapshot, Start
+from cues_kafka.ports import TopicPartition
+from cues_kafka.runtime.build import Identity, caller_of, prepare, spec_of
+from cues_kafka.runtime.client import Client, read_all
+from cues_kafka.runtime.clock import SystemClock
+from cues_kafka.runtime.interpreter import Hook, records_of
+from cues_kafka.runtime.lane import CommitPolicy
+from cues_kafka.runtime.spark.slot import Slot
+
+IN = TopicPartition("in", 0)
+
+
+class Killed(BaseException):
+    """Ends a slot as SIGKILL would: nothing of it runs any more."""
+
+
+class World:
+    """A pipe over one partition, and slots on it."""
+
+    def __init__(self, fn: Callable[[Any], Any], **options: Any) -> None:
+        self.graph = Graph(
+            "g", Source("in"), Processor(fn, name="pipe", inputs="in", outputs="out", **options), errors="errors"
+        )
+        self.broker = MemoryBroker()
+        self.planned, self.facts = prepare(self.graph, self.broker)
+        self.client = Client(self.broker, self.graph, name="test")
+        self.identity = Identity.of_process("spark", "query")
+        self._attempts = 0
+
+    def slot(self, hook: Hook | None = None, policy: CommitPolicy | None = None) -> Slot:
+        """Another Spark task attempt."""
+        self._attempts += 1
+        who = replace(self.identity, incarnation=f"run.{self._attempts}")
+        processor = self.graph.processors["pipe"]
+        spec = replace(spec_of(self.graph, self.planned, processor, 1, who)(0), slot=True)
+        caller = caller_of(self.graph, processor, self.facts, {})
+        given = {} if policy is None else {"policy": policy}
+        return Slot(spec, caller, broker=self.broker, clock=SystemClock(), hook=hook, **given)
+
+    def end(self) -> int:
+        """The last stable offset of the input."""
+        return self.broker.watermarks([IN])[IN].stable
+
+    def records(self) -> list[Record]:
+        """The backing topic."""
+        return records_of(list(read_all(self.broker, "g.pipe.backing", 1)))
+
+    def out(self) -> list[Any]:
+        """What readers see."""
+        return [one.value for one in self.client.messages("out")]
+
+
+def same(value: int) -> int:
+    return value
+
+
+def failing(value: int) -> int:
+    if value == 2:
+        raise ValueError("two")
+    return value
+
+
+def test_a_range_is_delivered_and_its_end_is_the_position() -> None:
+    """Markers below the end are moved over, so that the next range begins where this one ended."""
+    world = World(failing)
+    world.client.send_many("in", [1, 2, 3])
+
+    outcome = world.slot().deliver(world.end(), first=False)
+
+    assert outcome.position == world.end() == 4
+    assert (outcome.counts.deliveries, outcome.counts.outputs, outcome.counts.errors) == (3, 2, 1)
+    assert world.out() == [1, 3]
+    assert [type(record) for record in world.records()] == [Start, Attempt]
+
+
+def test_a_range_that_was_delivered_is_left_alone() -> None:
+    """Spark may run a batch again: its checkpoint is a hint, the record the truth."""
+    world = World(same)
+    world.client.send_many("in", [1, 2, 3])
+    world.slot().deliver(world.end(), first=False)
+    before = world.records()
+
+    outcome = world.slot().deliver(world.end(), first=False)
+
+    assert (outcome.kind, outcome.counts.deliveries) == ("", 0)
+    assert world.out() == [1, 2, 3]
+    assert world.records() == before
+
+
+def test_nothing_at_or_past_the_end_is_delivered() -> None:
+    """The batch's end bounds it, although more is there; what comes later begins there."""
+    world = World(same)
+    world.client.send_many("in", [1, 2, 3, 4])
+
+    assert world.slot().deliver(2, first=False).position == 2
+    assert world.out() == [1, 2]
+    assert world.slot().deliver(world.end(), first=False).position == world.end()
+    assert world.out() == [1, 2, 3, 4]
+
+
+def test_a_range_of_markers_alone_moves_the_position() -> None:
+    """P1: otherwise the range would come again for ever."""
+    world = World(same)
+    world.client.send_many("in", [1])
+    world.slot().deliver(1, first=False)
+
+    outcome = world.slot().deliver(world.end(), first=False)
+
+    assert (outcome.position, outcome.counts.deliveries) == (world.end(), 0)
+
+
+def test_the_first_batch_is_delivered_under_a_snapshot() -> None:
+    """D3: a query's first batch, or a Spark task's retry, may follow a death."""
+    world = World(same)
+    world.client.send_many("in", [1, 2])
+
+    world.slot().deliver(world.end(), first=True)
+
+    assert [type(record) for record in world.records()] == [Start, Snapshot, Attempt]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("effect", ["Init", "Begin", "SendOffsets", "Produce", "Flush", "Commit", "Call"])
+def test_a_slot_that_dies_anywhere_is_made_good_by_the_next(moment: str, effect: str) -> None:
+    """A kill before and after every effect; the same range again."""
+    world = World(same)
+    world.client.send_many("in", [1, 2, 3])
+    world.slot().enter()
+
+    def kill(when: str, what: str) -> None:
+        if (when, what) == (moment, effect):
+            raise Killed
+
+    slot = world.slot(kill)
+    slot._close = lambda: None  # type: ignore[method-assign] # the dead close nothing
+    with pytest.raises(Killed):
+        slot.deliver(world.end(), first=False)
+    outcome = world.slot().deliver(world.end(), first=True)
+
+    assert outcome.position == world.end()
+    assert world.out() == [1, 2, 3]
+
+
+def test_a_fenced_slot_watches_and_never_takes_the_id_again() -> None:
+    """D5: the attempt that fenced it delivers; this one succeeds with what the record shows."""
+    world = World(same)
+    world.client.send_many("in", [1, 2, 3])
+    twin: list[Any] = []
+
+    def overtaken(when: str, what: str) -> None:
+        if (when, what) == ("before", "Begin") and not twin:
+            twin.append(None)
+            twin.append(world.slot().deliver(world.end(), first=True))
+
+    world.slot().enter()
+    outcome = world.slot(overtaken).deliver(world.end(), first=False)
+
+    assert twin[1].counts.deliveries == 3
+    assert (outcome.kind, outcome.position, outcome.counts.deliveries) == ("", world.end(), 0)
+    assert world.out() == [1, 2, 3]
+
+
+def test_a_message_that_kills_is_quarantined_after_its_deaths() -> None:
+    """Q1 to Q3 hold across Spark task attempts: each of them is an incarnation."""
+
+    def killer(value: int) -> int:
+        if value == 2:
+            raise Killed
+        return value
+
+    world = World(killer)
+    world.client.send_many("in", [1, 2, 3])
+    world.slot().enter()
+    deaths = 0
+    while True:
+        slot = world.slot()
+        slot._close = lambda: None  # type: ignore[method-assign] # the dead close nothing
+        try:
+            outcome = slot.deliver(world.end(), first=True)
+        except Killed:
+            deaths += 1
+            continue
+        break
+
+    assert outcome.position == world.end()
+    assert world.out() == [1, 3]
+    assert world.records()[-1].totals.errors == 1
+    assert 3 <= deaths <= 6
+
+
+def test_an_unhandled_exception_leaves_in_order() -> None:
+    """The steps before it commit; no death is counted against what was called (Q1)."""
+    world = World(failing)
+    world.graph = Graph("g", Source("in"), Processor(failing, name="pipe", inputs="in", outputs="out"))
+    world.client.send_many("in", [1, 2, 3])
+
+    outcome = world.slot().deliver(world.end(), first=True)
+
+    assert (outcome.kind, outcome.position) == ("unhandled", 1)
+    assert "ValueError: two" in outcome.text
+    assert world.out() == [1]
+    again = world.slot().deliver(world.end(), first=True)
+    assert (again.kind, again.counts.deliveries) == ("unhandled", 0)
+    assert {record.starts for record in world.records()} == {0}
+
+
+def test_a_processor_that_native_workers_run_is_not_touched() -> None:
+    """R7: their group has members; not even their id is taken."""
+    world = World(same)
+    world.client.send_many("in", [1])
+
+    class Nobody:
+        def on_assign(self, partitions: Any) -> None: ...
+        def on_revoke(self, partitions: Any) -> None: ...
+        def on_lost(self, partitions: Any) -> None: ...
+
+    member = world.broker.member("g.pipe", "in", Nobody(), instance="worker-7")
+    member.poll()
+
+    outcome = world.slot().deliver(world.end(), first=False)
+
+    assert outcome.kind == "claimed"
+    assert "worker-7" in outcome.text
+    assert world.records() == []
+
+
+def test_batches_of_steps_are_bounded_by_messages_and_bytes() -> None:
+    """A range of any size needs bounded memory: it is delivered in several transactions."""
+    world = World(same)
+    world.client.send_many("in", list(range(10)))
+
+    world.slot(policy=CommitPolicy(max_messages=4)).deliver(world.end(), first=False)
+
+    assert world.out() == list(range(10))
+    assert [record.positions[0].offset for record in world.records()] == [0, 4, 8, 11]
