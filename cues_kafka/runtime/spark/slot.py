@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
-from cues_kafka.core.task import State
+from cues_kafka.core.task import State, Task
 from cues_kafka.errors import BrokerError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, Fetched, GroupMetadata, Positions, Reader, TopicPartition
@@ -137,15 +137,14 @@ class Slot:
             while not self._lane.stopped and not self._delivered(end):
                 self._turn(end)
             halt = self._lane.stopped
-            return self._watch(end, halt) if halt and halt.kind == "fenced" else self._outcome(before)
+            if halt and halt.kind == "fenced":
+                return watch(self._spec, self._broker, self._clock, end, halt)
+            return self._outcome(before)
         finally:
             self._close()
 
     def _outcome(self, before: Totals) -> Outcome:
-        halt, totals = self._lane.stopped, self._totals
-        counts = Totals(*(b - a for a, b in zip(before, totals, strict=True)))
-        outcome = Outcome(self._spec.name, self._spec.partition, self._position, counts, totals)
-        return _stopped(outcome, halt) if halt else outcome
+        return outcome_of(self._lane.task, before, self._lane.stopped)
 
     # The loop.
 
@@ -240,25 +239,28 @@ class Slot:
         remedy = "stop them, or leave the processor out here with only=: it runs in one runtime at a time"
         return Outcome(self._spec.name, self._spec.partition, kind="claimed", text=text, remedy=remedy)
 
-    def _watch(self, end: int, halt: on.Halt) -> Outcome:
-        """D5: succeed when the record shows the range delivered; whoever fenced us does it."""
-        spec, deadline = self._spec, self._clock.monotonic() + FENCED_S
-        place = TopicPartition(spec.backing, spec.partition)
-        while True:
-            high = self._broker.watermarks([place])[place].stable
-            found = newest(self._broker, place, high, self._clock)
-            record = read_record(found) if found else None
-            position = record.positions[0].offset if record else -1
-            outcome = Outcome(spec.name, spec.partition, position)
-            if position >= end:
-                return outcome
-            if self._clock.monotonic() > deadline:
-                who = record.writer if record else None
-                name = f"{who.name!r} ({who.runtime}, {who.incarnation})" if who else "somebody"
-                text = f"fenced by {name}, which has not delivered up to {end} within {FENCED_S:g} s: {halt.text}"
-                return _stopped(outcome, on.Halt("claimed", text, "stop one of the two"))
-            time.sleep(WATCH_S)
+
+def outcome_of(task: Task, before: Totals, halt: on.Halt | None) -> Outcome:
+    """What a slot says of its task, with the counts since `before`."""
+    record, spec = task.record, task.spec
+    totals = record.totals if record else Totals()
+    counts = Totals(*(b - a for a, b in zip(before, totals, strict=True)))
+    outcome = Outcome(spec.name, spec.partition, record.positions[0].offset if record else -1, counts, totals)
+    return replace(outcome, kind=halt.kind, text=halt.text, remedy=halt.remedy) if halt else outcome
 
 
-def _stopped(outcome: Outcome, halt: on.Halt) -> Outcome:
-    return replace(outcome, kind=halt.kind, text=halt.text, remedy=halt.remedy)
+def watch(spec: Spec, broker: Broker, clock: Clock, end: int, halt: on.Halt) -> Outcome:
+    """D5: fenced. Succeed when the record shows the range delivered: whoever fenced us does it."""
+    deadline = clock.monotonic() + FENCED_S
+    place = TopicPartition(spec.backing, spec.partition)
+    while True:
+        found = newest(broker, place, broker.watermarks([place])[place].stable, clock)
+        task = Task(spec, record=read_record(found) if found else None)
+        if task.record and task.record.positions[0].offset >= end:
+            return outcome_of(task, task.record.totals, None)
+        if clock.monotonic() > deadline:
+            who = task.record.writer if task.record else None
+            name = f"{who.name!r} ({who.runtime}, {who.incarnation})" if who else "somebody"
+            text = f"fenced by {name}, which has not delivered up to {end} within {FENCED_S:g} s: {halt.text}"
+            return outcome_of(task, Totals(), on.Halt("claimed", text, "stop one of the two"))
+        time.sleep(WATCH_S)
