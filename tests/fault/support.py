@@ -33,6 +33,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from cues_kafka import Graph, Json, Kafka, Processor, Source, TaskStopped, Topic, start
 from cues_kafka.runtime import CommitPolicy, Running
+from cues_kafka.runtime.workers import Engine
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 40.0
@@ -337,47 +338,25 @@ def outcomes(messages: Iterable[Message]) -> Counter[tuple[str, int, int]]:
 # ---- child processes
 
 
-class Child:
-    """A graph in a process of its own, which tells what it does in lines, and dies with its parent."""
+class Program:
+    """A program in a process of its own, which tells what it does in lines, and dies with its parent."""
 
-    def __init__(
-        self,
-        bootstrap: str,
-        graph: str,
-        *args: Any,
-        options: Mapping[str, Any] | None = None,
-        policy: Mapping[str, Any] | None = None,
-        instance: str | None = None,
-        point: tuple[str, int, str] | None = None,
-    ) -> None:
+    def __init__(self, argv: Sequence[str], **settings: Any) -> None:
         """
         Args:
-            bootstrap: where.
-            graph: `module:function` that makes the graph.
-            args: of that function.
-            options: of `Kafka`.
-            policy: of `CommitPolicy`.
-            instance: static member id.
-            point: ("before Commit", n, "SIGSTOP"): the signal that it sends itself the n-th time that it comes there.
+            argv: of the program.
+            settings: of `subprocess.Popen`.
         """
-        setup = {
-            "bootstrap": bootstrap,
-            "graph": graph,
-            "args": args,
-            "options": dict(options or {}),
-            "policy": dict(policy or {}),
-            "instance": instance,
-            "point": point,
-        }
         self.lines: list[str] = []
         self._news = threading.Condition()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fault.support", json.dumps(setup)],
+            argv,
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            **settings,
         )
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
@@ -447,6 +426,41 @@ class Child:
             self._news.notify_all()
 
 
+class Child(Program):
+    """A graph in a process of its own."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        graph: str,
+        *args: Any,
+        options: Mapping[str, Any] | None = None,
+        policy: Mapping[str, Any] | None = None,
+        instance: str | None = None,
+        point: tuple[str, int, str] | None = None,
+    ) -> None:
+        """
+        Args:
+            bootstrap: where.
+            graph: `module:function` that makes the graph.
+            args: of that function.
+            options: of `Kafka`.
+            policy: of `CommitPolicy`.
+            instance: static member id.
+            point: ("before Commit", n, "SIGSTOP"): the signal that it sends itself the n-th time that it comes there.
+        """
+        setup = {
+            "bootstrap": bootstrap,
+            "graph": graph,
+            "args": args,
+            "options": dict(options or {}),
+            "policy": dict(policy or {}),
+            "instance": instance,
+            "point": point,
+        }
+        super().__init__([sys.executable, "-m", "tests.fault.support", json.dumps(setup)])
+
+
 @dataclass
 class Point:
     """A crash point: the process sends itself a signal there."""
@@ -470,7 +484,7 @@ def say(text: str) -> None:
     os.write(1, f"{text}\n".encode())
 
 
-def run_child(setup: Mapping[str, Any]) -> int:
+def run_child(setup: Mapping[str, Any], engine: Engine | None = None) -> int:
     """The child's program: run the graph until told to stop, or until the parent is gone."""
     logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d %(name)s %(message)s", stream=sys.stdout)
     module, _, factory = str(setup["graph"]).partition(":")
@@ -489,17 +503,22 @@ def run_child(setup: Mapping[str, Any]) -> int:
         running = start(
             graph,
             Kafka(setup["bootstrap"], **setup["options"]),
+            engine=engine,
             hook=hook,
             policy=policy,
             instance=setup["instance"],
         )
         with running:
             say("started")
+            said: list[str] = []
             while not asked.wait(0.1):
-                for task in running.status().stopped:
-                    say(f"stopped {task.task}: {task.stopped} ({task.remedy})")
-    except TaskStopped as stopped:
-        say(f"TaskStopped: {stopped}")
+                stopped = [f"stopped {t.task}: {t.stopped} ({t.remedy})" for t in running.status().stopped]
+                for line in stopped:
+                    if line not in said:
+                        say(line)
+                said = stopped
+    except TaskStopped as error:
+        say(f"TaskStopped: {error}")
         return 3
     say("left")
     return 0
