@@ -299,6 +299,10 @@ class Broker(Protocol):
         """Topic ids, partition counts and configurations; topics that do not exist are left out."""
         ...
 
+    def partitions(self, topics: Collection[str] | None = None) -> dict[str, int]:
+        """Partition counts, in one question; None: of all topics but the brokers' own. Missing topics are left out."""
+        ...
+
     def create(self, topics: Sequence[NewTopic]) -> None:
         """Create topics and wait until they are there. One that exists already is left as it is."""
         ...
@@ -317,6 +321,14 @@ class Broker(Protocol):
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         """Asked of the leaders, never of a cache."""
+        ...
+
+    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offset whose timestamp is at or past this time (milliseconds since the epoch); None: there is none.
+
+        Records of open transactions count too, those of aborted ones may: nothing that is committed later comes before
+        an answer of earlier.
+        """
         ...
 
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:

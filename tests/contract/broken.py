@@ -7,7 +7,7 @@ fail on; `test_broken.py` sees to it, and that no case is missing.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from cues_kafka.brokers.memory import MemoryBroker, MemoryMember, MemoryReader, MemorySender, MemorySession
@@ -402,6 +402,35 @@ def _with(**types: type) -> type[MemoryBroker]:
     return type(f"{client.__name__}Broker", (MemoryBroker,), types)
 
 
+class ListsNothing(Cluster):
+    """A list of all topics is empty."""
+
+    def partitions(self, topics: Collection[str] | None) -> dict[str, int]:
+        return super().partitions(topics or [])
+
+
+class CountsMissing(Cluster):
+    """A topic that is asked for by name and is not there has no partitions."""
+
+    def partitions(self, topics: Collection[str] | None) -> dict[str, int]:
+        return dict.fromkeys(topics or (), 0) | super().partitions(topics)
+
+
+class ExactTimes(Cluster):
+    """Only a message of exactly this time is found."""
+
+    def _offset_at(self, log: Log, time_ms: int) -> int | None:
+        return next((m.offset() for m in log.messages if m.timestamp()[1] == time_ms), None)
+
+
+class StableTimes(Cluster):
+    """An open transaction hides its messages, and what comes after."""
+
+    def _offset_at(self, log: Log, time_ms: int) -> int | None:
+        found = super()._offset_at(log, time_ms)
+        return found if found is not None and found < log.stable else None
+
+
 def _sending(kind: type[MemorySender]) -> type[MemoryBroker]:
     class Sending(MemoryBroker):
         def sender(self, name: str) -> MemorySender:
@@ -460,5 +489,13 @@ BREAKS: dict[str, list[type[MemoryBroker]]] = {
     "a_compacted_topic_takes_no_message_without_a_key": [on_cluster(KeysOptional)],
     "trimming_moves_the_low_watermark": [on_cluster(NeverTrims), on_cluster(TrimsSilently)],
     "a_topic_made_anew_has_another_id": [on_cluster(IdFromName)],
+    "partition_counts_come_without_the_topics_that_are_not_there": [
+        on_cluster(ListsNothing),
+        on_cluster(CountsMissing),
+    ],
+    "the_offset_of_a_time_is_that_of_the_first_message_at_or_past_it": [
+        on_cluster(ExactTimes),
+        on_cluster(StableTimes),
+    ],
     "creating_a_topic_again_leaves_it_as_it_is": [on_cluster(CreatesAnew), on_cluster(LosesConfig)],
 }

@@ -6,6 +6,8 @@ fail would be worth nothing itself, so each is also seen to fail on a broken bro
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from cues_kafka.brokers.murmur2 import partition_for
@@ -652,6 +654,35 @@ def test_creating_a_topic_again_leaves_it_as_it_is(world: World) -> None:
     assert before.partitions == 2
     assert before.config.get("cleanup.policy") == "compact"
     assert after.brokers >= 1
+
+
+def test_partition_counts_come_without_the_topics_that_are_not_there(world: World) -> None:
+    """A subscription by pattern sees new topics and new partitions by it."""
+    topic, other = world.topic(partitions=2), world.topic()
+
+    asked = world.broker.partitions([topic, world.name("missing")])
+    world.broker.add_partitions(topic, 3)
+    listed = world.broker.partitions()
+
+    assert asked == {topic: 2}
+    assert (listed.get(topic), listed.get(other)) == (3, 1)
+    assert "__consumer_offsets" not in listed
+
+
+def test_the_offset_of_a_time_is_that_of_the_first_message_at_or_past_it(world: World) -> None:
+    """Where a read begins that is told a time; an open transaction hides nothing from it."""
+    topic, now = world.topic(), int(time.time() * 1000)
+    place = TopicPartition(topic, 0)
+    world.sender().send([Outgoing(topic, 0, b"k", b"%d" % n, None, now + n * 10) for n in range(3)])
+    session = world.session()
+    session.begin()
+    session.produce([Outgoing(topic, 0, b"k", b"open", None, now + 30)])
+    session.flush()
+    world.until(lambda: world.marks(topic).high == 4)
+
+    found = [world.broker.offsets_at({place: now + later})[place] for later in (-5, 10, 11, 30, 31)]
+
+    assert found == [0, 1, 2, 3, None]
 
 
 def _transaction(session: Session, *records: Outgoing) -> Flushed:

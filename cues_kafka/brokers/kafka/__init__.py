@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
 from cues_kafka.brokers.kafka.admin import Admin
 from cues_kafka.brokers.kafka.member import KafkaMember
@@ -20,6 +21,8 @@ from cues_kafka.errors import RetriableError
 from cues_kafka.ports import ClusterFacts, Listener, NewTopic, TopicPartition, Watermarks
 
 __all__ = ["KafkaBroker"]
+
+_Answer = TypeVar("_Answer")
 
 _LEADERLESS = {"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"}
 
@@ -41,6 +44,9 @@ class KafkaBroker:
         """
         return self._admin.facts(topics)
 
+    def partitions(self, topics: Collection[str] | None = None) -> dict[str, int]:
+        return self._admin.partitions(topics)
+
     def create(self, topics: Sequence[NewTopic]) -> None:
         self._admin.create(topics)
 
@@ -54,15 +60,10 @@ class KafkaBroker:
         self._admin.trim(offsets)
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-        deadline = time.monotonic() + self.options.start_timeout_s
-        while True:
-            try:
-                return self._admin.watermarks(partitions)
-            except RetriableError as error:
-                # A topic that was just made, or whose leader has just moved: its broker does not know yet, or any more.
-                if error.code not in _LEADERLESS or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
+        return self._of_leaders(lambda: self._admin.watermarks(partitions))
+
+    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        return self._of_leaders(lambda: self._admin.offsets_at(times))
 
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
         return self._admin.committed(group, partitions)
@@ -85,6 +86,17 @@ class KafkaBroker:
     def close(self) -> None:
         with self._opening:
             self._held = None
+
+    def _of_leaders(self, question: Callable[[], _Answer]) -> _Answer:
+        deadline = time.monotonic() + self.options.start_timeout_s
+        while True:
+            try:
+                return question()
+            except RetriableError as error:
+                # A topic that was just made, or whose leader has just moved: its broker does not know yet, or any more.
+                if error.code not in _LEADERLESS or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
 
     @property
     def _admin(self) -> Admin:

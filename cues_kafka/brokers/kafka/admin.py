@@ -39,6 +39,7 @@ VISIBLE_S: Final = 30.0
 
 _MISSING: Final = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
 _NO_GROUP: Final = {"GROUP_ID_NOT_FOUND"}
+_OF_BROKERS: Final = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 _NO_OFFSET: Final = -1001
 _SPEC: Any = OffsetSpec  # its stubs are untyped
 _EARLIEST: Final = _SPEC.earliest()
@@ -80,6 +81,16 @@ class Admin:
                 for topic, found in described.items()
             },
         )
+
+    def partitions(self, topics: Collection[str] | None) -> dict[str, int]:
+        if topics is not None:
+            return {topic: len(found.partitions) for topic, found in self._describe(topics).items()}
+        self.reach()
+        try:
+            metadata = self._client.list_topics(timeout=self._options.start_timeout_s)
+        except KafkaException as problem:
+            raise self._failed(problem, "asking for the topics") from problem
+        return {t: len(found.partitions) for t, found in metadata.topics.items() if t not in _OF_BROKERS}
 
     def reach(self) -> int:
         """The number of brokers; says in plain words, soon and again at the end, why the cluster cannot be reached."""
@@ -151,6 +162,18 @@ class Admin:
             lows, stables, highs = (self._result(asked[tp], doing).offset for asked in (low, stable, high))
             stables = max(lows, stables)
             found[tp] = Watermarks(lows, stables, max(stables, highs))
+        return found
+
+    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        if not times:
+            return {}
+        request = {ClientPartition(topic, partition): _SPEC.for_timestamp(t) for (topic, partition), t in times.items()}
+        asked = self._ask(self._client.list_offsets, request, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+        found: dict[TopicPartition, int | None] = {}
+        for place, future in asked.items():
+            at = TopicPartition(place.topic, place.partition)
+            offset = self._result(future, f"asking for the offset of a time in {at.topic}/{at.partition}").offset
+            found[at] = int(offset) if offset >= 0 else None
         return found
 
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:

@@ -104,6 +104,10 @@ class MemoryBroker:
         """What the cluster says of itself and of these topics."""
         return self._ask("facts", "", lambda: self._cluster.facts(topics))
 
+    def partitions(self, topics: Collection[str] | None = None) -> dict[str, int]:
+        """Partition counts of these topics, or of all."""
+        return self._ask("partitions", "", lambda: self._cluster.partitions(topics))
+
     def create(self, topics: Sequence[NewTopic]) -> None:
         """Create those that are not there."""
         self._cluster.create(topics)
@@ -123,6 +127,10 @@ class MemoryBroker:
     def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         """Low, last stable and high offset of each partition."""
         return self._ask("watermarks", "", lambda: self._cluster.watermarks(partitions))
+
+    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offset at or past a time, by partition."""
+        return self._ask("offsets_at", "", lambda: self._cluster.offsets_at(times))
 
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
         """The group's stable offsets."""

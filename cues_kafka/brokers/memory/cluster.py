@@ -179,6 +179,12 @@ class Cluster:
         with self.changed:
             return ClusterFacts(self._brokers, {name: self._topics[name] for name in topics if name in self._topics})
 
+    def partitions(self, topics: Collection[str] | None) -> dict[str, int]:
+        """Partition counts of these topics that exist; None: of all."""
+        with self.changed:
+            wanted = self._topics if topics is None else topics
+            return {name: self._topics[name].partitions for name in wanted if name in self._topics}
+
     def _facts_of(self, topic: str) -> TopicFacts:
         try:
             return self._topics[topic]
@@ -207,6 +213,15 @@ class Cluster:
 
     def _watermarks_of(self, log: Log) -> Watermarks:
         return log.watermarks()
+
+    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offset at or past a time."""
+        with self.changed:
+            self.tick()
+            return {place: self._offset_at(self.log_of(place), time_ms) for place, time_ms in times.items()}
+
+    def _offset_at(self, log: Log, time_ms: int) -> int | None:
+        return next((m.offset() for m in log.messages if m.timestamp()[1] >= time_ms), None)
 
     def readable_end(self, log: Log) -> int:
         """Where a read_committed reader has to stop: the last stable offset."""
