@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A local session with two slots for Spark tasks, on loopback only."""
-    import cues_kafka.spark  # noqa: F401 - names the interpreter of Spark's Python processes before they start
     from pyspark.sql import SparkSession
+
+    import cues_kafka.spark  # noqa: F401 - names the interpreter of Spark's Python processes before they start
 
     builder: SparkSession.Builder = SparkSession.builder
     session = (
