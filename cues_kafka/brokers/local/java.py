@@ -54,7 +54,7 @@ def find_java(env: Mapping[str, str] = os.environ) -> Java:
         if program is None or not program.is_file():
             found.append(f"  {origin}: {'nothing there' if program is None else f'no {program}'}")
             continue
-        version, major = _version(program)
+        version, major = version_of(program)
         if major >= OLDEST:
             return Java(program, version, major, origin)
         found.append(f"  {origin}: {program} is {f'Java {major}' if major else f'not a Java that starts: {version}'}")
@@ -83,7 +83,7 @@ def package_file(package: str, path: str) -> Path | None:
 
 
 @functools.lru_cache(maxsize=8)
-def _version(program: Path) -> tuple[str, int]:
+def version_of(program: Path) -> tuple[str, int]:
     """What ``java -version`` prints, and the major version; 0 when it does not start or names no version."""
     try:
         done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False)

