@@ -117,14 +117,14 @@ def first_positions(spec: Spec, inputs: Mapping[str, InputFacts], born: int | No
         born: from a sibling's record; None: there is no sibling yet.
     """
     at_end = spec.start == "latest" and (born is None or spec.partition < born)
+
+    def offset(facts: InputFacts) -> int:
+        if isinstance(spec.start, int):
+            return spec.start
+        return facts.stable if at_end else facts.low
+
     return tuple(
-        Position(
-            i.binding,
-            i.topic,
-            inputs[i.binding].topic_id,
-            inputs[i.binding].stable if at_end else inputs[i.binding].low,
-        )
-        for i in spec.inputs
+        Position(i.binding, i.topic, inputs[i.binding].topic_id, offset(inputs[i.binding])) for i in spec.inputs
     )
 
 

@@ -31,7 +31,7 @@ class Spec:
         transactional_id: the lock of the task.
         group: holds the offsets, for lag tools and as a cross-check.
         backing: name of the backing topic.
-        start: `earliest` or `latest`.
+        start: `earliest`, `latest`, or the offset where whoever feeds the task began (DataFrames).
         strategy: `exactly-once`, `at-least-once` or `at-most-once`.
         quarantine_after: deaths on a single message before it is taken out (Q3); None: never.
         width: partition count of the lead input.
@@ -49,7 +49,7 @@ class Spec:
     transactional_id: str
     group: str
     backing: str
-    start: str = "earliest"
+    start: str | int = "earliest"
     strategy: str = "exactly-once"
     quarantine_after: int | None = 2
     width: int

@@ -54,7 +54,7 @@ class Spark:
             raise ConfigError(
                 f"max_offsets_per_trigger={self.max_offsets_per_trigger}: give at least 1, or leave it out."
             )
-        _trigger(self.trigger)
+        streaming_trigger(self.trigger)
 
     @property
     def runtime(self) -> str:
@@ -75,7 +75,7 @@ class Spark:
         settings = Settings(
             session=self.session,
             checkpoint=f"{str(self.checkpoint).rstrip('/')}/{job.graph.name}.{job.processor}",
-            trigger=_trigger(self.trigger),
+            trigger=streaming_trigger(self.trigger),
             limit=self.max_offsets_per_trigger,
             patience_s=2 * job.options.session_timeout_s,
         )
@@ -95,7 +95,13 @@ def refusal(graph: Graph, processor: Processor) -> str:
     return ""
 
 
-def _trigger(text: str) -> dict[str, Any]:
+def streaming_trigger(text: str) -> dict[str, Any]:
+    """
+    Keyword arguments of Spark's `trigger` for ours.
+
+    Raises:
+        ConfigError: exactly-once does not go with it, or it is not known.
+    """
     if text == _AVAILABLE:
         return {"availableNow": True}
     words = text.split()

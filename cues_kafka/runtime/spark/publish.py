@@ -67,6 +67,10 @@ class Output:
     provenance: bool = True
 
 
+NO_PART = "-1"
+"""In an incarnation: the driver, which publishes ranges that left no row."""
+
+
 def incarnation(query: str, batch: int, part: int, attempt: int) -> str:
     """Who writes: the query, its batch, and the Spark partition and attempt within it (D1)."""
     return f"{query}.{batch}.{part}.{attempt}"
@@ -153,7 +157,8 @@ class FrameSlot:
         if record is None:
             return outcome
         theirs, mine = (w.incarnation.rsplit(".", 3) for w in (record.writer, self._spec.writer))
-        if theirs[:2] == mine[:2] and theirs[2:3] != mine[2:3]:
+        known = NO_PART not in (*theirs[2:3], *mine[2:3])
+        if known and theirs[:2] == mine[:2] and theirs[2:3] != mine[2:3]:
             text = f"{self._spec.name} was delivered by another Spark partition of the same batch"
             remedy = "take union, repartition and coalesce out of the plan: a partition of the input is one Spark task"
             return outcome_of(self._interpreter.task, self._totals, on.Halt("refused", text, remedy))

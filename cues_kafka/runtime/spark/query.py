@@ -254,7 +254,7 @@ class SparkWorker:
     def _read_failure(self, error: PySparkException) -> None:
         """Why a query ended; stopped tasks are in its text where they could not be told (Spark Connect)."""
         if found := re.search(re.escape(_MARK) + r"(\[.*?\])" + re.escape(_MARK), str(error), re.DOTALL):
-            self._take([_outcome(row) for row in json.loads(found.group(1))])
+            self._take([outcome_of_row(row) for row in json.loads(found.group(1))])
             self._job.changed()
             return
         text = str(error).partition("\n\n")[0]
@@ -284,7 +284,7 @@ class Batch:
             SlotsStopped: a task stopped; the batch comes again.
         """
         rows = frame.mapInArrow(Deliver(self._work, first=self._first), RESULT).collect()
-        outcomes = [_outcome(json.loads(row[0])) for row in rows]
+        outcomes = [outcome_of_row(json.loads(row[0])) for row in rows]
         if self._tell:
             self._tell(outcomes)
         if stops := [outcome for outcome in outcomes if outcome.kind]:
@@ -315,5 +315,6 @@ class Deliver:
                 yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(outcome))])], names=["outcome"])
 
 
-def _outcome(row: dict[str, Any]) -> Outcome:
+def outcome_of_row(row: dict[str, Any]) -> Outcome:
+    """An outcome from the JSON that a Spark task sent."""
     return Outcome(**{**row, "counts": Totals(*row["counts"]), "totals": Totals(*row["totals"])})

@@ -1,0 +1,144 @@
+"""Columns of DataFrames and messages of topics: how one becomes the other.
+
+A message as columns: the fields of its value where the topic's codec has a schema, else `value`; and a struct `_cues`
+with key, topic, partition, offset, timestamp and headers. A row as a message: `_key`, `_headers` and `_timestamp` where
+they are given, else the input's key and timestamp; everything else is the value.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cues_kafka.codecs.schema import (
+    Anything,
+    Choice,
+    Fixed,
+    Items,
+    Mapped,
+    Null,
+    OneOf,
+    Record,
+    Ref,
+    Scalar,
+    Shape,
+    describe,
+)
+from cues_kafka.errors import ConfigError, GraphError
+from cues_kafka.graph.declare import Json, Raw
+
+META: Final = "_cues"
+KEY: Final = "_key"
+HEADERS: Final = "_headers"
+TIMESTAMP: Final = "_timestamp"
+
+PLACE: Final = ("topic", "partition", "offset")
+KAFKA: Final = (*PLACE, "key", "timestamp", "timestampType", "headers")
+"""Columns of Spark's Kafka source besides the value: they stand where there is no `_cues`."""
+
+_SCALARS: Final = {
+    "bool": "BOOLEAN",
+    "int": "BIGINT",
+    "float": "DOUBLE",
+    "str": "STRING",
+    "bytes": "BINARY",
+    "datetime": "TIMESTAMP",
+    "date": "DATE",
+    "UUID": "STRING",
+}
+
+
+def value_type(codec: Any) -> str | None:
+    """
+    Spark's type of a topic's values as DDL; None: the codec has no schema, so values stay bytes.
+
+    Raises:
+        ConfigError: the class has a field that no column can hold.
+    """
+    match codec:
+        case Json(cls) if cls is not None:
+            return _type(describe(cls), getattr(cls, "__name__", str(cls)))
+        case Json() | Raw():
+            return None
+    raise ConfigError(f"{codec!r} cannot become columns. Declare Json(SomeDataclass), Json() or Raw().")
+
+
+def _type(shape: Shape, where: str) -> str:
+    match shape:
+        case Scalar(cls) if cls.__name__ in _SCALARS:
+            return _SCALARS[cls.__name__]
+        case Choice(values) if all(isinstance(value, str) for value in values):
+            return "STRING"
+        case Items(item):
+            return f"ARRAY<{_type(item, where)}>"
+        case Mapped(value):
+            return f"MAP<STRING, {_type(value, where)}>"
+        case OneOf(options) if len(rest := [o for o in options if not isinstance(o, Null)]) == 1:
+            return _type(rest[0], where)
+        case Record(_, fields):
+            inner = ", ".join(f"`{f.name}`: {_type(f.shape, f'{where}.{f.name}')}" for f in fields)
+            return f"STRUCT<{inner}>"
+        case Anything() | Choice() | Fixed() | OneOf() | Null() | Ref() | Scalar():
+            raise ConfigError(f"{where}: no column of Spark holds this type. Use Raw() and parse it in the function.")
+    raise GraphError(f"{where}: {shape!r}")
+
+
+def as_columns(frame: Any, codec: Any) -> Any:
+    """
+    Messages (columns of the source `cues`) as the columns that a function of DataFrames gets.
+
+    A value that does not fit the schema fails the batch; nothing of it is committed.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415 - a graph is planned without Spark
+
+    names = [name for name in KAFKA if name in frame.columns]
+    meta = f.struct(*[f.col(name) for name in names]).alias(META)
+    kind = value_type(codec)
+    if kind is None:
+        return frame.select("value", meta)
+    parsed = f.from_json(f.col("value").cast("string"), kind, {"mode": "FAILFAST"})
+    return frame.select(parsed.alias("value"), meta).select("value.*", META)
+
+
+def as_messages(frame: Any) -> Any:
+    """
+    Rows as messages: columns topic, partition, offset (of the input), key, value, headers, timestamp (ms).
+
+    Raises:
+        ConfigError: a column that is needed is gone.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    nested = META in frame.columns
+    if not nested and (missing := [name for name in PLACE if name not in frame.columns]):
+        raise ConfigError(
+            f"columns {missing} are gone, and there is no {META!r}: they say which message a row was made from. Keep "
+            f"{META!r}, or topic, partition and offset, in what the function returns."
+        )
+    inner = frame.schema[META].dataType.names if nested else frame.columns
+    came = {name: f.col(f"{META}.{name}" if nested else name) for name in inner if name in KAFKA}
+    own = {META, KEY, HEADERS, TIMESTAMP, *(() if nested else KAFKA)}
+    rest = [name for name in frame.columns if name not in own]
+    if not rest:
+        raise ConfigError("no column is left for the value. Return at least one besides the coordinates.")
+    types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    if rest == ["value"] and types["value"] in ("binary", "string"):
+        value = f.col("value").cast("binary")
+    else:
+        value = f.to_json(f.struct(*[f.col(name) for name in rest]), {"ignoreNullFields": "false"}).cast("binary")
+    key = f.col(KEY) if KEY in frame.columns else came.get("key", f.lit(None))
+    key_type = types.get(KEY, "binary")
+    if key_type not in ("binary", "string"):
+        key = key.cast("string")
+    when = f.col(TIMESTAMP) if TIMESTAMP in frame.columns else came.get("timestamp")
+    if when is None:
+        when = f.lit(0)
+    elif types.get(TIMESTAMP, "timestamp") == "timestamp":
+        when = f.unix_millis(when)
+    headers = f.col(HEADERS) if HEADERS in frame.columns else f.lit(None)
+    return frame.select(
+        *[came[name].alias(name) for name in PLACE],
+        key.cast("binary").alias("key"),
+        value.alias("value"),
+        headers.cast("array<struct<key:string,value:binary>>").alias("headers"),
+        f.coalesce(when.cast("bigint"), f.lit(0)).alias("timestamp"),
+    )

@@ -1,0 +1,371 @@
+"""DataFrames into Kafka, exactly once, where their plan has no shuffle (D1 to D4).
+
+Each micro-batch is one job. Its Spark partitions are the input's partitions, so each of them commits its rows and its
+place in one transaction. The driver says which ranges the batch has (Spark writes them into the checkpoint before it
+calls us) and publishes an empty attempt for those that left no row.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.brokers.options import Kafka
+from cues_kafka.core.records import Writer
+from cues_kafka.core.spec import Input, Spec
+from cues_kafka.errors import ConfigError, TaskStopped
+from cues_kafka.graph.names import backing_topic, check_name, group_id, transactional_id
+from cues_kafka.plan import backing_config
+from cues_kafka.ports import Broker, ClusterFacts, NewTopic, TopicPartition
+from cues_kafka.runtime.build import DEFAULT_MAX_BYTES, Identity
+from cues_kafka.runtime.clock import SystemClock
+from cues_kafka.runtime.lane import CommitPolicy
+from cues_kafka.runtime.spark.columns import as_messages
+from cues_kafka.runtime.spark.publish import FrameSlot, Output, Range, Row, incarnation
+from cues_kafka.runtime.spark.query import AT_ONCE, RESULT, outcome_of_row
+from cues_kafka.runtime.spark.slot import POLICY, Outcome
+
+PROCESSOR: Final = "write"
+"""The processor's name where there is no graph: `<name>.write.backing` and its like."""
+
+INPUT: Final = "input"
+
+_SHUFFLES: Final = re.compile(r"(?<!Broadcast)Exchange\b|\bUnion\b|\bCoalesce \d")
+_LATER: Final = re.compile(
+    r"^[\s:+~-]*(Aggregate|Deduplicate\w*|Repartition\w*|RebalancePartitions|Union|Sort|Window|Distinct|GlobalLimit"
+    r"|LocalLimit|Limit|FlatMapGroupsWithState|FlatMapGroupsInPandasWithState|TransformWithState\w*)\b",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """
+    What a Spark task needs to publish rows of one processor.
+
+    Attributes:
+        options: the cluster.
+        graph, processor: names.
+        source: the input topic.
+        width: its partitions, which are the slots.
+        starts: where a slot without a record begins.
+        output: where to.
+        identity: of the query run.
+        query: Spark's id of the query; the same after a restart from its checkpoint.
+        policy: when rows are committed at the latest.
+    """
+
+    options: Kafka
+    graph: str
+    processor: str
+    source: str
+    width: int
+    starts: tuple[int, ...]
+    output: Output
+    identity: Identity
+    query: str
+    policy: CommitPolicy = POLICY
+
+    def slot(self, partition: int, batch: int, part: int, attempt: int) -> FrameSlot:
+        """The slot of one partition, in this process."""
+        name = transactional_id(self.graph, self.processor, partition)
+        who = self.identity
+        spec = Spec(
+            graph=self.graph,
+            processor=self.processor,
+            partition=partition,
+            inputs=(Input(INPUT, self.source),),
+            transactional_id=name,
+            group=group_id(self.graph, self.processor),
+            backing=backing_topic(self.graph, self.processor),
+            start=self.starts[partition],
+            quarantine_after=None,
+            width=self.width,
+            slot=True,
+            writer=Writer(name, who.runtime, who.name, incarnation(self.query, batch, part, attempt)),
+        )
+        return FrameSlot(spec, self.output, broker=_broker(self), clock=SystemClock(), policy=self.policy)
+
+
+_brokers: dict[str, Broker] = {}
+_lock = threading.Lock()
+
+
+def _broker(frames: Frames) -> Broker:
+    """One for each process and query run: only for questions."""
+    with _lock:
+        run = frames.identity.incarnation
+        if run not in _brokers:
+            _brokers[run] = open_broker(frames.options)
+        return _brokers[run]
+
+
+class FrameBatch:
+    """What Spark calls for each micro-batch."""
+
+    def __init__(
+        self,
+        make: Callable[[Any], Any],
+        prepare: Callable[[str, Mapping[int, Range], str], Frames],
+        checkpoint: str,
+    ) -> None:
+        """
+        Args:
+            make: the user's function, from the batch's DataFrame to what is to be written.
+            prepare: from the input topic, its ranges and the query's id to what tasks need; called once.
+            checkpoint: the query's directory.
+        """
+        self._make = make
+        self._prepare = prepare
+        self._checkpoint = checkpoint
+        self._frames: Frames | None = None
+
+    def __call__(self, frame: Any, number: int) -> None:
+        """
+        Publish one micro-batch.
+
+        Raises:
+            ConfigError: its plan cannot be written directly.
+            TaskStopped: a slot refuses; the batch comes again.
+        """
+        session = frame.sparkSession
+        topic, ranges = batch_ranges(session, self._checkpoint, number)
+        if self._frames is None:
+            query = session.sparkContext.getLocalProperty("sql.streaming.queryId") or "query"
+            self._frames = self._prepare(topic, ranges, query)
+        work = replace(self._frames)
+        made = self._make(frame)
+        check_plan(made)
+        rows = as_messages(made).mapInArrow(Publish(work, dict(ranges), number), RESULT).collect()
+        outcomes = [outcome_of_row(json.loads(row[0])) for row in rows]
+        outcomes += publish_rest(work, ranges, {o.partition for o in outcomes}, number)
+        if stops := [outcome for outcome in outcomes if outcome.kind]:
+            texts = "; ".join(f"{stop.task}: {stop.text}. Remedy: {stop.remedy}" for stop in stops)
+            raise TaskStopped(f"batch {number}: {texts}")
+
+
+def publish_rest(work: Frames, ranges: Mapping[int, Range], done: set[int], number: int) -> list[Outcome]:
+    """Ranges that left no row (a filter took all, or there were markers only): their place moves all the same."""
+    rest = [p for p, given in ranges.items() if given.start < given.end and p not in done]
+    if not rest:
+        return []
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="publish") as pool:
+        return list(pool.map(lambda p: work.slot(p, number, -1, 0).publish((), ranges[p]), rest))
+
+
+@dataclass(frozen=True)
+class Publish:
+    """The function of the job: messages in, outcomes out; all rows of a Spark task belong to one slot."""
+
+    work: Frames
+    ranges: dict[int, Range]
+    batch: int
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Publish this Spark task's rows."""
+        context = TaskContext.get()
+        part, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
+        coming = (row for batch in batches for row in batch.to_pylist())
+        first = next(coming, None)
+        if first is None:
+            return
+        partition = first["partition"]
+        given = self.ranges.get(partition)
+        if given is None:
+            raise ConfigError(f"a row of partition {partition} of {first['topic']!r}, which this batch does not have")
+        slot = self.work.slot(partition, self.batch, part, attempt)
+        outcome = slot.publish(self._rows(first, coming, partition), given)
+        yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(outcome))])], names=["outcome"])
+
+    def _rows(self, first: dict[str, Any], coming: Iterator[dict[str, Any]], partition: int) -> Iterator[Row]:
+        row: dict[str, Any] | None = first
+        while row is not None:
+            if row["partition"] != partition or row["topic"] != self.work.source:
+                raise ConfigError(
+                    f"one Spark partition has rows of {self.work.source!r}/{partition} and of {row['topic']!r}/"
+                    f"{row['partition']}: the plan shuffles or coalesces. Staged writing comes with the next version."
+                )
+            headers = [(h["key"], h["value"]) for h in row["headers"] or ()]
+            yield Row(row["offset"], row["key"], row["value"], headers, row["timestamp"])
+            row = next(coming, None)
+
+
+def check_plan(frame: Any) -> None:
+    """
+    Refuse what would part or mix the input's partitions, as far as the batch's plan shows it; the slot sees the rest.
+
+    Raises:
+        ConfigError: with the node of the plan.
+    """
+    plan = getattr(frame, "_jdf", None)
+    if plan is not None and (found := _SHUFFLES.search(plan.queryExecution().executedPlan().toString())):
+        raise ConfigError(_staged(found.group().strip()))
+
+
+def check_stream(frame: Any) -> None:
+    """
+    Refuse a streaming DataFrame whose plan keeps state or shuffles, before the query is started.
+
+    Raises:
+        ConfigError: with the node of the plan.
+    """
+    if not frame.isStreaming:
+        raise ConfigError("this DataFrame does not stream. Read it with spark.readStream.")
+    plan = getattr(frame, "_jdf", None)
+    if plan is not None and (found := _LATER.search(plan.queryExecution().analyzed().toString())):
+        raise ConfigError(_staged(found.group(1)))
+
+
+def _staged(node: str) -> str:
+    return (
+        f"the plan has {node}: rows of several partitions would meet, or one partition would be parted. Staged writing "
+        "comes with the next version; until then keep to columns, filters, explode and broadcast joins."
+    )
+
+
+def batch_ranges(session: Any, checkpoint: str, number: int) -> tuple[str, dict[int, Range]]:
+    """
+    The ranges of a micro-batch, as Spark wrote them before it called: the input topic, and by partition its range.
+
+    Raises:
+        ConfigError: the query has several sources, or several topics.
+    """
+    ends = _offsets(session, checkpoint, number)
+    starts = _offsets(session, checkpoint, number - 1) if number else {}
+    if len(ends) != 1:
+        raise ConfigError(f"the query reads {sorted(ends)}. Direct writing takes one topic; split it into queries.")
+    [(topic, to)] = ends.items()
+    since = starts.get(topic, {})
+    return topic, {int(p): Range(since.get(p, -1), end) for p, end in to.items()}
+
+
+def _offsets(session: Any, checkpoint: str, number: int) -> dict[str, dict[str, int]]:
+    """One file of the checkpoint's offset log: a version, metadata, and a line for each source."""
+    path = f"{checkpoint}/offsets/{number}"
+    local = Path(path.removeprefix("file:"))
+    if local.is_file():
+        text = local.read_text("utf-8")
+    else:
+        text = session.read.option("wholetext", True).text(path).collect()[0][0]
+    sources = [json.loads(line) for line in text.splitlines()[2:] if line.strip() not in ("", "-")]
+    if len(sources) != 1:
+        raise ConfigError(f"the query has {len(sources)} sources. Direct writing takes one; split it into queries.")
+    found: dict[str, dict[str, int]] = sources[0]
+    return found
+
+
+def write_exactly_once(
+    frame: Any,
+    options: Kafka,
+    *,
+    topic: str,
+    name: str,
+    checkpoint: str,
+    trigger: str = "0 seconds",
+    policy: CommitPolicy = POLICY,
+) -> Any:
+    """
+    Write a streaming DataFrame into a topic, exactly once.
+
+    Its rows keep the coordinates of the messages that they were made from: `_cues`, or `topic`, `partition` and
+    `offset` as Spark's own Kafka source has them. Key, headers and timestamp as in `columns.as_messages`.
+
+    Args:
+        frame: a streaming DataFrame over one topic, whose plan has no shuffle.
+        options: the cluster that the topic is on; the input must be on the same one.
+        topic: where to; it must exist.
+        name: of this job: of its backing topic, transactional ids and group; never change it, never use it twice.
+        checkpoint: the query's directory.
+        trigger: see `Spark`.
+        policy: when rows are committed at the latest.
+
+    Returns:
+        Spark's `StreamingQuery`.
+
+    Raises:
+        ConfigError: the plan cannot be written directly, or the topic is not there.
+        BrokerError: the cluster does not answer.
+    """
+    from cues_kafka.runtime.spark.engine import streaming_trigger  # noqa: PLC0415 - it imports this module's users
+
+    check_name(name, "write_exactly_once")
+    check_stream(frame)
+    broker = open_broker(options)
+    try:
+        output = output_of(broker.facts([topic]), topic)
+    finally:
+        broker.close()
+    identity = Identity.of_process("spark", name)
+
+    def prepare(source: str, ranges: Mapping[int, Range], query: str) -> Frames:
+        starts = first_offsets(options, source, ranges)
+        return enter(Frames(options, name, PROCESSOR, source, len(starts), starts, output, identity, query, policy))
+
+    batch = FrameBatch(lambda given: given, prepare, checkpoint)
+    return (
+        frame.writeStream.foreachBatch(batch)
+        .queryName(f"{name}.{PROCESSOR}")
+        .option("checkpointLocation", checkpoint)
+        .trigger(**streaming_trigger(trigger))
+        .start()
+    )
+
+
+def output_of(facts: ClusterFacts, topic: str, *, provenance: bool = True) -> Output:
+    """
+    An output topic as slots need it.
+
+    Raises:
+        ConfigError: it does not exist.
+    """
+    found = facts.topics.get(topic)
+    if found is None:
+        raise ConfigError(f"topic {topic!r} does not exist; create it before anything is written to it")
+    most = int(found.config.get("max.message.bytes", DEFAULT_MAX_BYTES))
+    return Output(topic, found.partitions, min(DEFAULT_MAX_BYTES, most), provenance)
+
+
+def first_offsets(options: Kafka, source: str, ranges: Mapping[int, Range]) -> tuple[int, ...]:
+    """Where slots without a record begin: at their ranges; batch 0 does not tell, so at the beginning of the log."""
+    broker = open_broker(options)
+    try:
+        places = [TopicPartition(source, p) for p in range(max(ranges) + 1)]
+        marks = broker.watermarks(places)
+    finally:
+        broker.close()
+    return tuple(max(marks[p].low, ranges[p.partition].start if p.partition in ranges else 0) for p in places)
+
+
+def enter(work: Frames) -> Frames:
+    """
+    D6 for DataFrames: the backing topic is there, nobody else runs the processor, every slot has a record.
+
+    Raises:
+        ConfigError: the group has members.
+        TaskStopped: a slot refuses.
+    """
+    broker = open_broker(work.options)
+    try:
+        backing = backing_topic(work.graph, work.processor)
+        facts = broker.facts([backing])
+        if backing not in facts.topics:
+            broker.create([NewTopic(backing, work.width, min(3, facts.brokers), backing_config(facts.brokers))])
+        if members := broker.members(group_id(work.graph, work.processor)):
+            raise ConfigError(f"group {group_id(work.graph, work.processor)!r} has members {members}: stop them first")
+    finally:
+        broker.close()
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="enter") as pool:
+        found = list(pool.map(lambda p: work.slot(p, -1, -1, 0).publish((), Range(-1, -1)), range(work.width)))
+    if stops := [outcome for outcome in found if outcome.kind]:
+        raise TaskStopped("; ".join(f"{stop.task}: {stop.text}. Remedy: {stop.remedy}" for stop in stops))
+    return work
