@@ -99,6 +99,18 @@ def test_a_range_that_was_delivered_is_left_alone() -> None:
     assert world.records() == before
 
 
+@pytest.mark.parametrize("hint", [0, 2, 3])
+def test_a_hint_makes_no_difference_to_what_is_delivered(hint: int) -> None:
+    """Spark's start may be older or newer than the position: nothing is repeated and nothing skipped."""
+    world = World(same)
+    world.client.send_many("in", [1, 2, 3, 4])
+    world.slot().deliver(2, first=False)
+
+    world.slot().deliver(world.end(), first=False, hint=hint)
+
+    assert world.out() == [1, 2, 3, 4]
+
+
 def test_nothing_at_or_past_the_end_is_delivered() -> None:
     """The batch's end bounds it, although more is there; what comes later begins there."""
     world = World(same)

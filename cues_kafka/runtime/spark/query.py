@@ -311,7 +311,7 @@ class Deliver:
             for row in batch.to_pylist():
                 if row["start"] >= row["end"] and not first:
                     continue
-                outcome = self.work.deliver(row["partition"], row["end"], attempt=attempt, first=first)
+                outcome = self.work.deliver(row["partition"], row["start"], row["end"], attempt=attempt, first=first)
                 yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(outcome))])], names=["outcome"])
 
 

@@ -100,6 +100,7 @@ class Slot:
         self._place = TopicPartition(spec.inputs[0].topic, spec.partition)
         self._reader: Reader | None = None
         self._read_to = -1
+        self._polled = False
         self._held_bytes = 0
         group = GroupMetadata.outside(spec.group)
         self._lane = Lane(
@@ -121,14 +122,18 @@ class Slot:
         finally:
             self._close()
 
-    def deliver(self, end: int, *, first: bool) -> Outcome:
+    def deliver(self, end: int, *, first: bool, hint: int | None = None) -> Outcome:
         """
         Deliver everything below `end` that is not delivered yet.
 
         Args:
             end: at most the last stable offset of now; a retry's range may go beyond it.
             first: a predecessor may have died in user code: snapshot first (S1, D3).
+            hint: where the position probably is: fetching begins there while the task recovers.
         """
+        if hint is not None:
+            self._read_to = hint
+            self._open_reader()
         if members := self._broker.members(self._spec.group):
             return self._claimed(members)
         try:
@@ -181,6 +186,7 @@ class Slot:
                 return
             if self._clock.monotonic() > deadline:
                 raise OutOfOrder(f"nothing new below {bound} of {self._place} for {PATIENCE_S:g} s")
+            self._polled = True
             for _, messages, eof in self._open_reader().poll(POLL_S):
                 last = messages[-1].offset() if messages else -1
                 done = last >= bound - 1 or (eof is not None and eof >= bound)
@@ -199,11 +205,12 @@ class Slot:
         return task.state is State.READY and task.due is None and self._position >= end
 
     def _point(self, _: Lane, positions: Positions) -> None:
-        """After R5; the reader is opened when there is something to read."""
-        if self._reader:
+        """After R5: a reader that was not read yet and happens to stand there may stay."""
+        if self._reader and (self._polled or self._read_to != positions[0].offset):
             self._reader.close()
             self._reader = None
         self._read_to = positions[0].offset
+        self._polled = False
 
     def _open_reader(self) -> Reader:
         """A new one after each recovery, because one that is pointed anew waits for its old fetches first."""

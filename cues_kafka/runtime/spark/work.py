@@ -65,9 +65,9 @@ class Work:
         spec = replace(spec_of(self.graph, self.planned, processor, self.width, who)(partition), slot=True)
         return Slot(spec, site.caller, broker=site.broker, clock=SystemClock(), policy=self.policy)
 
-    def deliver(self, partition: int, end: int, *, attempt: str, first: bool) -> Outcome:
+    def deliver(self, partition: int, start: int, end: int, *, attempt: str, first: bool) -> Outcome:
         """Deliver one range, see `Slot.deliver`."""
-        return self.slot(partition, attempt).deliver(end, first=first)
+        return self.slot(partition, attempt).deliver(end, first=first, hint=start if start < end else None)
 
 
 @dataclass(frozen=True, slots=True)
