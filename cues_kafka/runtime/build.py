@@ -96,6 +96,12 @@ def selected(graph: Graph, only: Sequence[str] | None) -> list[Processor]:
 
 
 def _check_carried(processor: Processor, graph: Graph) -> None:
+    if why := not_in_this_release(processor, graph):
+        raise ConfigError(f"processor {processor.name!r}: {why}")
+
+
+def not_in_this_release(processor: Processor, graph: Graph) -> str:
+    """What of a declaration no runtime of this release can do, with the remedy; empty: nothing."""
     missing = [
         (bool(processor.state), "state="),
         (bool(processor.tailers or processor.appenders), "tailers= and appenders="),
@@ -104,10 +110,11 @@ def _check_carried(processor: Processor, graph: Graph) -> None:
     ]
     for present, what in missing:
         if present:
-            raise ConfigError(
-                f"processor {processor.name!r}: {what} can be declared, but this release does not run it. "
+            return (
+                f"{what} can be declared, but this release does not run it. "
                 "Leave it out, or leave the processor out with only=."
             )
+    return ""
 
 
 def spec_of(graph: Graph, planned: Plan, processor: Processor, width: int, identity: Identity) -> Callable[[int], Spec]:

@@ -73,17 +73,22 @@ class Running(Client):
 
     def wait(self) -> None:
         """
-        Wait until somebody stops the graph.
+        Wait until somebody stops the graph, or it has ended by itself (Spark's `available-now`).
 
         Raises:
             TaskStopped: a task stopped.
         """
-        self._await(lambda: self._over, None, "stopped")
+        self._await(lambda: self._over or self.finished, None, "stopped")
 
     @property
     def settled(self) -> bool:
         """Whether every task has its first record, or stopped."""
         return all(self._recorded(worker, but_stopped=True) for worker in self._workers)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all of it has ended by itself, because what was there when it started is delivered."""
+        return bool(self._workers) and all(worker.over for worker in self._workers)
 
     @property
     def failed(self) -> BaseException | None:

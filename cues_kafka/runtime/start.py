@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka, Memory
 from cues_kafka.errors import ConfigError
-from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
 from cues_kafka.observe.log import get_logger
 from cues_kafka.runtime.build import Identity, caller_of, prepare, selected, spec_of
 from cues_kafka.runtime.clock import SystemClock
@@ -53,12 +53,11 @@ def start(
         BrokerError: the cluster does not answer.
         TaskStopped: a task refuses to start.
     """
-    if graph.dataframes:
-        raise ConfigError(
-            f"processors {sorted(graph.dataframes)} work on DataFrames: this release has no engine for them"
-        )
     if engine is not None:
         only = carried(graph, engine, only)
+        engine.check(graph, only)
+    elif frames := sorted(name for name in graph.dataframes if only is None or name in only):
+        raise ConfigError(f"processors {frames} work on DataFrames, not in native workers: leave them out with only=")
     broker = open_broker(options)
     try:
         planned, facts = prepare(graph, broker, only=only)
@@ -110,8 +109,11 @@ def carried(graph: Graph, engine: Engine, only: Sequence[str] | None) -> list[st
     Raises:
         ConfigError: it cannot carry one that was asked for, or none at all.
     """
-    reasons = {p.name: why for p in selected(graph, only) if (why := engine.refuses(graph, p))}
-    names = [p.name for p in selected(graph, only) if p.name not in reasons]
+    everyone: list[Processor | DataFrameProcessor] = [*graph.processors.values(), *graph.dataframes.values()]
+    selected(graph, only and [name for name in only if name not in graph.dataframes])  # unknown names
+    asked = [part for part in everyone if only is None or part.name in only]
+    reasons = {part.name: why for part in asked if (why := engine.refuses(graph, part))}
+    names = [part.name for part in asked if part.name not in reasons]
     said = "; ".join(f"{name}: {why}" for name, why in reasons.items())
     if reasons and (only is not None or not names):
         raise ConfigError(f"{engine.runtime} cannot run {said}")

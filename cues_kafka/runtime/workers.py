@@ -9,7 +9,7 @@ from typing import Protocol
 from cues_kafka.brokers.options import Options
 from cues_kafka.core.events import Halt
 from cues_kafka.core.spec import Spec
-from cues_kafka.graph.definition import Graph, Processor
+from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
 from cues_kafka.plan import Plan
 from cues_kafka.ports import Broker, Clock, ClusterFacts
 from cues_kafka.runtime.lane import Lane
@@ -51,6 +51,11 @@ class Worker(Protocol):
     @property
     def failed(self) -> BaseException | None:
         """Why the worker is over, although nobody stopped it."""
+        ...
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended by itself, with nothing left to do: it was to deliver what was there, and has."""
         ...
 
     @property
@@ -111,8 +116,17 @@ class Engine(Protocol):
         """As records and logs call it."""
         ...
 
-    def refuses(self, graph: Graph, processor: Processor) -> str:
+    def refuses(self, graph: Graph, processor: Processor | DataFrameProcessor) -> str:
         """Why it cannot carry this processor, with what to do instead; empty: it can."""
+        ...
+
+    def check(self, graph: Graph, names: Sequence[str]) -> None:
+        """
+        Look whether these processors may run, before anything is asked of the cluster or written to it.
+
+        Raises:
+            ConfigError: they may not, as the engine is set up, or because it runs one of them already.
+        """
         ...
 
     def worker(self, job: Job) -> Worker:

@@ -161,6 +161,11 @@ class ProcessorWorker:
         return [Stopped(lane.spec.name, halt, lane.cause) for lane in lanes if (halt := lane.stopped)]
 
     @property
+    def over(self) -> bool:
+        """Never: more messages may come."""
+        return False
+
+    @property
     def generation(self) -> int:
         """Of the group, as last published."""
         return self._published.generation

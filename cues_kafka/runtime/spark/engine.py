@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import sysconfig
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias
+from weakref import WeakValueDictionary
 
 from pyspark import cloudpickle
 
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import ConfigError
-from cues_kafka.graph.definition import Graph, Processor
-from cues_kafka.runtime.build import Identity
+from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
+from cues_kafka.graph.topology import transitive_dependencies
+from cues_kafka.observe.log import get_logger
+from cues_kafka.runtime.build import Identity, not_in_this_release
 from cues_kafka.runtime.lane import CommitPolicy
-from cues_kafka.runtime.spark.query import Settings, SparkWorker
+from cues_kafka.runtime.spark.query import PlainRun, Settings, SparkWorker
 from cues_kafka.runtime.spark.slot import POLICY
 from cues_kafka.runtime.spark.work import Work
 from cues_kafka.runtime.workers import Job
 
+log = get_logger("cues_kafka.spark")
+
 _AVAILABLE = "available-now"
+
+_PROCESSING = re.compile(r"\d+ (?:milli)?seconds?|\d+ (?:minute|hour|day)s?")
+
+Mode: TypeAlias = Literal["direct", "natively", "refused"]
+
+REFUSED_OPTIONS: Final[Mapping[str, str]] = {
+    "asyncProgressTrackingEnabled": "Spark would go on before its offsets are down: more than one micro-batch would be "
+    "in doubt after a crash. Leave it out",
+    "minPartitions": "it splits one Kafka partition between several Spark tasks, and each partition has one writer "
+    "(its transactional id). Leave it out, and give the topic more partitions",
+    "maxRecordsPerPartition": "it splits one Kafka partition between several Spark tasks, and each partition has one "
+    "writer (its transactional id). Leave it out; maxOffsetsPerTrigger bounds a micro-batch",
+}
+"""Options of Spark's sources and queries that exactly-once does not go with, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +82,22 @@ class Spark:
         """As records and logs call it."""
         return "spark"
 
-    def refuses(self, graph: Graph, processor: Processor) -> str:
+    def refuses(self, graph: Graph, processor: Processor | DataFrameProcessor) -> str:
         """Why Spark cannot carry this processor, with what to do instead; empty: it can."""
         return refusal(graph, processor)
+
+    def check(self, graph: Graph, names: Sequence[str]) -> None:
+        """
+        Look at the session, before anything is asked of the cluster or written to it.
+
+        Raises:
+            ConfigError: a setting of it contradicts exactly-once, or it runs one of these processors already.
+        """
+        refusals, warnings = session_findings(self.session, [query_name(graph.name, name) for name in names])
+        for warning in warnings:
+            log.warning("spark setting", text=warning)
+        if refusals:
+            raise ConfigError("Spark cannot run this: " + "; ".join(refusals))
 
     def worker(self, job: Job) -> SparkWorker:
         """A worker that is not started yet."""
@@ -74,25 +108,132 @@ class Spark:
         work = Work(job.graph, job.processor, job.options, job.planned, job.facts, identity, self.policy)
         settings = Settings(
             session=self.session,
-            checkpoint=f"{str(self.checkpoint).rstrip('/')}/{job.graph.name}.{job.processor}",
+            checkpoint=checkpoint_of(self.checkpoint, job.graph.name, job.processor),
             trigger=streaming_trigger(self.trigger),
             limit=self.max_offsets_per_trigger,
             patience_s=2 * job.options.session_timeout_s,
+            upstream=self._upstream(job.graph, job.processor),
         )
-        return SparkWorker(job, work, settings)
+        worker = SparkWorker(job, PlainRun(job, work, settings), settings)
+        _workers[id(self.session), query_name(job.graph.name, job.processor)] = worker
+        return worker
+
+    def _upstream(self, graph: Graph, name: str) -> Callable[[], list[SparkWorker]]:
+        """The workers of this session that feed a processor, those apart that it feeds itself."""
+        feeding = transitive_dependencies(graph, name)
+        before = [other for other in feeding if name not in transitive_dependencies(graph, other) and other != name]
+        keys = [(id(self.session), query_name(graph.name, other)) for other in before]
+        return lambda: [worker for key in keys if (worker := _workers.get(key)) is not None]
 
 
-def refusal(graph: Graph, processor: Processor) -> str:
-    """Why Spark cannot carry a plain processor; empty: it can."""
+_workers: WeakValueDictionary[tuple[int, str], SparkWorker] = WeakValueDictionary()
+"""The newest worker of each query, by session: a query that is about to start is not seen by Spark yet."""
+
+
+def query_name(graph: str, processor: str) -> str:
+    """Of a processor's streaming query, in Spark's progress and logs."""
+    return f"{graph}.{processor}"
+
+
+def checkpoint_of(directory: str, graph: str, processor: str) -> str:
+    """Where a processor's query has its checkpoint: a directory of its own, for Spark does not share them."""
+    return f"{str(directory).rstrip('/')}/{query_name(graph, processor)}"
+
+
+# What Spark can run, and what it cannot. `refuses`, `explain` and the command line all ask here.
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """
+    Where a processor can run.
+
+    Attributes:
+        mode: `direct`: on Spark, one Kafka transaction for each slot (PROTOCOL 5); `natively`: not there, but in native
+            workers; `refused`: nowhere in this release.
+        why: the reason; where it is not direct, with the remedy.
+    """
+
+    mode: Mode
+    why: str
+
+
+def verdict(graph: Graph, part: Processor | DataFrameProcessor) -> Verdict:
+    """Whether Spark can carry a processor, and what to do where it cannot."""
+    if isinstance(part, DataFrameProcessor):
+        return Verdict("refused", "processors of DataFrames are not in this release: leave it out with only=")
+    nowhere = not_in_this_release(part, graph)
+    if what := _native_only(part):
+        beside = f" ({nowhere})" if nowhere else ""
+        return Verdict("refused" if nowhere else "natively", f"{what}: run it natively: --only {part.name}{beside}")
+    if nowhere:
+        return Verdict("refused", nowhere)
+    return Verdict("direct", "one input, so one Spark task for each of its partitions, which commits by itself")
+
+
+def refusal(graph: Graph, part: Processor | DataFrameProcessor) -> str:
+    """Why Spark cannot carry a processor, with the remedy; empty: it can."""
+    found = verdict(graph, part)
+    return "" if found.mode == "direct" else found.why
+
+
+def _native_only(processor: Processor) -> str:
+    several = {
+        "join": "a join takes the k-th message of each input, and a slot reads one topic",
+        "alts": "alts choose among several inputs, and a slot reads one topic",
+    }
     for present, what in (
-        (processor.input_shape != "single", f"a {processor.kind} reads several inputs in step"),
+        (processor.input_shape != "single", several.get(processor.input_shape, "")),
         (bool(processor.state), "state= lives in a native worker"),
         (bool(processor.tailers or processor.appenders), "tailers= and appenders= live in a native worker"),
     ):
         if present:
-            return f"{what}: run it natively (--only {processor.name})"
-    del graph
+            return what
     return ""
+
+
+def session_findings(session: Any, queries: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+    """
+    What of a session exactly-once does not go with, and what it goes with, but badly.
+
+    Args:
+        session: a `SparkSession`.
+        queries: names of queries that are to be started.
+    """
+    settings = {str(name): str(value) for name, value in dict(session.conf.getAll).items()}
+    running = {query.name for query in session.streams.active}
+    running |= {name for name in queries if (found := _workers.get((id(session), name))) and found.running}
+    refusals = refused_settings(settings) + [
+        f"query {name!r} runs in this session already: two queries for one processor would fence each other. Stop it, "
+        "or leave the processor out with only="
+        for name in queries
+        if name in running
+    ]
+    return refusals, weak_settings(settings)
+
+
+def refused_settings(settings: Mapping[str, str]) -> list[str]:
+    """
+    Why settings of a session, or options of a source or query, do not go with exactly-once.
+
+    A setting counts by its last word, so that `spark.datasource.kafka.minPartitions` is found too.
+    """
+    words = {name.lower(): (name, why) for name, why in REFUSED_OPTIONS.items()}
+    found = []
+    for name, value in sorted(settings.items()):
+        known = words.get(name.rpartition(".")[2].lower())
+        if known and str(value).strip().lower() not in {"", "false", "0", "none"}:
+            found.append(f"{name}={value} ({known[0]}): {known[1]}")
+    return found
+
+
+def weak_settings(settings: Mapping[str, str]) -> list[str]:
+    """Settings of a session that exactly-once goes with, at a price."""
+    speculation = (
+        "spark.speculation=true: nothing is lost or doubled, but the second Spark task on a partition fences the first "
+        "one, whose work is thrown away. Set it to false"
+    )
+    return [speculation] if str(settings.get("spark.speculation", "false")).lower() == "true" else []
 
 
 def streaming_trigger(text: str) -> dict[str, Any]:
@@ -104,13 +245,22 @@ def streaming_trigger(text: str) -> dict[str, Any]:
     """
     if text == _AVAILABLE:
         return {"availableNow": True}
-    words = text.split()
-    if len(words) == 2 and words[0].isdecimal():
-        return {"processingTime": text}
-    raise ConfigError(
-        f"trigger={text!r} is not known here. Write '10 seconds' or 'available-now'; continuous and real-time triggers "
-        "call no foreachBatch, so nothing could be committed with the positions."
-    )
+    said = str(text).strip().lower()
+    if _PROCESSING.fullmatch(said):
+        return {"processingTime": said}
+    wanted = "Write '10 seconds', as often as there is to be a micro-batch, or 'available-now'."
+    if "continuous" in said:
+        raise ConfigError(
+            f"trigger={text!r}: continuous processing has no micro-batches and calls no foreachBatch, so there is no "
+            f"range that a slot could commit together with its outputs. {wanted} For milliseconds run it natively."
+        )
+    if re.search(r"real[ -_]?time", said):
+        raise ConfigError(
+            f"trigger={text!r}: in real-time mode Spark writes its offsets down after the messages are out, and calls "
+            "neither foreachBatch nor a data source in Python, so nothing could be committed with the positions. "
+            f"{wanted} For milliseconds run it natively."
+        )
+    raise ConfigError(f"trigger={text!r} is not known here. {wanted}")
 
 
 def ship_modules() -> None:

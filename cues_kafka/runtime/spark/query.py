@@ -14,10 +14,10 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -59,6 +59,7 @@ class Settings:
         trigger: keyword arguments of `DataStreamWriter.trigger`.
         limit: offsets in one micro-batch.
         patience_s: how long members of a killed native worker may still be in the group.
+        upstream: the workers that feed this one; with `available-now` it waits until they are over.
     """
 
     session: Any
@@ -66,6 +67,60 @@ class Settings:
     trigger: dict[str, Any]
     limit: int | None
     patience_s: float
+    upstream: Callable[[], Sequence[SparkWorker]] = tuple
+
+    def write(self, frame: Any, name: str, batch: Callable[[Any, int], None]) -> Any:
+        """Start a streaming query that calls `batch` for each micro-batch."""
+        return (
+            frame.writeStream.foreachBatch(batch)
+            .queryName(name)
+            .option("checkpointLocation", self.checkpoint)
+            .trigger(**self.trigger)
+            .start()
+        )
+
+
+Tell: TypeAlias = Callable[[list[Outcome]], None]
+
+
+class Run(Protocol):
+    """A query, as the worker that keeps it running sees it."""
+
+    @property
+    def first(self) -> Spec:
+        """The task of partition 0."""
+        ...
+
+    def enter(self, partition: int) -> Outcome:
+        """Make sure that one task has a record, and say where it stands (D6)."""
+        ...
+
+    def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
+        """Start Spark's query; `tell` gets what slots say, as far as this process hears it."""
+        ...
+
+
+class PlainRun:
+    """A plain processor: Spark gets rows of ranges, the function is called in the slots."""
+
+    def __init__(self, job: Job, work: Work, settings: Settings) -> None:
+        processor = job.graph.processors[job.processor]
+        self.first: Spec = spec_of(job.graph, job.planned, processor, work.width, work.identity)(0)
+        self._job = job
+        self._work = work
+        self._settings = settings
+
+    def enter(self, partition: int) -> Outcome:
+        """See `Run`."""
+        return self._work.slot(partition, "driver").enter()
+
+    def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
+        """See `Run`."""
+        settings, name = self._settings, f"{self._job.graph.name}.{self._job.processor}"
+        given = Input(name, self._job.options, self.first.inputs[0].topic, positions, settings.limit)
+        settings.session.dataSource.register(range_source(given))
+        frame = settings.session.readStream.format(PREFIX + name).load()
+        return settings.write(frame, name, Batch(self._work, tell))
 
 
 class SparkWorker:
@@ -80,20 +135,19 @@ class SparkWorker:
         failed: why it is over, although nobody stopped it.
     """
 
-    def __init__(self, job: Job, work: Work, settings: Settings) -> None:
+    def __init__(self, job: Job, run: Run, settings: Settings) -> None:
         self.name = job.processor
         self.clock: Clock = SystemClock()
         self.lanes: dict[int, Lane] = {}
         self.failed: BaseException | None = None
-        processor = job.graph.processors[job.processor]
-        self.first: Spec = spec_of(job.graph, job.planned, processor, work.width, work.identity)(0)
+        self.first = run.first
         self._job = job
-        self._work = work
+        self._planned = run
         self._settings = settings
         self._query: Any = None
         self._outcomes: dict[int, Outcome] = {}
         self._stops: list[Stopped] = []
-        self._entered = False
+        self._entered = self._done = False
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"{self.name}-spark", daemon=True)
@@ -114,6 +168,11 @@ class SparkWorker:
     def join(self) -> None:
         """Wait until the query is over."""
         self._thread.join()
+
+    @property
+    def running(self) -> bool:
+        """Whether it has begun and is not over, be it that its query waits for its next start."""
+        return self._thread.is_alive()
 
     @property
     def generation(self) -> int:
@@ -148,6 +207,11 @@ class SparkWorker:
         """Tasks that stopped, until the query that tries them again has gone on."""
         return list(self._stops)
 
+    @property
+    def over(self) -> bool:
+        """Whether the query has delivered what there was (`available-now`), or was stopped."""
+        return self._done
+
     def _positions(self, partition: int, offset: int) -> tuple[Position, ...]:
         del partition
         one = self.first.inputs[0]
@@ -162,6 +226,7 @@ class SparkWorker:
                 before = self._delivered()
                 try:
                     if self._once():
+                        self._done = True
                         return
                 except CuesError as error:
                     self._note(Stopped(self.name, Halt("refused", str(error), "see the cause; tried again later")))
@@ -183,10 +248,12 @@ class SparkWorker:
         first = self._enter()
         if first is None:
             return False
+        if "availableNow" in self._settings.trigger:
+            self._wait_for_upstream()
         with self._lock:
             if self._stopping.is_set():
                 return True
-            query = self._query = self._start(first)
+            query = self._query = self._planned.start(first, self._take_and_tell)
         self._job.changed()
         try:
             query.awaitTermination()
@@ -199,7 +266,7 @@ class SparkWorker:
         """D6: nobody else is there, and every slot has a record; where each stands, or None: it stopped."""
         self._wait_for_the_group()
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"{self.name}-enter") as pool:
-            found = list(pool.map(lambda p: self._work.slot(p, "driver").enter(), range(self._work.width)))
+            found = list(pool.map(self._planned.enter, range(self.first.width)))
         self._take(found)
         if any(outcome.kind for outcome in found):
             return None
@@ -216,19 +283,10 @@ class SparkWorker:
                     "or leave the processor out here with only=: it runs in one runtime at a time"
                 )
 
-    def _start(self, first: tuple[int, ...]) -> Any:
-        settings, name = self._settings, f"{self._job.graph.name}.{self.name}"
-        given = Input(name, self._job.options, self.first.inputs[0].topic, first, settings.limit)
-        settings.session.dataSource.register(range_source(given))
-        frame = settings.session.readStream.format(PREFIX + name).load()
-        batch = Batch(self._work, self._take_and_tell)
-        return (
-            frame.writeStream.foreachBatch(batch)
-            .queryName(name)
-            .option("checkpointLocation", settings.checkpoint)
-            .trigger(**settings.trigger)
-            .start()
-        )
+    def _wait_for_upstream(self) -> None:
+        """What is there now is also what will be made of it by the processors that feed this one."""
+        while any(worker.running for worker in self._settings.upstream()) and not self._stopping.wait(0.1):
+            pass
 
     # What slots say.
 
@@ -268,10 +326,21 @@ class SlotsStopped(Exception):
     """Tasks of a batch stopped; the text carries their outcomes to wherever the query was started."""
 
 
+def raise_stops(outcomes: list[Outcome], number: int) -> None:
+    """
+    Fail a batch of which a task stopped, so that Spark keeps it for later.
+
+    Raises:
+        SlotsStopped: with all that the worker needs to say which.
+    """
+    if stops := [outcome for outcome in outcomes if outcome.kind]:
+        raise SlotsStopped(f"batch {number}: {_MARK}{json.dumps([asdict(stop) for stop in stops])}{_MARK}")
+
+
 class Batch:
     """What Spark calls for each micro-batch: one job, a slot for each row."""
 
-    def __init__(self, work: Work, tell: Callable[[list[Outcome]], None] | None) -> None:
+    def __init__(self, work: Work, tell: Tell | None) -> None:
         self._work = work
         self._tell = tell
         self._first = True
@@ -287,8 +356,7 @@ class Batch:
         outcomes = [outcome_of_row(json.loads(row[0])) for row in rows]
         if self._tell:
             self._tell(outcomes)
-        if stops := [outcome for outcome in outcomes if outcome.kind]:
-            raise SlotsStopped(f"batch {number}: {_MARK}{json.dumps([asdict(stop) for stop in stops])}{_MARK}")
+        raise_stops(outcomes, number)
         self._first = False
 
     def __reduce__(self) -> Any:
