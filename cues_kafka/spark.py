@@ -10,7 +10,10 @@ import os
 import sys
 
 from cues_kafka.runtime.spark.engine import Spark
+from cues_kafka.runtime.spark.explain import Explained, Explanation, explain
+from cues_kafka.runtime.spark.frames import write_exactly_once
+from cues_kafka.runtime.spark.source import register
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
-__all__ = ["Spark"]
+__all__ = ["Explained", "Explanation", "Spark", "explain", "register", "write_exactly_once"]

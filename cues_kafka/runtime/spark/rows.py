@@ -1,0 +1,208 @@
+"""A range of one partition as Arrow record batches: what one Spark task of the source does.
+
+A consumer of its own, read committed, from the start of the range; nothing of it outlives the task. What is in memory
+at once is bounded by the consumer's queue and by one record batch, whatever the size of the range.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from operator import methodcaller
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cues_kafka.errors import BrokerError, RecoveryError, RetriableError
+from cues_kafka.ports import Broker, Reader, WireMessage
+from cues_kafka.runtime.spark.planning import ASK_AGAIN_S, Lost, Range, report
+
+ROWS: Final = 10_000
+"""In one record batch at most."""
+
+BATCH_BYTES: Final = 4 << 20
+"""A record batch is handed over when its values have this size, so that large messages do not pile up."""
+
+POLL_S: Final = 0.5
+
+PATIENCE_S: Final = 60.0
+"""Without a message for this long, a range that is known to be there cannot be read."""
+
+_HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
+
+COLUMNS: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+    ]
+)
+"""Spark looks at the types of the first batch only, and takes all others for the same."""
+
+WITH_HEADERS: Final = COLUMNS.append(pa.field("headers", pa.list_(pa.field("element", _HEADER))))
+
+_OUT_OF_RANGE: Final = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}
+
+_key, _value, _offset = methodcaller("key"), methodcaller("value"), methodcaller("offset")
+_timestamp, _headers = methodcaller("timestamp"), methodcaller("headers")
+
+
+def record_batches(broker: Broker, given: Range, *, name: str, headers: bool, fail: bool) -> Iterator[Any]:
+    """
+    All committed messages of a range, in order.
+
+    Args:
+        broker: the cluster.
+        given: the range; its end was a last stable offset once.
+        name: of the consumer.
+        headers: whether the column `headers` is there.
+        fail: whether messages that are gone are an error.
+
+    Raises:
+        BrokerError: the range cannot be read.
+        RecoveryError: something of it is lost.
+    """
+    held: list[WireMessage] = []
+    size = 0
+    for messages in _Reading(broker, given, name, fail=fail).runs():
+        held += messages
+        size += sum(len(value) for message in messages if (value := message.value()))
+        if len(held) >= ROWS or size >= BATCH_BYTES:
+            yield arrow(held, given, headers=headers)
+            held, size = [], 0
+    if held:
+        yield arrow(held, given, headers=headers)
+
+
+def arrow(messages: Sequence[WireMessage], given: Range, *, headers: bool) -> Any:
+    """Messages of one partition as a record batch."""
+    count = len(messages)
+    types, times_ms = zip(*map(_timestamp, messages), strict=True)
+    columns = [
+        pa.array(map(_key, messages), pa.binary(), size=count),
+        pa.array(map(_value, messages), pa.binary(), size=count),
+        pa.repeat(pa.scalar(given.place.topic, pa.string()), count),
+        pa.repeat(pa.scalar(given.place.partition, pa.int32()), count),
+        pa.array(map(_offset, messages), pa.int64(), size=count),
+        pa.array(times_ms, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC")),
+        # The client's numbers are one more than Kafka's, which Spark shows: 0 is the producer's time, 1 the broker's.
+        pc.subtract(pa.array(types, pa.int32()), pa.scalar(1, pa.int32())),
+    ]
+    if not headers:
+        return pa.RecordBatch.from_arrays(columns, schema=COLUMNS)
+    return pa.RecordBatch.from_arrays([*columns, _header_column(messages)], schema=WITH_HEADERS)
+
+
+def _header_column(messages: Sequence[WireMessage]) -> Any:
+    """Null where a message has none, as with Spark's source."""
+    ends: list[int | None] = []
+    keys: list[str] = []
+    values: list[bytes | None] = []
+    for found in map(_headers, messages):
+        # A null at the start of an item makes it a null; the next item begins where it would have.
+        ends.append(len(keys) if found else None)
+        for key, value in found or ():
+            keys.append(key)
+            values.append(value)
+    items = pa.StructArray.from_arrays(
+        [pa.array(keys, pa.string()), pa.array(values, pa.binary())], fields=list(_HEADER)
+    )
+    return pa.ListArray.from_arrays(
+        pa.array([*ends, len(keys)], pa.int32()), items, type=WITH_HEADERS.field("headers").type
+    )
+
+
+class _Reading:
+    """Reads one range to its end (D2): a message at or past the last offset, or the end of the log at or past it."""
+
+    def __init__(self, broker: Broker, given: Range, name: str, *, fail: bool) -> None:
+        self._broker = broker
+        self._given = given
+        self._name = name
+        self._fail = fail
+        self._next = given.start
+        self._held: Reader | None = None
+        self._deadline = time.monotonic() + PATIENCE_S
+
+    def runs(self) -> Iterator[list[WireMessage]]:
+        """Messages of the range, as they arrive."""
+        try:
+            while self._next < self._given.end:
+                yield from self._poll()
+        finally:
+            self._close()
+
+    def _poll(self) -> Iterator[list[WireMessage]]:
+        end = self._given.end
+        try:
+            fetched = self._reader().poll(POLL_S, ROWS)
+        except BrokerError as error:
+            self._mend(error)
+            return
+        for _, messages, eof in fetched:
+            run = messages
+            if run:
+                self._deadline = time.monotonic() + PATIENCE_S
+                self._next = run[-1].offset() + 1
+                run = run if self._next <= end else [message for message in run if message.offset() < end]
+            if eof is not None and eof >= end:
+                # Only markers and compacted messages are left. An end below ours is none: that leader lags.
+                self._next = end
+            if run:
+                yield run
+        self._check_time()
+
+    def _reader(self) -> Reader:
+        if self._held is None:
+            self._held = self._broker.reader(self._name)
+            self._held.assign({self._given.place: self._next})
+        return self._held
+
+    def _mend(self, error: BrokerError) -> None:
+        """
+        Go on with a new consumer where that can help.
+
+        Raises:
+            BrokerError: it cannot.
+            RecoveryError: messages of the range are lost.
+        """
+        self._close()
+        if error.code in _OUT_OF_RANGE:
+            self._skip_lost()
+        elif not isinstance(error, RetriableError):
+            raise error
+        self._check_time(error)
+        time.sleep(ASK_AGAIN_S)
+
+    def _skip_lost(self) -> None:
+        """The log was trimmed since the range was planned, or its leader has lost its end."""
+        place = self._given.place
+        low = self._broker.watermarks([place])[place].low
+        if self._next < low:
+            end = min(low, self._given.end)
+            report([Lost(place, self._next, end, "deleted from the log while it was read")], fail=self._fail)
+            self._next = end
+
+    def _check_time(self, cause: BrokerError | None = None) -> None:
+        if self._next >= self._given.end or time.monotonic() < self._deadline:
+            return
+        place, high = self._given.place, self._broker.watermarks([self._given.place])[self._given.place].high
+        where = f"{place.topic}/{place.partition}"
+        if high < self._given.end:
+            raise RecoveryError(
+                f"lost: {where} [{max(high, self._next)}, {self._given.end}): the log ends at {high}; it was made anew "
+                "or cut"
+            ) from cause
+        raise RetriableError(
+            f"{where}: nothing came at {self._next} for {PATIENCE_S:g} s, although the range goes to {self._given.end}"
+        ) from cause
+
+    def _close(self) -> None:
+        if self._held:
+            self._held.close()
+            self._held = None
