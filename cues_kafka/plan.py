@@ -228,7 +228,7 @@ def plan(graph: Graph, facts: ClusterFacts | None = None) -> Plan:
         graph: the graph.
         facts: what the cluster says of `topics_to_ask`; None: offline.
     """
-    sizes = {topic: _partitions(graph, topic, facts) for topic in graph.topics_used()}
+    sizes = {topic: partitions_of(graph, topic, facts) for topic in graph.topics_used()}
     processors = tuple(_processor_plan(graph, processor, sizes, facts) for processor in graph.processors.values())
     own = (*_own_topics(processors), *_frame_topics(graph, sizes))
     create = (*_user_topics(graph, facts), *_missing(own, facts))
@@ -276,7 +276,7 @@ class _OwnTopic(NamedTuple):
     compacted: bool
 
 
-def _partitions(graph: Graph, topic: str, facts: ClusterFacts | None) -> int | None:
+def partitions_of(graph: Graph, topic: str, facts: ClusterFacts | None) -> int | None:
     """How many partitions a topic has, or will have when it is created; None: nobody knows."""
     if facts is not None and topic in facts.topics:
         return facts.topics[topic].partitions
