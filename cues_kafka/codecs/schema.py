@@ -230,10 +230,17 @@ def _hints(cls: type[Any]) -> dict[str, Any]:
     return hints
 
 
+def _is_missing(default: Any) -> bool:
+    """By type: a class that was pickled by value to another process has sentinels of its own."""
+    return isinstance(default, type(MISSING))
+
+
 def _default(declared: dataclasses.Field[Any]) -> Callable[[], Any] | None:
-    if declared.default_factory is not MISSING:
-        return declared.default_factory
-    if declared.default is MISSING:
+    factory: Any = declared.default_factory
+    if not _is_missing(factory):
+        made: Callable[[], Any] = factory
+        return made
+    if _is_missing(declared.default):
         return None
     value = declared.default
     return lambda: value

@@ -60,7 +60,8 @@ def start(
         raise ConfigError(f"processors {frames} work on DataFrames, not in native workers: leave them out with only=")
     broker = open_broker(options)
     try:
-        planned, facts = prepare(graph, broker, only=only)
+        plain = only and [name for name in only if name in graph.processors]
+        planned, facts = prepare(graph, broker, only=plain)
         system = System({} if engine else graph.system)
     except BaseException:
         broker.close()
@@ -70,12 +71,10 @@ def start(
     running = Running(graph, broker, system, name=identity.name)
     try:
         workers: list[Worker] = []
-        for processor in selected(graph, only):
-            if engine is not None:
-                workers.append(
-                    engine.worker(Job(graph, processor.name, options, planned, facts, broker, running.changed))
-                )
-                continue
+        if engine is not None:
+            jobs = [Job(graph, name, options, planned, facts, broker, running.changed) for name in only or ()]
+            workers += map(engine.worker, jobs)
+        for processor in () if engine else selected(graph, only):
             width = facts.topics[processor.lead].partitions
             workers.append(
                 ProcessorWorker(

@@ -99,9 +99,13 @@ def as_columns(frame: Any, codec: Any) -> Any:
     return frame.select(parsed.alias("value"), meta).select("value.*", META)
 
 
-def as_messages(frame: Any) -> Any:
+def as_messages(frame: Any, key_field: str | None = None) -> Any:
     """
     Rows as messages: columns topic, partition, offset (of the input), key, value, headers, timestamp (ms).
+
+    Args:
+        frame: rows.
+        key_field: the column that is the key where there is no `_key`.
 
     Raises:
         ConfigError: a column that is needed is gone.
@@ -125,8 +129,9 @@ def as_messages(frame: Any) -> Any:
         value = f.col("value").cast("binary")
     else:
         value = f.to_json(f.struct(*[f.col(name) for name in rest]), {"ignoreNullFields": "false"}).cast("binary")
-    key = f.col(KEY) if KEY in frame.columns else came.get("key", f.lit(None))
-    key_type = types.get(KEY, "binary")
+    keys = [name for name in (KEY, key_field or "") if name in {KEY, *rest} & set(frame.columns)]
+    key = f.col(keys[0]) if keys else came.get("key", f.lit(None))
+    key_type = types[keys[0]] if keys else "binary"
     if key_type not in ("binary", "string"):
         key = key.cast("string")
     when = f.col(TIMESTAMP) if TIMESTAMP in frame.columns else came.get("timestamp")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
@@ -20,16 +19,15 @@ from cues_kafka.graph.topology import transitive_dependencies
 from cues_kafka.observe.log import get_logger
 from cues_kafka.runtime.build import Identity, not_in_this_release
 from cues_kafka.runtime.lane import CommitPolicy
-from cues_kafka.runtime.spark.query import PlainRun, Settings, SparkWorker
+from cues_kafka.runtime.spark.frames import FrameRun
+from cues_kafka.runtime.spark.query import PlainRun, Run, Settings, SparkWorker
 from cues_kafka.runtime.spark.slot import POLICY
+from cues_kafka.runtime.spark.triggers import streaming_trigger
 from cues_kafka.runtime.spark.work import Work
 from cues_kafka.runtime.workers import Job
 
 log = get_logger("cues_kafka.spark")
 
-_AVAILABLE = "available-now"
-
-_PROCESSING = re.compile(r"\d+ (?:milli)?seconds?|\d+ (?:minute|hour|day)s?")
 
 Mode: TypeAlias = Literal["direct", "natively", "refused"]
 
@@ -104,8 +102,6 @@ class Spark:
         if not isinstance(job.options, Kafka):
             raise ConfigError("engine=Spark(...) needs Kafka(...): Spark's processes share no memory with this one.")
         ship_modules()
-        identity = Identity.of_process(self.runtime)
-        work = Work(job.graph, job.processor, job.options, job.planned, job.facts, identity, self.policy)
         settings = Settings(
             session=self.session,
             checkpoint=checkpoint_of(self.checkpoint, job.graph.name, job.processor),
@@ -114,9 +110,16 @@ class Spark:
             patience_s=2 * job.options.session_timeout_s,
             upstream=self._upstream(job.graph, job.processor),
         )
-        worker = SparkWorker(job, PlainRun(job, work, settings), settings)
+        worker = SparkWorker(job, self._run(job, settings), settings)
         _workers[id(self.session), query_name(job.graph.name, job.processor)] = worker
         return worker
+
+    def _run(self, job: Job, settings: Settings) -> Run:
+        if job.processor in job.graph.dataframes:
+            return FrameRun(job, settings, self.policy)
+        identity = Identity.of_process(self.runtime)
+        work = Work(job.graph, job.processor, job.options, job.planned, job.facts, identity, self.policy)
+        return PlainRun(job, work, settings)
 
     def _upstream(self, graph: Graph, name: str) -> Callable[[], list[SparkWorker]]:
         """The workers of this session that feed a processor, those apart that it feeds itself."""
@@ -161,7 +164,10 @@ class Verdict:
 def verdict(graph: Graph, part: Processor | DataFrameProcessor) -> Verdict:
     """Whether Spark can carry a processor, and what to do where it cannot."""
     if isinstance(part, DataFrameProcessor):
-        return Verdict("refused", "processors of DataFrames are not in this release: leave it out with only=")
+        if len(part.inputs) == len(part.outputs) == 1:
+            return Verdict("direct", "one input, one output: its Spark partitions are the input's, unless it shuffles")
+        staged = "several inputs or outputs need staged writing, which comes with the next version"
+        return Verdict("refused", f"{staged}: leave it out with only=")
     nowhere = not_in_this_release(part, graph)
     if what := _native_only(part):
         beside = f" ({nowhere})" if nowhere else ""
@@ -234,33 +240,6 @@ def weak_settings(settings: Mapping[str, str]) -> list[str]:
         "one, whose work is thrown away. Set it to false"
     )
     return [speculation] if str(settings.get("spark.speculation", "false")).lower() == "true" else []
-
-
-def streaming_trigger(text: str) -> dict[str, Any]:
-    """
-    Keyword arguments of Spark's `trigger` for ours.
-
-    Raises:
-        ConfigError: exactly-once does not go with it, or it is not known.
-    """
-    if text == _AVAILABLE:
-        return {"availableNow": True}
-    said = str(text).strip().lower()
-    if _PROCESSING.fullmatch(said):
-        return {"processingTime": said}
-    wanted = "Write '10 seconds', as often as there is to be a micro-batch, or 'available-now'."
-    if "continuous" in said:
-        raise ConfigError(
-            f"trigger={text!r}: continuous processing has no micro-batches and calls no foreachBatch, so there is no "
-            f"range that a slot could commit together with its outputs. {wanted} For milliseconds run it natively."
-        )
-    if re.search(r"real[ -_]?time", said):
-        raise ConfigError(
-            f"trigger={text!r}: in real-time mode Spark writes its offsets down after the messages are out, and calls "
-            "neither foreachBatch nor a data source in Python, so nothing could be committed with the positions. "
-            f"{wanted} For milliseconds run it natively."
-        )
-    raise ConfigError(f"trigger={text!r} is not known here. {wanted}")
 
 
 def ship_modules() -> None:

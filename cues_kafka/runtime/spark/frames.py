@@ -21,19 +21,25 @@ from pyspark import TaskContext
 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka
+from cues_kafka.codecs.lookup import codec_for
 from cues_kafka.core.records import Writer
 from cues_kafka.core.spec import Input, Spec
-from cues_kafka.errors import ConfigError, TaskStopped
+from cues_kafka.errors import CodecError, ConfigError, TaskStopped
+from cues_kafka.graph.declare import Json
 from cues_kafka.graph.names import backing_topic, check_name, group_id, transactional_id
 from cues_kafka.plan import backing_config
 from cues_kafka.ports import Broker, ClusterFacts, NewTopic, TopicPartition
 from cues_kafka.runtime.build import DEFAULT_MAX_BYTES, Identity
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.lane import CommitPolicy
-from cues_kafka.runtime.spark.columns import as_messages
+from cues_kafka.runtime.spark.columns import as_columns, as_messages
+from cues_kafka.runtime.spark.messages import PREFIX, message_source
 from cues_kafka.runtime.spark.publish import FrameSlot, Output, Range, Row, incarnation
-from cues_kafka.runtime.spark.query import AT_ONCE, RESULT, outcome_of_row
+from cues_kafka.runtime.spark.query import AT_ONCE, RESULT, Settings, Tell, outcome_of_row, raise_stops
+from cues_kafka.runtime.spark.ranges import Input as Source
 from cues_kafka.runtime.spark.slot import POLICY, Outcome
+from cues_kafka.runtime.spark.triggers import streaming_trigger
+from cues_kafka.runtime.workers import Job
 
 PROCESSOR: Final = "write"
 """The processor's name where there is no graph: `<name>.write.backing` and its like."""
@@ -60,6 +66,9 @@ class Frames:
         width: its partitions, which are the slots.
         starts: where a slot without a record begins.
         output: where to.
+        codec: the output topic's declared codec, which every value must fit; None: any bytes.
+        key_field: the output topic's `key=`.
+        binding: of the input.
         identity: of the query run.
         query: Spark's id of the query; the same after a restart from its checkpoint.
         policy: when rows are committed at the latest.
@@ -73,18 +82,25 @@ class Frames:
     starts: tuple[int, ...]
     output: Output
     identity: Identity
-    query: str
+    query: str = ""
     policy: CommitPolicy = POLICY
+    codec: Any = None
+    key_field: str | None = None
+    binding: str = INPUT
 
     def slot(self, partition: int, batch: int, part: int, attempt: int) -> FrameSlot:
         """The slot of one partition, in this process."""
+        spec = self.spec(partition, incarnation(self.query, batch, part, attempt))
+        return FrameSlot(spec, self.output, broker=_broker(self), clock=SystemClock(), policy=self.policy)
+
+    def spec(self, partition: int, who: str) -> Spec:
+        """The task of one partition; `who`: the incarnation of its writer."""
         name = transactional_id(self.graph, self.processor, partition)
-        who = self.identity
-        spec = Spec(
+        return Spec(
             graph=self.graph,
             processor=self.processor,
             partition=partition,
-            inputs=(Input(INPUT, self.source),),
+            inputs=(Input(self.binding, self.source),),
             transactional_id=name,
             group=group_id(self.graph, self.processor),
             backing=backing_topic(self.graph, self.processor),
@@ -92,9 +108,8 @@ class Frames:
             quarantine_after=None,
             width=self.width,
             slot=True,
-            writer=Writer(name, who.runtime, who.name, incarnation(self.query, batch, part, attempt)),
+            writer=Writer(name, self.identity.runtime, self.identity.name, who),
         )
-        return FrameSlot(spec, self.output, broker=_broker(self), clock=SystemClock(), policy=self.policy)
 
 
 _brokers: dict[str, Broker] = {}
@@ -115,19 +130,19 @@ class FrameBatch:
 
     def __init__(
         self,
-        make: Callable[[Any], Any],
         prepare: Callable[[str, Mapping[int, Range], str], Frames],
         checkpoint: str,
+        tell: Tell | None = None,
     ) -> None:
         """
         Args:
-            make: the user's function, from the batch's DataFrame to what is to be written.
             prepare: from the input topic, its ranges and the query's id to what tasks need; called once.
             checkpoint: the query's directory.
+            tell: gets what slots say.
         """
-        self._make = make
         self._prepare = prepare
         self._checkpoint = checkpoint
+        self._tell = tell
         self._frames: Frames | None = None
 
     def __call__(self, frame: Any, number: int) -> None:
@@ -136,22 +151,21 @@ class FrameBatch:
 
         Raises:
             ConfigError: its plan cannot be written directly.
-            TaskStopped: a slot refuses; the batch comes again.
+            SlotsStopped: a slot refuses; the batch comes again.
         """
         session = frame.sparkSession
         topic, ranges = batch_ranges(session, self._checkpoint, number)
         if self._frames is None:
             query = session.sparkContext.getLocalProperty("sql.streaming.queryId") or "query"
             self._frames = self._prepare(topic, ranges, query)
-        work = replace(self._frames)
-        made = self._make(frame)
-        check_plan(made)
-        rows = as_messages(made).mapInArrow(Publish(work, dict(ranges), number), RESULT).collect()
+        work = self._frames
+        check_plan(frame)
+        rows = as_messages(frame, work.key_field).mapInArrow(Publish(work, dict(ranges), number), RESULT).collect()
         outcomes = [outcome_of_row(json.loads(row[0])) for row in rows]
         outcomes += publish_rest(work, ranges, {o.partition for o in outcomes}, number)
-        if stops := [outcome for outcome in outcomes if outcome.kind]:
-            texts = "; ".join(f"{stop.task}: {stop.text}. Remedy: {stop.remedy}" for stop in stops)
-            raise TaskStopped(f"batch {number}: {texts}")
+        if self._tell:
+            self._tell(outcomes)
+        raise_stops(outcomes, number)
 
 
 def publish_rest(work: Frames, ranges: Mapping[int, Range], done: set[int], number: int) -> list[Outcome]:
@@ -196,8 +210,18 @@ class Publish:
                     f"{row['partition']}: the plan shuffles or coalesces. Staged writing comes with the next version."
                 )
             headers = [(h["key"], h["value"]) for h in row["headers"] or ()]
+            self._check(row)
             yield Row(row["offset"], row["key"], row["value"], headers, row["timestamp"])
             row = next(coming, None)
+
+    def _check(self, row: dict[str, Any]) -> None:
+        if self.work.codec is None or row["value"] is None:
+            return
+        try:
+            codec_for(self.work.codec).decode(row["value"])
+        except CodecError as error:
+            where = f"{row['topic']}/{row['partition']} at {row['offset']}"
+            raise CodecError(f"the row made of {where} does not fit {self.work.output.topic!r}: {error}") from None
 
 
 def check_plan(frame: Any) -> None:
@@ -296,8 +320,6 @@ def write_exactly_once(
         ConfigError: the plan cannot be written directly, or the topic is not there.
         BrokerError: the cluster does not answer.
     """
-    from cues_kafka.runtime.spark.engine import streaming_trigger  # noqa: PLC0415 - it imports this module's users
-
     check_name(name, "write_exactly_once")
     check_stream(frame)
     broker = open_broker(options)
@@ -311,14 +333,8 @@ def write_exactly_once(
         starts = first_offsets(options, source, ranges)
         return enter(Frames(options, name, PROCESSOR, source, len(starts), starts, output, identity, query, policy))
 
-    batch = FrameBatch(lambda given: given, prepare, checkpoint)
-    return (
-        frame.writeStream.foreachBatch(batch)
-        .queryName(f"{name}.{PROCESSOR}")
-        .option("checkpointLocation", checkpoint)
-        .trigger(**streaming_trigger(trigger))
-        .start()
-    )
+    settings = Settings(frame.sparkSession, checkpoint, streaming_trigger(trigger))
+    return settings.write(frame, f"{name}.{PROCESSOR}", FrameBatch(prepare, checkpoint))
 
 
 def output_of(facts: ClusterFacts, topic: str, *, provenance: bool = True) -> Output:
@@ -369,3 +385,64 @@ def enter(work: Frames) -> Frames:
     if stops := [outcome for outcome in found if outcome.kind]:
         raise TaskStopped("; ".join(f"{stop.task}: {stop.text}. Remedy: {stop.remedy}" for stop in stops))
     return work
+
+
+class FrameRun:
+    """A processor of DataFrames, as `query.Run`: its function turns the streaming input into what is written."""
+
+    def __init__(self, job: Job, settings: Settings, policy: CommitPolicy) -> None:
+        """
+        Args:
+            job: the processor, which has one input and one output.
+            settings: of the query.
+            policy: when rows are committed at the latest.
+
+        Raises:
+            ConfigError: the output topic is not there, or the function's plan cannot be written directly.
+        """
+        assert isinstance(job.options, Kafka)
+        graph, processor = job.graph, job.graph.dataframes[job.processor]
+        [(binding, source)], [(_, topic)] = processor.inputs, processor.outputs
+        declared = graph.topic(topic)
+        typed = isinstance(declared.value, Json)
+        width = job.facts.topics[source].partitions
+        marks = job.broker.watermarks([TopicPartition(source, p) for p in range(width)])
+        self._fn = processor.fn
+        self._by_name = binding if processor.by_name else None
+        self._codec = graph.topic(source).value
+        self._settings = settings
+        self._work = Frames(
+            job.options,
+            graph.name,
+            processor.name,
+            source,
+            width,
+            tuple(mark.low for mark in marks.values()),
+            output_of(job.facts, topic, provenance=declared.provenance),
+            Identity.of_process("spark"),
+            policy=policy,
+            codec=declared.value if typed else None,
+            key_field=declared.key,
+            binding=binding,
+        )
+        self.first: Spec = self._work.spec(0, "driver")
+        check_stream(self._made((0,) * width))
+
+    def enter(self, partition: int) -> Outcome:
+        """See `query.Run`."""
+        return self._work.slot(partition, -1, -1, 0).publish((), Range(-1, -1))
+
+    def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
+        """See `query.Run`."""
+        work, checkpoint = self._work, self._settings.checkpoint
+        batch = FrameBatch(lambda _, __, query: replace(work, query=query), checkpoint, tell)
+        return self._settings.write(self._made(positions), f"{work.graph}.{work.processor}", batch)
+
+    def _made(self, positions: tuple[int, ...]) -> Any:
+        """What the function makes of its input from these positions on."""
+        settings, work = self._settings, self._work
+        name = f"{work.graph}.{work.processor}"
+        given = Source(name, work.options, work.source, positions, settings.limit)
+        settings.session.dataSource.register(message_source(given))
+        frame = as_columns(settings.session.readStream.format(PREFIX + name).load(), self._codec)
+        return self._fn(**{self._by_name: frame}) if self._by_name else self._fn(frame)

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
@@ -43,6 +44,10 @@ log = get_logger("cues_kafka.spark")
 AT_ONCE: Final = 16
 """Slots that the driver enters side by side (D6)."""
 
+BATCH_END_S: Final = 10.0
+"""How long a stop waits for the micro-batch that is being delivered: a slot that is killed inside its transaction
+leaves it open until the next start, or its time-out, and readers wait. What takes longer is user code, and is cut."""
+
 RESULT: Final = "outcome STRING"
 
 _MARK: Final = "cues-kafka-stopped:"
@@ -65,8 +70,8 @@ class Settings:
     session: Any
     checkpoint: str
     trigger: dict[str, Any]
-    limit: int | None
-    patience_s: float
+    limit: int | None = None
+    patience_s: float = 20.0
     upstream: Callable[[], Sequence[SparkWorker]] = tuple
 
     def write(self, frame: Any, name: str, batch: Callable[[Any, int], None]) -> Any:
@@ -150,6 +155,7 @@ class SparkWorker:
         self._entered = self._done = False
         self._lock = threading.Lock()
         self._stopping = threading.Event()
+        self._told = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"{self.name}-spark", daemon=True)
 
     def start(self) -> None:
@@ -157,13 +163,13 @@ class SparkWorker:
         self._thread.start()
 
     def stop(self, *, leave: bool) -> None:
-        """Ask the query to stop; slots that are past their commit end in order, others are thrown away."""
+        """Ask the query to stop: after the micro-batch that is being delivered, if that does not take too long."""
         del leave  # a slot is never a member
         with self._lock:
             self._stopping.set()
             query = self._query
         if query is not None:
-            query.stop()
+            threading.Thread(target=self._end, args=(query,), name=f"{self.name}-end", daemon=True).start()
 
     def join(self) -> None:
         """Wait until the query is over."""
@@ -231,7 +237,8 @@ class SparkWorker:
                 except CuesError as error:
                     self._note(Stopped(self.name, Halt("refused", str(error), "see the cause; tried again later")))
                 except PySparkException as error:
-                    self._read_failure(error)
+                    if not self._stopping.is_set():
+                        self._read_failure(error)
                 if self._stopping.wait(pause_s):
                     return
                 pause_s = RESTART_FIRST_S if self._delivered() > before else min(pause_s * 2, RESTART_MAX_S)
@@ -288,10 +295,21 @@ class SparkWorker:
         while any(worker.running for worker in self._settings.upstream()) and not self._stopping.wait(0.1):
             pass
 
+    def _end(self, query: Any) -> None:
+        deadline = self.clock.monotonic() + BATCH_END_S
+        try:
+            self._told.clear()
+            while query.status["isTriggerActive"] and self.clock.monotonic() < deadline and not self._told.wait(0.1):
+                pass
+            query.stop()
+        except (PySparkException, Py4JError, OSError) as error:  # Spark was ended from outside; so is the query
+            log.debug("query not stopped", processor=self.name, error=str(error))
+
     # What slots say.
 
     def _take_and_tell(self, outcomes: list[Outcome]) -> None:
         self._take(outcomes)
+        self._told.set()
         self._job.changed()
 
     def _take(self, outcomes: list[Outcome]) -> None:
@@ -315,7 +333,7 @@ class SparkWorker:
             self._take([outcome_of_row(row) for row in json.loads(found.group(1))])
             self._job.changed()
             return
-        text = str(error).partition("\n\n")[0]
+        text = str(error).strip().partition("\n\n")[0]
         self._note(Stopped(self.name, Halt("refused", f"the query ended: {text}", "see Spark's log; tried again")))
 
     def _delivered(self) -> int:
@@ -337,6 +355,24 @@ def raise_stops(outcomes: list[Outcome], number: int) -> None:
         raise SlotsStopped(f"batch {number}: {_MARK}{json.dumps([asdict(stop) for stop in stops])}{_MARK}")
 
 
+class BatchFailed(Exception):
+    """The job of a micro-batch failed."""
+
+
+def run_job(frame: Any) -> list[Any]:
+    """
+    The rows of a frame, in a function that Spark calls for a micro-batch.
+
+    Raises:
+        BatchFailed: in few words. Spark looks through the text with a regular expression that recurses for every
+            character, so with the frames of Java in it the query's thread ends by a StackOverflowError.
+    """
+    try:
+        return list(frame.collect())
+    except (PySparkException, Py4JError) as error:
+        raise BatchFailed(str(error).strip().partition("\n\tat ")[0][:2_000]) from None
+
+
 class Batch:
     """What Spark calls for each micro-batch: one job, a slot for each row."""
 
@@ -352,7 +388,7 @@ class Batch:
         Raises:
             SlotsStopped: a task stopped; the batch comes again.
         """
-        rows = frame.mapInArrow(Deliver(self._work, first=self._first), RESULT).collect()
+        rows = run_job(frame.mapInArrow(Deliver(self._work, first=self._first), RESULT))
         outcomes = [outcome_of_row(json.loads(row[0])) for row in rows]
         if self._tell:
             self._tell(outcomes)

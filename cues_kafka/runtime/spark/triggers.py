@@ -1,0 +1,38 @@
+"""When Spark makes a micro-batch: our words for its triggers, and why some of them cannot be."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from cues_kafka.errors import ConfigError
+
+_AVAILABLE = "available-now"
+_PROCESSING = re.compile(r"\d+ (?:milli)?seconds?|\d+ (?:minute|hour|day)s?")
+
+
+def streaming_trigger(text: str) -> dict[str, Any]:
+    """
+    Keyword arguments of Spark's `trigger` for ours.
+
+    Raises:
+        ConfigError: exactly-once does not go with it, or it is not known.
+    """
+    if text == _AVAILABLE:
+        return {"availableNow": True}
+    said = str(text).strip().lower()
+    if _PROCESSING.fullmatch(said):
+        return {"processingTime": said}
+    wanted = "Write '10 seconds', as often as there is to be a micro-batch, or 'available-now'."
+    if "continuous" in said:
+        raise ConfigError(
+            f"trigger={text!r}: continuous processing has no micro-batches and calls no foreachBatch, so there is no "
+            f"range that a slot could commit together with its outputs. {wanted} For milliseconds run it natively."
+        )
+    if re.search(r"real[ -_]?time", said):
+        raise ConfigError(
+            f"trigger={text!r}: in real-time mode Spark writes its offsets down after the messages are out, and calls "
+            "neither foreachBatch nor a data source in Python, so nothing could be committed with the positions. "
+            f"{wanted} For milliseconds run it natively."
+        )
+    raise ConfigError(f"trigger={text!r} is not known here. {wanted}")

@@ -1,0 +1,215 @@
+"""DataFrames into Kafka, exactly once, without a shuffle: processors of a graph, and any streaming frame (D1 to D4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cues_kafka import ConfigError, DataFrameProcessor, Graph, Json, Kafka, Source, TaskStopped, Topic, connect, start
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.core.delivery import HEADER, parse_provenance
+from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.spark import Spark, register, write_exactly_once
+from cues_kafka.testing.fixtures import KafkaFixture
+
+WIDTH = 3
+
+
+@dataclass(frozen=True)
+class Order:
+    """What comes in."""
+
+    id: str
+    total: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """What goes out."""
+
+    id: str
+    copy: int
+    gross: float
+
+
+def lines(orders: Any) -> Any:
+    """Two lines for each order that has a total; the others leave nothing."""
+    from pyspark.sql import functions as f
+
+    copies = f.explode(f.sequence(f.lit(1), f.lit(2))).alias("copy")
+    taxed = (f.col("total") * 1.5).alias("gross")
+    return orders.where("total > 0").select("id", copies, taxed, "_cues").withColumn("copy", f.col("copy").cast("long"))
+
+
+def make(name: str, fn: Callable[..., Any] = lines) -> Graph:
+    """One processor of DataFrames."""
+    return Graph(
+        name,
+        Source(f"{name}.orders"),
+        DataFrameProcessor(fn, name="lines", inputs=f"{name}.orders", outputs=f"{name}.lines"),
+        topics={
+            f"{name}.orders": Topic(value=Json(Order), key="id", partitions=WIDTH),
+            f"{name}.lines": Topic(value=Json(Line), partitions=WIDTH),
+        },
+    )
+
+
+def test_rows_of_a_processor_are_committed_once_over_restarts(spark: Any, kafka: KafkaFixture, tmp_path: Path) -> None:
+    """Also when the checkpoint is deleted in between: the records say where each task stands."""
+    graph = make(kafka.unique("frames"))
+    options, topic = Kafka(kafka.bootstrap), graph.default_source.topic  # type: ignore[union-attr]
+    for run, checkpoint in enumerate(("a", "a", "b")):
+        engine = Spark(spark, checkpoint=str(tmp_path / checkpoint), max_offsets_per_trigger=20)
+        with start(graph, options, engine=engine) as running:
+            running.send_many(topic, [Order(f"{run}-{n}", n % 3) for n in range(30)])
+            running.wait_idle(timeout_s=60)
+            found = running.messages(f"{graph.name}.lines")
+    expected = sorted((f"{run}-{n}", copy) for run in range(3) for n in range(30) if n % 3 for copy in (1, 2))
+    assert sorted((one.value.id, one.value.copy) for one in found) == expected
+    assert {one.key for one in found} == {order for order, _ in expected}
+    assert all(one.value.gross == 1.5 * (int(one.value.id.split("-")[1]) % 3) for one in found)
+
+
+def test_every_row_says_which_message_it_was_made_from(spark: Any, kafka: KafkaFixture, tmp_path: Path) -> None:
+    """Provenance, so that a torn or doubled delivery shows."""
+    graph = make(kafka.unique("frames"))
+    name = graph.name
+    with start(graph, Kafka(kafka.bootstrap), engine=Spark(spark, checkpoint=str(tmp_path))) as running:
+        sent = [running.send(f"{name}.orders", Order(str(n), 1)) for n in range(4)]
+        running.wait_idle(timeout_s=60)
+        raw = list(running.committed(f"{name}.lines"))
+    places = [parse_provenance(bytes(dict(m.headers() or [])[HEADER] or b"")) for m in raw]
+    found = sorted((p.consumed[0].partition, p.consumed[0].offset, p.index, p.count) for p in places)
+    assert found == sorted((s.partition, s.offset, i, 2) for s in sent for i in (0, 1))
+
+
+def test_a_row_that_does_not_fit_the_topic_stops_its_processor(spark: Any, kafka: KafkaFixture, tmp_path: Path) -> None:
+    """The columns are not those of the class: nothing of the batch is written, and the text says what is wrong."""
+
+    def wrong(orders: Any) -> Any:
+        return orders.select("id", "_cues")
+
+    graph = make(kafka.unique("frames"), wrong)
+    running = start(graph, Kafka(kafka.bootstrap), engine=Spark(spark, checkpoint=str(tmp_path)))
+    running.send(f"{graph.name}.orders", Order("a", 1))
+    with pytest.raises(TaskStopped, match="does not fit"):
+        running.wait_idle(timeout_s=60)
+    running.stop()
+    with connect(Kafka(kafka.bootstrap), graph) as client:
+        assert client.messages(f"{graph.name}.lines") == []
+
+
+def test_a_function_that_shuffles_is_refused_before_anything_is_written(
+    spark: Any, kafka: KafkaFixture, tmp_path: Path
+) -> None:
+    """Staged writing comes later."""
+
+    def counted(orders: Any) -> Any:
+        return orders.dropDuplicates(["id"])
+
+    graph = make(kafka.unique("frames"), counted)
+    with pytest.raises(ConfigError, match="the plan has Deduplicate"):
+        start(graph, Kafka(kafka.bootstrap), engine=Spark(spark, checkpoint=str(tmp_path)))
+
+
+# Any streaming frame.
+
+
+@pytest.fixture
+def topics(kafka: KafkaFixture) -> Iterator[tuple[Kafka, str, str]]:
+    """The cluster, an input with 60 messages, and an output."""
+    options, source, target = Kafka(kafka.bootstrap), kafka.unique("in"), kafka.unique("out")
+    broker = open_broker(options)
+    broker.create([NewTopic(source, WIDTH), NewTopic(target, WIDTH)])
+    with connect(options) as client:
+        client.send_many(source, [{"n": n} for n in range(60)])
+    yield options, source, target
+    broker.close()
+
+
+def frame_of(spark: Any, options: Kafka, source: str) -> Any:
+    """The public source, from the beginning."""
+    register(spark)
+    return (
+        spark.readStream.format("cues")
+        .option("kafka.bootstrap.servers", options.bootstrap)
+        .option("subscribe", source)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+
+
+def numbers(options: Kafka, topic: str) -> list[int]:
+    """What readers at read_committed see, sorted."""
+    with connect(options) as client:
+        return sorted(one.value["n"] for one in client.messages(topic))
+
+
+def test_a_frame_is_written_once_however_often_its_batches_run(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """The commit log of the last batch is taken away, so Spark runs it again; then the whole checkpoint."""
+    options, source, target = topics
+    for round_, forget in enumerate(("nothing", "last commit", "checkpoint")):
+        checkpoint = tmp_path / ("second" if forget == "checkpoint" else "first")
+        if forget == "last commit":
+            last = max(int(p.name) for p in (checkpoint / "commits").iterdir() if p.name.isdecimal())
+            (checkpoint / "commits" / str(last)).unlink()
+            (checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
+        query = write_exactly_once(
+            frame_of(spark, options, source), options, topic=target, name=f"{target}-copy", checkpoint=str(checkpoint)
+        )
+        query.processAllAvailable()
+        query.stop()
+        assert numbers(options, target) == list(range(60)), round_
+
+
+def test_ranges_that_leave_no_row_move_on(spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path) -> None:
+    """A filter took everything: the driver publishes the empty ranges, and lag tools see it."""
+    options, source, target = topics
+    frame = frame_of(spark, options, source).where("offset < 0")
+    query = write_exactly_once(frame, options, topic=target, name=f"{target}-none", checkpoint=str(tmp_path))
+    query.processAllAvailable()
+    query.stop()
+    broker = open_broker(options)
+    places = [TopicPartition(source, p) for p in range(WIDTH)]
+    committed = broker.committed(f"{target}-none.write", places)
+    assert {place: marks.stable for place, marks in broker.watermarks(places).items()} == committed
+    broker.close()
+
+
+@pytest.mark.parametrize(
+    ("shape", "node"),
+    [
+        (lambda frame: frame.union(frame), "Union"),
+        (lambda frame: frame.repartition(2), "Repartition"),
+        (lambda frame: frame.coalesce(1), "Repartition"),
+        (lambda frame: frame.groupBy("key").count(), "Aggregate"),
+    ],
+    ids=["union", "repartition", "coalesce", "aggregate"],
+)
+def test_a_plan_that_parts_or_mixes_partitions_is_refused(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path, shape: Callable[[Any], Any], node: str
+) -> None:
+    """Before the query is started."""
+    options, source, target = topics
+    with pytest.raises(ConfigError, match=f"the plan has {node}"):
+        write_exactly_once(
+            shape(frame_of(spark, options, source)), options, topic=target, name="never", checkpoint=str(tmp_path)
+        )
+
+
+def test_columns_that_say_where_a_row_comes_from_are_needed(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """Without them no row could be told from its repetition."""
+    options, source, target = topics
+    frame = frame_of(spark, options, source).select("value")
+    query = write_exactly_once(frame, options, topic=target, name=f"{target}-blind", checkpoint=str(tmp_path))
+    with pytest.raises(Exception, match=r"columns \['topic', 'partition', 'offset'\] are gone"):
+        query.processAllAvailable()
+    assert numbers(options, target) == []
