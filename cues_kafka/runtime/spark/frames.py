@@ -35,7 +35,7 @@ from cues_kafka.runtime.lane import CommitPolicy
 from cues_kafka.runtime.spark.columns import as_columns, as_messages
 from cues_kafka.runtime.spark.messages import PREFIX, message_source
 from cues_kafka.runtime.spark.publish import FrameSlot, Output, Range, Row, incarnation
-from cues_kafka.runtime.spark.query import AT_ONCE, RESULT, Settings, Tell, outcome_of_row, raise_stops
+from cues_kafka.runtime.spark.query import AT_ONCE, RESULT, Settings, Tell, outcome_of_row, raise_stops, run_job
 from cues_kafka.runtime.spark.ranges import Input as Source
 from cues_kafka.runtime.spark.slot import POLICY, Outcome
 from cues_kafka.runtime.spark.triggers import streaming_trigger
@@ -160,7 +160,8 @@ class FrameBatch:
             self._frames = self._prepare(topic, ranges, query)
         work = self._frames
         check_plan(frame)
-        rows = as_messages(frame, work.key_field).mapInArrow(Publish(work, dict(ranges), number), RESULT).collect()
+        publish = Publish(work, dict(ranges), number)
+        rows = run_job(as_messages(frame, work.key_field).mapInArrow(publish, RESULT))
         outcomes = [outcome_of_row(json.loads(row[0])) for row in rows]
         outcomes += publish_rest(work, ranges, {o.partition for o in outcomes}, number)
         if self._tell:

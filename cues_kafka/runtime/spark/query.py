@@ -333,7 +333,7 @@ class SparkWorker:
             self._take([outcome_of_row(row) for row in json.loads(found.group(1))])
             self._job.changed()
             return
-        text = str(error).strip().partition("\n\n")[0]
+        text = brief(str(error))
         self._note(Stopped(self.name, Halt("refused", f"the query ended: {text}", "see Spark's log; tried again")))
 
     def _delivered(self) -> int:
@@ -370,7 +370,19 @@ def run_job(frame: Any) -> list[Any]:
     try:
         return list(frame.collect())
     except (PySparkException, Py4JError) as error:
-        raise BatchFailed(str(error).strip().partition("\n\tat ")[0][:2_000]) from None
+        raise BatchFailed(brief(str(error))) from None
+
+
+_CAUSE: Final = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Failed|Stopped|Interrupt)\b: .+)$", re.MULTILINE)
+"""A Python traceback ends in such a line; the last one is the one nearest to the user's code."""
+
+
+def brief(text: str) -> str:
+    """What went wrong, out of the pages that Spark and its bridge make of it."""
+    told = text.partition("JVM stacktrace")[0].partition("Driver stacktrace")[0]
+    causes = [found for found in _CAUSE.findall(told) if "Py4J" not in found]
+    lines = [line for line in told.strip().splitlines() if line.strip() and "Py4JJavaError" not in line]
+    return (causes[-1] if causes else lines[0] if lines else "no reason given")[:1_000]
 
 
 class Batch:
