@@ -220,13 +220,15 @@ class Plan:
         return "\n".join(_lines(self))
 
 
-def plan(graph: Graph, facts: ClusterFacts | None = None) -> Plan:
+def plan(graph: Graph, facts: ClusterFacts | None = None, *, listed: Collection[str] = ()) -> Plan:
     """
     Plan a graph.
 
     Args:
         graph: the graph.
         facts: what the cluster says of `topics_to_ask`; None: offline.
+        listed: names of all topics of the cluster, where they are known: backing topics without a processor are
+            warned of.
     """
     sizes = {topic: partitions_of(graph, topic, facts) for topic in graph.topics_used()}
     processors = tuple(_processor_plan(graph, processor, sizes, facts) for processor in graph.processors.values())
@@ -239,7 +241,7 @@ def plan(graph: Graph, facts: ClusterFacts | None = None) -> Plan:
         create=create,
         grow=tuple(_growths(own, facts)),
         acls=_acls(graph, processors, create),
-        warnings=tuple(_warnings(graph, processors, facts)),
+        warnings=(*_warnings(graph, processors, facts), *_orphans(graph, listed)),
         refusals=() if facts is None else tuple(_refusals(graph, processors, sizes, facts)),
     )
 
@@ -475,7 +477,8 @@ def _bad_backing(planned: ProcessorPlan, facts: ClusterFacts) -> Iterator[str]:
         yield (
             f"{planned.backing!r} has {backing.partitions} partitions, but the inputs of {planned.name} have "
             f"{planned.partitions}. Partitions never become fewer, so the inputs are others than before: bind the "
-            "processor to the old topics, or give it a new name=."
+            "processor to the old topics, or give it a new name=: it then begins at its start=, and with 'earliest' "
+            "all that its inputs hold is delivered again, so outputs repeat."
         )
 
 
@@ -533,6 +536,20 @@ def _warnings(graph: Graph, processors: Iterable[ProcessorPlan], facts: ClusterF
             yield f"{one.name} runs {one.strategy}: a crash may {_weakness(one.strategy)} messages."
     for frame in graph.dataframes:
         yield f"{frame} is a processor of DataFrames: the native runtime refuses it, Spark runs it."
+
+
+def _orphans(graph: Graph, listed: Collection[str]) -> Iterator[str]:
+    """Processors that ran under this graph's name and are not in it: renamed, they begin anew without a word."""
+    known = {backing_topic(graph.name, name) for name in (*graph.processors, *graph.dataframes)}
+    prefix, suffix = backing_topic(graph.name, "|").split("|")
+    for topic in sorted(set(listed) - known):
+        name = topic.removeprefix(prefix).removesuffix(suffix)
+        if topic == f"{prefix}{name}{suffix}" and "." not in name:
+            yield (
+                f"{topic!r} holds the place of a processor {name!r}, which this graph does not have. If it was "
+                "renamed, the new one begins at its start=, and with 'earliest' outputs repeat: take the old name back. If it "
+                "was removed, delete the topic."
+            )
 
 
 def _weakness(strategy: Strategy) -> str:

@@ -41,7 +41,7 @@ def plan(
 
     broker = open_broker(load({"bootstrap": bootstrap}, profile=profile, file=file).kafka())
     try:
-        planned = plan_graph(graph, broker.facts(topics_to_ask(graph)))
+        planned = plan_graph(graph, broker.facts(topics_to_ask(graph)), listed=broker.partitions())
         typer.echo(str(planned))
         if planned.refusals:
             raise typer.Exit(1)

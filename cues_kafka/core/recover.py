@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -164,9 +164,16 @@ def _other_bindings(spec: Spec, record: Record) -> Refuse | None:
     if was == now:
         return None
     return _refuse(
-        f"bindings changed: the record has {sorted(was)}, the graph {sorted(now)}",
-        "declare the inputs as they were, or give the processor a new name",
+        f"bindings changed: the record, written by {record.writer.name!r}, has {_shown(was)}; the graph has "
+        f"{_shown(now)}",
+        f"declare the inputs as they were. If {record.writer.name!r} is another application, give this graph a name "
+        "of its own. Or give the processor a new name: it then begins at its start=, and with 'earliest' all that its "
+        "inputs hold is delivered again, so outputs repeat",
     )
+
+
+def _shown(bindings: Collection[tuple[str, str]]) -> str:
+    return ", ".join(f"{binding!r} from {topic!r}" for binding, topic in sorted(bindings))
 
 
 def _other_topics(spec: Spec, record: Record, inputs: Mapping[str, InputFacts]) -> Refuse | None:

@@ -282,6 +282,17 @@ def test_a_plan_is_printed_and_compared_as_text() -> None:
     assert "Refused:" in str(plan(JOIN, facts()))
 
 
+def test_a_backing_topic_without_its_processor_is_warned_of() -> None:
+    """A renamed processor begins anew, and no record can say so; topics of other graphs are nobody's business."""
+    others = ["shop.check.backing", "shop.old.backing", "shop.a.b.backing", "shops.old.backing", "shop.old.replay"]
+
+    [warning] = plan(PIPE, facts(), listed=others).warnings
+
+    assert "'shop.old.backing'" in warning
+    assert "outputs repeat" in warning
+    assert plan(PIPE, facts()).warnings == ()
+
+
 def test_the_fingerprint_is_the_one_that_recovery_compares() -> None:
     """Of name, shape of the inputs, and bindings with topic ids."""
     known = facts(left=1, right=1)
