@@ -191,7 +191,7 @@ class SparkWorker:
         return self._query
 
     def status(self) -> list[TaskStatus]:
-        """Every task as its last slot left it."""
+        """Every task as its last slot left it, and the processor itself where it stopped as a whole."""
         stopped = {one.task: one.halt for one in self._stops}
         state = "on spark" if self._query is not None else "starting"
         found = []
@@ -207,7 +207,9 @@ class SparkWorker:
                     halt.remedy if halt else "",
                 )
             )
-        return found
+        told = {status.task for status in found}
+        rest = {task: halt for task, halt in stopped.items() if task not in told}
+        return found + [TaskStatus(t, "stopped", (), Totals(), halt.text, halt.remedy) for t, halt in rest.items()]
 
     def stopped(self) -> list[Stopped]:
         """Tasks that stopped, until the query that tries them again has gone on."""
