@@ -1,0 +1,121 @@
+"""``cues-kafka run --engine spark``: one driver process, with a session of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from cues_kafka.cli.watch import Signals, Watch
+from cues_kafka.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cues_kafka.cli.config import Config
+    from cues_kafka.graph.definition import Graph
+
+EXTRA: Final = frozenset({"pyspark", "py4j", "pyarrow", "pandas"})
+"""What the extra `spark` brings."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """
+    What the command line says of Spark.
+
+    Attributes:
+        checkpoint: directory of the queries' progress.
+        master: of the cluster.
+        trigger: see `Spark`; its default is a micro-batch as soon as there is something.
+    """
+
+    checkpoint: str
+    master: str = "local[*]"
+    trigger: str = "0 seconds"
+
+    @property
+    def directory(self) -> str:
+        """As seen from any working directory, where it is on this machine."""
+        here = self.master.startswith("local") and "://" not in self.checkpoint
+        return str(Path(self.checkpoint).absolute()) if here else self.checkpoint
+
+
+def run_on_spark(
+    graph: Graph,
+    settings: Config,
+    options: SparkOptions,
+    *,
+    names: Sequence[str] | None,
+    chosen: bool,
+    fail_fast: bool,
+    began: float,
+) -> int:
+    """
+    Run until a signal comes, or all is delivered; the exit code.
+
+    Args:
+        graph: what to run.
+        settings: of the cluster and of commits.
+        options: of Spark.
+        names: of the processors that --only and --except leave; None: all.
+        chosen: --only names them, so Spark must carry all of them.
+        fail_fast: end when a task stops.
+        began: when the command did.
+
+    Raises:
+        ConfigError: Spark is not installed or does not start, or it cannot carry what was chosen.
+    """
+    require_spark()
+    from cues_kafka.runtime.lane import CommitPolicy
+    from cues_kafka.runtime.spark.engine import Spark
+    from cues_kafka.runtime.spark.session import opened_session
+    from cues_kafka.runtime.spark.slot import POLICY
+    from cues_kafka.runtime.spark.triggers import streaming_trigger
+    from cues_kafka.runtime.start import start
+
+    kafka, policy = settings.kafka(), CommitPolicy(**{**dataclasses.asdict(POLICY), **settings.commit()})
+    streaming_trigger(options.trigger)
+    carried = _carried(graph, names, chosen=chosen)
+    quiet = settings["log_level"] != "debug"
+    with Signals() as signals, opened_session(options.master, name=graph.name, quiet=quiet) as session:
+        engine = Spark(session, checkpoint=options.directory, trigger=options.trigger, policy=policy)
+        running = start(graph, kafka, engine=engine, only=carried, timeout_s=None)
+        return Watch(graph, running, fail_fast=fail_fast, succeeded=False, began=began).until(signals)
+
+
+def require_spark() -> None:
+    """
+    Say what is missing, before anything is started.
+
+    Raises:
+        ConfigError: pyspark is not installed, or there is no Java.
+    """
+    try:
+        from cues_kafka.runtime.spark import engine, java
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in EXTRA:
+            raise
+        raise ConfigError(
+            f"--engine spark needs {error.name}, which is not installed here. Install the extra: "
+            "pip install 'cues-kafka[spark]'"
+        ) from None
+    del engine
+    java.find_java()
+
+
+def _carried(graph: Graph, names: Sequence[str] | None, *, chosen: bool) -> list[str]:
+    """What Spark runs of these; the first line of output says it, with the reason for each of the others."""
+    from cues_kafka.runtime.spark.explain import explain
+
+    explained = explain(graph)
+    left = {name: why for name, why in explained.left.items() if names is None or name in names}
+    carried = [name for name in explained.carried if names is None or name in names]
+    if left and (chosen or not carried):
+        raise ConfigError("Spark cannot run " + "; ".join(f"{name}: {why}" for name, why in left.items()))
+    left |= {one.name: "not chosen here" for one in explained.processors if one.name not in {*carried, *left}}
+    said = "; ".join(f"{name} ({why})" for name, why in left.items())
+    typer.echo(f"{graph.name}: Spark carries {', '.join(carried)}; left: {said or 'nothing'}")
+    return carried

@@ -1,0 +1,115 @@
+"""What every worker process of the command line does: take signals, and say what happens to its tasks."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Final, Self
+
+import typer
+
+from cues_kafka.errors import RetriableError
+
+if TYPE_CHECKING:
+    from cues_kafka.graph.definition import Graph
+    from cues_kafka.runtime.running import Running
+
+LOOK_S: Final = 0.5
+"""How soon a stopped task is printed."""
+
+WRONG, FAILED = 2, 3
+"""See `supervisor.GIVE_UP`."""
+
+
+class Signals:
+    """SIGTERM, SIGINT and SIGHUP as a value to wait for; a second one of the first two kills."""
+
+    def __init__(self) -> None:
+        self.came: int | None = None
+        self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
+        self.waiting = False
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            self._before[number] = signal.signal(number, self._on)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        os.close(self._read)
+        os.close(self._write)
+
+    def wait(self, timeout_s: float | None, *fds: int) -> int | None:
+        """The signal that came; None: the time is over, or a descriptor is readable."""
+        self.waiting = True
+        if self.came is None:
+            select.select([self._read, *fds], [], [], timeout_s)
+        return self.came
+
+    def _on(self, number: int, _: FrameType | None) -> None:
+        self.came = number
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if not self.waiting:  # still starting: there is nothing to stop in order
+            raise SystemExit(128 + number)
+        os.write(self._write, b"x")
+
+
+class Watch:
+    """One worker in this process: says what happens to its tasks, and when it is over."""
+
+    def __init__(self, graph: Graph, running: Running, *, fail_fast: bool, succeeded: bool, began: float) -> None:
+        self._graph = graph
+        self._running = running
+        self._fail_fast = fail_fast
+        self._succeeded = succeeded  # a supervisor starts a successor at once
+        self._began = began
+        self._told: dict[str, str] = {}
+        self._ready = False
+
+    def until(self, signals: Signals) -> int:
+        """Exit code, after the worker has stopped."""
+        running = self._running
+        while (came := signals.wait(LOOK_S if self._ready else LOOK_S / 10)) is None:
+            self._look()
+            if running.failed:
+                typer.secho(f"this worker failed: {running.failed}", fg="red", err=True)
+                running.abandon(leave=not self._succeeded)
+                return 1
+            if self._told and self._fail_fast:
+                running.stop()
+                return FAILED
+            if running.finished:
+                running.stop()
+                typer.echo(f"{self._graph.name}: what was there is delivered")
+                return 0
+        if came == signal.SIGHUP:
+            running.release()
+        else:
+            running.stop()
+        return 0
+
+    def _look(self) -> None:
+        stopped = {task.task: task for task in self._running.status().stopped}
+        for name, task in stopped.items():
+            if self._told.get(name) != task.stopped:
+                typer.secho(f"{name} stopped: {task.stopped}\n  remedy: {task.remedy}", fg="red", err=True)
+        for name in self._told.keys() - stopped.keys():
+            typer.echo(f"{name} is tried again", err=True)
+        self._told = {name: task.stopped for name, task in stopped.items()}
+        if not self._ready and self._settled():
+            self._ready = True
+            count, seconds = len(self._running.status().tasks), time.monotonic() - self._began
+            typer.echo(f"{self._graph.name}: ready after {seconds:.2f} s, {count} tasks here, pid {os.getpid()}")
+
+    def _settled(self) -> bool:
+        try:
+            return self._running.settled
+        except RetriableError:  # a leader moves; tasks recover from that
+            return False
