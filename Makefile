@@ -14,10 +14,10 @@ export PYTHON
 # A worker whose imports are compiled at each start starts two seconds later.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check bench lock clean
+.PHONY: help demo test test-spark check bench lock clean
 
 help:  ## list the targets
-	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 .venv/.ready: .ci/setup $(wildcard .ci/requirements/*.lock) pyproject.toml
 	@.ci/setup
@@ -27,6 +27,9 @@ demo: .venv/.ready  ## all flights of 2013 through a graph whose workers are kil
 
 test: .venv/.ready  ## all tests but the slow ones, on a real broker; ARGS="-k name -x"
 	@$(PY) -m pytest $(ARGS)
+
+test-spark: .venv/.ready  ## every fault of processors on Spark, half an hour and more; ARGS="-k name"
+	@$(PY) -m pytest -m "fault or slow" tests/spark $(ARGS)
 
 check: .venv/.ready  ## lint, format, strict types, layers
 	$(PY) -m ruff check .
