@@ -547,8 +547,8 @@ def _orphans(graph: Graph, listed: Collection[str]) -> Iterator[str]:
         if topic == f"{prefix}{name}{suffix}" and "." not in name:
             yield (
                 f"{topic!r} holds the place of a processor {name!r}, which this graph does not have. If it was "
-                "renamed, the new one begins at its start=, and with 'earliest' outputs repeat: take the old name back. If it "
-                "was removed, delete the topic."
+                "renamed, the new one begins at its start=, and with 'earliest' outputs repeat: take the old name "
+                "back. If it was removed, delete the topic."
             )
 
 

@@ -21,12 +21,17 @@ WRONG = 3
 NOT_VERIFIABLE = 4
 """Exit code: nothing wrong was seen, but not everything can be seen."""
 
+INCOMPLETE = 5
+"""Exit code with --complete: all that was delivered is verified, but not everything is delivered yet."""
+
 epilog = f"""Examples:\n\n
     cues-kafka verify shop:graph\n\n
     cues-kafka verify shop:graph --processor check --processor route\n\n
     cues-kafka verify path/shop.py:graph --json | jq .anomalies\n\n
-    Exits with 0 when everything is verified and nothing is wrong, {WRONG} when something is wrong, {NOT_VERIFIABLE}
-    when nothing wrong was seen but not everything can be verified, 1 when it could not look."""
+    cues-kafka verify shop:graph --complete      # is everything delivered, too?\n\n
+    Exits with 0 when everything below the positions is verified and nothing is wrong, {WRONG} when something is wrong,
+    {NOT_VERIFIABLE} when nothing wrong was seen but not everything can be verified, {INCOMPLETE} with --complete when
+    not everything is delivered yet, 1 when it could not look."""
 
 _COLUMNS = (
     ("steps", "steps"),
@@ -39,6 +44,7 @@ _COLUMNS = (
     ("disorder", "out_of_order"),
     ("unfounded", "unfounded"),
     ("ahead", "ahead"),
+    ("behind", "behind"),
 )
 
 
@@ -48,6 +54,9 @@ def verify(
     processor: Annotated[
         list[str] | None, typer.Option("--processor", metavar="NAME", help="Look at this one only; may be repeated.")
     ] = None,
+    complete: Annotated[
+        bool, typer.Option("--complete", help=f"Exit with {INCOMPLETE} while something is not delivered yet.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     bootstrap: Bootstrap = None,
     profile: Profile = None,
@@ -72,6 +81,8 @@ def verify(
         show(report)
     if not report.ok:
         raise typer.Exit(WRONG if report.anomalies else NOT_VERIFIABLE)
+    if complete and not report.complete:
+        raise typer.Exit(INCOMPLETE)
 
 
 def _look(graph: Graph, broker: Broker, processors: list[str] | None) -> Report:
@@ -100,12 +111,22 @@ def show(report: Report) -> None:
     for line in report.lines:
         typer.echo(line)
     colour = {"ok": "green", "WRONG": "red"}.get(report.verdict, "yellow")
-    words = {
-        "ok": "everything is verified, nothing is wrong",
+    typer.secho(f"{report.graph}: {words(report)} ({report.scanned:,} messages in {report.seconds:.1f} s)", fg=colour)
+
+
+def words(report: Report) -> str:
+    """The verdict as a sentence; what is not delivered yet is never called verified."""
+    below = (
+        "everything is verified, nothing is wrong" if report.complete else "everything below the positions is verified"
+    )
+    verdict = {
+        "ok": below,
         "WRONG": f"WRONG: {report.anomalies} anomalies",
         "not verifiable": "nothing wrong was seen, but not everything can be verified",
     }[report.verdict]
-    typer.secho(f"{report.graph}: {words} ({report.scanned:,} messages in {report.seconds:.1f} s)", fg=colour)
+    if report.complete:
+        return verdict
+    return f"{verdict}; {report.behind:,} offsets of {len(report.waiting)} tasks are not delivered yet"
 
 
 def table(report: Report) -> Table:

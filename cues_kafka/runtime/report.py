@@ -30,6 +30,8 @@ class TaskReport:
         out_of_order: outcomes that stand behind one of a later message, in the same partition.
         unfounded: outcomes of messages that the input does not hold.
         ahead: outcomes above the position, of no committed batch.
+        behind: offsets between the positions and the inputs' last stable offsets, markers included; 0 where no message
+            is among them.
         problems: what is wrong with the backing records and their totals.
         limits: what cannot be seen, and why.
         details: which messages the counts are about, the first of each.
@@ -47,6 +49,7 @@ class TaskReport:
     out_of_order: int = 0
     unfounded: int = 0
     ahead: int = 0
+    behind: int = 0
     problems: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
@@ -150,6 +153,21 @@ class Report:
         return self.verdict == "ok"
 
     @property
+    def behind(self) -> int:
+        """Offsets that are not delivered yet, of all tasks."""
+        return sum(one.behind for one in self.processors)
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Tasks that have something to deliver: under way, or stopped."""
+        return tuple(task.task for one in self.processors for task in one.tasks if task.behind)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that the inputs held is delivered."""
+        return not self.behind
+
+    @property
     def lines(self) -> Iterator[str]:
         """All texts: problems and details first, limits and notes after them."""
         tasks = [task for one in self.processors for task in one.tasks]
@@ -164,6 +182,7 @@ class Report:
             "graph": self.graph,
             "verdict": self.verdict,
             "anomalies": self.anomalies,
+            "behind": self.behind,
             "scanned": self.scanned,
             "seconds": round(self.seconds, 3),
             "limits": list(self.limits),

@@ -12,6 +12,8 @@ For each task, from the outside and with nothing but reads:
 4. The backing records that came since 1, but only where something was set aside: an outcome above the positions that
    they have by now is none of a committed batch.
 
+5. What the inputs hold above the positions is counted, not judged: it is not delivered yet.
+
 So nothing has to stop for it, and what is still under way is not taken for a defect. Where the cluster does not hold
 any more what would be needed (trimmed, compacted, hidden by an open transaction), the report says so, and is not "ok".
 """
@@ -58,6 +60,10 @@ sooner; that of a dead one ends with the recovery of its task, or its time-out."
 PROBLEMS = 10
 """Texts that are kept of one task."""
 
+LOOKED_THROUGH = 1000
+"""Offsets above a position that are read to see whether there is any message among them: a task's position moves over
+the markers of transactions only when it has nothing else to do."""
+
 _FAR = 1 << 62
 
 _Answer = TypeVar("_Answer")
@@ -101,6 +107,7 @@ def verify(
     scan.records()
     scan.messages()
     scan.later()
+    scan.behind()
     return Report(
         graph=graph.name,
         processors=tuple(
@@ -226,6 +233,7 @@ class _Task:
         marks: books by binding; of a join the lead's alone.
         columns: of a join, the offsets of each input's messages.
         strays: outcomes that name what is no input of it.
+        behind: offsets that are not delivered yet.
         sequence: the highest that an outcome names.
     """
 
@@ -245,6 +253,7 @@ class _Task:
         self.columns: dict[str, array[int]] = {}
         self.strays = Marks(0, -1)
         self.sequence = -1
+        self.behind = 0
 
     @property
     def join(self) -> bool:
@@ -281,6 +290,16 @@ class _Task:
     def end(self, binding: str) -> int:
         """Where it stood when the look began."""
         return next((p.offset for p in self.record.positions if p.binding == binding), 0) if self.record else 0
+
+    def stands(self, binding: str, marks: Watermarks) -> int:
+        """Where it stands on an input by now; before its first record, where it would begin."""
+        if self.chain.newest is None:
+            start = self.processor.start
+            return marks.stable if start == "latest" else max(marks.low, 0 if start == "earliest" else start)
+        known = (
+            p.offset for p in self.chain.newest.positions if p.binding == binding and p.topic_id == self.ids[binding]
+        )
+        return next(known, marks.low)
 
     def track(self, places: str, topic: str) -> tuple[Marks, Track]:
         """Where to note outcomes in a topic that name these `binding:topic id`."""
@@ -485,6 +504,46 @@ class _Scan:
         if tasks:
             self._read_records(tasks)
 
+    # 5
+
+    def behind(self) -> None:
+        """What lies between the newest positions and the last stable offsets."""
+        gaps = list(self._gaps())
+        newest: dict[TopicPartition, int] = {}
+
+        def feed(place: TopicPartition, messages: Sequence[WireMessage]) -> None:
+            if messages:
+                newest[place] = messages[-1].offset()
+
+        ranges = {place: (start, end) for _, place, start, end in reversed(gaps) if end - start <= LOOKED_THROUGH}
+        judged = self.scanned
+        self._sweep(ranges, feed)
+        self.scanned = judged
+        for task, place, start, end in gaps:
+            if end - start > LOOKED_THROUGH or newest.get(place, -1) >= start:
+                task.behind += end - start
+
+    def _gaps(self) -> Iterator[tuple[_Task, TopicPartition, int, int]]:
+        """Task, partition, position and last stable offset; the lowest positions first."""
+        inputs = [
+            (task, binding)
+            for task in self._tasks
+            for binding, _ in task.names.inputs
+            if self._exists(task.place(binding))
+        ]
+        unknown = {task.place(binding) for task, binding in inputs} - self._marks.keys()
+        marks = {**self._marks, **self._watermarks(unknown)}
+        found = [
+            (
+                task,
+                task.place(binding),
+                task.stands(binding, marks[task.place(binding)]),
+                marks[task.place(binding)].stable,
+            )
+            for task, binding in inputs
+        ]
+        yield from sorted((gap for gap in found if gap[2] < gap[3]), key=lambda gap: gap[2])
+
     # The balance
 
     def report(self, task: _Task) -> TaskReport:
@@ -585,6 +644,7 @@ class _Balance:
             out_of_order=out_of_order,
             unfounded=unfounded,
             ahead=ahead,
+            behind=task.behind,
             problems=tuple(self._problems),
             limits=tuple(self._limits),
             details=tuple(self._details),

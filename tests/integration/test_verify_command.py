@@ -117,6 +117,9 @@ def test_a_real_run_is_verified_and_planted_defects_are_found(
     sender = broker.sender("vandal")
     everything, failed = f"{graph.name}.all", f"{graph.name}.errors"
     [sent] = sender.send([(f"{graph.name}.checked", 0, b"k", b"1", None, 0)])
+    assert command(kafka, target)[0] == 0
+    code, shown = command(kafka, target, "--complete")
+    assert (code, "offsets of 1 tasks are not delivered yet" in shown) == (5, True), shown
     sender.send(
         [
             outcome(graph, broker, 0, topic=everything, part="0/2"),  # a duplicate, or other than there was

@@ -562,3 +562,43 @@ def test_pairs_are_compared_by_rank() -> None:
     assert mismatched([1, 11, 2, 12, 3, 11], [[1, 2, 3], [11, 12, 13]], from_end=False) == [3]
     assert mismatched([2, 12, 3, 13], [[2, 3], [11, 12, 13]], from_end=True) == []
     assert mismatched([2, 12, 3, 14], [[2, 3], [11, 12, 13]], from_end=True) == [3]
+
+
+def test_what_is_not_delivered_yet_is_counted_and_never_called_verified(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is wrong with it; who waits for all of it can see that it is not there."""
+    _, broker = ran(PIPE, range(5))
+    assert words_of(verify(PIPE, broker), capsys).startswith("g: everything is verified, nothing is wrong (")
+
+    Vandal(broker).feed(3)
+    report = verify(PIPE, broker)
+
+    assert (report.verdict, report.complete, report.waiting) == ("ok", False, ("same/0",))
+    assert report["same"].behind == report.to_dict()["behind"] == 3
+    last = words_of(report, capsys)
+    assert last.startswith("g: everything below the positions is verified; 3 offsets of 1 tasks are not delivered yet")
+
+
+def test_markers_above_the_position_are_nothing_to_deliver() -> None:
+    """A position moves over them when the task is idle, a minute later."""
+    _, broker = ran(PIPE, range(5))
+    place = TopicPartition("in", 0)
+    before = broker.watermarks([place])[place].stable
+    vandal = Vandal(broker)
+    session = broker.session("aborted")
+    session.init(timeout_s=5)
+    session.begin()
+    session.produce([("in", 0, b"k", b"1", None, 0)])
+    session.flush()
+    session.abandon()
+    broker.session("aborted").init(timeout_s=5)
+
+    assert broker.watermarks([place])[place].stable > before
+    assert verify(PIPE, broker).complete
+    vandal.feed()
+    assert verify(PIPE, broker).behind == broker.watermarks([place])[place].stable - before
+
+
+def words_of(report: Report, capsys: pytest.CaptureFixture[str]) -> str:
+    """The last line."""
+    command.show(report)
+    return capsys.readouterr().out.splitlines()[-1]
