@@ -1,0 +1,302 @@
+"""What Spark can run of a graph, under which names, and what is refused with which words; no session is needed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cues_kafka import ConfigError, DataFrameProcessor, Graph, Kafka, Processor, Source, Store, Topic, start
+from cues_kafka.plan import plan
+from cues_kafka.ports import ClusterFacts, TopicFacts
+from cues_kafka.runtime.spark.engine import refused_settings, weak_settings
+from cues_kafka.runtime.spark.triggers import streaming_trigger
+from cues_kafka.runtime.start import carried
+from cues_kafka.spark import Spark, explain
+from cues_kafka.testing.fixtures import KafkaFixture
+
+
+def one(x: Any) -> Any:
+    """A function of one message."""
+    return x
+
+
+def two(a: Any = None, b: Any = None) -> Any:
+    """A function of two bindings."""
+    return a or b
+
+
+def stateful(x: Any, seen: Any) -> Any:
+    """A function with a store."""
+    return x
+
+
+def reads(x: Any, old: Any) -> Any:
+    """A function that reads by itself."""
+    return x
+
+
+async def later(x: Any) -> Any:
+    """A coroutine."""
+    return x
+
+
+GRAPH = Graph(
+    "shop",
+    Source("orders"),
+    Source("customers"),
+    Processor(one, name="clean", inputs="orders", outputs="cleaned"),
+    Processor(one, name="archive", inputs="foreign"),
+    Processor(two, name="pair", inputs={"a": "orders", "b": "customers"}, outputs="paired"),
+    Processor(two, name="any", alts={"a": "orders", "b": "customers"}, outputs="merged"),
+    Processor(stateful, name="count", inputs="orders", outputs="counted", state={"seen": Store()}),
+    Processor(reads, name="look", inputs="orders", outputs="looked", tailers={"old": "customers"}),
+    Processor(later, name="later", inputs="orders", outputs="latered"),
+    DataFrameProcessor(two, name="stats", inputs={"a": "orders", "b": "customers"}, outputs="stats"),
+    errors="shop.errors",
+    defaults=Topic(partitions=3),
+)
+PLAIN = Graph("plain", Source("orders"), Processor(one, name="clean", inputs="orders", outputs="cleaned"))
+
+
+def session(**settings: str) -> Any:
+    """What is asked of a session before anything runs."""
+    names = {name.replace("__", "."): value for name, value in settings.items()}
+    return SimpleNamespace(
+        readStream=None, conf=SimpleNamespace(getAll=names), streams=SimpleNamespace(active=[]), dataSource=None
+    )
+
+
+# What runs, and where
+
+
+def test_a_plain_processor_runs_directly_under_the_names_of_its_plan() -> None:
+    """Slots, ids, group, query and checkpoint; the same ids and group as natively, so that it can move."""
+    found, planned = explain(GRAPH)["clean"], plan(GRAPH)["clean"]
+
+    assert (found.mode, found.kind, found.slots) == ("direct", "pipe", 3)
+    assert found.transactional_ids == tuple(planned.transactional_id(p) for p in range(3))
+    assert (found.group, found.query) == (planned.group, "shop.clean")
+    assert found.checkpoint == "<checkpoint>/shop.clean"
+
+
+def test_slots_of_a_topic_that_nobody_declares_are_known_to_the_cluster_only() -> None:
+    """None, until its facts are given."""
+    facts = ClusterFacts(3, {"foreign": TopicFacts("foreign", b"1" * 16, 7)})
+
+    assert explain(GRAPH)["archive"].slots is None
+    assert explain(GRAPH)["archive"].transactional_ids == ()
+    assert explain(GRAPH, facts)["archive"].slots == 7
+    assert "as many as the input has partitions" in str(explain(GRAPH)["archive"])
+
+
+def test_the_cluster_is_asked_where_it_is_given(kafka: KafkaFixture) -> None:
+    """A real broker; nothing is created."""
+    graph = GRAPH.bind({"orders": kafka.unique("orders")})
+
+    assert explain(graph, Kafka(kafka.bootstrap))["clean"].slots == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "words"),
+    [
+        ("pair", "natively", "a join takes the k-th message of each input"),
+        ("any", "natively", "alts choose among several inputs"),
+        ("count", "refused", "state= lives in a native worker"),
+        ("look", "refused", "tailers= and appenders= live in a native worker"),
+    ],
+)
+def test_what_spark_cannot_carry_says_why_and_where_it_runs(name: str, mode: str, words: str) -> None:
+    """The remedy is an option of the command; where this release cannot do it natively either, that is said too."""
+    found = explain(GRAPH)[name]
+
+    assert found.mode == mode
+    assert words in found.why
+    assert f"run it natively: --only {name}" in found.why
+    assert ("this release does not run it" in found.why) is (mode == "refused")
+    assert (found.query, found.checkpoint, found.slots) == ("", "", None)
+
+
+def test_what_no_runtime_of_this_release_runs_is_not_sent_elsewhere() -> None:
+    """Coroutines."""
+    found = explain(GRAPH)["later"]
+
+    assert found.mode == "refused"
+    assert "async functions can be declared, but this release does not run it" in found.why
+    assert "natively" not in found.why
+
+
+def test_dataframes_with_several_inputs_are_refused_for_now() -> None:
+    """With the way out."""
+    found = explain(GRAPH)["stats"]
+
+    assert (found.mode, found.kind) == ("refused", "dataframe")
+    assert "leave it out with only=" in found.why
+
+
+def test_an_explanation_prints_every_processor() -> None:
+    """The whole text of a small graph."""
+    text = str(
+        explain(
+            PLAIN,
+            ClusterFacts(
+                3, {"orders": TopicFacts("orders", b"1" * 16, 2, replication=3, config={"min.insync.replicas": "2"})}
+            ),
+        )
+    )
+
+    assert text == (
+        "Graph plain on Spark\n"
+        "\n"
+        "clean: pipe, on Spark, direct\n"
+        "  why                   one input, so one Spark task for each of its partitions, which commits by itself\n"
+        "  slots                 2\n"
+        "  transactional ids     plain.clean.0 .. plain.clean.1\n"
+        "  group                 plain.clean\n"
+        "  query                 plain.clean\n"
+        "  checkpoint            <checkpoint>/plain.clean"
+    )
+    everything = str(explain(GRAPH))
+    assert all(f"\n{name}: " in everything for name in [*GRAPH.processors, *GRAPH.dataframes])
+
+
+def test_an_explanation_is_a_value() -> None:
+    """Equal for equal graphs, and frozen."""
+    assert explain(PLAIN) == explain(PLAIN)
+    with pytest.raises(AttributeError):
+        explain(PLAIN).graph = "other"  # type: ignore[misc]
+    with pytest.raises(KeyError):
+        explain(PLAIN)["no-such"]
+
+
+def test_what_the_cluster_refuses_is_refused_here_too() -> None:
+    """Inputs of a join with different numbers of partitions, as `cues-kafka plan` says it."""
+    topics = {name: TopicFacts(name, name.encode().ljust(16), n) for name, n in {"orders": 3, "customers": 4}.items()}
+    facts = ClusterFacts(3, topics)
+
+    assert explain(GRAPH, facts).refusals == plan(GRAPH, facts).refusals
+    assert explain(GRAPH, facts).refusals
+
+
+# The engine says the same
+
+
+def test_the_engine_and_the_explanation_agree() -> None:
+    """One source of truth: `start` runs what is said to run."""
+    engine = Spark(session(), checkpoint="s3a://shop/checkpoints/")
+    explained = explain(GRAPH, engine=engine)
+
+    assert carried(GRAPH, engine, None) == list(explained.carried) == ["clean", "archive"]
+    assert explained["clean"].checkpoint == "s3a://shop/checkpoints/shop.clean"
+    everyone: dict[str, Any] = {**GRAPH.processors, **GRAPH.dataframes}
+    assert {name: why for name, part in everyone.items() if (why := engine.refuses(GRAPH, part))} == explained.left
+
+
+def test_what_was_asked_for_and_cannot_run_is_named_before_anything_is_opened() -> None:
+    """All of it at once; the broker is not there, and is not asked."""
+    engine = Spark(session(), checkpoint="/tmp/checkpoints")
+
+    with pytest.raises(ConfigError) as caught:
+        start(GRAPH, Kafka("127.0.0.1:9"), engine=engine, only=["clean", "pair", "any", "stats"])
+
+    text = str(caught.value)
+    assert "run it natively: --only pair" in text
+    assert "run it natively: --only any" in text
+    assert "stats: " in text
+    assert "clean: " not in text
+
+
+def test_a_name_that_the_graph_does_not_have_is_not_taken_for_one_that_spark_cannot_run() -> None:
+    """The processors are listed."""
+    with pytest.raises(ConfigError, match="shop' has the processors"):
+        carried(GRAPH, Spark(session(), checkpoint="/tmp/checkpoints"), ["claen"])
+
+
+# The session, options, triggers
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("asyncProgressTrackingEnabled", "more than one micro-batch would be in doubt"),
+        ("minPartitions", "each partition has one writer"),
+        ("maxRecordsPerPartition", "each partition has one writer"),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "spark.datasource.kafka.", "SPARK.SQL."])
+def test_settings_that_exactly_once_does_not_go_with_are_refused_with_the_reason(
+    name: str, words: str, prefix: str
+) -> None:
+    """As options, or as defaults of a session; in any case, for Spark does not tell it apart."""
+    for given in (prefix + name, (prefix + name).lower()):
+        [text] = refused_settings({given: "true", "spark.app.name": "x"})
+        assert given in text
+        assert words in text
+        assert "Leave it out" in text
+    assert refused_settings({prefix + name: "false"}) == []
+
+
+def test_a_setting_that_only_looks_like_one_of_them_is_left_alone() -> None:
+    """The last word counts."""
+    harmless = {"spark.sql.files.minPartitionNum": "8", "spark.sql.adaptive.coalescePartitions.minPartitionSize": "1MB"}
+
+    assert refused_settings(harmless) == []
+
+
+def test_a_session_with_such_a_setting_is_refused_before_anything_is_opened() -> None:
+    """By `start`; `explain` says it too."""
+    engine = Spark(session(asyncProgressTrackingEnabled="true"), checkpoint="/tmp/checkpoints")
+
+    with pytest.raises(ConfigError, match="asyncProgressTrackingEnabled=true"):
+        start(PLAIN, Kafka("127.0.0.1:9"), engine=engine)
+    assert "Refused: asyncProgressTrackingEnabled=true" in str(explain(PLAIN, engine=engine))
+
+
+def test_speculation_is_warned_of_and_not_refused() -> None:
+    """It is correct, and wasteful."""
+    engine = Spark(session(spark__speculation="true"), checkpoint="/tmp/checkpoints")
+
+    [text] = weak_settings({"spark.speculation": "true"})
+    assert "fences the first" in text
+    assert weak_settings({"spark.speculation": "false"}) == []
+    assert explain(PLAIN, engine=engine).warnings == (text,)
+    assert explain(PLAIN, engine=engine).refusals == ()
+    engine.check(PLAIN, ["clean"])
+
+
+def test_a_second_query_for_a_processor_is_refused_by_name() -> None:
+    """Where a query of this name is at work in the session; others do not matter."""
+    busy = session()
+    busy.streams.active = [SimpleNamespace(name="plain.clean"), SimpleNamespace(name=None)]
+
+    with pytest.raises(ConfigError, match=r"'plain\.clean' runs in this session already.*Stop it"):
+        start(PLAIN, Kafka("127.0.0.1:9"), engine=Spark(busy, checkpoint="/tmp/checkpoints"))
+    Spark(busy, checkpoint="/tmp/checkpoints").check(GRAPH, ["clean"])
+
+
+@pytest.mark.parametrize(
+    ("trigger", "words"),
+    [
+        ("continuous", "calls no foreachBatch"),
+        ("continuous 1 second", "For milliseconds run it natively"),
+        ("real-time 5 minutes", "offsets down after the messages are out"),
+        ("realTime", "For milliseconds run it natively"),
+        ("10 bananas", "is not known here"),
+        ("ten seconds", "is not known here"),
+        ("once", "Write '10 seconds'"),
+    ],
+)
+def test_triggers_that_commit_nothing_with_the_positions_are_refused(trigger: str, words: str) -> None:
+    """When the engine is made, and not when its first query fails."""
+    with pytest.raises(ConfigError) as caught:
+        Spark(session(), checkpoint="/tmp/checkpoints", trigger=trigger)
+
+    assert words in str(caught.value)
+    assert "'available-now'" in str(caught.value)
+
+
+@pytest.mark.parametrize("trigger", ["0 seconds", "10 seconds", "500 milliseconds", "1 minute", "2 hours"])
+def test_triggers_of_micro_batches_are_taken(trigger: str) -> None:
+    """As Spark writes them."""
+    assert streaming_trigger(trigger) == {"processingTime": trigger}
