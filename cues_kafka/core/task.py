@@ -278,7 +278,8 @@ def _retry(task: Task, record: Snapshot, starts: int) -> Task:
 def _assign(task: Task, positions: Positions) -> Next:
     if task.quarantined and not task.spec.errors:
         places = ", ".join(f"{p.topic}/{task.spec.partition} at {p.offset}" for p in positions)
-        text = f"the message {places} killed its process {task.due.starts if task.due else 0} times in a row"
+        # At least: deaths before it had a snapshot of its own are not in this count (Q1, Q2).
+        text = f"the message {places} killed its process at least {task.due.starts if task.due else 0} times"
         return _stop(task, Halt("refused", text, "declare an errors topic, which takes it, or mend the function"))
     if task.leaving:
         return _leave(task, State.RELEASED)

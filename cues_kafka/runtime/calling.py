@@ -344,7 +344,7 @@ class Caller:
     def quarantine(self, step: Any, batch: Batch) -> None:
         """Q3: end this step as an error with its bytes undecoded; user code does not see it again."""
         failure = Failure(self._take(step), batch, None, kind="quarantine")
-        self._fail(RuntimeError(f"killed its process {batch.starts} times in a row"), failure)
+        self._fail(RuntimeError(f"killed its process at least {batch.starts} times"), failure)
 
     # batch=True
 

@@ -120,7 +120,7 @@ def test_without_an_errors_topic_the_task_stops_and_names_the_message(setup: Set
                 told = child.expect("TaskStopped")
                 break
     assert f"{setup.source}/0 at 0" in told
-    assert "killed its process 2 times" in told
+    assert "killed its process at least 2 times" in told
     assert setup.world(errors=False).totals == {"deliveries": 0, "outputs": 0, "errors": 0, "nils": 0}
 
 
