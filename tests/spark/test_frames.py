@@ -9,7 +9,19 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import ConfigError, DataFrameProcessor, Graph, Json, Kafka, Source, TaskStopped, Topic, connect, start
+from cues_kafka import (
+    ConfigError,
+    DataFrameProcessor,
+    Graph,
+    Json,
+    Kafka,
+    Message,
+    Source,
+    TaskStopped,
+    Topic,
+    connect,
+    start,
+)
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.ports import NewTopic, TopicPartition
@@ -180,6 +192,31 @@ def test_ranges_that_leave_no_row_move_on(spark: Any, topics: tuple[Kafka, str, 
     committed = broker.committed(f"{target}-none.write", places)
     assert {place: marks.stable for place, marks in broker.watermarks(places).items()} == committed
     broker.close()
+
+
+def test_partitions_that_are_added_are_written_from_their_beginning(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """A running query says that it must be started again; the next one has them all."""
+    options, source, target = topics
+
+    def query() -> Any:
+        frame = frame_of(spark, options, source)
+        return write_exactly_once(frame, options, topic=target, name=f"{target}-wider", checkpoint=str(tmp_path))
+
+    running = query()
+    running.processAllAvailable()
+    broker = open_broker(options)
+    broker.add_partitions(source, WIDTH + 1)
+    broker.close()
+    with connect(options) as client:
+        client.send_many(source, [Message({"n": n}, partition=WIDTH) for n in range(60, 70)])
+    with pytest.raises(Exception, match="more partitions than the 3"):
+        running.processAllAvailable()
+    again = query()
+    again.processAllAvailable()
+    again.stop()
+    assert numbers(options, target) == list(range(70))
 
 
 @pytest.mark.parametrize(

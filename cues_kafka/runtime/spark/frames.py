@@ -159,6 +159,11 @@ class FrameBatch:
             query = session.sparkContext.getLocalProperty("sql.streaming.queryId") or "query"
             self._frames = self._prepare(topic, ranges, query)
         work = self._frames
+        if max(ranges) >= work.width:
+            raise ConfigError(
+                f"{topic!r} has more partitions than the {work.width} that this query began with. Start it again: new "
+                "partitions are read from their beginning."
+            )
         check_plan(frame)
         publish = Publish(work, dict(ranges), number)
         rows = run_job(as_messages(frame, work.key_field).mapInArrow(publish, RESULT))
@@ -375,7 +380,9 @@ def enter(work: Frames) -> Frames:
     try:
         backing = backing_topic(work.graph, work.processor)
         facts = broker.facts([backing])
-        if backing not in facts.topics:
+        if backing in facts.topics:
+            broker.add_partitions(backing, work.width)
+        else:
             broker.create([NewTopic(backing, work.width, min(3, facts.brokers), backing_config(facts.brokers))])
         if members := broker.members(group_id(work.graph, work.processor)):
             raise ConfigError(f"group {group_id(work.graph, work.processor)!r} has members {members}: stop them first")
