@@ -206,7 +206,9 @@ class Plan:
         """
         if self.refusals:
             reasons = "".join(f"\n  - {reason}" for reason in self.refusals)
-            raise ConfigError(f"Graph {self.graph!r} must not run on this cluster:{reasons}")
+            raise ConfigError(
+                f"Graph {self.graph!r} must not run{'' if self.brokers is None else ' on this cluster'}:{reasons}"
+            )
 
     def diff(self, earlier: Plan) -> str:
         """What changed since an earlier plan, line by line; empty if nothing did."""
@@ -242,7 +244,7 @@ def plan(graph: Graph, facts: ClusterFacts | None = None, *, listed: Collection[
         grow=tuple(_growths(own, facts)),
         acls=_acls(graph, processors, create),
         warnings=(*_warnings(graph, processors, facts), *_orphans(graph, listed)),
-        refusals=() if facts is None else tuple(_refusals(graph, processors, sizes, facts)),
+        refusals=tuple(_refusals(graph, processors, sizes, facts)),
     )
 
 
@@ -415,11 +417,14 @@ def _worker_acls(processor: Processor, planned: ProcessorPlan) -> Iterator[Acl]:
 
 
 def _refusals(
-    graph: Graph, processors: Iterable[ProcessorPlan], sizes: Mapping[str, int | None], facts: ClusterFacts
+    graph: Graph, processors: Iterable[ProcessorPlan], sizes: Mapping[str, int | None], facts: ClusterFacts | None
 ) -> Iterator[str]:
-    yield from _missing_inputs(graph, facts)
     for one in processors:
         yield from _unequal_inputs(graph.processors[one.name], sizes)
+    if facts is None:
+        return
+    yield from _missing_inputs(graph, facts)
+    for one in processors:
         yield from _bad_backing(one, facts)
     yield from _narrow_errors(graph, facts)
     for topic, known in sorted(facts.topics.items()):

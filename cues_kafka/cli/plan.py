@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import dataclasses
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
-from cues_kafka.errors import ConfigError
+from cues_kafka.errors import ConfigError, GraphError
 
-epilog = """Examples:\n\n
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from cues_kafka.graph.definition import Graph
+    from cues_kafka.plan import Plan
+
+REFUSED = 1
+"""Exit code: the graph must not run, or the cluster does not answer."""
+
+WRONG = 2
+"""Exit code, as of `run`: a wrong graph or setting."""
+
+epilog = f"""Examples:\n\n
     cues-kafka plan shop:graph\n\n
     cues-kafka plan path/shop.py:graph --offline\n\n
     cues-kafka plan shop:graph --apply           # create topics, add partitions to the framework's own\n\n
-    Exits with 1 when the graph must not run on this cluster."""
+    Exits with {REFUSED} when the graph must not run on this cluster, {WRONG} when graph or settings are wrong."""
 
 
 def plan(
@@ -21,11 +35,32 @@ def plan(
     *,
     offline: Annotated[bool, typer.Option("--offline", help="Ask no cluster.")] = False,
     apply: Annotated[bool, typer.Option("--apply", help="Create topics and add partitions as printed.")] = False,
+    without: Annotated[
+        list[str] | None,
+        typer.Option("--except", metavar="NAME", help="`run` will leave this one out, so do not refuse it."),
+    ] = None,
     bootstrap: Bootstrap = None,
     profile: Profile = None,
     file: File = None,
 ) -> None:
     """Print tasks, names, topics to create, and the permissions that are needed."""
+    try:
+        planned = _plan(target, without or (), offline=offline, apply=apply, settings=(bootstrap, profile, file))
+    except (ConfigError, GraphError) as error:
+        typer.secho(f"cues-kafka: {error}", fg="red", err=True)
+        raise typer.Exit(WRONG) from None
+    if planned.refusals:
+        raise typer.Exit(REFUSED)
+
+
+def _plan(
+    target: str,
+    without: Collection[str],
+    *,
+    offline: bool,
+    apply: bool,
+    settings: tuple[str | None, str | None, Path | None],
+) -> Plan:
     from cues_kafka.cli.config import load
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.plan import plan as plan_graph
@@ -35,20 +70,33 @@ def plan(
         raise ConfigError("--apply needs the cluster. Drop --offline.")
     graph = load_graph(target)
     if offline:
-        typer.echo(str(plan_graph(graph)))
-        return
+        planned = _as_run_refuses(plan_graph(graph), graph, without)
+        typer.echo(str(planned))
+        return planned
     from cues_kafka.brokers.open import open_broker
 
+    bootstrap, profile, file = settings
     broker = open_broker(load({"bootstrap": bootstrap}, profile=profile, file=file).kafka())
     try:
-        planned = plan_graph(graph, broker.facts(topics_to_ask(graph)), listed=broker.partitions())
+        facts = broker.facts(topics_to_ask(graph))
+        planned = _as_run_refuses(plan_graph(graph, facts, listed=broker.partitions()), graph, without)
         typer.echo(str(planned))
-        if planned.refusals:
-            raise typer.Exit(1)
-        if apply:
+        if apply and not planned.refusals:
             from cues_kafka.runtime.maintenance import apply_plan
 
             apply_plan(planned, broker)
             typer.echo(f"\nApplied: {len(planned.create)} topics created, {len(planned.grow)} given more partitions.")
+        return planned
     finally:
         broker.close()
+
+
+def _as_run_refuses(planned: Plan, graph: Graph, without: Collection[str]) -> Plan:
+    """What this release cannot run, it must not approve either."""
+    from cues_kafka.runtime.build import refusals
+
+    known = [*graph.processors, *graph.dataframes]
+    if unknown := sorted(set(without) - set(known)):
+        raise ConfigError(f"--except {', '.join(unknown)}: graph {graph.name!r} has the processors {', '.join(known)}.")
+    names = [name for name in graph.processors if name not in without]
+    return dataclasses.replace(planned, refusals=(*planned.refusals, *refusals(graph, names)))

@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,12 +96,24 @@ def selected(graph: Graph, only: Sequence[str] | None) -> list[Processor]:
 
 
 def _check_carried(processor: Processor, graph: Graph) -> None:
-    if why := not_in_this_release(processor, graph):
-        raise ConfigError(f"processor {processor.name!r}: {why}")
+    for refusal in refusals(graph, [processor.name]):
+        raise ConfigError(refusal)
+
+
+def refusals(graph: Graph, only: Sequence[str] | None = None) -> Iterator[str]:
+    """What of these processors no runtime of this release can do, a sentence with the remedy for each."""
+    for processor in selected(graph, only):
+        if why := not_in_this_release(processor, graph):
+            yield f"processor {processor.name!r}: {why}"
 
 
 def not_in_this_release(processor: Processor, graph: Graph) -> str:
-    """What of a declaration no runtime of this release can do, with the remedy; empty: nothing."""
+    """
+    What of a declaration no runtime of this release can do, with the remedy; empty: nothing.
+
+    Raises:
+        GraphError: the class of `Json(cls)` of one of its topics has a field that cannot travel.
+    """
     missing = [
         (bool(processor.state), "state="),
         (bool(processor.tailers or processor.appenders), "tailers= and appenders="),
@@ -111,10 +123,20 @@ def not_in_this_release(processor: Processor, graph: Graph) -> str:
     for present, what in missing:
         if present:
             return (
-                f"{what} can be declared, but this release does not run it. "
-                "Leave it out, or leave the processor out with only=."
+                f"{what} can be declared, but this release does not run it. Leave it out, or leave the processor out: "
+                f"only=[...] of start(), --except {processor.name} of the commands."
             )
-    return ""
+    return next(_without_codec(processor, graph), "")
+
+
+def _without_codec(processor: Processor, graph: Graph) -> Iterator[str]:
+    """Topics that it reads or writes in bytes that nobody makes, so it is said before anything is created."""
+    errors = graph.errors_of(processor)
+    for topic in dict.fromkeys((*processor.input_topics, *processor.output_topics, *([errors] if errors else []))):
+        try:
+            codec_for(graph.topic(topic).value)
+        except ConfigError as error:
+            yield f"topic {topic!r}: {error}"
 
 
 def spec_of(graph: Graph, planned: Plan, processor: Processor, width: int, identity: Identity) -> Callable[[int], Spec]:

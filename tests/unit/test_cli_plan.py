@@ -1,0 +1,82 @@
+"""``cues-kafka plan`` refuses what ``run`` refuses, in the same words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cues_kafka import ConfigError, Memory, start
+from cues_kafka.cli.loading import load_graph
+from cues_kafka.cli.main import app
+
+HEAD = """
+from cues_kafka import Avro, Graph, Json, Processor, Source, Store, Topic
+
+def same(value): return value
+def keeps(value, totals): return value
+async def later(value): return value
+"""
+
+REFUSED = {
+    "async": 'Graph("g", Source("in"), Processor(later, name="p", inputs="in", outputs="out"))',
+    "state": 'Graph("g", Source("in"), Processor(keeps, name="p", inputs="in", outputs="out", '
+    'state={"totals": Store()}))',
+    "strategy": 'Graph("g", Source("in"), Processor(same, name="p", inputs="in", outputs="out", '
+    'strategy="at-least-once"))',
+    "Avro": 'Graph("g", Source("in"), Processor(same, name="p", inputs="in", outputs="out"), '
+    'topics={"out": Topic(value=Avro({"type": "string"}))})',
+}
+
+
+def program(directory: Path, graph: str) -> str:
+    """MODULE:GRAPH of a file with this graph."""
+    path = directory / f"graph_{directory.name.replace('-', '_')}.py"
+    path.write_text(f"{HEAD}\ng = {graph}\n")
+    return f"{path}:g"
+
+
+@pytest.mark.parametrize("graph", REFUSED.values(), ids=REFUSED)
+def test_what_run_refuses_plan_refuses_in_the_same_words(tmp_path: Path, graph: str) -> None:
+    """Nothing is created for it, and the remedy is one of the command line."""
+    target = program(tmp_path, graph)
+    memory = Memory()
+    with pytest.raises(ConfigError) as refusal:
+        start(load_graph(target), memory)
+    result = CliRunner().invoke(app, ["plan", target, "--offline"])
+
+    assert result.exit_code == 1
+    assert f"Refused:\n  {refusal.value}\n" in result.stdout
+    assert "Declare" in str(refusal.value) or "--except p" in str(refusal.value)
+    from cues_kafka.brokers.open import open_broker
+
+    assert open_broker(memory).partitions() == {}
+
+
+def test_what_run_leaves_out_plan_lets_pass(tmp_path: Path) -> None:
+    """With the option of the same name."""
+    target = program(tmp_path, REFUSED["async"])
+
+    assert CliRunner().invoke(app, ["plan", target, "--offline", "--except", "p"]).exit_code == 0
+    assert CliRunner().invoke(app, ["plan", target, "--offline", "--except", "q"]).exit_code == 2
+
+
+def test_a_wrong_graph_ends_with_the_code_that_run_has(tmp_path: Path) -> None:
+    """2: nothing was planned."""
+    result = CliRunner().invoke(app, ["plan", program(tmp_path, 'Graph("g", 7)'), "--offline"])
+
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+def test_declared_inputs_of_unequal_width_are_refused_without_a_cluster(tmp_path: Path) -> None:
+    """What is declared is known offline too."""
+    graph = (
+        'Graph("g", Source("a"), Source("b"), '
+        'Processor(lambda a, b: a, name="j", inputs={"a": "a", "b": "b"}, outputs="out"), '
+        'topics={"a": Topic(partitions=2), "b": Topic(partitions=3)})'
+    )
+    result = CliRunner().invoke(app, ["plan", program(tmp_path, graph), "--offline"])
+
+    assert result.exit_code == 1
+    assert "different numbers of partitions (a: 2, b: 3)" in result.stdout
