@@ -279,7 +279,12 @@ def addresses(bootstrap: str) -> list[tuple[str, int]]:
     """
     found = []
     for part in bootstrap.split(","):
-        address = part.strip().rpartition("://")[2]
+        scheme, _, address = part.strip().rpartition("://")
+        if scheme and scheme.lower() not in ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"):
+            raise ConfigError(
+                f"{part.strip()!r} is an address for {scheme}, and brokers speak Kafka's own protocol. Write "
+                f"{address.partition('/')[0]!r}, and encryption as config={{'security.protocol': 'SSL'}}"
+            )
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
             raise ConfigError(f"{part.strip()!r} is no address of a broker; write host:port, several with commas")

@@ -14,7 +14,7 @@ from cues_kafka.brokers.kafka.classify import MEANINGS, classify, translate
 from cues_kafka.brokers.kafka.session import KafkaSession, generation, no_member
 from cues_kafka.brokers.kafka.watch import Watch, likely_cause
 from cues_kafka.brokers.options import Kafka
-from cues_kafka.errors import AbortableError, BrokerError, FatalError, RetriableError, UnstableOffsets
+from cues_kafka.errors import AbortableError, BrokerError, ConfigError, FatalError, RetriableError, UnstableOffsets
 from cues_kafka.ports import GroupMetadata, TopicPartition
 
 NOWHERE = Kafka("127.0.0.1:1", socket_timeout_s=1, transaction_timeout_s=3, start_timeout_s=1)
@@ -198,3 +198,45 @@ def test_nothing_is_written_to_stderr(capfd: pytest.CaptureFixture[str]) -> None
     session.abandon()
 
     assert capfd.readouterr().err == ""
+
+
+def test_what_a_client_says_again_and_again_is_said_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then each 10 s with a count; different lines are not held back, and every line is still a witness."""
+    now = [0.0]
+    monkeypatch.setattr("cues_kafka.brokers.kafka.watch.time.monotonic", lambda: now[0])
+    watch = Watch("admin")
+    with caplog.at_level("INFO", "cues_kafka.librdkafka"):
+        for i in range(190):
+            watch.log(
+                30, "%s [%s] %s", "FAIL", "c", f"[thrd:b]: b: Connect failed: Connection refused (after {i}ms in)"
+            )
+        watch.log(30, "%s", "another")
+        assert [r.message.partition(" (")[0] for r in caplog.records] == [
+            "FAIL [c] [thrd:b]: b: Connect failed: Connection refused",
+            "another",
+        ]
+        now[0] = 10.5
+        watch.log(30, "%s [%s] %s", "FAIL", "c", "[thrd:b]: b: Connect failed: Connection refused (after 7ms in)")
+
+    assert "(189 times more" in caplog.records[-1].message
+    assert len(watch.reasons) == 1
+
+
+def test_an_unreachable_cluster_is_explained_once_with_the_remedy(caplog: pytest.LogCaptureFixture) -> None:
+    """A wrong port: the error says what to do, and the line that waits does not say the same cause twice."""
+    with caplog.at_level("INFO"), pytest.raises(RetriableError) as refusal:
+        KafkaBroker(NOWHERE).facts([])
+
+    assert "Start the brokers, or mend the address: Kafka(...) in a program, --bootstrap" in str(refusal.value)
+    assert str(refusal.value).count("nothing listens there") == 1
+    assert refusal.value.code
+
+
+@pytest.mark.parametrize("given", ["config", "producer", "consumer"])
+def test_a_setting_that_librdkafka_does_not_have_is_named(given: str) -> None:
+    """At the first use, before any task runs; never as a raw KafkaError."""
+    options = Kafka("127.0.0.1:1", **{given: {"compresion.type": "lz4"}}, start_timeout_s=1)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r'No such configuration property: "compresion.type"'):
+        KafkaBroker(options).facts([])

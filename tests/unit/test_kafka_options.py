@@ -164,3 +164,11 @@ def test_each_memory_value_holds_its_own_cluster() -> None:
     assert open_broker(one) is open_broker(one)
     assert open_broker(one) is not open_broker(other)
     assert one != other
+
+
+def test_a_web_address_is_refused_with_what_to_write() -> None:
+    """And librdkafka's own prefixes are not."""
+    with pytest.raises(ConfigError, match="Write 'localhost:9092'"):
+        Kafka("http://localhost:9092/topics")
+
+    assert Kafka("PLAINTEXT://localhost:9092").bootstrap

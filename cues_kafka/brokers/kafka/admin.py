@@ -23,6 +23,7 @@ from confluent_kafka.cimpl import NewPartitions
 from confluent_kafka.cimpl import NewTopic as ClientNewTopic
 
 from cues_kafka.brokers.kafka.classify import error_of, name, translate
+from cues_kafka.brokers.kafka.opening import check_own, opened
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import BrokerError, RetriableError
@@ -62,7 +63,8 @@ class Admin:
         self.watch = Watch("admin")
         self.spent = False
         settings = options.settings("admin", client_id="cues-kafka.admin")
-        self._client = AdminClient(settings | self.watch.callbacks())
+        self._client = opened(AdminClient, settings | self.watch.callbacks())
+        check_own(options)
 
     def facts(self, topics: Collection[str]) -> ClusterFacts:
         brokers = self.reach()
@@ -272,7 +274,15 @@ class Admin:
         self._client.poll(0.05)
         bootstrap = self._options.bootstrap
         doing = f"Kafka at {bootstrap} did not answer within {timeout_s:g} s"
-        return translate(problem, doing, reasons=self.watch.reasons or ["the address is silent: firewall, wrong host?"])
+        reasons = self.watch.reasons or ["the address is silent: firewall, wrong host?"]
+        error = translate(problem, doing, reasons=reasons)
+        if isinstance(error, RetriableError):
+            return RetriableError(f"{error}. Start the brokers, or mend the address: {WHERE}", code=error.code)
+        return error
+
+
+WHERE = "Kafka(...) in a program, --bootstrap or CUES_KAFKA_BOOTSTRAP for the commands"
+"""Where the address of the cluster comes from."""
 
 
 def topic_id_bytes(topic_id: Any) -> bytes:

@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from cues_kafka.brokers.kafka.classify import classify, name, translate
+from cues_kafka.brokers.kafka.opening import opened
 from cues_kafka.brokers.kafka.session import generation
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
@@ -48,7 +49,7 @@ class KafkaMember:
         settings |= {"group.id": group} | self._watch.callbacks()
         if instance is not None:
             settings["group.instance.id"] = instance
-        self._consumer = Consumer(settings)
+        self._consumer = opened(Consumer, settings)
         self._consumer.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
 
     def poll(self) -> None:

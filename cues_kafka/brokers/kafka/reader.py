@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from cues_kafka.brokers.kafka.classify import error_of, name, translate
+from cues_kafka.brokers.kafka.opening import opened
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import BrokerError, FatalError
@@ -36,7 +37,7 @@ class KafkaReader:
         self._watch = Watch(f"reader {reader_name}")
         settings = options.settings("reader", client_id=f"{reader_name}.reader")
         # The client demands a group id for assign; nothing is ever committed under it and it is never joined.
-        self._consumer = Consumer(settings | {"group.id": reader_name} | self._watch.callbacks())
+        self._consumer = opened(Consumer, settings | {"group.id": reader_name} | self._watch.callbacks())
         self._assigned: dict[tuple[str, int], TopicPartition] = {}
         self._errors: list[BrokerError] = []
         self._topics = 0

@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaError, Message, Producer
 
 from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, translate
+from cues_kafka.brokers.kafka.opening import opened
 from cues_kafka.brokers.kafka.session import warm
 from cues_kafka.brokers.kafka.watch import Watch
 from cues_kafka.brokers.options import Kafka
@@ -23,7 +24,7 @@ class KafkaSender:
         self._name = sender_name
         self._watch = Watch(f"sender {sender_name}")
         settings = options.settings("sender", client_id=sender_name)
-        self._producer: Producer | None = Producer(settings | self._watch.callbacks())
+        self._producer: Producer | None = opened(Producer, settings | self._watch.callbacks())
         self._warm = warm(self._producer, options.socket_timeout_s)
 
     def send(self, records: Sequence[tuple[Any, ...]], *, timeout_s: float = 30.0) -> list[Sent]:

@@ -33,6 +33,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, translate
+from cues_kafka.brokers.kafka.opening import opened
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import AbortableError, BrokerError, RetriableError
@@ -78,7 +79,7 @@ class KafkaSession:
         self._watch = Watch(f"session {transactional_id}")
         settings = options.settings("session", client_id=transactional_id)
         settings |= {"transactional.id": transactional_id} | self._watch.callbacks(statistics=True)
-        self._producer: Producer | None = Producer(settings)
+        self._producer: Producer | None = opened(Producer, settings)
         self._reports = _Reports()
         self._open = False
         self._warm = warm(self._producer, options.socket_timeout_s)

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import re
-from collections import deque
+import time
 from typing import Any, Final
 
 from confluent_kafka import KafkaError
@@ -56,6 +56,20 @@ CAUSES: Final[tuple[tuple[str, str], ...]] = (
 _CAUSES = tuple((re.compile(pattern), cause) for pattern, cause in CAUSES)
 
 
+REPEAT_S: Final = 10.0
+"""A client that cannot connect says so many times a second; a line that it has just said is counted, and said again no
+sooner than this."""
+
+_VARYING: Final = re.compile(r"after \d+ms|, \d+ identical error\(s\) suppressed")
+"""What differs between log lines that say the same."""
+
+MOST_REASONS: Final = 4
+"""Causes that an error's text names."""
+
+KEPT_LINES: Final = 50
+"""Different lines of one client that are remembered."""
+
+
 def likely_cause(text: str) -> str | None:
     """The likely cause behind a log line or error text of the client."""
     return next((cause for pattern, cause in _CAUSES if pattern.search(text)), None)
@@ -69,7 +83,7 @@ class Watch:
         suspicions: what happened to the transaction coordinator's connection since `calm` was called last.
     """
 
-    __slots__ = ("_reasons", "ends", "fatal", "label", "pid", "suspicions")
+    __slots__ = ("_reasons", "_said", "ends", "fatal", "label", "pid", "suspicions")
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -78,7 +92,8 @@ class Watch:
         self.suspicions: list[str] = []
         self.ends = 0
         """Calls that end a transaction; the coordinator must not have seen more of them."""
-        self._reasons: deque[str] = deque(maxlen=4)
+        self._reasons: dict[str, str] = {}
+        self._said: dict[str, tuple[float, int]] = {}
 
     def callbacks(self, *, statistics: bool = False) -> dict[str, Any]:
         """Settings that make a client report here."""
@@ -88,7 +103,7 @@ class Watch:
     @property
     def reasons(self) -> list[str]:
         """What the client said last about its connections, with likely causes; for messages after a time-out."""
-        return list(self._reasons)
+        return list(self._reasons.values())[-MOST_REASONS:]
 
     def same_process(self) -> None:
         """Refuse to work after a fork: librdkafka's threads are not there in the child.
@@ -106,7 +121,7 @@ class Watch:
     # The client takes this object for a `logging.Logger` and calls `log` only.
     def log(self, level: int, template: str, *args: Any) -> None:
         """Take a log line of the client: pass it on, and keep what it says about connections."""
-        LOG.log(min(level, logging.WARNING), template, *args, extra={"client": self.label})
+        self._pass_on(min(level, logging.WARNING), template, args)
         if level < logging.INFO and "TxnCoordinator" not in str(args):
             return
         text = template % args if args else template
@@ -114,14 +129,37 @@ class Watch:
             self.suspicions.append(f"the client said: {text}")
         cause = likely_cause(text)
         if cause is not None:
-            self._reasons.append(f"{cause} ({_short(text)})")
+            self._reason(cause, f"{cause} ({_short(text)})")
+
+    def _pass_on(self, level: int, template: str, args: tuple[Any, ...]) -> None:
+        """To the log of the application; what is said again and again, seldom, with a count."""
+        if level < logging.INFO or not LOG.isEnabledFor(level):
+            LOG.log(level, template, *args, extra={"client": self.label})
+            return
+        line = _VARYING.sub("", template % args if args else template)
+        now = time.monotonic()
+        said_s, times = self._said.get(line, (-REPEAT_S, 0))
+        if now - said_s < REPEAT_S:
+            self._said[line] = said_s, times + 1
+            return
+        if len(self._said) >= KEPT_LINES:
+            self._said.clear()
+        self._said[line] = now, 0
+        if times:
+            template, args = f"{template} (%d times more since it was last said)", (*args, times)
+        LOG.log(level, template, *args, extra={"client": self.label})
+
+    def _reason(self, cause: str, text: str) -> None:
+        """One of each cause, the newest at the end."""
+        self._reasons.pop(cause, None)
+        self._reasons[cause] = text
 
     def on_error(self, error: KafkaError) -> None:
         """Take an error of the client that belongs to no call."""
         if error.fatal():
             self.fatal = self.fatal or error
         cause = likely_cause(error.str())
-        self._reasons.append(f"{name(error)}: {cause + ' ' if cause else ''}({_short(error.str())})")
+        self._reason(cause or name(error), f"{name(error)}: {cause + ' ' if cause else ''}({_short(error.str())})")
         LOG.info("%s: %s: %s", self.label, name(error), error.str(), extra={"client": self.label})
 
     def on_statistics(self, text: str) -> None:
