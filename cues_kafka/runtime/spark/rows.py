@@ -19,7 +19,7 @@ from cues_kafka.ports import Broker, Reader, WireMessage
 from cues_kafka.runtime.spark.planning import ASK_AGAIN_S, Lost, Range, report
 
 ROWS: Final = 10_000
-"""In one record batch at most."""
+"""A record batch is handed over when it has as many; the last poll may have brought more, up to as many again."""
 
 BATCH_BYTES: Final = 4 << 20
 """A record batch is handed over when its values have this size, so that large messages do not pile up."""
