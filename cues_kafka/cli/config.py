@@ -111,9 +111,11 @@ def load(
         cwd: None: this process's.
 
     Raises:
-        ConfigError: the file or the profile is not there, or a value is unknown or of another type.
+        ConfigError: the file or the profile is not there, a variable is misspelt, or a value is unknown or of another
+            type.
     """
     env = os.environ if env is None else env
+    _refuse_misspelt(env)
     path = _file(file, env, cwd or Path.cwd())
     profile = profile or env.get(f"{PREFIX}PROFILE") or None
     written = _written(path, profile)
@@ -122,7 +124,8 @@ def load(
     for name, (kind, default) in _known().items():
         variable = PREFIX + name.replace(".", "_").upper()
         if name in given:
-            setting = Setting(name, given[name], f"--{name.replace('_', '-')}")
+            option = f"--{name.replace('_', '-')}"
+            setting = Setting(name, _check(kind, given[name], option), option)
         elif env.get(variable):
             setting = Setting(name, _parse(kind, env[variable], variable), variable)
         elif name in written:
@@ -146,6 +149,21 @@ def _known() -> dict[str, tuple[Any, Any]]:
     known |= {f"commit.{name}": (kind, None) for name, kind in COMMIT.items()}
     known["log_level"] = Literal["debug", "info", "warning", "error"], "info"
     return known
+
+
+OTHERS: Final = ("FILE", "PROFILE", "HOME", "CACHE", "STATE", "MAVEN_MIRROR")
+"""Variables of ours that are no settings."""
+
+
+def _refuse_misspelt(env: Mapping[str, str]) -> None:
+    """Only what is near a name of ours: others may put variables there too, as Kubernetes does for a service's name."""
+    known = [*(name.replace(".", "_").upper() for name in _known()), *OTHERS]
+    for variable in sorted(env):
+        name = variable.removeprefix(PREFIX)
+        if name == variable or name in known:
+            continue
+        if near := difflib.get_close_matches(name, known, n=1, cutoff=0.8):
+            raise ConfigError(f"{variable} is no setting. Did you mean {PREFIX}{near[0]}?")
 
 
 def _file(file: Path | None, env: Mapping[str, str], cwd: Path) -> Path | None:

@@ -79,6 +79,10 @@ def _failed(what: str, error: BaseException) -> BaseException:
     """The error of a module that fails, with the line of the user's that failed last."""
     if isinstance(error, CuesError) or not isinstance(error, Exception):
         return error
+    if isinstance(error, SyntaxError):  # its own place; the frames are those of whoever imports
+        return ConfigError(
+            f"{what} cannot be imported: {type(error).__name__}: {error.msg} at {error.filename}:{error.lineno}"
+        )
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
     at = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     return ConfigError(f"{what} cannot be imported: {type(error).__name__}: {error}{at}")

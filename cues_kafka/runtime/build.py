@@ -17,7 +17,7 @@ from cues_kafka.errors import CodecError, ConfigError, RetriableError
 from cues_kafka.graph.declare import Raw
 from cues_kafka.graph.definition import Graph, Processor, Topic
 from cues_kafka.plan import Plan, plan, topics_to_ask
-from cues_kafka.ports import Broker, ClusterFacts
+from cues_kafka.ports import Broker, ClusterFacts, TopicFacts
 from cues_kafka.runtime.calling import Caller, Decode, as_is
 from cues_kafka.runtime.outputs import Returned, Target, key_field
 
@@ -213,5 +213,10 @@ def _target(graph: Graph, binding: str, topic: str, facts: ClusterFacts) -> Targ
         encode=codec_for(settings.value).encode,
         key_of=key_field(settings.key) if settings.key and binding != "errors" else None,
         provenance=settings.provenance,
-        max_bytes=min(DEFAULT_MAX_BYTES, int(found.config.get("max.message.bytes", DEFAULT_MAX_BYTES))),
+        max_bytes=most_bytes(found),
     )
+
+
+def most_bytes(topic: TopicFacts) -> int:
+    """The size of the largest record that client and topic both take."""
+    return min(DEFAULT_MAX_BYTES, int(topic.config.get("max.message.bytes", DEFAULT_MAX_BYTES)))

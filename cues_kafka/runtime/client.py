@@ -14,7 +14,7 @@ from cues_kafka.graph.definition import Graph, Topic
 from cues_kafka.graph.message import Message
 from cues_kafka.graph.names import sender_id
 from cues_kafka.ports import Broker, Sender, Sent, Session, TopicPartition, WireMessage
-from cues_kafka.runtime.build import Identity, decoder
+from cues_kafka.runtime.build import Identity, decoder, most_bytes
 from cues_kafka.runtime.outputs import Target, key_field, payload
 from cues_kafka.runtime.step import Received
 
@@ -155,7 +155,7 @@ class Client:
                 encode=codec_for(settings.value).encode,
                 key_of=key_field(settings.key) if settings.key else None,
                 provenance=False,
-                max_bytes=int(found.config.get("max.message.bytes", 1_000_000)),
+                max_bytes=most_bytes(found),
             )
         return self._targets[topic]
 

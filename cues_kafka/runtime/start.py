@@ -53,6 +53,11 @@ def start(
         BrokerError: the cluster does not answer.
         TaskStopped: a task refuses to start.
     """
+    if not isinstance(graph, Graph):
+        raise ConfigError(
+            f"start({graph!r:.80}, ...): the first argument is the graph, not {type(graph).__name__}. Write "
+            "start(Graph(...), Kafka(...)); a name of the form MODULE:GRAPH is for the commands"
+        )
     if engine is not None:
         only = carried(graph, engine, only)
         engine.check(graph, only)

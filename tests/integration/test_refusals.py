@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from cues_kafka import BrokerError, ConfigError, Graph, Json, Kafka, Processor, TaskStopped, Topic, start
+from cues_kafka import BrokerError, ConfigError, Graph, Json, Kafka, Processor, Source, TaskStopped, Topic, start
 from cues_kafka.core.records import Snapshot, Start, Totals, Writer
 from cues_kafka.ports import Position
 from cues_kafka.runtime import CommitPolicy, Running
@@ -380,3 +380,17 @@ def test_a_hanging_transaction_on_the_backing_partition_is_refused_with_the_comm
     finally:
         running.stop()
     assert setup.world().values == [0, 1]
+
+
+def test_a_worker_whose_name_another_one_takes_says_so(kafka: KafkaFixture) -> None:
+    """Two with one `instance`: the former is fenced, and the cause is not hidden behind its leaving."""
+    name = kafka.unique("g")
+    graph = Graph(name, Source(f"{name}.in"), Processor(same, inputs=f"{name}.in", outputs=f"{name}.out"))
+    first = start(graph, Kafka(kafka.bootstrap), instance="blue")
+    second = start(graph, Kafka(kafka.bootstrap), instance="blue")
+    try:
+        with pytest.raises(TaskStopped, match="another process runs with the same instance name"):
+            first.wait()
+    finally:
+        second.stop()
+        first.abandon()

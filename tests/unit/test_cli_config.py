@@ -131,3 +131,18 @@ def test_the_command_prints_values_with_their_origin_and_no_secret(
     assert "CUES_KAFKA_PRODUCER" in result.output
     assert "secret-of" not in result.output
     assert '"***"' in result.output
+
+
+def test_an_option_is_checked_as_the_file_is(tmp_path: Path) -> None:
+    """`--log-level verbose` is refused in one sentence."""
+    with pytest.raises(ConfigError, match=r"--log-level: 'verbose' is not known. Choose one of debug, info"):
+        load({"log_level": "verbose"}, env={}, cwd=tmp_path)
+
+
+def test_a_misspelt_variable_is_refused_and_a_strangers_is_not(tmp_path: Path) -> None:
+    """A setting that is silently not taken is worse than none; Kubernetes puts variables of its own there."""
+    with pytest.raises(ConfigError, match=r"no setting. Did you mean CUES_KAFKA_SOCKET_TIMEOUT_S\?"):
+        load(env={"CUES_KAFKA_SOCKET_TIMEOUT": "5"}, cwd=tmp_path)
+    ours = {"CUES_KAFKA_HOME": "/x", "CUES_KAFKA_MAVEN_MIRROR": "x", "CUES_KAFKA_SERVICE_HOST": "10.0.0.1"}
+
+    assert load(env={**ours, "CUES_KAFKA_PORT_9092_TCP": "x"}, cwd=tmp_path).kafka()

@@ -8,7 +8,21 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import Graph, Memory, Message, Out, Processor, Retry, Source, TaskStopped, Topic, connect, start
+from cues_kafka import (
+    ConfigError,
+    Graph,
+    Memory,
+    Message,
+    Out,
+    OutputError,
+    Processor,
+    Retry,
+    Source,
+    TaskStopped,
+    Topic,
+    connect,
+    start,
+)
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core import effects as do
@@ -335,3 +349,18 @@ def test_a_rebalance_that_meets_a_recovery_is_no_death() -> None:
     for answer in (on.Done(), on.Flushed(1, 1, 10), on.Committed()):
         task, effect = handle(task, answer)
     assert isinstance(effect, do.Release)
+
+
+def test_what_the_client_cannot_take_is_refused_by_send_as_by_produce() -> None:
+    """Between the client's limit and a higher one of the topic."""
+    memory = Memory()
+    open_broker(memory).create([NewTopic("wide", 1, config={"max.message.bytes": "5000000"})])
+
+    with connect(memory) as client, pytest.raises(OutputError, match="'wide', which takes 1000000"):
+        client.send("wide", "x" * 1_200_000)
+
+
+def test_start_says_what_it_wants_instead_of_a_graph() -> None:
+    """The name of one, for example."""
+    with pytest.raises(ConfigError, match=r"first argument is the graph, not str. Write start\(Graph"):
+        start("life", Memory())  # type: ignore[arg-type]

@@ -52,7 +52,8 @@ MEANINGS: dict[str, Meaning] = {
     "PRODUCER_FENCED": Meaning(FatalError, "another client with this transactional id took over"),
     "INVALID_PRODUCER_EPOCH": Meaning(FatalError, "another client with this transactional id took over, or its "
                                       "transaction timed out"),
-    "FENCED_INSTANCE_ID": Meaning(FatalError, "another worker uses the same instance id; give each its own"),
+    "FENCED_INSTANCE_ID": Meaning(FatalError, "another process runs with the same instance name; stop one "
+                                  "of the two, or give each its own (--instance, instance=)"),
     "UNRELEASED_INSTANCE_ID": Meaning(FatalError, "the instance id is still used by another member; with "
                                       "group_protocol='consumer' a successor waits for the broker's session to end"),
     # the group moved
@@ -131,7 +132,9 @@ def error_of(problem: Exception | KafkaError) -> KafkaError:
 
 def classify(error: KafkaError) -> Meaning:
     """What an error means; for one that is not in the table the client's own marks decide."""
-    known = MEANINGS.get(name(error))
+    # A consumer's fatal error has its own code in its text only.
+    fenced = name(error) == "_FATAL" and "same group.instance.id" in error.str()
+    known = MEANINGS.get("FENCED_INSTANCE_ID" if fenced else name(error))
     if known is not None:
         # A code that is harmless elsewhere can have killed this very client.
         return known._replace(error=FatalError) if error.fatal() else known

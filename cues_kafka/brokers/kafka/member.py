@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from cues_kafka.brokers.kafka.classify import classify, name, translate
@@ -24,7 +24,7 @@ from cues_kafka.brokers.kafka.opening import opened
 from cues_kafka.brokers.kafka.session import generation
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
-from cues_kafka.errors import RetriableError
+from cues_kafka.errors import BrokerError, RetriableError
 from cues_kafka.ports import GroupMetadata, Listener
 
 LEAVE_S: Final = 1.0
@@ -62,7 +62,7 @@ class KafkaMember:
         if not error.fatal() and (name(error) in _PASSING or classify(error).error is RetriableError):
             LOG.info("%s: %s: %s", self._watch.label, name(error), error.str())
             return
-        raise translate(error, f"group {self._group}", reasons=self._watch.reasons)
+        raise self._failed(error)
 
     def metadata(self) -> GroupMetadata:
         token: bytes = self._consumer.consumer_group_metadata()
@@ -85,7 +85,11 @@ class KafkaMember:
 
     def _leave(self) -> None:
         """Unsubscribe and poll until the group has let go: closing alone keeps a static member's place."""
-        self._consumer.unsubscribe()
+        try:
+            self._consumer.unsubscribe()
+        except KafkaException as problem:  # it is over already; why, the poll before has told
+            LOG.info("%s: unsubscribing: %s", self._watch.label, problem)
+            return
         deadline = time.monotonic() + LEAVE_S
         while time.monotonic() < deadline and (self._held or self._static):
             self._serve(0.05)
@@ -96,7 +100,10 @@ class KafkaMember:
         try:
             return self._consumer.poll(timeout_s)
         except KafkaException as problem:
-            raise translate(problem, f"group {self._group}", reasons=self._watch.reasons) from problem
+            raise self._failed(problem) from problem
+
+    def _failed(self, problem: KafkaException | KafkaError) -> BrokerError:
+        return translate(problem, f"group {self._group}", reasons=self._watch.reasons, fatal=self._watch.fatal)
 
     def _assign(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
         if self._cooperative:
