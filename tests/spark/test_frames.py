@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +31,10 @@ from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.spark import Spark, register, write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
 
+pytestmark = pytest.mark.timeout(300)
+
 WIDTH = 3
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ def test_rows_of_a_processor_are_committed_once_over_restarts(spark: Any, kafka:
         engine = Spark(spark, checkpoint=str(tmp_path / checkpoint), max_offsets_per_trigger=20)
         with start(graph, options, engine=engine) as running:
             running.send_many(topic, [Order(f"{run}-{n}", n % 3) for n in range(30)])
-            running.wait_idle(timeout_s=60)
+            running.wait_idle(timeout_s=180)
             found = running.messages(f"{graph.name}.lines")
     expected = sorted((f"{run}-{n}", copy) for run in range(3) for n in range(30) if n % 3 for copy in (1, 2))
     assert sorted((one.value.id, one.value.copy) for one in found) == expected
@@ -92,7 +98,7 @@ def test_every_row_says_which_message_it_was_made_from(spark: Any, kafka: KafkaF
     name = graph.name
     with start(graph, Kafka(kafka.bootstrap), engine=Spark(spark, checkpoint=str(tmp_path))) as running:
         sent = [running.send(f"{name}.orders", Order(str(n), 1)) for n in range(4)]
-        running.wait_idle(timeout_s=60)
+        running.wait_idle(timeout_s=180)
         raw = list(running.committed(f"{name}.lines"))
     places = [parse_provenance(bytes(dict(m.headers() or [])[HEADER] or b"")) for m in raw]
     found = sorted((p.consumed[0].partition, p.consumed[0].offset, p.index, p.count) for p in places)
@@ -109,7 +115,7 @@ def test_a_row_that_does_not_fit_the_topic_stops_its_processor(spark: Any, kafka
     running = start(graph, Kafka(kafka.bootstrap), engine=Spark(spark, checkpoint=str(tmp_path)))
     running.send(f"{graph.name}.orders", Order("a", 1))
     with pytest.raises(TaskStopped, match="does not fit"):
-        running.wait_idle(timeout_s=60)
+        running.wait_idle(timeout_s=180)
     running.stop()
     with connect(Kafka(kafka.bootstrap), graph) as client:
         assert client.messages(f"{graph.name}.lines") == []
@@ -250,3 +256,28 @@ def test_columns_that_say_where_a_row_comes_from_are_needed(
     with pytest.raises(Exception, match=r"columns \['topic', 'partition', 'offset'\] are gone"):
         query.processAllAvailable()
     assert numbers(options, target) == []
+
+
+def test_the_example_runs_as_it_stands(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """On another address and under another name, so that it meets nobody's topics."""
+    name = kafka.unique("warehouse")
+    text = (ROOT / "examples" / "lines.py").read_text("utf-8")
+    program = tmp_path / "lines.py"
+    program.write_text(text.replace("localhost:9092", kafka.bootstrap).replace("warehouse", name))
+
+    ran = subprocess.run(
+        [sys.executable, program],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    found = sorted(line for line in ran.stdout.splitlines() if line.startswith("Line("))
+    assert found == [
+        "Line(id='a1', article='bolt', count=10)",
+        "Line(id='a1', article='nut', count=20)",
+    ]
