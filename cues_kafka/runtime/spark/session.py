@@ -36,6 +36,9 @@ LOOPBACK: Final = "127.0.0.1"
 END_S: Final = 15.0
 """How long Spark's processes may take to go: the Python workers look every second whether the JVM is there."""
 
+KILLED_S: Final = 5.0
+"""How long a process may take to be gone once it was killed."""
+
 
 @contextmanager
 def opened_session(master: str, *, name: str, quiet: bool = True) -> Iterator[SparkSession]:
@@ -87,8 +90,8 @@ def _session(master: str, name: str, *, quiet: bool) -> SparkSession:
         try:
             session: SparkSession = builder.getOrCreate()
         except (PySparkException, Py4JError, OSError) as error:
-            reason = next(line for line in reversed(str(error).splitlines()) if line.strip())
-            raise ConfigError(f"Spark does not start with master {master!r}: {reason.strip()}") from error
+            text = str(error).strip().partition("\n\tat ")[0]
+            raise ConfigError(f"Spark does not start with master {master!r}; see what it printed: {text}") from error
     return session
 
 
@@ -117,7 +120,7 @@ def _end(session: SparkSession | None, before: set[int]) -> None:
                 log.debug("session not stopped", error=str(error))
         held.add(set(_below(os.getpid())) - before)
         jvm = _close_gateway()
-        held.wait(END_S)
+        held.wait(END_S if session is not None else 0.0)  # a JVM that is still starting has nothing to end in order
         if jvm is not None:
             jvm.poll()  # it was our child: without this a dead one would stay in the table until we end
 
@@ -160,21 +163,24 @@ class _Processes:
         left = self._left(timeout_s)
         if not left:
             return
-        log.warning("killed", pids=sorted(left), seconds=timeout_s)
+        if timeout_s:
+            log.warning("killed", pids=sorted(left), seconds=timeout_s)
         for fd in left.values():
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
-        self._left(timeout_s)
+        self._left(KILLED_S)
 
     def _left(self, timeout_s: float) -> dict[int, int]:
         deadline = time.monotonic() + timeout_s
         left = dict(self._fds)
-        while left and (rest_s := deadline - time.monotonic()) > 0:
+        while left:
             poll = select.poll()
             for fd in left.values():
                 poll.register(fd, select.POLLIN)
-            gone = {fd for fd, _ in poll.poll(rest_s * 1000)}
+            gone = {fd for fd, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000)}
             left = {pid: fd for pid, fd in left.items() if fd not in gone}
+            if not gone:
+                break
         return left
 
 

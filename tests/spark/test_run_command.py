@@ -1,0 +1,238 @@
+"""``cues-kafka run --engine spark`` as a program, on a real broker, with sessions of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import psutil
+import pytest
+
+from cues_kafka import Kafka
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.cli.loading import load_graph
+from cues_kafka.ports import TopicPartition
+from cues_kafka.testing.fixtures import KafkaFixture
+from tests.integration.test_run_command import PROGRAM, ROOT, arrived, running, send
+from tests.integration.test_supervisor import wait_for
+
+SPARK = ["--engine", "spark", "--master", "local[2]"]
+
+pytestmark = pytest.mark.timeout(600)  # each program starts a JVM, and the machine may be busy
+
+START_S, WORK_S = 200, 120
+
+
+@pytest.fixture
+def target(kafka: KafkaFixture, tmp_path: Path) -> str:
+    """Two processors in a row, the first of which stops at 13 until a file says that it is mended; and a join."""
+    name = kafka.unique("spark")
+    file = tmp_path / f"graph_{name.replace('-', '_')}.py"
+    file.write_text(
+        dedent(
+            f"""
+            from pathlib import Path
+
+            from cues_kafka import Graph, Json, Processor, Source, Topic
+
+            def double(number: int) -> int:
+                if number == 13 and not Path({str(tmp_path / "mended")!r}).exists():
+                    raise ValueError("thirteen")
+                return 2 * number
+
+            def again(number: int) -> int:
+                return number
+
+            def pair(a: int, b: int) -> int:
+                return a + b
+
+            graph = Graph("{name}", Source("{name}.in"),
+                          Processor(double, inputs="{name}.in", outputs="{name}.out"),
+                          Processor(again, inputs="{name}.out", outputs="{name}.again"),
+                          Processor(pair, inputs={{"a": "{name}.out", "b": "{name}.again"}}, outputs="{name}.sum"),
+                          defaults=Topic(value=Json(int), partitions=2))
+            """
+        )
+    )
+    return f"{file}:graph"
+
+
+def family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """All processes below the program: the JVM, Spark's Python daemons, their workers."""
+    found: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
+    return found
+
+
+def is_spark(process: psutil.Process) -> bool:
+    """Whether it is Spark's JVM, and not one that was asked for its version."""
+    try:
+        return any("SparkSubmit" in word for word in process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return False
+
+
+def alive(processes: list[psutil.Process]) -> list[str]:
+    """Those that still run; one that is dead and not collected yet by whoever is its parent now counts as gone."""
+    gone = (psutil.NoSuchProcess, psutil.ZombieProcess)
+    found = []
+    for one in processes:
+        try:
+            if one.is_running() and one.status() != psutil.STATUS_ZOMBIE:
+                found.append(" ".join(one.cmdline()))
+        except gone:
+            continue
+    return found
+
+
+def test_a_graph_runs_on_spark_until_sigterm_and_leaves_no_process_behind(
+    kafka: KafkaFixture, target: str, tmp_path: Path
+) -> None:
+    """The first line says what runs where; a task that stops is printed with its remedy, and goes on once mended."""
+    graph, log, checkpoint = load_graph(target), tmp_path / "log", tmp_path / "checkpoint"
+    with running(kafka, log, target, *SPARK, "--checkpoint", str(checkpoint)) as process:
+        wait_for(lambda: b"ready after" in log.read_bytes(), timeout_s=START_S)
+        send(kafka, graph, 1, 2, 3)
+        wait_for(lambda: arrived(kafka, graph, "again") == [2, 4, 6], timeout_s=WORK_S)
+
+        send(kafka, graph, 13)
+        wait_for(lambda: b"ValueError: thirteen" in log.read_bytes(), timeout_s=WORK_S)
+        wait_for(lambda: b"remedy: " in log.read_bytes(), timeout_s=WORK_S)
+        (tmp_path / "mended").touch()
+        wait_for(lambda: arrived(kafka, graph, "again") == [2, 4, 6, 26], timeout_s=WORK_S)
+        wait_for(lambda: b"is tried again" in log.read_bytes(), timeout_s=WORK_S)
+
+        below = family(process)
+        assert any(map(is_spark, below))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+    assert alive(below) == []
+    first, *rest = log.read_text().splitlines()
+    assert first.startswith(f"{graph.name}: Spark carries double, again; left: pair (a join takes")
+    assert first.endswith("run it natively: --only pair)")
+    assert any("ready after" in line and "4 tasks here" in line for line in rest)
+    assert {path.name for path in checkpoint.iterdir()} == {f"{graph.name}.double", f"{graph.name}.again"}
+
+
+def test_available_now_delivers_what_is_there_down_the_chain_and_ends_with_0(
+    kafka: KafkaFixture, target: str, tmp_path: Path
+) -> None:
+    """What the first processor makes of it in the same run is there for the second; then again, from the checkpoint."""
+    graph, log = load_graph(target), tmp_path / "log"
+    subprocess.run([*PROGRAM, "plan", target, "--apply", "--bootstrap", kafka.bootstrap], cwd=ROOT, check=True)
+    send(kafka, graph, *range(20, 70))
+    arguments = [target, *SPARK, "--checkpoint", str(tmp_path / "checkpoint"), "--trigger", "available-now"]
+    with running(kafka, log, *arguments) as process:
+        assert process.wait(START_S + WORK_S) == 0, log.read_text()
+    assert arrived(kafka, graph, "again") == [2 * n for n in range(20, 70)]
+    assert f"{graph.name}: what was there is delivered" in log.read_text()
+
+    send(kafka, graph, 70, 13)
+    with running(kafka, log, *arguments, "--only", "double", "--fail-fast") as process:
+        wait_for(lambda: any(map(is_spark, family(process))), timeout_s=START_S)
+        [jvm] = filter(is_spark, family(process))
+        assert process.wait(START_S + WORK_S) == 3, log.read_text()
+
+    assert alive([jvm]) == []
+    assert "double/" in log.read_text()
+    assert "again (not chosen here)" in log.read_text().splitlines()[0]
+    assert arrived(kafka, graph) == [2 * n for n in range(20, 71)]
+    assert _open_transactions(kafka, [f"{graph.name}.out", f"{graph.name}.double.backing"]) == []
+
+
+def _open_transactions(kafka: KafkaFixture, topics: list[str]) -> list[TopicPartition]:
+    """Partitions whose readers wait for the end of a transaction."""
+    broker = open_broker(Kafka(kafka.bootstrap))
+    try:
+        marks = broker.watermarks([TopicPartition(topic, p) for topic in topics for p in range(2)])
+        return [place for place, mark in marks.items() if mark.stable != mark.high]
+    finally:
+        broker.close()
+
+
+def test_ctrl_c_while_spark_starts_ends_everything(kafka: KafkaFixture, target: str, tmp_path: Path) -> None:
+    """As a terminal sends it: to the whole group of processes."""
+    log = tmp_path / "log"
+    command = [*PROGRAM, "run", target, *SPARK, "--checkpoint", str(tmp_path), "--bootstrap", kafka.bootstrap]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, start_new_session=True)
+    try:
+        wait_for(lambda: any(map(is_spark, family(process))), timeout_s=START_S)
+        below = family(process)
+        os.killpg(process.pid, signal.SIGINT)
+
+        assert process.wait(60) == 128 + signal.SIGINT
+    finally:
+        process.kill()
+        process.wait()
+
+    assert below
+    assert alive(below) == []
+    assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--engine", "sparc"], "Choose native or spark"),
+        (["--engine", "spark"], "needs --checkpoint DIR"),
+        (["--checkpoint", "cp"], "--checkpoint: with --engine spark only"),
+        ([*SPARK, "--checkpoint", "cp", "--workers", "2"], "--workers: with native workers only"),
+        ([*SPARK, "--checkpoint", "cp", "--instance", "blue"], "--instance: with native workers only"),
+        ([*SPARK, "--checkpoint", "cp", "--only", "pair"], "run it natively: --only pair"),
+        ([*SPARK, "--checkpoint", "cp", "--only", "dubble"], "has no ['dubble']"),
+        ([*SPARK, "--checkpoint", "cp", "--trigger", "continuous"], "calls no foreachBatch"),
+    ],
+)
+def test_a_wrong_command_ends_with_its_reason_before_spark_starts(
+    kafka: KafkaFixture, target: str, tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    """Code 2: no restart helps."""
+    log = tmp_path / "log"
+    with running(kafka, log, target, *arguments) as process:
+        assert process.wait(60) == 2
+
+    text = " ".join(log.read_text().split())
+    assert words in text
+    assert "Spark carries" not in text
+
+
+def test_a_master_that_does_not_exist_is_named(kafka: KafkaFixture, target: str, tmp_path: Path) -> None:
+    """Spark itself says so; the command ends, and its JVM too."""
+    log = tmp_path / "log"
+    with running(kafka, log, target, "--engine", "spark", "--master", "mars", "--checkpoint", "cp") as process:
+        assert process.wait(START_S) == 2
+
+    assert "Spark does not start with master 'mars'" in log.read_text()
+
+
+def test_without_java_the_command_that_installs_one_is_named(target: str, tmp_path: Path) -> None:
+    """Before anything else is said."""
+    environment = {**os.environ, "PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)}
+    result = _run(target, environment, "-m", "cues_kafka.cli.main")
+
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert "Spark needs Java 17 or later, and none was found" in result.stderr
+    assert "Install" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_without_pyspark_the_extra_is_named(target: str) -> None:
+    """The core is installed without it."""
+    program = "import sys; sys.modules['pyspark'] = None; from cues_kafka.cli.main import main; main()"
+    result = _run(target, dict(os.environ), "-c", program)
+
+    assert result.returncode == 2
+    assert "needs pyspark, which is not installed here" in result.stderr
+    assert "pip install 'cues-kafka[spark]'" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def _run(target: str, environment: dict[str, str], *program: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *program, "run", target, *SPARK, "--checkpoint", "cp"]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=90, check=False)
