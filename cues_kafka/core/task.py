@@ -356,9 +356,13 @@ def _exhausted(task: Task, event: Failed) -> Halt:
     who = f", newest record by {task.record.writer.name!r}" if task.record else ""
     if event.fenced:
         return Halt("refused", f"fenced {task.rounds + 1} times{who}: {event.text}", "stop whoever runs this task too")
-    return Halt(
-        "refused", f"gave up after {task.rounds + 1} rounds{who}: {event.text}", "see the cause; tried again later"
-    )
+    return Halt("refused", f"gave up after {task.rounds} rounds{who}: {event.text}", _MEND)
+
+
+_MEND = (
+    "mend the cause, the task then goes on by itself; a topic that was deleted, `cues-kafka plan MODULE:GRAPH --apply` "
+    "creates again"
+)
 
 
 # Transactions: P2, P5 to P7. One path for every record.
@@ -431,9 +435,7 @@ def _discard(task: Task, text: str) -> Next:
     if task.leaving:
         return _release(task)
     if task.rounds >= MAX_ROUNDS:
-        return _stop(
-            task, Halt("refused", f"gave up after {task.rounds + 1} rounds: {text}", "find who else writes here")
-        )
+        return _stop(task, Halt("refused", f"gave up after {task.rounds} rounds: {text}", "find who else writes here"))
     back = Task(
         task.spec,
         state=State.DISCARDING,
