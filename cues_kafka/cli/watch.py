@@ -106,7 +106,8 @@ class Watch:
         if not self._ready and self._settled():
             self._ready = True
             count, seconds = len(self._running.status().tasks), time.monotonic() - self._began
-            typer.echo(f"{self._graph.name}: ready after {seconds:.2f} s, {count} tasks here, pid {os.getpid()}")
+            tasks = f"{count} tasks here" + (f", {len(stopped)} of them stopped" if stopped else "")
+            typer.echo(f"{self._graph.name}: ready after {seconds:.2f} s, {tasks}, pid {os.getpid()}")
 
     def _settled(self) -> bool:
         try:

@@ -41,10 +41,11 @@ class Failure:
     step: Step | None = None
 
     def describe(self, error: BaseException) -> str:
-        """Which message, and what happened."""
+        """Which message, what happened, and where in the user's code."""
         places = ", ".join(f"{m.topic()}/{m.partition()} at {m.offset()}" for _, m in self.taken)
         what = {"decode": "cannot be decoded", "output": "gave what cannot be sent"}.get(self.kind, "raised")
-        return f"{places} {what}: {show(error)}"
+        at = f" at {where}" if what == "raised" and (where := location(error)) else ""
+        return f"{places} {what}: {show(error)}{at}"
 
 
 def show(error: BaseException) -> str:

@@ -14,9 +14,11 @@ from textwrap import dedent
 
 import pytest
 
-from cues_kafka import Kafka, connect
+from cues_kafka import Kafka, connect, start
+from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.graph.definition import Graph
+from cues_kafka.ports import NewTopic
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.integration.test_supervisor import wait_for
 
@@ -126,7 +128,9 @@ def test_a_task_that_stops_is_printed_with_its_remedy_and_the_others_go_on(
 
         assert process.poll() is None
 
-    assert re.search(r"^double/\d stopped: .*thirteen", log.read_text(), re.MULTILINE)
+    told = log.read_text()
+    assert re.search(r"^double/\d stopped: .*thirteen at \w+\.py:double:\d+$", told, re.MULTILINE)
+    assert " stopped task=" not in told, "a log line besides it"
 
 
 def test_a_task_that_stops_ends_the_worker_where_that_was_asked_for(
@@ -184,3 +188,17 @@ def test_a_plan_names_what_will_be_created(kafka: KafkaFixture, target: str) -> 
 
     assert all(f"{graph.name}.double.backing" in output for output in outputs)
     assert "planned offline" in outputs[1]
+
+
+def test_tasks_that_are_refused_are_not_called_ready(kafka: KafkaFixture, target: str, tmp_path: Path) -> None:
+    """The line that says how many tasks are here says how many of them stopped."""
+    graph, log = load_graph(target), tmp_path / "log"
+    start(graph, Kafka(kafka.bootstrap)).stop()
+    broker, source = open_broker(Kafka(kafka.bootstrap)), next(iter(graph.sources))
+    broker.delete([source])
+    broker.create([NewTopic(source, graph.topic(source).partitions)])
+    broker.close()
+    with running(kafka, log, target):
+        wait_for(lambda: b"ready after" in log.read_bytes(), timeout_s=30)
+
+    assert re.search(r"\d+ tasks here, [1-9]\d* of them stopped", log.read_text())
