@@ -249,11 +249,14 @@ def _notes(spec: Spec, record: Record | None, positions: Positions) -> list[str]
         elif was.topic_id != position.topic_id:
             notes.append(f"{place}: begins at {position.offset} of the new topic; what the old one still held is LOST")
         elif was.offset < position.offset:
-            notes.append(f"{place}: offsets [{was.offset}, {position.offset}) are LOST: they will never be delivered")
+            notes.append(
+                f"{place}: what offsets [{was.offset}, {position.offset}) hold is LOST, it will never be delivered: at "
+                f"most {position.offset - was.offset} messages, for markers of transactions have offsets too"
+            )
         elif was.offset > position.offset:
             notes.append(
-                f"{place}: offsets [{position.offset}, {was.offset}) are delivered AGAIN, with the same delivery "
-                "hashes; outputs and effects repeat"
+                f"{place}: what offsets [{position.offset}, {was.offset}) hold is delivered AGAIN, with the same "
+                f"delivery hashes: at most {was.offset - position.offset} messages; outputs and effects repeat"
             )
     if spec.pairing == "join":
         notes.append("a join pairs anew from there: the k-th message of each input behind these positions")
