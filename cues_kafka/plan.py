@@ -61,7 +61,7 @@ ERROR_BYTES = 16_500
 SEGMENT_BYTES = 16 * 1024 * 1024
 """Compaction leaves the newest segment alone, so this bounds what stays of a task: 60,000 records of 256 bytes."""
 
-Role: TypeAlias = Literal["worker", "sender", "deployer", "operator"]
+Role: TypeAlias = Literal["worker", "sender", "deployer", "operator", "verifier"]
 
 
 class Task(NamedTuple):
@@ -87,7 +87,8 @@ class Acl(NamedTuple):
     A permission that somebody needs, and no more than that.
 
     Attributes:
-        role: who: the worker, an application that sends, whoever creates topics, or whoever replays errors.
+        role: who: the worker, an application that sends, whoever creates topics, whoever replays errors, or whoever
+            runs `verify`.
         resource: topic, group or transactional-id.
         pattern: literal or prefixed.
         name: the resource's name or prefix.
@@ -385,11 +386,20 @@ def _acls(graph: Graph, processors: Iterable[ProcessorPlan], create: Iterable[Ne
         needed |= set(_worker_acls(graph.processors[one.name], one))
     for topic in graph.sources:
         needed.add(Acl("sender", "topic", "literal", topic, "Write", "send"))
+        prefix = sender_id(graph.name, topic, "")
+        needed.add(Acl("sender", "transactional-id", "prefixed", prefix, "Write", "send_many"))
     for new in create:
         needed.add(Acl("deployer", "topic", "literal", new.name, "Create", "create the topic"))
     for name in topics_to_ask(graph):
         needed.add(Acl("deployer", "topic", "literal", name, "DescribeConfigs", "check before the start"))
-    return tuple(sorted(needed))
+    return tuple(sorted(needed | set(_verifier_acls(graph))))
+
+
+def _verifier_acls(graph: Graph) -> Iterator[Acl]:
+    for name in topics_to_ask(graph):
+        yield Acl("verifier", "topic", "literal", name, "Read", "compare input and output")
+        yield Acl("verifier", "topic", "literal", name, "DescribeConfigs", "know what is compacted")
+    yield Acl("verifier", "group", "literal", "verify", "Describe", "the client asks for it; nothing is written there")
 
 
 def _worker_acls(processor: Processor, planned: ProcessorPlan) -> Iterator[Acl]:

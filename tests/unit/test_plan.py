@@ -265,9 +265,17 @@ def test_permissions_are_the_least_that_is_needed() -> None:
         ("Write", "shop.check.backing"),
         ("Read", "shop.check.replay"),
     } == {(acl.operation, acl.name) for acl in acls if acl.role == "worker" and acl.resource == "topic"}
-    assert {("Write", "orders")} == {(acl.operation, acl.name) for acl in acls if acl.role == "sender"}
+    sender = {(acl.resource, acl.pattern, acl.operation, acl.name) for acl in acls if acl.role == "sender"}
+    assert sender == {
+        ("topic", "literal", "Write", "orders"),
+        ("transactional-id", "prefixed", "Write", "shop.orders.send."),
+    }
+    assert sender_id("shop", "orders", "x").startswith("shop.orders.send.")
+    verifier = {(acl.operation, acl.name) for acl in acls if acl.role == "verifier" and acl.resource == "topic"}
+    assert {name for _, name in verifier} == set(topics_to_ask(PIPE))
+    assert {operation for operation, _ in verifier} == {"Read", "DescribeConfigs"}
     assert not [acl for acl in acls if "*" in acl.name or (acl.role == "worker" and acl.operation == "Create")]
-    assert [acl.resource for acl in acls if acl.pattern == "prefixed"] == ["transactional-id"]
+    assert {acl.resource for acl in acls if acl.pattern == "prefixed"} == {"transactional-id"}
 
 
 def test_a_plan_is_printed_and_compared_as_text() -> None:
