@@ -14,16 +14,19 @@ export PYTHON
 # A worker whose imports are compiled at each start starts two seconds later.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-spark check bench lock clean
+.PHONY: help demo demo-native test test-spark check bench bench-spark lock clean
 
 help:  ## list the targets
-	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 .venv/.ready: .ci/setup $(wildcard .ci/requirements/*.lock) pyproject.toml
 	@.ci/setup
 
-demo: .venv/.ready  ## all flights of 2013 through a graph whose workers are killed; KILLS=n (10)
+demo: .venv/.ready  ## all flights of 2013 through a graph on Spark and native workers that are killed; KILLS=n (10)
 	@$(PY) -m examples.flights --kills $(KILLS) $(ARGS)
+
+demo-native: .venv/.ready  ## the same on native workers alone, which is faster; KILLS=n (10)
+	@$(PY) -m examples.flights --native --kills $(KILLS) $(ARGS)
 
 test: .venv/.ready  ## all tests but the slow ones, on a real broker; ARGS="-k name -x"
 	@$(PY) -m pytest $(ARGS)
@@ -39,6 +42,9 @@ check: .venv/.ready  ## lint, format, strict types, layers
 
 bench: .venv/.ready  ## ratios against a hand-written transactional loop, on a real broker
 	@$(PY) benchmarks/run.py $(ARGS)
+
+bench-spark: .venv/.ready  ## ratios of Spark against one native worker, and against at-least-once
+	@$(PY) benchmarks/run.py --only spark $(ARGS)
 
 lock: .venv/.ready  ## make the locked dependencies anew, with the newest versions that are allowed
 	@.ci/lock

@@ -2,29 +2,119 @@
 
 from __future__ import annotations
 
+import os
+import random
 import re
 import subprocess
 import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from examples.flights import independent
+from examples.flights.demo import Plan, mixed
 from examples.flights.independent import Difference
+from examples.flights.sides import DRIVER, NATIVE, PYTHON
 
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.timeout(240)
-def test_the_flights_of_the_first_weeks_pass_two_kills_exactly_once() -> None:
-    """On a broker of its own, because the graph's names are fixed."""
-    command = [sys.executable, "-m", "examples.flights", "--limit", "20000", "--kills", "2", "--seed", "1"]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=220, check=False)
+DEMO = [sys.executable, "-m", "examples.flights"]
 
+
+def run(*options: str, timeout_s: float) -> str:
+    """What a run prints that ends well; on a broker of its own, because the graph's names are fixed."""
+    result = subprocess.run([*DEMO, *options], capture_output=True, text=True, cwd=ROOT, timeout=timeout_s, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "every flight exactly once" in result.stdout
-    assert re.search(r"kills +2 by SIGKILL", result.stdout)
-    assert result.stdout.count("20,000") >= 3, "the tasks' count, the tables' count, and the head line"
+    return result.stdout
+
+
+@pytest.mark.timeout(240)
+def test_the_flights_of_the_first_weeks_pass_two_kills_exactly_once() -> None:
+    """On native workers alone."""
+    out = run("--native", "--limit", "20000", "--kills", "2", "--seed", "1", timeout_s=220)
+
+    assert re.search(r"kills +2 by SIGKILL", out)
+    assert re.search(r"native worker +│ +2 ", out)
+    assert out.count("20,000") >= 3, "the tasks' count, the tables' count, and the head line"
+
+
+@pytest.mark.timeout(360)
+def test_the_flights_of_the_first_days_pass_kills_of_spark_exactly_once() -> None:
+    """Two processors on Spark, whose driver and one of whose Python workers are killed, and one on native workers."""
+    out = run("--limit", "5000", "--kills", "2", "--seed", "1", timeout_s=340)
+
+    assert re.search(r"kills +2 by SIGKILL", out)
+    assert re.search(r"Spark driver +│ +1 ", out)
+    assert re.search(r"Python worker of Spark +│ +1 ", out)
+    assert out.count("5,000") >= 3, "the tasks' count, the tables' count, and the head line"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(360)
+def test_a_demo_that_is_killed_leaves_no_process_and_no_directory(tmp_path: Path) -> None:
+    """Once Spark's Python workers are there, which are children of children of children."""
+    env = os.environ | {"TMPDIR": str(tmp_path)}
+    demo = subprocess.Popen([*DEMO, "--kills", "0"], cwd=ROOT, env=env, stdout=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: any("pyspark.worker" in " ".join(_command(p)) for p in _below(demo)), timeout_s=240)
+        below = _below(demo)
+    finally:
+        demo.kill()
+        demo.wait()
+
+    wait_for(lambda: not [p for p in below if _command(p)], timeout_s=10)
+    wait_for(lambda: not list(tmp_path.glob("*/broker-*")), timeout_s=10)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def _below(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    found: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
+    return found
+
+
+def _command(process: psutil.Process) -> list[str]:
+    """Of a process that lives; nothing of a dead one."""
+    with suppress(psutil.NoSuchProcess):
+        command: list[str] = process.cmdline()
+        return command
+    return []
+
+
+def wait_for(condition: Callable[[], bool], *, timeout_s: float) -> None:
+    """Look until it is so."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not so after {timeout_s:g} s"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("kills", "kinds"), [(0, {}), (2, {DRIVER: 1, PYTHON: 1}), (10, {DRIVER: 3, PYTHON: 4, NATIVE: 3})]
+)
+def test_kills_on_spark_are_shared_out_by_kind(kills: int, kinds: dict[str, int]) -> None:
+    """Any two hit the driver and a Python worker, for those are what only Spark has."""
+    assert Counter(mixed(kills)) == kinds
+
+
+def test_kills_come_one_after_another_as_deliveries_go_on_and_messages_always_run_ahead() -> None:
+    """Else a kill would be waited for in vain: what is sent follows the kills."""
+    for seed in range(100):
+        plan = Plan(mixed(10), 1200, 0.0, random.Random(seed))
+        found = []
+        while not plan.over:
+            assert plan.due(plan.ahead), "what is sent suffices for the next kill"
+            found.append(plan.due(plan.ahead))
+            plan.next()
+        assert Counter(found) == Counter(mixed(10))
+        assert plan.due(1200) == ""
+        assert plan.ahead >= 1200
 
 
 STREAMS = {"N1": [b'{"a":1}', b'{"a":2}'], "N2": [b'{"a":3}']}

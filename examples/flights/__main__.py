@@ -17,7 +17,7 @@ from rich.console import Console
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.errors import CuesError
 from examples.flights.check import check
-from examples.flights.demo import ROWS, Demo, Failed, log_tail
+from examples.flights.demo import ROWS, Demo, Failed
 from examples.flights.table import Bars, print_result
 
 
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with _cluster(args.bootstrap, console) as (bootstrap, directory):
             console.print(
-                f"{rows:,} flights, {args.workers} workers, {args.kills} kills, seed {seed}, Kafka at {bootstrap} "
+                f"{rows:,} flights, {_where(args)}, {args.kills} kills, seed {seed}, Kafka at {bootstrap} "
                 f"({time.monotonic() - began:.1f} s)"
             )
             with Bars(console, rows) as bars:
@@ -44,18 +44,19 @@ def main(arguments: list[str] | None = None) -> int:
                     rows=rows,
                     kills=args.kills,
                     workers=args.workers,
+                    native=args.native,
                     seed=seed,
                     show=bars.show,
                 )
                 try:
                     outcome = demo.run()
                 except Failed:
-                    console.print(log_tail(demo.log), markup=False, highlight=False)
+                    console.print(demo.log_tail(), markup=False, highlight=False)
                     raise
             console.print("reading everything back ...")
             result = check(bootstrap, demo.ledger, demo.loader.expected, outcome.totals)
             if result.differences:
-                console.print(log_tail(demo.log), markup=False, highlight=False)
+                console.print(demo.log_tail(), markup=False, highlight=False)
     except (Failed, CuesError) as error:
         console.print(f"[red]failed[/]: {error}", highlight=False)
         return 1
@@ -73,10 +74,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--kills", type=int, default=10, help="SIGKILLs, at least (10)")
     parser.add_argument("--limit", type=int, default=ROWS, metavar="ROWS", help="use so many flights only")
-    parser.add_argument("--workers", type=int, default=2, help="worker processes (2)")
+    parser.add_argument("--native", action="store_true", help="all processors on native workers, and none on Spark")
+    parser.add_argument("--workers", type=int, default=2, help="native worker processes (2)")
     parser.add_argument("--bootstrap", help="a cluster that has none of the graph's topics; else one is started")
     parser.add_argument("--seed", type=int, help="of the moments and victims of the kills")
     return parser
+
+
+def _where(args: argparse.Namespace) -> str:
+    native = f"{args.workers} native workers"
+    return native if args.native else f"clean and route on Spark, ledger on {native}"
 
 
 @contextmanager

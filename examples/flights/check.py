@@ -13,7 +13,7 @@ from typing import Any
 
 from cues_kafka.core.records import Totals
 from examples.flights import independent
-from examples.flights.demo import ROOT
+from examples.flights.sides import ROOT
 
 TOPICS = {"clean": ["flights.clean"], "route": ["flights.all", "flights.delayed", "flights.on_time"], "ledger": []}
 

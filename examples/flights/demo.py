@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
+import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from pathlib import Path
 
 from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.cli.run import worker_command
-from cues_kafka.core.records import Attempt, Totals
+from cues_kafka.core.records import Attempt, Totals, Writer
 from cues_kafka.ports import Broker, TopicPartition
 from cues_kafka.runtime.build import prepare
-from cues_kafka.runtime.native.supervisor import Supervisor
 from cues_kafka.runtime.progress import Progress, Seen
 from examples.flights.graph import graph
 from examples.flights.load import Loader
+from examples.flights.sides import DRIVER, NATIVE, PYTHON, NativeWorkers, Side, SparkDriver, Victim
 
-ROOT = Path(__file__).parents[2]
-STALLED_S = 90.0
-"""Without a new record for this long the run has failed; a transaction that nobody ends is aborted after 60 s."""
+STALLED_S = 180.0
+"""Without a new record for this long the run has failed: a driver starts in less, and a transaction ends after 60 s."""
 
-HEALTHY_AFTER_S = 1.0
-"""Whom we kill did nothing wrong: it shall not wait longer each time, as one that crashes by itself should."""
+AIMED = 0.5
+"""Share of the kills that wait for an open transaction: it is the worst moment, and open for a few hundredths only."""
+
+AIM_S = 3.0
+"""How long they wait for one."""
+
+CRASHES = 5
+"""More deaths than this that are none of our doing, and nobody is waited for any longer."""
 
 ROWS = 336_776
+
+LOST = re.compile(r"Lost task .*Python worker exited")
+"""What Spark says of a Spark task whose Python worker is gone."""
 
 
 class Failed(Exception):
@@ -42,17 +49,18 @@ class Kill:
     One SIGKILL.
 
     Attributes:
-        worker: its number.
+        kind: of the victim.
         at_s: when, monotonic.
-        open_tasks: tasks of the victim whose transaction was open on the brokers then.
-        before: incarnation of the victim.
-        recovered_s: from the kill to the next message that its successor committed; None: it had no more to do.
+        open_tasks: tasks of the victim whose transaction was open on the brokers then. Which of them a Python worker of
+            Spark has, nobody can see: for it, those of all of them.
+        follows: whether a writer goes on in the victim's place.
+        recovered_s: from the kill to the next message that such a writer committed; None: there was no more to do.
     """
 
-    worker: int
+    kind: str
     at_s: float
     open_tasks: int
-    before: str
+    follows: Callable[[Writer], bool]
     recovered_s: float | None = None
 
 
@@ -65,17 +73,69 @@ class Outcome:
         kills: all of them.
         seconds: from the first row that was sent to the last delivery that was committed.
         totals: by processor.
-        restarts: of all workers.
+        restarts: of supervised processes.
+        lost: Spark tasks whose Python worker died on the way; Spark tried them again.
     """
 
     kills: list[Kill] = field(default_factory=list)
     seconds: float = 0.0
     totals: dict[str, Totals] = field(default_factory=dict)
     restarts: int = 0
+    lost: int = 0
+
+
+def mixed(kills: int) -> list[str]:
+    """Kinds of so many kills where there is Spark: of ten, three hit its driver, which takes seconds to come back."""
+    ten = (DRIVER, PYTHON, NATIVE, PYTHON, DRIVER, NATIVE, PYTHON, DRIVER, NATIVE, PYTHON)
+    return list(islice(cycle(ten), kills))
+
+
+class Plan:
+    """When to kill whom: after so many deliveries of `clean`, at a random moment of what is being done then."""
+
+    def __init__(self, kinds: Sequence[str], rows: int, spread_s: float, draw: random.Random) -> None:
+        self._kinds = draw.sample(kinds, len(kinds))
+        self._slice = rows / (len(kinds) + 2)
+        self._spread_s = spread_s
+        self._draw = draw
+        self._done = -1
+        self.next()
+
+    def next(self) -> None:
+        """Go on to the next kill."""
+        self._done += 1
+        self._after = (self._done + self._draw.uniform(0.1, 1.6)) * self._slice
+        self._at_s: float | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody is left to kill."""
+        return self._done == len(self._kinds)
+
+    @property
+    def ahead(self) -> int:
+        """Rows to send by now: they follow the kills, so that messages flow during every one of them."""
+        return int((self._done + 2) * self._slice) + 1
+
+    def due(self, delivered: int) -> str:
+        """The kind to kill now; empty: nobody yet."""
+        if self.over or delivered < self._after:
+            return ""
+        now = time.monotonic()
+        self._at_s = self._at_s or now + self._draw.uniform(0.0, self._spread_s)
+        return self._kinds[self._done] if now >= self._at_s else ""
 
 
 class Demo:
-    """Runs the graph once. `show` is called with the progress so far."""
+    """
+    Runs the graph once.
+
+    Attributes:
+        rows: how many flights.
+        loader: sends them.
+        outcome: what happened up to now.
+        ledger: the file of the ledger.
+    """
 
     def __init__(
         self,
@@ -85,22 +145,39 @@ class Demo:
         rows: int,
         kills: int,
         workers: int,
+        native: bool,
         seed: int,
         show: Callable[[Demo], None],
     ) -> None:
+        """
+        Keep the options; `run` runs.
+
+        Args:
+            bootstrap: a cluster without the graph's topics.
+            directory: for all files of the run.
+            rows: how many flights to send.
+            kills: how many SIGKILLs.
+            workers: native worker processes.
+            native: run everything on them, and nothing on Spark.
+            seed: of the moments and victims of the kills.
+            show: is called with the progress up to now.
+        """
         self.rows = rows
         self.loader = Loader(bootstrap, rows)
         self.outcome = Outcome()
         self.ledger = directory / "ledger.db"
-        self.log = directory / "workers.log"
         self._servers = bootstrap
-        self._directory = directory
-        self._wanted = kills
-        self._workers = workers
-        self._random = random.Random(seed)
+        self._draw = random.Random(seed)
         self._show = show
-        self._live: dict[str, str] = {}
-        """The incarnation that committed last under each worker's name, since its last kill."""
+        if native:
+            self._sides: list[Side] = [
+                NativeWorkers(bootstrap, directory, processors=list(graph.processors), workers=workers)
+            ]
+        else:
+            ledger = NativeWorkers(bootstrap, directory, processors=["ledger"], workers=workers)
+            self._sides = [SparkDriver(bootstrap, directory), ledger]
+        kinds = [NATIVE] * kills if native else mixed(kills)
+        self._plan = Plan(kinds, rows, self._sides[0].spread_s, self._draw)
 
     def run(self) -> Outcome:
         """
@@ -112,11 +189,16 @@ class Demo:
         broker = open_broker(Kafka(self._servers))
         try:
             self._prepare(broker)
-            with Progress(graph, broker) as progress, self._supervised() as supervisor:
-                self._work(broker, progress, supervisor)
+            with Progress(graph, broker) as progress, self._running():
+                self._work(broker, progress)
         finally:
             broker.close()
         return self.outcome
+
+    def log_tail(self, lines: int = 40) -> str:
+        """What the processes printed last."""
+        texts = [f"--- {side.log.name}\n" + "\n".join(side.printed().splitlines()[-lines:]) for side in self._sides]
+        return "\n".join(texts)
 
     def _prepare(self, broker: Broker) -> None:
         if broker.facts(graph.topics_used()).topics:
@@ -124,32 +206,18 @@ class Demo:
         prepare(graph, broker)
 
     @contextmanager
-    def _supervised(self) -> Iterator[Supervisor]:
-        env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        env["FLIGHTS_LEDGER"] = str(self.ledger)
-        # Restarted workers read what the first ones compiled; without it each of them compiles everything anew.
-        env.setdefault("PYTHONPYCACHEPREFIX", str(self._directory / "pycache"))
-        options = ["--bootstrap", self._servers]
-        with self.log.open("ab") as log:
-            yield_to = Supervisor(
-                lambda k: worker_command("examples.flights.graph:graph", instance=_name(k), options=options),
-                workers=self._workers,
-                env=env,
-                cwd=ROOT,
-                output=log,
-                healthy_after_s=HEALTHY_AFTER_S,
-            )
-            with yield_to as supervisor:
-                yield supervisor
-                self.outcome.restarts = sum(supervisor.restarts.values())
+    def _running(self) -> Iterator[None]:
+        with ExitStack() as sides:
+            for side in self._sides:
+                sides.enter_context(side)
+            yield
+            self.outcome.restarts = sum(side.restarts for side in self._sides)
+            self.outcome.lost = sum(len(LOST.findall(side.printed())) for side in self._sides)
 
-    def _work(self, broker: Broker, progress: Progress, supervisor: Supervisor) -> None:
-        slices = self._wanted + 2
-        loader, kills = self.loader, self.outcome.kills
+    def _work(self, broker: Broker, progress: Progress) -> None:
         began = last = time.monotonic()
-        loader.allow(2 * self.rows // slices)
-        loader.start()
-        due = self._next_kill(slices)
+        self.loader.allow(self._plan.ahead)
+        self.loader.start()
         while True:
             seen = progress.poll(0.2)
             for one in seen:
@@ -157,56 +225,57 @@ class Demo:
                 last = one.at_s
             self.outcome.totals = {name: progress.totals(name) for name in graph.processors}
             self._show(self)
-            if supervisor.gave_up is not None or loader.error or time.monotonic() - last > STALLED_S:
-                news = f"the last news came after {last - began:.0f} s, behind: {progress.behind()}"
-                raise Failed(f"workers gave up: {supervisor.gave_up}; loader: {loader.error}; {news}")
-            if len(kills) < self._wanted and self.outcome.totals["clean"].deliveries >= due:
-                if self._kill(broker, progress, supervisor):
-                    due = self._next_kill(slices)
-                    # What is sent follows the kills, so that messages flow during every one of them.
-                    loader.allow((len(kills) + 2) * self.rows // slices)
-            elif loader.done and len(kills) == self._wanted and not seen and not progress.behind():
+            self._check(began, last, progress)
+            kind = self._plan.due(self.outcome.totals["clean"].deliveries)
+            if kind and self._kill(kind, broker, progress):
+                self._plan.next()
+                self.loader.allow(self._plan.ahead)
+            elif self._plan.over and self.loader.done and not seen and not progress.behind():
                 break
         self.outcome.seconds = last - began
 
-    def _next_kill(self, slices: int) -> float:
-        """After so many deliveries of `clean`; what is sent by then reaches further."""
-        return (len(self.outcome.kills) + self._random.uniform(0.1, 1.6)) * self.rows / slices
+    def _check(self, began: float, last: float, progress: Progress) -> None:
+        gave_up = [side.log.name for side in self._sides if side.gave_up is not None]
+        crashes = sum(side.restarts for side in self._sides) - len(self.outcome.kills)
+        if gave_up or crashes > CRASHES or self.loader.error or time.monotonic() - last > STALLED_S:
+            news = f"the last news came after {last - began:.0f} s, behind: {progress.behind()}"
+            raise Failed(f"gave up: {gave_up}, died by themselves: {crashes}, loader: {self.loader.error}; {news}")
 
     def _note(self, seen: Seen) -> None:
-        writer = seen.record.writer
         if not isinstance(seen.record, Attempt) or not seen.record.batch.deliveries:
             return
+        for side in self._sides:
+            side.note(seen.record.writer)
         for kill in self.outcome.kills:
-            if kill.recovered_s is None and writer.name == _name(kill.worker) and writer.incarnation != kill.before:
+            if kill.recovered_s is None and kill.follows(seen.record.writer):
                 kill.recovered_s = seen.at_s - kill.at_s
-        if not any(writer.incarnation == kill.before for kill in self.outcome.kills):
-            self._live[writer.name] = writer.incarnation
 
-    def _kill(self, broker: Broker, progress: Progress, supervisor: Supervisor) -> bool:
-        """SIGKILL to a worker that has committed something since its start; whether there was one."""
-        candidates = [k for k in supervisor.pids if _name(k) in self._live]
-        if not candidates:
+    def _kill(self, kind: str, broker: Broker, progress: Progress) -> bool:
+        """SIGKILL to one of this kind; whether there was one."""
+        victims = [victim for side in self._sides for victim in side.victims(kind)]
+        if not victims:
             return False
-        k = self._random.choice(candidates)
+        victim = self._draw.choice(victims)
+        if self._draw.random() < AIMED:
+            self._aim(victim, broker, progress)
         at_s = time.monotonic()
-        if supervisor.signal(k, signal.SIGKILL) is None:
+        if not victim.kill():
             return False
-        tasks = [
-            TopicPartition(f"{graph.name}.{name}.backing", partition)
-            for (name, partition), seen in progress.newest.items()
-            if seen.record.writer.name == _name(k)
-        ]
-        marks = broker.watermarks(tasks).values()
-        open_tasks = sum(mark.stable < mark.high for mark in marks)
-        self.outcome.kills.append(Kill(k, at_s, open_tasks, self._live.pop(_name(k))))
+        self.outcome.kills.append(Kill(kind, at_s, open_tasks(victim, broker, progress), victim.follows))
         return True
 
+    def _aim(self, victim: Victim, broker: Broker, progress: Progress) -> None:
+        """Wait for an open transaction of the victim, if there is one soon."""
+        deadline = time.monotonic() + AIM_S
+        while not open_tasks(victim, broker, progress) and time.monotonic() < deadline:
+            pass  # each look asks the brokers, which takes some milliseconds
 
-def _name(k: int) -> str:
-    return f"flights.{k}"
 
-
-def log_tail(path: Path, lines: int = 40) -> str:
-    """The end of the workers' log."""
-    return "\n".join(path.read_text("utf-8", errors="replace").splitlines()[-lines:]) if path.is_file() else "(no log)"
+def open_tasks(victim: Victim, broker: Broker, progress: Progress) -> int:
+    """How many tasks that may be the victim's have an open transaction on the brokers."""
+    tasks = [
+        TopicPartition(f"{graph.name}.{name}.backing", partition)
+        for (name, partition), seen in progress.newest.items()
+        if victim.wrote(seen.record.writer)
+    ]
+    return sum(mark.stable < mark.high for mark in broker.watermarks(tasks).values())

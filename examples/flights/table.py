@@ -63,25 +63,34 @@ def print_result(console: Console, result: Result, outcome: Outcome, *, loaded: 
         table.add_row(name, *_cells(found.ours), *(f"[{'red' if n else 'green'}]{n:,}" for n in wrong))
         table.add_row("  tables", *_cells(found.tables), style="dim", end_section=True)
     console.print(table)
-    kills = outcome.kills
-    hit = sum(kill.open_tasks > 0 for kill in kills)
-    times = sorted(kill.recovered_s for kill in kills if kill.recovered_s is not None)
-    console.print(
-        f"kills         {len(kills)} by SIGKILL, {hit} of them in the middle of a transaction "
-        f"({sum(kill.open_tasks for kill in kills)} transactions open); {outcome.restarts} restarts"
-    )
+    _print_kills(console, outcome)
     deliveries = sum(total.deliveries for total in outcome.totals.values())
     console.print(
         f"throughput    {loaded / outcome.seconds:,.0f} flights/s through the graph, "
         f"{deliveries / outcome.seconds:,.0f} deliveries/s, kills included ({outcome.seconds:.1f} s)"
     )
-    if times:
-        rest = len(kills) - len(times)
-        console.print(
-            f"recovery      median {median(times):.2f} s, at most {times[-1]:.2f} s from SIGKILL to the successor's "
-            f"next commit{f'; after {rest} kills nothing was left to do' if rest else ''}"
-        )
     console.print(f"read back     {result.messages:,} messages and rows, each compared with the tables")
+
+
+def _print_kills(console: Console, outcome: Outcome) -> None:
+    """Who was killed, and how soon his place was filled."""
+    table = Table(title="who was killed")
+    table.add_column("SIGKILL to", no_wrap=True)
+    for name in ("kills", "in a transaction", "next commit after", "at most"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for kind in sorted({kill.kind for kill in outcome.kills}):
+        kills = [kill for kill in outcome.kills if kill.kind == kind]
+        times = [kill.recovered_s for kill in kills if kill.recovered_s is not None]
+        hit = sum(kill.open_tasks > 0 for kill in kills)
+        seconds = [f"{median(times):.2f} s", f"{max(times):.2f} s"] if times else ["", ""]
+        table.add_row(kind, str(len(kills)), str(hit), *seconds)
+    console.print(table)
+    lost = f", {outcome.lost} Spark tasks tried again" if outcome.lost else ""
+    opened = sum(kill.open_tasks for kill in outcome.kills)
+    console.print(
+        f"kills         {len(outcome.kills)} by SIGKILL: {opened} transactions were open, {outcome.restarts} processes "
+        f"started again{lost}"
+    )
 
 
 def _cells(counts: Counts) -> list[str]:

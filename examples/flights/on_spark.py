@@ -1,0 +1,84 @@
+"""`clean` and `route` on Spark: the driver's program.
+
+::
+
+    python -m examples.flights.on_spark --bootstrap localhost:9092 --checkpoint /tmp/flights
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import sys
+import threading
+
+from pyspark.sql import SparkSession
+
+from cues_kafka import Kafka, start
+from cues_kafka.spark import Spark
+from examples.flights.graph import graph
+
+PROCESSORS = ["clean", "route"]
+
+BATCH = 20_000
+"""Messages in one micro-batch at most, over all partitions: small, so that the demo has many of them."""
+
+
+def main() -> None:
+    """Run until SIGTERM, or until somebody kills it."""
+    args = _parser().parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    if args.parent:
+        end_with(args.parent)
+    session = open_session()
+    engine = Spark(session, checkpoint=args.checkpoint, trigger="1 seconds", max_offsets_per_trigger=BATCH)
+    with start(graph, Kafka(args.bootstrap), engine=engine, only=PROCESSORS, timeout_s=None) as running:
+        running.wait()
+
+
+def open_session() -> SparkSession:
+    """Spark on two cores of this machine. A Spark task may fail three times, as on a cluster; with `local[2]` never."""
+    builder: SparkSession.Builder = SparkSession.builder
+    session = (
+        builder.appName("flights")
+        .master("local[2, 4]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+def end_with(parent: int) -> None:
+    """
+    Let nothing of this outlive whoever started it, however that ends: then this process group is killed.
+
+    The JVM is in it. Spark's Python workers are not, but end as soon as their JVM does. A driver that is killed loses
+    nothing: its successor recovers.
+
+    Args:
+        parent: its process id; it started this process with a group of its own.
+    """
+    ended = os.pidfd_open(parent)
+
+    def watch() -> None:
+        if os.getppid() == parent:  # else it ended before it could be watched
+            select.select([ended], [], [])
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m examples.flights.on_spark", description=__doc__.partition("\n")[0])
+    parser.add_argument("--bootstrap", required=True, help="the cluster")
+    parser.add_argument("--checkpoint", required=True, help="directory of Spark's checkpoints")
+    parser.add_argument("--parent", type=int, help="end when this process does")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

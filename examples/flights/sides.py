@@ -1,0 +1,299 @@
+"""
+What carries the graph, and whom of it a SIGKILL can hit.
+
+Native workers, and Spark's driver with all that it starts; whoever dies is started again. Sides watch who writes the
+records of their tasks: only somebody who has committed something since he was started is worth killing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from cues_kafka.cli.run import worker_command
+from cues_kafka.core.records import Writer
+from cues_kafka.runtime.native.supervisor import Supervisor
+from cues_kafka.runtime.spark.java import find_java
+
+ROOT = Path(__file__).parents[2]
+
+NATIVE, DRIVER, PYTHON = "native worker", "Spark driver", "Python worker of Spark"
+"""Kinds of victims."""
+
+HEALTHY_AFTER_S = 1.0
+"""Whom we kill did nothing wrong: it shall not wait longer each time, as one that crashes by itself should."""
+
+LOOK_S = 0.1
+"""A process that used no processor time for so long waits for its next Spark task."""
+
+LOOKS = 20
+"""How often it is looked for one that does not wait."""
+
+SHORT_LIVED = "-XX:-UsePerfData -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""For a JVM that is killed soon: with one compiler and a simple collector it starts with half the work."""
+
+GONE_S = 10.0
+"""How long a process that was killed may take to be gone."""
+
+
+@dataclass(frozen=True)
+class Victim:
+    """
+    Somebody who can be killed.
+
+    Attributes:
+        kill: sends SIGKILL, and gives whether there was somebody to hit.
+        wrote: whether this writer is the victim, or may be.
+        follows: whether this writer goes on in the victim's place.
+    """
+
+    kill: Callable[[], bool]
+    wrote: Callable[[Writer], bool]
+    follows: Callable[[Writer], bool]
+
+
+class Side:
+    """
+    Processors that run, and go on whoever is killed.
+
+    Attributes:
+        log: what its processes print.
+        spread_s: within this time after a kill is due it comes, so that it hits any moment of a round of work.
+    """
+
+    spread_s = 0.0
+
+    def __init__(self, directory: Path, *, name: str, processes: int) -> None:
+        self.log = directory / f"{name}.log"
+        self._output = self.log.open("ab")
+        self._supervisor = Supervisor(
+            self.command,
+            workers=processes,
+            env=_environment(directory) | self.environment(directory),
+            cwd=ROOT,
+            output=self._output,
+            healthy_after_s=HEALTHY_AFTER_S,
+        )
+
+    def command(self, k: int) -> Sequence[str]:
+        """The program of its k-th process."""
+        raise NotImplementedError
+
+    def environment(self, directory: Path) -> dict[str, str]:
+        """What else its processes have in their environment."""
+        return {}
+
+    def note(self, writer: Writer) -> None:
+        """Hear of a writer that has committed deliveries."""
+        raise NotImplementedError
+
+    def victims(self, kind: str) -> list[Victim]:
+        """Whom of this kind there is to kill now."""
+        raise NotImplementedError
+
+    @property
+    def gave_up(self) -> int | None:
+        """The exit code of a process that no restart helps; None while there is none."""
+        return self._supervisor.gave_up
+
+    @property
+    def restarts(self) -> int:
+        """Of all its processes."""
+        return sum(self._supervisor.restarts.values())
+
+    def printed(self) -> str:
+        """All that its processes printed."""
+        return self.log.read_text("utf-8", errors="replace")
+
+    def __enter__(self) -> Self:
+        self._supervisor.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._supervisor.stop()
+        self._output.close()
+
+
+class NativeWorkers(Side):
+    """Worker processes, as `cues-kafka run --workers N` has them."""
+
+    def __init__(self, bootstrap: str, directory: Path, *, processors: Sequence[str], workers: int) -> None:
+        self._options = ["--bootstrap", bootstrap, *(f"--only={name}" for name in processors)]
+        self._live: dict[str, str] = {}
+        """The incarnation that committed last under each worker's name, since its last kill."""
+        self._dead: set[str] = set()
+        super().__init__(directory, name="workers", processes=workers)
+
+    def command(self, k: int) -> Sequence[str]:
+        return worker_command("examples.flights.graph:graph", instance=f"flights.{k}", options=self._options)
+
+    def note(self, writer: Writer) -> None:
+        if writer.runtime == "native" and writer.incarnation not in self._dead:
+            self._live[writer.name] = writer.incarnation
+
+    def victims(self, kind: str) -> list[Victim]:
+        return [self._victim(k) for k in self._supervisor.pids if kind == NATIVE and f"flights.{k}" in self._live]
+
+    def _victim(self, k: int) -> Victim:
+        name = f"flights.{k}"
+        incarnation = self._live[name]
+
+        def kill() -> bool:
+            if self._supervisor.signal(k, signal.SIGKILL) is None:
+                return False
+            self._dead.add(self._live.pop(name))
+            return True
+
+        return Victim(
+            kill,
+            wrote=lambda writer: writer.name == name,
+            follows=lambda writer: writer.name == name and writer.incarnation != incarnation,
+        )
+
+
+class SparkDriver(Side):
+    """The driver's program `on_spark`, its JVM, and the Python workers in which Spark runs its tasks."""
+
+    spread_s = 2.0
+
+    def __init__(self, bootstrap: str, directory: Path) -> None:
+        self._live = ""
+        """The name that the driver which committed last has in records; empty after its kill."""
+        self._dead: set[str] = set()
+        self._bootstrap = bootstrap
+        self._checkpoint = directory / "checkpoint"
+        super().__init__(directory, name="spark", processes=1)
+
+    def command(self, k: int) -> Sequence[str]:
+        options = ["--bootstrap", self._bootstrap, "--checkpoint", str(self._checkpoint), "--parent", str(os.getpid())]
+        return [sys.executable, "-m", "examples.flights.on_spark", *options]
+
+    def environment(self, directory: Path) -> dict[str, str]:
+        """
+        What Spark reads there: its Java, where its files go, and that it listens on this machine only.
+
+        Raises:
+            ConfigError: there is no Java for it; the text names the command that installs one.
+        """
+        return {
+            "JAVA_HOME": str(find_java().home),
+            "SPARK_LOCAL_DIRS": str(directory),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={directory} {SHORT_LIVED}",
+        }
+
+    def note(self, writer: Writer) -> None:
+        if writer.runtime == "spark" and writer.name not in self._dead:
+            self._live = writer.name
+
+    def victims(self, kind: str) -> list[Victim]:
+        pid = self._supervisor.pids.get(1)
+        if pid is None or not self._live:
+            return []
+        if kind == DRIVER:
+            return [self._driver(pid)]
+        return [self._python_worker(process) for process in at_work(python_workers(pid))] if kind == PYTHON else []
+
+    def _driver(self, pid: int) -> Victim:
+        name = self._live
+
+        def kill() -> bool:
+            self._dead.add(name)
+            self._live = ""
+            return kill_group(pid)
+
+        return Victim(
+            kill,
+            wrote=lambda writer: writer.name == name,
+            follows=lambda writer: writer.runtime == "spark" and writer.name != name,
+        )
+
+    def _python_worker(self, process: psutil.Process) -> Victim:
+        def kill() -> bool:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+                return True
+            return False
+
+        def on_spark(writer: Writer) -> bool:
+            return writer.runtime == "spark"
+
+        return Victim(kill, wrote=on_spark, follows=on_spark)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Spark's processes end a little after their driver; here they must not outlive it."""
+        left = [process for pid in self._supervisor.pids.values() for process in family(pid)]
+        super().__exit__(kind, error, None)
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, timeout=GONE_S)
+
+
+def kill_group(pid: int) -> bool:
+    """SIGKILL to a driver and its JVM at once, which are a process group; whether it was there."""
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+        return True
+    return False
+
+
+def family(driver: int) -> list[psutil.Process]:
+    """All that a driver started: the JVM, and Python processes below it."""
+    found: list[psutil.Process] = []
+    with suppress(psutil.NoSuchProcess):
+        found += psutil.Process(driver).children(recursive=True)
+    return found
+
+
+def python_workers(driver: int) -> list[psutil.Process]:
+    """The processes in which Spark runs Python: forks of a daemon, which the JVM started for them."""
+    named = {process.pid: process for process in family(driver) if _is_python_worker(process)}
+    return [process for process in named.values() if _parent(process) in named]
+
+
+def _is_python_worker(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.cmdline()[-2:] == ["pyspark.daemon", "pyspark.worker"])
+    return False
+
+
+def _parent(process: psutil.Process) -> int:
+    with suppress(psutil.NoSuchProcess):
+        return int(process.ppid())
+    return 0
+
+
+def at_work(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
+    """Those that do something now; all of them when nobody does for a while."""
+    for _ in range(LOOKS if processes else 0):
+        before = [_processor_s(process) for process in processes]
+        time.sleep(LOOK_S)
+        if busy := [p for p, used_s in zip(processes, before, strict=True) if _processor_s(p) > used_s]:
+            return busy
+    return list(processes)
+
+
+def _processor_s(process: psutil.Process) -> float:
+    with suppress(psutil.NoSuchProcess):
+        times = process.cpu_times()
+        return float(times.user + times.system)
+    return 0.0
+
+
+def _environment(directory: Path) -> dict[str, str]:
+    """Of all processes: whatever they write goes to the run's directory."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    # Restarted processes read what the first ones compiled; without it each of them compiles everything anew.
+    inherited.setdefault("PYTHONPYCACHEPREFIX", str(directory / "pycache"))
+    return inherited | {"FLIGHTS_LEDGER": str(directory / "ledger.db"), "TMPDIR": str(directory)}
