@@ -47,7 +47,7 @@ class CodecError(CuesError):
 
 
 class RecoveryError(CuesError):
-    """A task cannot go on without losing or repeating data (PROTOCOL R5). Follow the remedy that is named."""
+    """A task cannot go on without losing or repeating data. Follow the remedy that is named."""
 
 
 class TaskStopped(CuesError):
@@ -55,7 +55,7 @@ class TaskStopped(CuesError):
 
 
 class BrokerError(CuesError):
-    """A call to the cluster failed. Nothing to do: the task discards its producer and recovers (PROTOCOL P8).
+    """A call to the cluster failed. Nothing to do: the task discards its producer and recovers.
 
     Attributes:
         code: the client's name of the error, such as ``_FENCED`` or ``ILLEGAL_GENERATION``.
@@ -78,7 +78,7 @@ class RetriableError(BrokerError):
 
 
 class UnstableOffsets(RetriableError):
-    """A transaction with offsets of this group is still open (PROTOCOL R2). Nothing to do: it is asked again."""
+    """A transaction with offsets of this group is still open. Nothing to do: it is asked again."""
 
 
 class AbortableError(BrokerError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 import typer.main
 
+import cues_kafka
 from cues_kafka.cli.config import load
 from cues_kafka.cli.docs import error_lines, state_diagram
 from cues_kafka.cli.main import app
@@ -248,3 +250,28 @@ def test_the_settings_that_operations_names_exist_with_their_defaults() -> None:
             assert full in known, full
             if isinstance(known[full].value, float):
                 assert known[full].value == given[index]
+
+
+def test_every_public_name_is_on_the_page_of_the_api() -> None:
+    """Exceptions are on their own page."""
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    errors = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+
+    assert [name for name in cues_kafka.__all__ if f"`{name}`" not in text + errors] == []
+
+
+def test_no_text_of_the_program_sends_to_a_page_that_users_do_not_have() -> None:
+    """Docstrings may cite rules by number, which docs/guarantee.md explains; texts that are printed do not."""
+    found = []
+    for path in (ROOT / "cues_kafka").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        texts = [n for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+        found += [
+            f"{path.name}:{node.lineno}"
+            for node in texts
+            if id(node) not in docs and re.search(r"PROTOCOL|DESIGN|\([A-Z]\d+\)", str(node.value))
+        ]
+
+    assert found == []
+    assert not re.search("PROTOCOL|DESIGN", "\n".join(error_lines()))

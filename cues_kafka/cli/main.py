@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
@@ -26,9 +28,19 @@ app.command(epilog=config.config_epilog)(config.config)
 app.add_typer(docs.app, name="docs")
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"cues-kafka {metadata.version('cues-kafka')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _groups() -> None:
-    """Keeps the groups of commands, even while there is one only."""
+def _groups(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Graphs of functions between Kafka topics, exactly once."""
 
 
 def main() -> None:

@@ -242,7 +242,14 @@ def _watermark_fetched(task: Task, event: WatermarkFetched) -> Next:
 
 def _newest_read(task: Task, event: NewestRead) -> Next:
     if event.unreadable:
-        return _stop(task, Halt("refused", event.unreadable, "only this task may write its backing partition (I14)"))
+        return _stop(
+            task,
+            Halt(
+                "refused",
+                event.unreadable,
+                "find who else writes the backing topic: only this task may, under its transactional id",
+            ),
+        )
     record = event.record
     if task.fenced_twice and record and record.writer.incarnation != task.spec.writer.incarnation:
         return _stop(task, _claimed(record))

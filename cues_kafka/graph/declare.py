@@ -19,6 +19,10 @@ class Json:
     """
     JSON, UTF-8. With a class, values are instances of it and are validated on both ways.
 
+    With a class, fields that it does not have are dropped when a message is read, so that a producer may add fields
+    first: what is written from the value does not have them any more. Of a key that comes twice in an object the last
+    one counts. Read `Json()` or `Raw()` where neither may happen.
+
     Attributes:
         cls: a dataclass; None: whatever `json` gives (dict, list, str, int, float, bool, None).
     """

@@ -453,9 +453,7 @@ def _check_topics_once(processor: Processor, label: str) -> None:
             seen[topic] = f"{place}={binding!r}"
     for topic in (*processor.output_topics, *([processor.errors] if processor.errors else [])):
         if is_owned(topic):
-            raise GraphError(
-                f"{label}: only the framework writes topics such as {topic!r} (I14). Choose another topic."
-            )
+            raise GraphError(f"{label}: only the framework writes topics such as {topic!r}. Choose another topic.")
 
 
 def _check_concurrency(processor: Processor, label: str) -> None:

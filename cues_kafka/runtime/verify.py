@@ -197,7 +197,7 @@ class _Chain:
         if record.step != record.totals.deliveries:
             yield f"it says step {record.step}, but its totals say {record.totals.deliveries} deliveries"
         if record.writer.transactional_id != self._transactional_id:
-            yield f"{record.writer.transactional_id!r} wrote it, which does not hold this task (I14)"
+            yield f"{record.writer.transactional_id!r} wrote it, which does not hold this task"
 
     def _after(self, record: Record, offset: int) -> Iterator[str]:
         before = self.newest
@@ -208,7 +208,7 @@ class _Chain:
         gap = record.sequence - before.sequence
         # A record takes two offsets at least, its own and its marker's, so a wider gap may be compaction's.
         if gap < 1 or offset - self.next_offset + 1 < 2 * gap:
-            yield f"it follows record {before.sequence} (I13)"
+            yield f"it follows record {before.sequence}: records are missing or repeated"
         if isinstance(record, Start):
             yield "it is a second beginning"
         for old, new in zip(before.positions, record.positions, strict=False):

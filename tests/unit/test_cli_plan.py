@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,10 @@ def test_declared_inputs_of_unequal_width_are_refused_without_a_cluster(tmp_path
 
     assert result.exit_code == 1
     assert "different numbers of partitions (a: 2, b: 3)" in result.stdout
+
+
+def test_the_program_says_its_version() -> None:
+    """For reports of defects."""
+    result = CliRunner().invoke(app, ["--version"])
+
+    assert (result.exit_code, result.stdout) == (0, f"cues-kafka {metadata.version('cues-kafka')}\n")

@@ -66,8 +66,10 @@ def test_reset_to_earliest_delivers_everything_again() -> None:
     tester = delivered()
     moves = tool(tester).reset()
     assert [note for move in moves for note in move.notes] == [
-        "numbers/0: what offsets [0, 4) hold is delivered AGAIN, with the same delivery hashes: at most 4 messages; "
-        "outputs and effects repeat"
+        (
+            "numbers/0: what offsets [0, 4) hold is delivered AGAIN, with the same delivery hashes: at most 4 "
+            "messages; outputs and effects repeat"
+        )
     ]
     tool(tester).carry_out(moves)
 
