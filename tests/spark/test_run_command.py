@@ -121,7 +121,7 @@ def test_a_graph_runs_on_spark_until_sigterm_and_leaves_no_process_behind(
 def test_available_now_delivers_what_is_there_down_the_chain_and_ends_with_0(
     kafka: KafkaFixture, target: str, tmp_path: Path
 ) -> None:
-    """What the first processor makes of it in the same run is there for the second; then again, from the checkpoint."""
+    """What the first processor makes of it in the same run is there for the second; then once more, after a reset."""
     graph, log = load_graph(target), tmp_path / "log"
     subprocess.run([*PROGRAM, "plan", target, "--apply", "--bootstrap", kafka.bootstrap], cwd=ROOT, check=True)
     send(kafka, graph, *range(20, 70))
@@ -131,16 +131,28 @@ def test_available_now_delivers_what_is_there_down_the_chain_and_ends_with_0(
     assert arrived(kafka, graph, "again") == [2 * n for n in range(20, 70)]
     assert f"{graph.name}: what was there is delivered" in log.read_text()
 
+    command = [*PROGRAM, "reset", target, "double", "--to", "earliest", "--yes", "--bootstrap", kafka.bootstrap]
+    subprocess.run(command, cwd=ROOT, check=True)
+    with running(kafka, log, *arguments, "--only", "double") as process:
+        assert process.wait(START_S + WORK_S) == 0, log.read_text()
+    assert arrived(kafka, graph) == sorted([2 * n for n in range(20, 70)] * 2)  # behind the checkpoint, and yet there
+    assert "again (not chosen here)" in log.read_text().splitlines()[0]
+
+
+def test_a_task_that_stops_ends_the_command_that_asks_for_it(kafka: KafkaFixture, target: str, tmp_path: Path) -> None:
+    """With a code of its own, and nothing is left: no process, and no transaction that readers wait for."""
+    graph, log = load_graph(target), tmp_path / "log"
+    subprocess.run([*PROGRAM, "plan", target, "--apply", "--bootstrap", kafka.bootstrap], cwd=ROOT, check=True)
     send(kafka, graph, 70, 13)
-    with running(kafka, log, *arguments, "--only", "double", "--fail-fast") as process:
+    arguments = [target, *SPARK, "--checkpoint", str(tmp_path / "checkpoint"), "--only", "double", "--fail-fast"]
+    with running(kafka, log, *arguments) as process:
         wait_for(lambda: any(map(is_spark, family(process))), timeout_s=START_S)
         [jvm] = filter(is_spark, family(process))
         assert process.wait(START_S + WORK_S) == 3, log.read_text()
 
     assert alive([jvm]) == []
     assert "double/" in log.read_text()
-    assert "again (not chosen here)" in log.read_text().splitlines()[0]
-    assert arrived(kafka, graph) == [2 * n for n in range(20, 71)]
+    assert arrived(kafka, graph) == [140]
     assert _open_transactions(kafka, [f"{graph.name}.out", f"{graph.name}.double.backing"]) == []
 
 
