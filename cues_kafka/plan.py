@@ -539,7 +539,7 @@ def _warnings(graph: Graph, processors: Iterable[ProcessorPlan], facts: ClusterF
         yield f"Messages can go round in a cycle: {quoted(group)}. Make sure that they come to an end."
     for topic in sorted({topic for p in graph.processors.values() for topic in p.output_topics}):
         if not graph.topic(topic).provenance:
-            yield f"Topic {topic!r} has provenance=False, so verify cannot say what in it is lost or doubled."
+            yield f"Topic {topic!r} has provenance=False, so verify cannot say what in it is lost or duplicated."
     for one in processors:
         if one.stopped:
             yield (

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cues_kafka.runtime.verify import Report
 
 WRONG = 3
-"""Exit code: something is lost, doubled, torn, out of order, or does not add up."""
+"""Exit code: something is lost, torn, duplicated, out of order, or does not add up."""
 
 NOT_VERIFIABLE = 4
 """Exit code: nothing wrong was seen, but not everything can be seen."""
@@ -40,8 +40,8 @@ _COLUMNS = (
     ("nil", "nils"),
     ("lost", "lost"),
     ("torn", "torn"),
-    ("doubled", "duplicated"),
-    ("disorder", "out_of_order"),
+    ("duplicated", "duplicated"),
+    ("out of order", "out_of_order"),
     ("unfounded", "unfounded"),
     ("ahead", "ahead"),
     ("behind", "behind"),
@@ -62,7 +62,7 @@ def verify(
     profile: Profile = None,
     file: File = None,
 ) -> None:
-    """Say which messages are lost, doubled, torn or out of order. Reads only; the graph may run meanwhile."""
+    """Say which messages are lost, torn, duplicated or out of order. Reads only; the graph may run meanwhile."""
     import json
 
     from cues_kafka.brokers.open import open_broker

@@ -33,6 +33,10 @@ class Halt:
     text: str
     remedy: str = ""
 
+    def __str__(self) -> str:
+        """Cause and remedy in two sentences; the cause may end with a full stop of its own."""
+        return f"{self.text.removesuffix('.')}. Remedy: {self.remedy}"
+
 
 # What the world does
 

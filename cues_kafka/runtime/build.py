@@ -16,6 +16,7 @@ from cues_kafka.core.spec import Input, Spec
 from cues_kafka.errors import CodecError, ConfigError, RetriableError
 from cues_kafka.graph.declare import Raw
 from cues_kafka.graph.definition import Graph, Processor, Topic
+from cues_kafka.graph.names import quoted
 from cues_kafka.plan import Plan, plan, topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts, TopicFacts
 from cues_kafka.runtime.calling import Caller, Decode, as_is
@@ -91,7 +92,7 @@ def selected(graph: Graph, only: Sequence[str] | None) -> list[Processor]:
     """
     unknown = sorted(set(only or ()) - set(graph.processors))
     if unknown:
-        raise ConfigError(f"only={unknown}: graph {graph.name!r} has the processors {sorted(graph.processors)}")
+        raise ConfigError(f"only={unknown}: graph {graph.name!r} has the processors {quoted(sorted(graph.processors))}")
     return [p for p in graph.processors.values() if only is None or p.name in only]
 
 

@@ -21,6 +21,7 @@ from cues_kafka.core.recover import plan_of
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import CodecError, ConfigError, RecoveryError, RetriableError
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.names import quoted
 from cues_kafka.plan import Plan, plan, topics_to_ask
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Member, Position, Positions, TopicPartition
 from cues_kafka.runtime.backing import newest
@@ -72,7 +73,7 @@ class Maintenance:
         """
         if processor not in graph.processors:
             raise ConfigError(
-                f"graph {graph.name!r} has no {processor!r}; its processors are {sorted(graph.processors)}"
+                f"graph {graph.name!r} has no {processor!r}; its processors are {quoted(sorted(graph.processors))}"
             )
         facts = broker.facts(topics_to_ask(graph))
         planned = plan(graph, facts)

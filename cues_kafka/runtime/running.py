@@ -144,7 +144,7 @@ class Running(Client):
                 stopped.__cause__ = worker.failed
                 return stopped
             for one in worker.stopped():
-                stopped = TaskStopped(f"task {one.task} stopped: {one.halt.text}. Remedy: {one.halt.remedy}")
+                stopped = TaskStopped(f"task {one.task} stopped: {one.halt}")
                 stopped.__cause__ = one.cause
                 return stopped
         return None

@@ -1,4 +1,4 @@
-"""`verify`: compare input and output of a graph, while it runs: what is lost, doubled, torn, out of order.
+"""`verify`: compare input and output of a graph, while it runs: what is lost, torn, duplicated, out of order.
 
 For each task, from the outside and with nothing but reads:
 
@@ -31,6 +31,7 @@ from cues_kafka.core.delivery import HEADER, show_topic_id
 from cues_kafka.core.records import KEY, Attempt, Record, Start, Totals
 from cues_kafka.errors import CodecError, ConfigError, RetriableError
 from cues_kafka.graph.definition import Graph, Processor
+from cues_kafka.graph.names import quoted
 from cues_kafka.observe.ledger import (
     ERROR,
     EXISTS,
@@ -139,7 +140,9 @@ def _patiently(ask: Callable[[], _Answer], patience_s: float) -> _Answer:
 def _chosen(graph: Graph, processors: Sequence[str] | None) -> list[str]:
     unknown = sorted(set(processors or ()) - set(graph.processors) - set(graph.dataframes))
     if unknown:
-        raise ConfigError(f"processors={unknown}: graph {graph.name!r} has the processors {sorted(graph.processors)}")
+        raise ConfigError(
+            f"graph {graph.name!r} has no {quoted(unknown)}; its processors are {quoted(sorted(graph.processors))}"
+        )
     return [name for name in graph.processors if processors is None or name in processors]
 
 
@@ -773,7 +776,9 @@ class _Balance:
         """Lost and torn, unless something hides outcomes: then nobody can say."""
         if self._unmarked:
             names = ", ".join(map(repr, self._unmarked))
-            self._limits.append(f"{names} has provenance=False, so nobody can say what in it is lost, doubled or torn")
+            self._limits.append(
+                f"{names} has provenance=False, so nobody can say what in it is lost, torn or duplicated"
+            )
             return 0, 0
         if self._veils and (lost > 0 or torn):
             self._limits.append(f"{lost} outcomes were not seen and {torn} only in part: {'; '.join(self._veils)}")

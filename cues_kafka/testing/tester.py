@@ -270,7 +270,7 @@ class Tester:
             self.restart()
             if isinstance(cause, Exception):
                 raise cause
-            raise TaskStopped(f"task {lane.spec.name} stopped: {halt.text}. Remedy: {halt.remedy}") from cause
+            raise TaskStopped(f"task {lane.spec.name} stopped: {halt}") from cause
 
     # Looking at it.
 

@@ -101,7 +101,11 @@ def test_a_record_that_cannot_be_read_stops_the_task() -> None:
     _, effect = world.begin()
 
     assert effect == do.Stop(
-        on.Halt("refused", "offset 3: not Avro", "only this task may write its backing partition (I14)")
+        on.Halt(
+            "refused",
+            "offset 3: not Avro",
+            ("find who else writes the backing topic: only this task may, under its transactional id"),
+        )
     )
 
 
@@ -604,6 +608,12 @@ def test_any_failure_in_a_transaction_leads_back_to_r1(effect: type[do.Effect]) 
     assert task.positions == at(9)
     assert task.rounds == 1
     assert task.pending is None
+
+
+def test_cause_and_remedy_are_two_sentences() -> None:
+    """Whether the user's text ends with a full stop or not."""
+    assert str(on.Halt("unhandled", "it fits.", "mend it")) == "it fits. Remedy: mend it"
+    assert str(on.Halt("unhandled", "it fits", "mend it")) == "it fits. Remedy: mend it"
 
 
 # R7
