@@ -141,10 +141,10 @@ def test_times_become_offsets(broker: MemoryBroker, options: dict[str, Any], sta
 def test_a_batch_ends_where_an_open_transaction_begins(broker: MemoryBroker) -> None:
     """What is not decided is not read, also where options name an end behind it."""
     open_transaction(broker, A0, 3)
-    send(broker, A0, 2)
+    send(broker, A0, 8)
 
     assert ranges(broker, assign={"a": [0]}) == [("a", 0, 0, 5)]
-    assert ranges(broker, assign={"a": [0]}, endingTimestamp="1000") == [("a", 0, 0, 5)]
+    assert ranges(broker, assign={"a": [0]}, endingTimestamp="106") == [("a", 0, 0, 5)]
     with pytest.raises(ConfigError, match="Behind an open transaction nothing can be read yet"):
         ranges(broker, assign={"a": [0]}, endingOffsets={"a": {"0": 9}})
 
@@ -209,6 +209,8 @@ def test_a_position_past_the_end_is_a_loss(broker: MemoryBroker) -> None:
     going_on = planner(broker, failOnDataLoss=False)
     ends = {place: one.last for place, one in going_on.ahead(start).items()}
     assert going_on.between(start, ends) == [Range(A0, 0, 2), Range(A1, 0, 0), Range(A2, 0, 0)]
+    with pytest.raises(RecoveryError, match=r"lost: a/0 \[2, 5\): its batch was planned to end at 2; a/2"):
+        planner(broker).between(start, ends)
 
 
 def test_a_position_past_the_end_is_asked_for_again_before_it_is_believed(broker: MemoryBroker) -> None:

@@ -184,9 +184,12 @@ class Planner:
         ranges = {place: Range(place, end[place], end[place]) for place in gone}
         for place, marks in self._marks(there).items():
             first, last = start.get(place, 0), end[place]
-            # An end below the start: the log was made anew, and this batch was planned to take it from its beginning.
-            first = first if first <= last else 0
-            if first < marks.low and first < last:
+            if first > last:
+                # The log was made anew, and this batch was planned to take it from its beginning; or the options of the
+                # first start were others.
+                lost.append(Lost(place, last, first, f"its batch was planned to end at {last}"))
+                first = marks.low
+            elif first < marks.low and first < last:
                 lost.append(_below(place, first, min(marks.low, last)))
             ranges[place] = Range(place, min(max(first, marks.low), last), last)
         report(sorted(lost), fail=self._settings.fail_on_loss)
