@@ -17,7 +17,7 @@ from cues_kafka.core import events as on
 from cues_kafka.core.records import KEY, Attempt, Record
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import State, Task, handle
-from cues_kafka.errors import BrokerError, CodecError, RetriableError
+from cues_kafka.errors import BrokerError, CodecError, FatalError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Positions, Session, TopicPartition, WireMessage
 from cues_kafka.runtime.backing import newest
@@ -143,7 +143,16 @@ class Interpreter:
 
     def _FetchWatermark(self, _: do.FetchWatermark) -> on.Event:
         place = TopicPartition(self.task.spec.backing, self.task.spec.partition)
-        return on.WatermarkFetched(self._world.broker.watermarks([place])[place].high)
+        try:
+            return on.WatermarkFetched(self._world.broker.watermarks([place])[place].high)
+        except BrokerError as error:
+            facts = self._world.broker.facts([place.topic]).topics.get(place.topic)
+            if facts is None or place.partition < facts.partitions:
+                raise
+            raise FatalError(
+                f"{place.topic!r} has {facts.partitions} partitions, none for this task: the input was given more. "
+                "'cues-kafka plan MODULE:GRAPH --apply' adds the rest"
+            ) from error
 
     def _ReadNewest(self, effect: do.ReadNewest) -> on.Event:
         spec = self.task.spec

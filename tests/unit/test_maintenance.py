@@ -260,6 +260,8 @@ def test_an_applied_plan_adds_the_partitions_that_new_input_partitions_need() ->
     tester.broker.add_partitions("doubles", 3)
     before = plan(GRAPH, tester.broker.facts(topics_to_ask(GRAPH)))
     assert [(g.topic, g.wanted) for g in before.grow] == [("m.double.backing", 3), ("m.pair.backing", 3)]
+    with pytest.raises(TaskStopped, match="'cues-kafka plan MODULE:GRAPH --apply' adds the rest"):
+        tester.restart().run()
     apply_plan(before, tester.broker)
     after = plan(GRAPH, tester.broker.facts(topics_to_ask(GRAPH)))
 
