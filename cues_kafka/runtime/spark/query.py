@@ -152,7 +152,7 @@ class SparkWorker:
         self._query: Any = None
         self._outcomes: dict[int, Outcome] = {}
         self._stops: list[Stopped] = []
-        self._entered = self._done = False
+        self._entered = self._done = self._cut_off = False
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._told = threading.Event()
@@ -250,7 +250,17 @@ class SparkWorker:
                 log.error("worker failed", processor=self.name, error=f"{type(error).__name__}: {error}")
         finally:
             self._query = None
+            if self._cut_off:
+                self._tidy()
             self._job.changed()
+
+    def _tidy(self) -> None:
+        """What slots that were cut off have left open ends, so that readers need not wait for its time-out (R1)."""
+        try:
+            if not self._job.broker.members(self.first.group):
+                self._enter_all()
+        except CuesError as error:
+            log.warning("transactions may be open", processor=self.name, error=str(error))
 
     def _once(self) -> bool:
         """One run of the query; whether it ended because everything that was there is delivered."""
@@ -274,13 +284,16 @@ class SparkWorker:
     def _enter(self) -> tuple[int, ...] | None:
         """D6: nobody else is there, and every slot has a record; where each stands, or None: it stopped."""
         self._wait_for_the_group()
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"{self.name}-enter") as pool:
-            found = list(pool.map(self._planned.enter, range(self.first.width)))
+        found = self._enter_all()
         self._take(found)
         if any(outcome.kind for outcome in found):
             return None
         self._entered = True
         return tuple(outcome.position for outcome in found)
+
+    def _enter_all(self) -> list[Outcome]:
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"{self.name}-enter") as pool:
+            return list(pool.map(self._planned.enter, range(self.first.width)))
 
     def _wait_for_the_group(self) -> None:
         """Members of a killed worker live until their session ends; live ones are named."""
@@ -303,6 +316,7 @@ class SparkWorker:
             self._told.clear()
             while query.status["isTriggerActive"] and self.clock.monotonic() < deadline and not self._told.wait(0.1):
                 pass
+            self._cut_off = not self._told.is_set() and query.status["isTriggerActive"]
             query.stop()
         except (PySparkException, Py4JError, OSError) as error:  # Spark was ended from outside; so is the query
             log.debug("query not stopped", processor=self.name, error=str(error))
