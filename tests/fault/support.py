@@ -399,11 +399,15 @@ class Program:
         """Wait for its end; gives the exit code."""
         return self.process.wait(timeout_s)
 
+    def ask(self, text: str) -> None:
+        """Tell it a line."""
+        assert self.process.stdin
+        self.process.stdin.write(f"{text}\n")
+        self.process.stdin.flush()
+
     def stop(self) -> None:
         """Let it leave in order."""
-        assert self.process.stdin
-        self.process.stdin.write("stop\n")
-        self.process.stdin.flush()
+        self.ask("stop")
         assert self.dead() == 0, "\n".join(self.lines[-40:])
 
     def kill(self) -> None:
