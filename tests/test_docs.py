@@ -71,7 +71,13 @@ def test_the_quick_start_is_the_example() -> None:
     assert quick_start.text == (ROOT / "examples" / "shop.py").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("block", blocks("python"), ids=lambda b: f"{b.page}-{b.number}")
+WITH_SPARK = "SparkSession"
+"""Blocks with it are run by tests/spark/test_spark_docs.py, on a real broker."""
+
+
+@pytest.mark.parametrize(
+    "block", [b for b in blocks("python") if WITH_SPARK not in b.text], ids=lambda b: f"{b.page}-{b.number}"
+)
 def test_every_python_block_runs(block: Block, tmp_path: Path) -> None:
     """In a process of its own; in memory where it connects to a broker."""
     program = tmp_path / "shown.py"
