@@ -410,6 +410,15 @@ def test_a_stream_with_a_bad_option_is_refused(world: World, options: dict[str, 
     assert text in str(refused.value)
 
 
+@pytest.mark.parametrize("options", [{"minPartitions": 8}, {"startingOffset": "earliest"}, {"includeHeaders": "yes"}])
+def test_what_is_wrong_in_any_case_is_told_by_load(world: World, options: dict[str, Any]) -> None:
+    """Not by the first action, or the query's start, far away."""
+    with pytest.raises(PySparkException, match=r"refused|did you mean|neither"):
+        world.read("t", **options)
+    with pytest.raises(PySparkException, match=r"refused|did you mean|neither"):
+        world.stream("t", **options)
+
+
 def test_a_schema_of_ones_own_is_refused(world: World) -> None:
     """As by Spark's Kafka source."""
     reader = world.spark.read.format("cues").option("kafka.bootstrap.servers", world.kafka.bootstrap)
@@ -424,7 +433,7 @@ def test_the_source_is_no_sink(world: World) -> None:
     stream = world.spark.readStream.format("rate").load()
 
     with pytest.raises(PySparkException, match=r"Use cues_kafka\.spark\.write_exactly_once\(df, topic=\.\.\."):
-        frame.write.format("cues").mode("append").save()
+        frame.write.format("cues").option("topic", "t").mode("append").save()
     with pytest.raises(PySparkException, match="write_exactly_once"):
         stream.writeStream.format("cues").option("checkpointLocation", world.checkpoint).start().awaitTermination()
 

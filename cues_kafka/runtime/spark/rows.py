@@ -7,15 +7,15 @@ at once is bounded by the consumer's queue and by one record batch, whatever the
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from operator import methodcaller
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cues_kafka.errors import BrokerError, RecoveryError, RetriableError
-from cues_kafka.ports import Broker, Reader, WireMessage
+from cues_kafka.ports import Broker, Headers, Reader, WireMessage
 from cues_kafka.runtime.spark.planning import ASK_AGAIN_S, Lost, Range, report
 
 ROWS: Final = 10_000
@@ -48,9 +48,6 @@ WITH_HEADERS: Final = COLUMNS.append(pa.field("headers", pa.list_(pa.field("elem
 
 _OUT_OF_RANGE: Final = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}
 
-_key, _value, _offset = methodcaller("key"), methodcaller("value"), methodcaller("offset")
-_timestamp, _headers = methodcaller("timestamp"), methodcaller("headers")
-
 
 def record_batches(broker: Broker, given: Range, *, name: str, headers: bool, fail: bool) -> Iterator[Any]:
     """
@@ -81,29 +78,31 @@ def record_batches(broker: Broker, given: Range, *, name: str, headers: bool, fa
 
 def arrow(messages: Sequence[WireMessage], given: Range, *, headers: bool) -> Any:
     """Messages of one partition as a record batch."""
-    count = len(messages)
-    types, times_ms = zip(*map(_timestamp, messages), strict=True)
+    # Methods of their class, mapped in C: half the price of a call by name. Messages of a reader have one class.
+    kind, count = type(messages[0]), len(messages)
+    pairs = chain.from_iterable(map(kind.timestamp, messages))
+    times = np.fromiter(pairs, np.int64, 2 * count).reshape(count, 2)
     columns = [
-        pa.array(map(_key, messages), pa.binary(), size=count),
-        pa.array(map(_value, messages), pa.binary(), size=count),
+        pa.array(map(kind.key, messages), pa.binary(), size=count),
+        pa.array(map(kind.value, messages), pa.binary(), size=count),
         pa.repeat(pa.scalar(given.place.topic, pa.string()), count),
         pa.repeat(pa.scalar(given.place.partition, pa.int32()), count),
-        pa.array(map(_offset, messages), pa.int64(), size=count),
-        pa.array(times_ms, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC")),
+        pa.array(map(kind.offset, messages), pa.int64(), size=count),
+        pa.array(times[:, 1] * 1_000, pa.timestamp("us", tz="UTC")),
         # The client's numbers are one more than Kafka's, which Spark shows: 0 is the producer's time, 1 the broker's.
-        pc.subtract(pa.array(types, pa.int32()), pa.scalar(1, pa.int32())),
+        pa.array(times[:, 0].astype(np.int32) - np.int32(1)),
     ]
     if not headers:
         return pa.RecordBatch.from_arrays(columns, schema=COLUMNS)
-    return pa.RecordBatch.from_arrays([*columns, _header_column(messages)], schema=WITH_HEADERS)
+    return pa.RecordBatch.from_arrays([*columns, _header_column(map(kind.headers, messages))], schema=WITH_HEADERS)
 
 
-def _header_column(messages: Sequence[WireMessage]) -> Any:
+def _header_column(given: Iterable[Headers | None]) -> Any:
     """Null where a message has none, as with Spark's source."""
     ends: list[int | None] = []
     keys: list[str] = []
     values: list[bytes | None] = []
-    for found in map(_headers, messages):
+    for found in given:
         # A null at the start of an item makes it a null; the next item begins where it would have.
         ends.append(len(keys) if found else None)
         for key, value in found or ():

@@ -161,8 +161,9 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> Settings:
     Raises:
         ConfigError: an option is missing, unknown, refused, or contradicts another one; the text has the remedy.
     """
+    headers = wants_headers(given)
     own, kafka = _sorted(given)
-    _check_kind(own, streaming=streaming)
+    _refuse(own, _BATCH_ONLY if streaming else _STREAM_ONLY)
     settings = Settings(
         options=kafka_of(
             kafka,
@@ -173,7 +174,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> Settings:
         start=_bound(own, "starting", LATEST if streaming else EARLIEST),
         end=_bound(own, "ending", LATEST),
         limit=_limit(own),
-        headers=wants_headers(given),
+        headers=headers,
         fail_on_loss=_flag(own, "failOnDataLoss", default=True),
         name=_name(own),
     )
@@ -183,12 +184,15 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> Settings:
 
 def wants_headers(given: Mapping[str, str]) -> bool:
     """
-    Whether the column `headers` is asked for; judged alone, because a schema is asked for before anything else.
+    Whether the column `headers` is asked for. Spark asks for the columns before it says whether it will stream, so all
+    that is wrong in either case is told here, by `load()`.
 
     Raises:
-        ConfigError: neither true nor false.
+        ConfigError: neither true nor false, or another option is unknown or refused.
     """
-    return _flag({_CANONICAL.get(name.lower(), name): value for name, value in given.items()}, "includeHeaders")
+    own, _ = _sorted(given)
+    _refuse(own, _REFUSED)
+    return _flag(own, "includeHeaders")
 
 
 def _sorted(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -207,11 +211,10 @@ def _sorted(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     return own, kafka
 
 
-def _check_kind(own: Mapping[str, str], *, streaming: bool) -> None:
+def _refuse(own: Mapping[str, str], reasons: Mapping[str, str]) -> None:
     for name in own:
-        reason = _REFUSED.get(name) or (_BATCH_ONLY if streaming else _STREAM_ONLY).get(name)
-        if reason:
-            raise ConfigError(f"option {name} is refused: {reason}")
+        if name in reasons:
+            raise ConfigError(f"option {name} is refused: {reasons[name]}")
 
 
 def _subscription(own: Mapping[str, str]) -> Subscription:
