@@ -155,7 +155,8 @@ class Planner:
 
     def until(self) -> Offsets:
         """The last stable offset of each partition that there is now."""
-        return {place: marks.stable for place, marks in self._marks(self._places()).items()}
+        places = _all(self._settings.subscription, self._counts(self._settings.subscription))
+        return {place: marks.stable for place, marks in self._marks(places).items()}
 
     def ahead(self, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, Found]:
         """

@@ -98,7 +98,9 @@ class Subscription:
         """As the option that was given."""
         if self.pattern:
             return f"subscribePattern={self.pattern}"
-        return f"subscribe={','.join(self.topics)}" if self.topics else f"assign={', '.join(map(str, self.places))}"
+        if self.topics:
+            return f"subscribe={','.join(self.topics)}"
+        return f"assign={','.join(f'{place.topic}/{place.partition}' for place in self.places)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,9 +216,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         ends = {place: one.last for place, one in found.items()}
         self._seen = ends
         if self._until is not None:
+            ends = {place: min(end, self._until.get(place, 0)) for place, end in ends.items()}
             # Partitions that came later are the next run's.
-            until = self._until
-            ends = {p: max(found[p].first, min(end, until[p])) for p, end in ends.items() if p in until or p in begun}
+            ends = {p: max(found[p].first, end) for p, end in ends.items() if p in self._until or p in begun}
         if isinstance(limit, ReadMaxRows):
             ends = within(found, ends, limit.max_rows)
         return to_json(ends)
