@@ -14,6 +14,7 @@ from pathlib import Path
 from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Attempt, Totals, Writer
+from cues_kafka.graph.names import backing_topic
 from cues_kafka.ports import Broker, TopicPartition
 from cues_kafka.runtime.build import prepare
 from cues_kafka.runtime.progress import Progress, Seen
@@ -51,17 +52,30 @@ class Kill:
     Attributes:
         kind: of the victim.
         at_s: when, monotonic.
-        open_tasks: tasks of the victim whose transaction was open on the brokers then. Which of them a Python worker of
-            Spark has, nobody can see: for it, those of all of them.
-        follows: whether a writer goes on in the victim's place.
-        recovered_s: from the kill to the next message that such a writer committed; None: there was no more to do.
+        open_tasks: tasks of the victim, by (processor, partition), whose transaction was open on the brokers then. Of
+            Spark's Python workers nobody can see which has which task: those of all of them.
+        follows: whether a writer goes on in the victim's place; None: records do not tell.
+        recovered_s: from the kill until the successor committed, or where records do not tell, until all open tasks
+            did; None: there was nothing to do.
     """
 
     kind: str
     at_s: float
-    open_tasks: int
-    follows: Callable[[Writer], bool]
+    open_tasks: frozenset[tuple[str, int]]
+    follows: Callable[[Writer], bool] | None
     recovered_s: float | None = None
+
+    def __post_init__(self) -> None:
+        self._waiting = set(self.open_tasks)
+
+    def see(self, seen: Seen) -> None:
+        """Hear of deliveries that were committed."""
+        task = (seen.processor, seen.partition)
+        if self.follows is None and task in self._waiting:
+            self._waiting.remove(task)
+            self.recovered_s = None if self._waiting else seen.at_s - self.at_s
+        elif self.follows and self.recovered_s is None and self.follows(seen.record.writer):
+            self.recovered_s = seen.at_s - self.at_s
 
 
 @dataclass
@@ -247,8 +261,7 @@ class Demo:
         for side in self._sides:
             side.note(seen.record.writer)
         for kill in self.outcome.kills:
-            if kill.recovered_s is None and kill.follows(seen.record.writer):
-                kill.recovered_s = seen.at_s - kill.at_s
+            kill.see(seen)
 
     def _kill(self, kind: str, broker: Broker, progress: Progress) -> bool:
         """SIGKILL to one of this kind; whether there was one."""
@@ -271,11 +284,12 @@ class Demo:
             pass  # each look asks the brokers, which takes some milliseconds
 
 
-def open_tasks(victim: Victim, broker: Broker, progress: Progress) -> int:
-    """How many tasks that may be the victim's have an open transaction on the brokers."""
-    tasks = [
-        TopicPartition(f"{graph.name}.{name}.backing", partition)
+def open_tasks(victim: Victim, broker: Broker, progress: Progress) -> frozenset[tuple[str, int]]:
+    """Tasks that may be the victim's and have an open transaction on the brokers, by (processor, partition)."""
+    tasks = {
+        TopicPartition(backing_topic(graph.name, name), partition): (name, partition)
         for (name, partition), seen in progress.newest.items()
         if victim.wrote(seen.record.writer)
-    ]
-    return sum(mark.stable < mark.high for mark in broker.watermarks(tasks).values())
+    }
+    marks = broker.watermarks(list(tasks))
+    return frozenset(task for place, task in tasks.items() if marks[place].stable < marks[place].high)

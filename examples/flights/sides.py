@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,12 +32,6 @@ NATIVE, DRIVER, PYTHON = "native worker", "Spark driver", "Python worker of Spar
 HEALTHY_AFTER_S = 1.0
 """Whom we kill did nothing wrong: it shall not wait longer each time, as one that crashes by itself should."""
 
-LOOK_S = 0.1
-"""A process that used no processor time for so long waits for its next Spark task."""
-
-LOOKS = 20
-"""How often it is looked for one that does not wait."""
-
 SHORT_LIVED = "-XX:-UsePerfData -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """For a JVM that is killed soon: with one compiler and a simple collector it starts with half the work."""
 
@@ -54,12 +47,12 @@ class Victim:
     Attributes:
         kill: sends SIGKILL, and gives whether there was somebody to hit.
         wrote: whether this writer is the victim, or may be.
-        follows: whether this writer goes on in the victim's place.
+        follows: whether this writer goes on in the victim's place; None: its records do not tell.
     """
 
     kill: Callable[[], bool]
     wrote: Callable[[Writer], bool]
-    follows: Callable[[Writer], bool]
+    follows: Callable[[Writer], bool] | None = None
 
 
 class Side:
@@ -193,16 +186,15 @@ class SparkDriver(Side):
         }
 
     def note(self, writer: Writer) -> None:
-        if writer.runtime == "spark" and writer.name not in self._dead:
+        if _on_spark(writer) and writer.name not in self._dead:
             self._live = writer.name
 
     def victims(self, kind: str) -> list[Victim]:
         pid = self._supervisor.pids.get(1)
         if pid is None or not self._live:
             return []
-        if kind == DRIVER:
-            return [self._driver(pid)]
-        return [self._python_worker(process) for process in at_work(python_workers(pid))] if kind == PYTHON else []
+        everybody = {DRIVER: self._driver(pid), PYTHON: Victim(lambda: kill_python_worker(pid), wrote=_on_spark)}
+        return [everybody[kind]] if kind in everybody else []
 
     def _driver(self, pid: int) -> Victim:
         name = self._live
@@ -215,20 +207,8 @@ class SparkDriver(Side):
         return Victim(
             kill,
             wrote=lambda writer: writer.name == name,
-            follows=lambda writer: writer.runtime == "spark" and writer.name != name,
+            follows=lambda writer: _on_spark(writer) and writer.name != name,
         )
-
-    def _python_worker(self, process: psutil.Process) -> Victim:
-        def kill() -> bool:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-                return True
-            return False
-
-        def on_spark(writer: Writer) -> bool:
-            return writer.runtime == "spark"
-
-        return Victim(kill, wrote=on_spark, follows=on_spark)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """Spark's processes end a little after their driver; here they must not outlive it."""
@@ -244,6 +224,15 @@ def kill_group(pid: int) -> bool:
     """SIGKILL to a driver and its JVM at once, which are a process group; whether it was there."""
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
+        return True
+    return False
+
+
+def kill_python_worker(driver: int) -> bool:
+    """SIGKILL to a process that delivers a range, as far as can be seen; whether there was one."""
+    with suppress(psutil.NoSuchProcess, ValueError):
+        # Who delivers has a producer and a consumer, and they have threads; who waits for a Spark task does not.
+        max(python_workers(driver), key=psutil.Process.num_threads).kill()
         return True
     return False
 
@@ -274,21 +263,8 @@ def _parent(process: psutil.Process) -> int:
     return 0
 
 
-def at_work(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
-    """Those that do something now; all of them when nobody does for a while."""
-    for _ in range(LOOKS if processes else 0):
-        before = [_processor_s(process) for process in processes]
-        time.sleep(LOOK_S)
-        if busy := [p for p, used_s in zip(processes, before, strict=True) if _processor_s(p) > used_s]:
-            return busy
-    return list(processes)
-
-
-def _processor_s(process: psutil.Process) -> float:
-    with suppress(psutil.NoSuchProcess):
-        times = process.cpu_times()
-        return float(times.user + times.system)
-    return 0.0
+def _on_spark(writer: Writer) -> bool:
+    return writer.runtime == "spark"
 
 
 def _environment(directory: Path) -> dict[str, str]:

@@ -81,12 +81,12 @@ def _print_kills(console: Console, outcome: Outcome) -> None:
     for kind in sorted({kill.kind for kill in outcome.kills}):
         kills = [kill for kill in outcome.kills if kill.kind == kind]
         times = [kill.recovered_s for kill in kills if kill.recovered_s is not None]
-        hit = sum(kill.open_tasks > 0 for kill in kills)
+        hit = sum(bool(kill.open_tasks) for kill in kills)
         seconds = [f"{median(times):.2f} s", f"{max(times):.2f} s"] if times else ["", ""]
         table.add_row(kind, str(len(kills)), str(hit), *seconds)
     console.print(table)
     lost = f", {outcome.lost} Spark tasks tried again" if outcome.lost else ""
-    opened = sum(kill.open_tasks for kill in outcome.kills)
+    opened = sum(len(kill.open_tasks) for kill in outcome.kills)
     console.print(
         f"kills         {len(outcome.kills)} by SIGKILL: {opened} transactions were open, {outcome.restarts} processes "
         f"started again{lost}"
