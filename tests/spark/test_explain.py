@@ -283,6 +283,7 @@ def test_a_second_query_for_a_processor_is_refused_by_name() -> None:
         ("real-time 5 minutes", "offsets down after the messages are out"),
         ("realTime", "For milliseconds run it natively"),
         ("10 bananas", "is not known here"),
+        ("10 seconds or so", "is not known here"),
         ("ten seconds", "is not known here"),
         ("once", "Write '10 seconds'"),
     ],

@@ -62,9 +62,11 @@ def test_a_checkpoint_that_is_ahead_of_the_records_leads_back_to_them_once() -> 
 
 def test_a_batch_that_was_done_again_after_a_crash_leads_nowhere() -> None:
     """The records stood before it when the query started, and do not any more."""
-    reader = World(10, 10).reader(4, 4)
+    world = World(10, 10)
+    reader = world.reader(4, 4)
+    open_broker(world.options).sender("test").send([Outgoing("in", 0, None, b"y")])
 
-    assert reader.latestOffset({"0": 10, "1": 10}, ALL) == {"0": 10, "1": 10}
+    assert reader.latestOffset({"0": 10, "1": 10}, ALL) == {"0": 11, "1": 10}
 
 
 def test_a_group_whose_offsets_have_expired_leads_nowhere() -> None:
