@@ -62,16 +62,21 @@ def test_a_demo_that_is_killed_leaves_no_process_and_no_directory(tmp_path: Path
     """Once Spark's Python workers are there, which are children of children of children."""
     env = os.environ | {"TMPDIR": str(tmp_path)}
     demo = subprocess.Popen([*DEMO, "--kills", "0"], cwd=ROOT, env=env, stdout=subprocess.DEVNULL)
+    below: list[psutil.Process] = []
     try:
         wait_for(lambda: any("pyspark.worker" in " ".join(_command(p)) for p in _below(demo)), timeout_s=240)
         below = _below(demo)
-    finally:
         demo.kill()
         demo.wait()
 
-    wait_for(lambda: not [p for p in below if _command(p)], timeout_s=10)
-    wait_for(lambda: not list(tmp_path.glob("*/broker-*")), timeout_s=10)
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+        wait_for(lambda: not [process for process in below if _command(process)], timeout_s=10)
+        wait_for(lambda: not list(tmp_path.glob("*/broker-*")), timeout_s=10)
+        assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    finally:
+        demo.kill()
+        for process in below:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def _below(process: subprocess.Popen[bytes]) -> list[psutil.Process]:

@@ -84,7 +84,8 @@ def _print_kills(console: Console, outcome: Outcome) -> None:
         hit = sum(bool(kill.open_tasks) for kill in kills)
         seconds = [f"{median(times):.2f} s", f"{max(times):.2f} s"] if times else ["", ""]
         table.add_row(kind, str(len(kills)), str(hit), *seconds)
-    console.print(table)
+    if table.row_count:
+        console.print(table)
     lost = f", {outcome.lost} Spark tasks tried again" if outcome.lost else ""
     opened = sum(len(kill.open_tasks) for kill in outcome.kills)
     console.print(
