@@ -147,10 +147,10 @@ def test_a_task_that_stops_ends_the_command_that_asks_for_it(kafka: KafkaFixture
     arguments = [target, *SPARK, "--checkpoint", str(tmp_path / "checkpoint"), "--only", "double", "--fail-fast"]
     with running(kafka, log, *arguments) as process:
         wait_for(lambda: any(map(is_spark, family(process))), timeout_s=START_S)
-        [jvm] = filter(is_spark, family(process))
+        below = family(process)
         assert process.wait(START_S + WORK_S) == 3, log.read_text()
 
-    assert alive([jvm]) == []
+    assert alive(below) == []
     assert "double/" in log.read_text()
     assert arrived(kafka, graph) == [140]
     assert _open_transactions(kafka, [f"{graph.name}.out", f"{graph.name}.double.backing"]) == []
