@@ -271,6 +271,11 @@ class Member(Protocol):
         """Serve the group: callbacks of the listener, heartbeats of `max.poll.interval.ms`. Never waits."""
         ...
 
+    def rejoin(self) -> None:
+        """Give everything back (through the listener, in the next polls) and join again, so that the group shares
+        anew."""
+        ...
+
     def metadata(self) -> GroupMetadata:
         """The newest proof of membership; generation -1 before the first assignment."""
         ...
@@ -341,6 +346,11 @@ class Broker(Protocol):
 
     def members(self, group: str) -> list[str]:
         """Names (client id or instance id) of the group's members; empty also where the group does not exist."""
+        ...
+
+    def unowned(self, group: str, topic: str, partitions: int) -> set[int]:
+        """Of the first so many partitions of a topic, those that no member of a *stable* group owns; none where the
+        group is between two generations, or has no members."""
         ...
 
     def session(self, transactional_id: str) -> Session:

@@ -6,6 +6,8 @@ The workers are several `start()` of one process; each is an incarnation and a m
 from __future__ import annotations
 
 import json
+import signal
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -14,10 +16,21 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import Graph, Json, Kafka, Processor, Source, Topic, start
+from cues_kafka import Graph, Json, Kafka, Message, Processor, Source, Topic, start
 from cues_kafka.runtime import Running
 from cues_kafka.testing.fixtures import KafkaFixture
-from tests.fault.support import PATIENCE_S, Record, Setup, backing, check_chain, committed, outcomes, produce, until
+from tests.fault.support import (
+    PATIENCE_S,
+    Program,
+    Record,
+    Setup,
+    backing,
+    check_chain,
+    committed,
+    outcomes,
+    produce,
+    until,
+)
 
 PARTITIONS = 4
 EACH = 250
@@ -230,3 +243,49 @@ def test_a_task_that_moves_ten_times_during_one_slow_step_is_never_quarantined(s
     records = backing(setup.bootstrap, setup.backing)[moves]
     assert [record["starts"] for record in records] == [0] * len(records)
     assert sum(record["left"] for record in records) >= 5
+
+
+DYING = """
+import os, signal, sys, time
+from cues_kafka.runtime.native.worker import ProcessorWorker
+from cues_kafka import Graph, Json, Kafka, Processor, Source, Topic, start
+
+def same(value):
+    return value
+
+def die(self, partitions):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+name, bootstrap = sys.argv[1:]
+pipe = Processor(same, name="pipe", inputs=f"{name}.in", outputs=f"{name}.out")
+graph = Graph(name, Source(f"{name}.in"), pipe, defaults=Topic(value=Json(), partitions=4))
+running = start(graph, Kafka(bootstrap), instance="one")
+ProcessorWorker.on_revoke = die
+print("ready", flush=True)
+running.wait()
+"""
+
+
+def same(value: Any) -> Any:
+    """A pipe."""
+    return value
+
+
+def test_tasks_of_a_worker_that_died_between_two_rounds_of_a_rebalance_find_an_owner(setup: Setup) -> None:
+    """
+    The group told it to give two tasks back, and told nobody to take them: that comes when it has. Its successor takes
+    its place, gets what was left to it, and the group is stable.
+    """
+    name = setup.name
+    pipe = Processor(same, name="pipe", inputs=f"{name}.in", outputs=f"{name}.out")
+    graph = Graph(name, Source(f"{name}.in"), pipe, defaults=Topic(value=Json(), partitions=PARTITIONS))
+    options = Kafka(setup.bootstrap)
+    with Program([sys.executable, "-c", DYING, name, setup.bootstrap]) as dying, ExitStack() as stack:
+        dying.expect("ready")
+        stack.enter_context(start(graph, options, instance="two", timeout_s=None))
+        assert dying.dead() == -signal.SIGKILL
+        one = stack.enter_context(start(graph, options, instance="one", timeout_s=None))
+        for partition in range(PARTITIONS):
+            one.send(f"{name}.in", Message(partition, partition=partition))
+        one.wait_idle(timeout_s=60)
+        assert sorted(m.value for m in one.messages(f"{name}.out")) == list(range(PARTITIONS))

@@ -71,6 +71,9 @@ class KafkaBroker:
     def members(self, group: str) -> list[str]:
         return self._admin.members(group)
 
+    def unowned(self, group: str, topic: str, partitions: int) -> set[int]:
+        return self._admin.unowned(group, topic, partitions)
+
     def session(self, transactional_id: str) -> KafkaSession:
         return KafkaSession(self.options, transactional_id)
 

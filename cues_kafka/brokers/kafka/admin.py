@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from confluent_kafka import (
+    ConsumerGroupState,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -199,6 +200,14 @@ class Admin:
         asked = self._ask(self._client.describe_consumer_groups, [group])
         found = self._result(asked[group], f"describing group {group}", ignore=_NO_GROUP)
         return [] if found is None else [str(m.group_instance_id or m.client_id) for m in found.members]
+
+    def unowned(self, group: str, topic: str, partitions: int) -> set[int]:
+        asked = self._ask(self._client.describe_consumer_groups, [group])
+        found = self._result(asked[group], f"describing group {group}", ignore=_NO_GROUP)
+        if found is None or found.state != ConsumerGroupState.STABLE or not found.members:
+            return set()
+        owned = {p.partition for m in found.members for p in m.assignment.topic_partitions if p.topic == topic}
+        return set(range(partitions)) - owned
 
     def _describe(self, topics: Collection[str]) -> dict[str, Any]:
         if not topics:

@@ -40,7 +40,7 @@ class KafkaMember:
     def __init__(
         self, options: Kafka, group: str, topic: str, listener: Listener, *, instance: str | None = None
     ) -> None:
-        self._group, self._listener, self._static = group, listener, instance is not None
+        self._group, self._topic, self._listener, self._static = group, topic, listener, instance is not None
         self._cooperative = options.cooperative
         self._held: set[int] = set()
         self._closed = False
@@ -50,7 +50,7 @@ class KafkaMember:
         if instance is not None:
             settings["group.instance.id"] = instance
         self._consumer = opened(Consumer, settings)
-        self._consumer.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
+        self._subscribe()
 
     def poll(self) -> None:
         self._watch.same_process()
@@ -63,6 +63,18 @@ class KafkaMember:
             LOG.info("%s: %s: %s", self._watch.label, name(error), error.str())
             return
         raise self._failed(error)
+
+    def rejoin(self) -> None:
+        # The group shares anew when its leader joins, so every member that sees the reason does this.
+        self._watch.same_process()
+        try:
+            self._consumer.unsubscribe()
+            self._subscribe()
+        except KafkaException as problem:
+            raise self._failed(problem) from problem
+
+    def _subscribe(self) -> None:
+        self._consumer.subscribe([self._topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
 
     def metadata(self) -> GroupMetadata:
         token: bytes = self._consumer.consumer_group_metadata()

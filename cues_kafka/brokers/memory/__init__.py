@@ -140,6 +140,10 @@ class MemoryBroker:
         """Names of the group's members."""
         return self._cluster.members(group)
 
+    def unowned(self, group: str, topic: str, partitions: int) -> set[int]:
+        """None: a static member whose predecessor died between two rounds of a rebalance is given all that it lacks."""
+        return set()
+
     def session(self, transactional_id: str) -> MemorySession:
         """A new transactional producer."""
         return self.session_type(

@@ -339,6 +339,9 @@ class MemoryMember:
             raise error
         self._membership = self._cluster.join(self._group, self._topic, self._instance)
 
+    def rejoin(self) -> None:
+        """Nothing: the cluster shares anew whenever anything changes."""
+
     def metadata(self) -> GroupMetadata:
         """The proof of membership of the last poll."""
         member = self._membership

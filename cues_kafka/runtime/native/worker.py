@@ -45,6 +45,11 @@ LEAST_BUFFER = 1_000
 CHECK_TOPICS_S = 30.0
 """R6."""
 
+CHECK_GROUP_S = 5.0
+"""How often a worker looks whether every task has an owner. A static member that is killed between the two rounds of a
+cooperative rebalance has given tasks back that nobody was told to take: its successor gets what remains, the group is
+stable, and nothing would ever move them. Seen twice in a row, every worker joins anew."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -122,7 +127,9 @@ class ProcessorWorker:
         self._room = threading.Event()
         self._stopping = threading.Event()
         self._leave = True
-        self._checked_at_s = clock.monotonic()
+        self._checked_at_s = self._group_checked_at_s = clock.monotonic()
+        self._unowned: set[int] = set()
+        self._rejoin = threading.Event()
         self._threads = [
             threading.Thread(target=self._guarded, args=(self._poll_loop,), name=f"{name}-poller", daemon=True),
             threading.Thread(target=self._guarded, args=(self._call_loop,), name=f"{name}-caller", daemon=True),
@@ -219,6 +226,9 @@ class ProcessorWorker:
             self._reader.close()
 
     def _serve(self, member: Member) -> None:
+        if self._rejoin.is_set():
+            self._rejoin.clear()
+            member.rejoin()
         member.poll()
         self._published = member.metadata()
         while self._assigned:  # after the proof of this assignment was published: recovery may commit a `Start`
@@ -364,6 +374,7 @@ class ProcessorWorker:
     def call_once(self) -> bool:
         """Call user code for each task that has something; whether any had."""
         self._check_topics()
+        self._check_group()
         worked = False
         for lane in list(self.lanes.values()):
             event = lane.work()
@@ -410,6 +421,24 @@ class ProcessorWorker:
             return
         self._checked_at_s = now
         self._pool.submit(self._compare_topic_ids)
+
+    def _check_group(self) -> None:
+        now = self.clock.monotonic()
+        if now - self._group_checked_at_s >= CHECK_GROUP_S:
+            self._group_checked_at_s = now
+            self._pool.submit(self._look_for_unowned)
+
+    def _look_for_unowned(self) -> None:
+        try:
+            found = self._broker.unowned(self.first.group, self.first.inputs[0].topic, self.first.width)
+        except BrokerError as error:
+            log.info("group not looked at", processor=self.name, error=str(error))
+            return
+        if found and found == self._unowned:
+            log.warning("joining anew", processor=self.name, unowned=sorted(found))
+            self._rejoin.set()
+            found = set()
+        self._unowned = found
 
     def _compare_topic_ids(self) -> None:
         try:
