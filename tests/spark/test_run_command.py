@@ -139,6 +139,7 @@ def test_available_now_delivers_what_is_there_down_the_chain_and_ends_with_0(
     assert "again (not chosen here)" in log.read_text().splitlines()[0]
 
 
+@pytest.mark.slow
 def test_a_task_that_stops_ends_the_command_that_asks_for_it(kafka: KafkaFixture, target: str, tmp_path: Path) -> None:
     """With a code of its own, and nothing is left: no process, and no transaction that readers wait for."""
     graph, log = load_graph(target), tmp_path / "log"
