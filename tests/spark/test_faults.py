@@ -15,7 +15,7 @@ from typing import Any
 
 import pyspark
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from cues_kafka import Kafka
@@ -323,12 +323,21 @@ def test_a_broker_that_restarts_in_mid_batch_repeats_and_loses_nothing(
         until(lambda: numbers.delivered() == 150, "the other slots have delivered", STARTED_S)
         node.kill()
         node.start()
+        until(lambda: answered(setup), "each partition has its leader again")
         driver.wake(slot)
         numbers.wait()
         numbers.send(100)
         numbers.wait()
         driver.stop()
     numbers.check()
+
+
+def answered(setup: Setup) -> bool:
+    """Whether all partitions can be asked for their ends."""
+    try:
+        return bool(stable(setup))
+    except KafkaException:
+        return False
 
 
 @pytest.mark.slow
@@ -338,7 +347,7 @@ def test_a_checkpoint_that_was_deleted_is_not_missed(setup: Setup, tmp_path: Pat
     with Drivers(setup, tmp_path, limit=100) as drivers:
         for checkpoint in ("first", "none", "first"):
             numbers.send(200)
-            driver = drivers.add(checkpoint=checkpoint, **before("Commit", 3))
+            driver = drivers.add(checkpoint=checkpoint, **before("Commit", 2))
             driver.reached()
             driver.kill_all()
         driver = drivers.add(checkpoint="none").started()
@@ -540,9 +549,7 @@ def test_a_first_start_at_the_latest_message_means_one_moment(kafka: KafkaFixtur
     numbers = Numbers(setup)
     with Drivers(setup, tmp_path, {"start": "latest"}) as drivers:
         entering = drivers.add(**after("Commit", entering=True))
-        entering.reached("point: ", STARTED_S)
-        recorded = sum(bool(partition) for partition in backing(setup.bootstrap, setup.backing))
-        assert recorded >= 1
+        entering.reached()
         entering.kill_all()
 
         in_batch = drivers.add(**before("Init")).started()
