@@ -236,7 +236,7 @@ class Reader(Protocol):
         ...
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
-        """Fetch nothing more of these until `resume`; messages that were already fetched may still come."""
+        """Fetch nothing more of these until `resume` or `unassign`; what was already fetched may still come."""
         ...
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
@@ -357,8 +357,15 @@ class Broker(Protocol):
         """A new transactional producer, not yet initialised, its connections warming up (R1)."""
         ...
 
-    def reader(self, name: str) -> Reader:
-        """A new reader; `name` goes into client ids and logs. It never commits and never joins a group."""
+    def reader(self, name: str, *, prompt: bool = False) -> Reader:
+        """
+        A new reader. It never commits and never joins a group.
+
+        Args:
+            name: goes into client ids and logs.
+            prompt: says where a partition ends within milliseconds, at the price of asking the broker again and again
+                while it stands there: for who reads up to a known end, once.
+        """
         ...
 
     def member(self, group: str, topic: str, listener: Listener, *, instance: str | None = None) -> Member:

@@ -464,6 +464,20 @@ def test_a_paused_partition_brings_nothing_until_it_is_resumed(world: World) -> 
     assert values(world.drain(reader)[0]) == [b"paused"]
 
 
+def test_a_partition_that_was_paused_and_is_assigned_anew_is_not_paused_any_more(world: World) -> None:
+    """A2: a pause dies with its buffer; kept, it would starve the task that recovers, for ever and in silence."""
+    topic = world.topic(partitions=2)
+    zero = TopicPartition(topic, 0)
+    reader = world.reader({zero: 0})
+    world.sender().send([record(topic, b"a"), record(topic, b"b")])
+    assert values(world.drain(reader)[0]) == [b"a", b"b"]
+    reader.pause([zero])
+    reader.unassign([zero])
+    reader.assign({zero: 1})
+
+    assert values(world.drain(reader)[0]) == [b"b"]
+
+
 def test_an_offset_out_of_range_is_an_error_and_never_a_guess(world: World) -> None:
     """R5 decides what lost data means; a reader that resets by itself would skip it in silence."""
     topic = world.topic()

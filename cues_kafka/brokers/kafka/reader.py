@@ -20,6 +20,9 @@ from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import BrokerError, FatalError
 from cues_kafka.ports import Fetched, TopicPartition, WireMessage
 
+_PROMPT: Final = {"fetch.wait.max.ms": 10, "queued.min.messages": 20_000}
+"""The end of a partition that ends in markers is only told by a fetch that finds nothing, after this wait."""
+
 _EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the client's codes are named so
 
 # The client's messages have all that a `WireMessage` has, but their stubs say so in other words.
@@ -32,13 +35,14 @@ _topic_of: Any = Message.topic
 class KafkaReader:
     """See `ports.Reader`; belongs to one thread (A2)."""
 
-    def __init__(self, options: Kafka, reader_name: str) -> None:
+    def __init__(self, options: Kafka, reader_name: str, *, prompt: bool = False) -> None:
         self._name = reader_name
         self._watch = Watch(f"reader {reader_name}")
-        settings = options.settings("reader", client_id=f"{reader_name}.reader")
+        settings = options.settings("reader", client_id=f"{reader_name}.reader") | (_PROMPT if prompt else {})
         # The client demands a group id for assign; nothing is ever committed under it and it is never joined.
         self._consumer = opened(Consumer, settings | {"group.id": reader_name} | self._watch.callbacks())
         self._assigned: dict[tuple[str, int], TopicPartition] = {}
+        self._paused: set[TopicPartition] = set()
         self._errors: list[BrokerError] = []
         self._topics = 0
         self._closed = False
@@ -52,6 +56,8 @@ class KafkaReader:
 
     def unassign(self, partitions: Collection[TopicPartition]) -> None:
         self._watch.same_process()
+        # The client keeps a pause beyond the assignment, and would bring nothing of the next one.
+        self.resume(self._paused.intersection(partitions))
         # Taking away what is not there raises (exp-24).
         gone = [self._assigned.pop((topic, partition), None) for topic, partition in partitions]
         places = [ClientPartition(*tp) for tp in gone if tp is not None]
@@ -62,9 +68,11 @@ class KafkaReader:
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         self._call("pausing", self._consumer.pause, self._places(partitions))
+        self._paused.update(partitions)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         self._call("resuming", self._consumer.resume, self._places(partitions))
+        self._paused.difference_update(partitions)
 
     def poll(self, timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
         if self._errors:
