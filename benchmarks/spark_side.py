@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -45,6 +44,8 @@ class Deliver:
 
     def deliver(self, partition: int, start: int, end: int) -> None:
         """Bound names, and no work per message besides the calls that have to be."""
+        from confluent_kafka import Producer  # noqa: PLC0415 - this class goes by value, which the client cannot
+
         broker, place = open_broker(self.options), TopicPartition(self.source, partition)
         producer = Producer(
             {

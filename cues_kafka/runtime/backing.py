@@ -35,7 +35,7 @@ def newest(
         BrokerError: the partition cannot be read.
     """
     low = broker.watermarks([partition])[partition].low
-    reader = broker.reader("recovery")
+    reader = broker.reader("recovery", prompt=True)
     try:
         window, end = FIRST_WINDOW, high
         while end > low:

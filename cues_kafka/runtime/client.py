@@ -182,7 +182,7 @@ def read_all(broker: Broker, topic: str, partitions: int) -> Iterator[WireMessag
 
 def read_range(broker: Broker, place: TopicPartition, start: int, end: int) -> Iterator[WireMessage]:
     """The committed messages in `[start, end)`; `end` is at most the last stable offset."""
-    reader = broker.reader("scan")
+    reader = broker.reader("scan", prompt=True)
     try:
         reader.assign({place: start})
         while True:

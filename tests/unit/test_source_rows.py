@@ -46,7 +46,7 @@ class Scripted(MemoryBroker):
         self.opened: list[int] = []
         self.closed = 0
 
-    def reader(self, name: str) -> Any:
+    def reader(self, name: str, *, prompt: bool = False) -> Any:
         """One that follows the script."""
         return ScriptedReader(self)
 

@@ -38,10 +38,10 @@ def test_a_failed_batch_never_names_the_bridge() -> None:
     """Spark's expression starts to recurse at that name."""
 
     class Frame:
-        def collect(self) -> None:
+        def collect(self) -> list[str]:
             raise Py4JError("py4j.protocol.Py4JJavaError: An error occurred while calling o1.x" + PAGES)
 
     with pytest.raises(BatchFailed) as failed:
-        run_job(Frame())
+        run_job(Frame().collect)
     assert "Py4J" not in str(failed.value)
     assert failed.value.__suppress_context__

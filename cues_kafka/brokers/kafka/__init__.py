@@ -77,8 +77,8 @@ class KafkaBroker:
     def session(self, transactional_id: str) -> KafkaSession:
         return KafkaSession(self.options, transactional_id)
 
-    def reader(self, name: str) -> KafkaReader:
-        return KafkaReader(self.options, name)
+    def reader(self, name: str, *, prompt: bool = False) -> KafkaReader:
+        return KafkaReader(self.options, name, prompt=prompt)
 
     def member(self, group: str, topic: str, listener: Listener, *, instance: str | None = None) -> KafkaMember:
         return KafkaMember(self.options, group, topic, listener, instance=instance)

@@ -153,8 +153,8 @@ class MemoryBroker:
             faults=self._faults,
         )
 
-    def reader(self, name: str) -> MemoryReader:
-        """A new reader."""
+    def reader(self, name: str, *, prompt: bool = False) -> MemoryReader:
+        """A new reader; each says at once where a partition ends."""
         return self.reader_type(self._cluster)
 
     def member(self, group: str, topic: str, listener: Listener, *, instance: str | None = None) -> MemoryMember:

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -34,6 +33,7 @@ from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.lane import CommitPolicy
 from cues_kafka.runtime.spark.columns import as_columns, as_messages
 from cues_kafka.runtime.spark.messages import PREFIX, message_source
+from cues_kafka.runtime.spark.offset_log import batch_ends
 from cues_kafka.runtime.spark.publish import FrameSlot, Output, Range, Row, incarnation
 from cues_kafka.runtime.spark.query import AT_ONCE, RESULT, Settings, Tell, outcome_of_row, raise_stops, run_job
 from cues_kafka.runtime.spark.ranges import Input as Source
@@ -166,7 +166,7 @@ class FrameBatch:
             )
         check_plan(frame)
         publish = Publish(work, dict(ranges), number)
-        rows = run_job(as_messages(frame, work.key_field).mapInArrow(publish, RESULT))
+        rows = run_job(as_messages(frame, work.key_field).mapInArrow(publish, RESULT).collect)
         outcomes = [outcome_of_row(json.loads(row[0])) for row in rows]
         outcomes += publish_rest(work, ranges, {o.partition for o in outcomes}, number)
         if self._tell:
@@ -270,28 +270,13 @@ def batch_ranges(session: Any, checkpoint: str, number: int) -> tuple[str, dict[
     Raises:
         ConfigError: the query has several sources, or several topics.
     """
-    ends = _offsets(session, checkpoint, number)
-    starts = _offsets(session, checkpoint, number - 1) if number else {}
+    ends = batch_ends(session, checkpoint, number)
+    starts = batch_ends(session, checkpoint, number - 1) if number else {}
     if len(ends) != 1:
         raise ConfigError(f"the query reads {sorted(ends)}. Direct writing takes one topic; split it into queries.")
     [(topic, to)] = ends.items()
     since = starts.get(topic, {})
     return topic, {int(p): Range(since.get(p, -1), end) for p, end in to.items()}
-
-
-def _offsets(session: Any, checkpoint: str, number: int) -> dict[str, dict[str, int]]:
-    """One file of the checkpoint's offset log: a version, metadata, and a line for each source."""
-    path = f"{checkpoint}/offsets/{number}"
-    local = Path(path.removeprefix("file:"))
-    if local.is_file():
-        text = local.read_text("utf-8")
-    else:
-        text = session.read.option("wholetext", True).text(path).collect()[0][0]
-    sources = [json.loads(line) for line in text.splitlines()[2:] if line.strip() not in ("", "-")]
-    if len(sources) != 1:
-        raise ConfigError(f"the query has {len(sources)} sources. Direct writing takes one; split it into queries.")
-    found: dict[str, dict[str, int]] = sources[0]
-    return found
 
 
 def write_exactly_once(

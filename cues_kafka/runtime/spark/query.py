@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol, TypeAlias
@@ -33,7 +33,8 @@ from cues_kafka.ports import Clock, Position
 from cues_kafka.runtime.build import spec_of
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.lane import RESTART_FIRST_S, RESTART_MAX_S, Lane
-from cues_kafka.runtime.spark.ranges import PREFIX, Input, range_source
+from cues_kafka.runtime.spark.offset_log import batch_ends
+from cues_kafka.runtime.spark.ranges import PREFIX, Input, RangeRow, range_source
 from cues_kafka.runtime.spark.slot import Outcome
 from cues_kafka.runtime.spark.work import Work
 from cues_kafka.runtime.status import TaskStatus
@@ -125,7 +126,7 @@ class PlainRun:
         given = Input(name, self._job.options, self.first.inputs[0].topic, positions, settings.limit)
         settings.session.dataSource.register(range_source(given))
         frame = settings.session.readStream.format(PREFIX + name).load()
-        return settings.write(frame, name, Batch(self._work, tell))
+        return settings.write(frame, name, Batch(self._work, settings.checkpoint, positions, tell))
 
 
 class SparkWorker:
@@ -375,16 +376,16 @@ class BatchFailed(Exception):
     """The job of a micro-batch failed."""
 
 
-def run_job(frame: Any) -> list[Any]:
+def run_job(collect: Callable[[], Sequence[Any]]) -> list[Any]:
     """
-    The rows of a frame, in a function that Spark calls for a micro-batch.
+    What a job collects, in a function that Spark calls for a micro-batch.
 
     Raises:
         BatchFailed: in few words. Spark looks through the text with a regular expression that recurses for every
             character, so with the frames of Java in it the query's thread ends by a StackOverflowError.
     """
     try:
-        return list(frame.collect())
+        return list(collect())
     except (PySparkException, Py4JError) as error:
         raise BatchFailed(brief(str(error))) from None
 
@@ -402,10 +403,25 @@ def brief(text: str) -> str:
 
 
 class Batch:
-    """What Spark calls for each micro-batch: one job, a slot for each row."""
+    """
+    What Spark calls for each micro-batch: one job, a slot for each range.
 
-    def __init__(self, work: Work, tell: Tell | None) -> None:
+    The ranges are rows of the frame too, but to bring them Spark would run a second Python process in each Spark task,
+    for the source, and compile a plan in each batch. So the driver takes them from the offset log, as Spark has just
+    written them. A server of Spark Connect gives no access to jobs below DataFrames: there the rows are what counts.
+    """
+
+    def __init__(self, work: Work, checkpoint: str, positions: Sequence[int], tell: Tell | None) -> None:
+        """
+        Args:
+            work: of the processor.
+            checkpoint: the query's directory.
+            positions: where a query without a checkpoint begins.
+            tell: gets what slots say.
+        """
         self._work = work
+        self._checkpoint = checkpoint
+        self._positions = tuple(positions)
         self._tell = tell
         self._first = True
 
@@ -416,15 +432,29 @@ class Batch:
         Raises:
             SlotsStopped: a task stopped; the batch comes again.
         """
-        rows = run_job(frame.mapInArrow(Deliver(self._work, first=self._first), RESULT))
-        outcomes = [outcome_of_row(json.loads(row[0])) for row in rows]
+        deliver = Deliver(self._work, first=self._first)
+        if hasattr(frame, "_jdf"):
+            outcomes = self._run(deliver, frame.sparkSession, number)
+        else:
+            rows = run_job(frame.mapInArrow(deliver, RESULT).collect)
+            outcomes = [outcome_of_row(json.loads(row[0])) for row in rows]
         if self._tell:
             self._tell(outcomes)
         raise_stops(outcomes, number)
         self._first = False
 
+    def _run(self, deliver: Deliver, session: Any, number: int) -> list[Outcome]:
+        """One Spark task for each range in which there is something to do."""
+        ends = batch_ends(session, self._checkpoint, number)
+        before = batch_ends(session, self._checkpoint, number - 1) if number else {}
+        ranges = [RangeRow(int(p), before.get(p, self._positions[int(p)]), ends[p]) for p in sorted(ends, key=int)]
+        due = [one for one in ranges if deliver.is_due(one)]
+        job = session.sparkContext.parallelize(due, len(due)).mapPartitions(deliver.each) if due else None
+        return run_job(job.collect) if job else []
+
     def __reduce__(self) -> Any:
-        return Batch, (self._work, None)  # to a server (Spark Connect); what slots say comes back in the exception
+        # To a server (Spark Connect); what slots say comes back in the exception.
+        return Batch, (self._work, self._checkpoint, self._positions, None)
 
 
 @dataclass(frozen=True)
@@ -436,15 +466,24 @@ class Deliver:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Deliver each range; one row in a Spark task."""
+        for batch in batches:
+            for outcome in self.each(RangeRow(**row) for row in batch.to_pylist()):
+                yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(outcome))])], names=["outcome"])
+
+    def is_due(self, given: RangeRow) -> bool:
+        """Whether there is something to do: the first batch asks every task, for what a predecessor left."""
+        return self.first or given.start < given.end
+
+    def each(self, ranges: Iterable[RangeRow]) -> Iterator[Outcome]:
+        """Deliver ranges."""
         context = TaskContext.get()
         attempt = str(context.taskAttemptId()) if context else "0"
-        first = self.first or (context is not None and context.attemptNumber() > 0)
-        for batch in batches:
-            for row in batch.to_pylist():
-                if row["start"] >= row["end"] and not first:
-                    continue
-                outcome = self.work.deliver(row["partition"], row["start"], row["end"], attempt=attempt, first=first)
-                yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(outcome))])], names=["outcome"])
+        again = context is not None and context.attemptNumber() > 0
+        for one in ranges:
+            if again or self.is_due(one):
+                yield self.work.deliver(
+                    one.partition, one.start, one.end, attempt=attempt, first=self.first or again
+                )
 
 
 def outcome_of_row(row: dict[str, Any]) -> Outcome:

@@ -158,7 +158,7 @@ class _Reading:
 
     def _reader(self) -> Reader:
         if self._held is None:
-            self._held = self._broker.reader(self._name)
+            self._held = self._broker.reader(self._name, prompt=True)
             self._held.assign({self._given.place: self._next})
         return self._held
 

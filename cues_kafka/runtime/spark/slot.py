@@ -215,7 +215,7 @@ class Slot:
     def _open_reader(self) -> Reader:
         """A new one after each recovery, because one that is pointed anew waits for its old fetches first."""
         if self._reader is None:
-            self._reader = self._broker.reader(self._spec.group)
+            self._reader = self._broker.reader(self._spec.group, prompt=True)
             self._reader.assign({self._place: self._read_to})
         return self._reader
 

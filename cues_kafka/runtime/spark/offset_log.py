@@ -1,0 +1,45 @@
+"""What Spark has written of a micro-batch before it calls for it: the offsets at which each source ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from cues_kafka.errors import ConfigError
+
+
+def batch_ends(session: Any, checkpoint: str, number: int) -> dict[str, Any]:
+    """
+    The end of a batch, as the query's only source gave it; the batch starts where the one before it ends.
+
+    One file of the checkpoint's offset log: a version, metadata, and a line for each source.
+
+    Args:
+        session: of Spark, which can read the checkpoint's file system.
+        checkpoint: the query's directory.
+        number: of the batch.
+
+    Raises:
+        ConfigError: the query has several sources.
+    """
+    text = _text(session, f"{checkpoint}/offsets/{number}")
+    sources = [json.loads(line) for line in text.splitlines()[2:] if line.strip() not in ("", "-")]
+    if len(sources) != 1:
+        raise ConfigError(f"the query has {len(sources)} sources. Direct writing takes one; split it into queries.")
+    found: dict[str, Any] = sources[0]
+    return found
+
+
+def _text(session: Any, path: str) -> str:
+    local = Path(path.removeprefix("file:"))
+    if local.is_file():
+        return local.read_text("utf-8")
+    # Not `session.read`: that would be a job of Spark's for a line or two, in each micro-batch.
+    jvm = session._jvm  # noqa: SLF001 - Spark offers its file systems to Java only
+    place = jvm.org.apache.hadoop.fs.Path(path)
+    stream = place.getFileSystem(session._jsc.hadoopConfiguration()).open(place)  # noqa: SLF001
+    try:
+        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()
