@@ -65,6 +65,10 @@ class WireMessage(Protocol):
         """(type, milliseconds since the epoch); type 0 means that there is none."""
         ...
 
+    def __len__(self) -> int:
+        """Bytes of the value. So a message without one is false: compare with None."""
+        ...
+
 
 class Fetched(NamedTuple):
     """What one poll brought of one partition: messages in order of offset, and the end of the partition if reached.

@@ -41,7 +41,7 @@ def newest(
         while end > low:
             start = max(low, high - window)
             found = _last_in(reader, partition, start, high, clock=clock, key=key)
-            if found or start == low:
+            if found is not None or start == low:
                 return found
             window, end = window * 8, start
         return None

@@ -118,7 +118,6 @@ def not_in_this_release(processor: Processor, graph: Graph) -> str:
     missing = [
         (bool(processor.state), "state="),
         (bool(processor.tailers or processor.appenders), "tailers= and appenders="),
-        (processor.call.is_async, "async functions"),
         (graph.strategy_of(processor) != "exactly-once", f"strategy={graph.strategy_of(processor)!r}"),
     ]
     for present, what in missing:

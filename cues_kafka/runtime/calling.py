@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import compress
 from operator import itemgetter
 from typing import Any
@@ -23,6 +24,7 @@ from cues_kafka.errors import Fenced, Interrupt, OutputError
 from cues_kafka.graph.definition import Processor
 from cues_kafka.graph.message import Message, key_bytes, travelling
 from cues_kafka.ports import Coordinates, Headers, Positions, WireMessage
+from cues_kafka.runtime.coroutines import Coroutines, Ended
 from cues_kafka.runtime.failures import Failure, error_payload, show
 from cues_kafka.runtime.outbox import Outbox
 from cues_kafka.runtime.outputs import OVERHEAD_BYTES, Origin, Payload, Returned, Target, record, size_of
@@ -128,8 +130,9 @@ class Caller:
         call = processor.call
         one = processor.output_shape == "one" and not call.is_generator
         self._only = next(iter(returned.targets.values())) if one else None
+        self._coroutines = Coroutines(processor.concurrency) if call.is_async else None
         self._simple = processor.input_shape == "single" and not (
-            processor.batch or processor.filter or call.wants_step or call.rest
+            processor.batch or processor.filter or call.wants_step or call.rest or call.is_async
         )
         self._plain = self._simple and self._only is not None and self._only.provenance
 
@@ -160,12 +163,19 @@ class Caller:
             self._run_plain(steps, batch)
         elif retrying is None and self._simple:
             self._run_simple(steps, batch)
+        elif self._coroutines is not None and not self.processor.batch:
+            self._run_side_by_side(self._coroutines, steps, batch, retrying)
         else:
             for step in steps:
                 if not self._one(self._take(step), batch, retrying) or batch.closed:
                     break
                 retrying = None
         return batch.deliveries - before
+
+    @property
+    def least(self) -> int:
+        """Steps that are worth a call of `run`: coroutines need several to be under way at once."""
+        return 1 if self._coroutines is None else 4 * self.processor.concurrency
 
     # One step, the long way.
 
@@ -211,7 +221,8 @@ class Caller:
             if self.processor.call.wants_step:
                 failure.step = self._step(taken, received, batch, retrying)
             result = self._invoke(received, failure.step)
-            return self._settle(taken, batch, result, failure)
+            result = result if self._coroutines is None else self._coroutines.result(result)
+            return self._settle(taken, batch, self._single(result) if self.processor.batch else result, failure)
         except BaseException as error:
             return self._fail(error, failure)
 
@@ -243,11 +254,9 @@ class Caller:
             given = {**given, "step": [step] if batch else step}
         if call.positional is not None:
             value = received[call.positional].value
-            result = self.processor.fn([value] if batch else value, **given)
-        else:
-            values = {binding: [one.value] if batch else one.value for binding, one in received.items()}
-            result = self.processor.fn(**values, **given)
-        return self._single(result) if batch else result
+            return self.processor.fn([value] if batch else value, **given)
+        values = {binding: [one.value] if batch else one.value for binding, one in received.items()}
+        return self.processor.fn(**values, **given)
 
     def _single(self, results: Any) -> Any:
         if results is None:
@@ -346,6 +355,37 @@ class Caller:
         failure = Failure(self._take(step), batch, None, kind="quarantine")
         self._fail(RuntimeError(f"killed its process at least {batch.starts} times"), failure)
 
+    # async def
+
+    def _run_side_by_side(
+        self, coroutines: Coroutines, steps: Sequence[Any], batch: Batch, retrying: Retrying | None
+    ) -> None:
+        """Several calls at once; each step ends in its turn, and what is called behind one that halts is forgotten."""
+        rows = [self._take(step) for step in steps]
+        failures = [Failure(taken, batch, None if i else retrying) for i, taken in enumerate(rows)]
+        came = [self._came(taken) for taken in rows]
+
+        def begin(i: int) -> Any:
+            received, failure = came[i], failures[i]
+            if isinstance(received, Exception):
+                raise received
+            if not received:
+                return _nothing()
+            failure.kind = "raised"
+            if self.processor.call.wants_step:
+                failure.step = self._step(rows[i], received, batch, failure.retrying)
+            return self._invoke(received, failure.step)
+
+        def settle(i: int, ended: Ended) -> bool:
+            try:
+                if ended.error is not None:
+                    raise ended.error
+                return self._settle(rows[i], batch, ended.value, failures[i]) and not batch.closed
+            except BaseException as error:
+                return self._fail(error, failures[i])
+
+        coroutines.settle([partial(begin, i) for i in range(len(rows))], settle)
+
     # batch=True
 
     def _run_lists(self, steps: Sequence[Any], batch: Batch) -> None:
@@ -396,6 +436,7 @@ class Caller:
             results = self.processor.fn(values[call.positional], **given)
         else:
             results = self.processor.fn(**values, **given)
+        results = results if self._coroutines is None else self._coroutines.result(results)
         return [None] * len(asked) if results is None else self._as_many(results, len(asked))
 
     def _as_many(self, results: Any, count: int) -> Sequence[Any]:
@@ -500,6 +541,10 @@ class Caller:
         batch.outputs += len(values)
         batch.messages += len(values)
         batch.size += sum(map(len, values))
+
+
+async def _nothing() -> None:
+    """In the place of a call, where the filter lets nothing pass."""
 
 
 class _Ahead:

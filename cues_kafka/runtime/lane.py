@@ -392,7 +392,7 @@ class Lane:
         return ready - left
 
     def _chunk_size(self, left: int) -> int:
-        return left if self._caller.processor.batch else self._chunk
+        return left if self._caller.processor.batch else max(self._chunk, self._caller.least)
 
     def _next_cut(self, task: Task, buffer: Buffer, limit: int) -> Cut:
         if task.careful and task.choice:

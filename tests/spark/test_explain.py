@@ -52,7 +52,8 @@ GRAPH = Graph(
     Processor(two, name="any", alts={"a": "orders", "b": "customers"}, outputs="merged"),
     Processor(stateful, name="count", inputs="orders", outputs="counted", state={"seen": Store()}),
     Processor(reads, name="look", inputs="orders", outputs="looked", tailers={"old": "customers"}),
-    Processor(later, name="later", inputs="orders", outputs="latered"),
+    Processor(later, name="later", inputs="orders", outputs="latered", concurrency=8),
+    Processor(one, name="often", inputs="orders", outputs="oftened", strategy="at-least-once"),
     DataFrameProcessor(two, name="stats", inputs={"a": "orders", "b": "customers"}, outputs="stats"),
     errors="shop.errors",
     defaults=Topic(partitions=3),
@@ -118,12 +119,17 @@ def test_what_spark_cannot_carry_says_why_and_where_it_runs(name: str, mode: str
     assert (found.query, found.checkpoint, found.slots) == ("", "", None)
 
 
+def test_coroutines_run_on_spark() -> None:
+    """As they do natively."""
+    assert explain(GRAPH)["later"].mode == "direct"
+
+
 def test_what_no_runtime_of_this_release_runs_is_not_sent_elsewhere() -> None:
-    """Coroutines."""
-    found = explain(GRAPH)["later"]
+    """Other strategies."""
+    found = explain(GRAPH)["often"]
 
     assert found.mode == "refused"
-    assert "async functions can be declared, but this release does not run it" in found.why
+    assert "strategy='at-least-once' can be declared, but this release does not run it" in found.why
     assert "natively" not in found.why
 
 
@@ -187,7 +193,7 @@ def test_the_engine_and_the_explanation_agree() -> None:
     engine = Spark(session(), checkpoint="s3a://shop/checkpoints/")
     explained = explain(GRAPH, engine=engine)
 
-    assert carried(GRAPH, engine, None) == list(explained.carried) == ["clean", "archive"]
+    assert carried(GRAPH, engine, None) == list(explained.carried) == ["clean", "archive", "later"]
     assert explained["clean"].checkpoint == "s3a://shop/checkpoints/shop.clean"
     everyone: dict[str, Any] = {**GRAPH.processors, **GRAPH.dataframes}
     assert {name: why for name, part in everyone.items() if (why := engine.refuses(GRAPH, part))} == explained.left

@@ -17,11 +17,9 @@ from cues_kafka import Avro, Graph, Json, Processor, Source, Store, Topic
 
 def same(value): return value
 def keeps(value, totals): return value
-async def later(value): return value
 """
 
 REFUSED = {
-    "async": 'Graph("g", Source("in"), Processor(later, name="p", inputs="in", outputs="out"))',
     "state": 'Graph("g", Source("in"), Processor(keeps, name="p", inputs="in", outputs="out", '
     'state={"totals": Store()}))',
     "strategy": 'Graph("g", Source("in"), Processor(same, name="p", inputs="in", outputs="out", '
@@ -57,7 +55,7 @@ def test_what_run_refuses_plan_refuses_in_the_same_words(tmp_path: Path, graph: 
 
 def test_what_run_leaves_out_plan_lets_pass(tmp_path: Path) -> None:
     """With the option of the same name."""
-    target = program(tmp_path, REFUSED["async"])
+    target = program(tmp_path, REFUSED["strategy"])
 
     assert CliRunner().invoke(app, ["plan", target, "--offline", "--except", "p"]).exit_code == 0
     assert CliRunner().invoke(app, ["plan", target, "--offline", "--except", "q"]).exit_code == 2

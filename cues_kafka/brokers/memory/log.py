@@ -72,6 +72,9 @@ class MemoryMessage:
     def timestamp(self) -> tuple[int, int]:
         return self._timestamp
 
+    def __len__(self) -> int:
+        return len(self._value or b"")
+
     def __repr__(self) -> str:
         return f"<{self._topic}/{self._partition}@{self._offset} {self._key!r}: {self._value!r}>"
 

@@ -150,7 +150,7 @@ class FrameSlot:
     def _newest(self) -> Record | None:
         place = TopicPartition(self._spec.backing, self._spec.partition)
         found = newest(self._broker, place, self._broker.watermarks([place])[place].stable, self._clock)
-        return read_record(found) if found else None
+        return read_record(found) if found is not None else None
 
     def _same_part(self, outcome: Outcome, record: Record | None) -> Outcome:
         """A range that the same batch delivered from another Spark partition is an error, and never done (D1)."""

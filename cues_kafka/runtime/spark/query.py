@@ -481,9 +481,7 @@ class Deliver:
         again = context is not None and context.attemptNumber() > 0
         for one in ranges:
             if again or self.is_due(one):
-                yield self.work.deliver(
-                    one.partition, one.start, one.end, attempt=attempt, first=self.first or again
-                )
+                yield self.work.deliver(one.partition, one.start, one.end, attempt=attempt, first=self.first or again)
 
 
 def outcome_of_row(row: dict[str, Any]) -> Outcome:

@@ -68,7 +68,7 @@ def record_batches(broker: Broker, given: Range, *, name: str, headers: bool, fa
     size = 0
     for messages in _Reading(broker, given, name, fail=fail).runs():
         held += messages
-        size += sum(len(value) for message in messages if (value := message.value()))
+        size += sum(map(len, messages))
         if len(held) >= ROWS or size >= BATCH_BYTES:
             yield arrow(held, given, headers=headers)
             held, size = [], 0

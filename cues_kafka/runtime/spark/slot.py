@@ -192,7 +192,7 @@ class Slot:
                 done = last >= bound - 1 or (eof is not None and eof >= bound)
                 if last >= bound:
                     messages = [m for m in messages if m.offset() < bound]  # noqa: PLW2901
-                self._held_bytes += sum(len(value) for m in messages if (value := m.value()))
+                self._held_bytes += sum(map(len, messages))
                 buffer.add(Fetched(self._place, messages, bound if done else None))
                 deadline = self._clock.monotonic() + PATIENCE_S
                 if done:
@@ -262,7 +262,7 @@ def watch(spec: Spec, broker: Broker, clock: Clock, end: int, halt: on.Halt) -> 
     place = TopicPartition(spec.backing, spec.partition)
     while True:
         found = newest(broker, place, broker.watermarks([place])[place].stable, clock)
-        task = Task(spec, record=read_record(found) if found else None)
+        task = Task(spec, record=read_record(found) if found is not None else None)
         if task.record and task.record.positions[0].offset >= end:
             return outcome_of(task, task.record.totals, None)
         if clock.monotonic() > deadline:

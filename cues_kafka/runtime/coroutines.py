@@ -1,0 +1,89 @@
+"""Calls of an ``async def``: up to `concurrency=` at once, settled in the order of their steps."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How one call ended: with a value, or with what it raised."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+
+class Coroutines:
+    """
+    One event loop for all calls of a function, so that what it keeps open (sessions, pools) stays usable.
+
+    The loop runs only while a call is waited for: a task that the function leaves behind stands still in between.
+    """
+
+    def __init__(self, concurrency: int) -> None:
+        """
+        Args:
+            concurrency: calls under way at once.
+        """
+        self._concurrency = concurrency
+        self._runner = asyncio.Runner()  # makes its loop at the first call, in the thread that calls
+        weakref.finalize(self, self._runner.close)
+
+    def result(self, made: Any) -> Any:
+        """
+        What one call gives in the end: the value of a coroutine, or all that an asynchronous generator yields.
+
+        Raises:
+            BaseException: whatever it raises.
+        """
+        found: list[Ended] = []
+        self.settle([lambda: made], lambda _, ended: found.append(ended))
+        [ended] = found
+        if ended.error is not None:
+            raise ended.error
+        return ended.value
+
+    def settle(self, calls: Sequence[Callable[[], Any]], settle: Callable[[int, Ended], bool | None]) -> None:
+        """
+        Call side by side; tell how each ended, in order.
+
+        Args:
+            calls: each makes a coroutine or an asynchronous generator.
+            settle: gets the index of a call and its end. When it returns False, the calls behind it are cancelled.
+        """
+        self._runner.run(self._settle(calls, settle))
+
+    async def _settle(self, calls: Sequence[Callable[[], Any]], settle: Callable[[int, Ended], bool | None]) -> None:
+        gate = asyncio.Semaphore(self._concurrency)
+
+        async def one(call: Callable[[], Any]) -> Any:
+            async with gate:
+                return await _value(call())
+
+        tasks = [asyncio.ensure_future(one(call)) for call in calls]
+        try:
+            for index, task in enumerate(tasks):
+                await asyncio.wait([task])
+                if settle(index, _ended(task)) is False:
+                    return
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _value(made: Any) -> Any:
+    if isinstance(made, Awaitable):
+        return await made
+    return [one async for one in made]
+
+
+def _ended(task: asyncio.Future[Any]) -> Ended:
+    if task.cancelled():  # by itself: nobody else has a hold of it
+        return Ended(error=RuntimeError("the coroutine was cancelled from inside"))
+    error = task.exception()
+    return Ended(error=error) if error is not None else Ended(task.result())
