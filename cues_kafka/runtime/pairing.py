@@ -59,6 +59,8 @@ class _Queue:
             first, last = messages[0].offset(), messages[-1].offset()
             if first < self.next_offset or last < first:
                 raise OutOfOrder(f"{fetched.partition} gave {first} to {last} where {self.next_offset} was next")
+            if not self.size:  # only markers lie between: a record may have moved over them already
+                self.position = self.position._replace(offset=first)
             self.next_offset = last + 1
             self.chunks.append(messages)
             self.size += len(messages)
@@ -228,6 +230,7 @@ class Buffer:
             steps += [(index, message) for message in islice(messages, count)]
         if len(steps) != sum(map(len, taken)):
             raise OutOfOrder(f"the recorded choice {choice} does not name every message up to {ends}")
+        self._order = drop(self._order, len(steps))
         return Cut(steps, ends, self._choice(steps))  # of what is there: compaction may have taken some
 
     def cut_chosen(self, limit: int, choice: Choice, until: Positions) -> Cut:
@@ -241,6 +244,7 @@ class Buffer:
         """
         with self._lock:
             steps = self._take_chosen(limit, choice, until)
+            self._order = drop(self._order, len(steps))
             return Cut(steps, self._positions(), self._choice(steps))
 
     def _take_chosen(self, limit: int, choice: Choice, until: Positions) -> list[Step]:
@@ -277,4 +281,4 @@ class Buffer:
         """The positions as they are when these last steps were put back; for partial batches."""
         with self._lock:
             self._put_back(rest)
-            return tuple(queue.position for queue in self._queues)
+            return self._positions()

@@ -23,7 +23,7 @@ from cues_kafka import (
     connect,
     start,
 )
-from cues_kafka.brokers.memory import MemoryBroker
+from cues_kafka.brokers.memory import MemoryBroker, MemoryMessage
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
@@ -364,3 +364,61 @@ def test_start_says_what_it_wants_instead_of_a_graph() -> None:
     """The name of one, for example."""
     with pytest.raises(ConfigError, match=r"first argument is the graph, not str. Write start\(Graph"):
         start("life", Memory())  # type: ignore[arg-type]
+
+
+class Flaky:
+    """An alts sink that raises at the first call of each message that comes from the right."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def __call__(self, left: str | None = None, right: str | None = None, step: Any = None) -> None:
+        if right is not None and not step.attempt:
+            raise OSError(right)
+        self.seen.append(left or right or "")
+
+
+def test_alts_go_on_with_another_input_after_a_retry_under_a_snapshot() -> None:
+    """The choice of what was put back stayed behind when its snapshot took it again; the task then waited for ever."""
+    sink = Flaky()
+    graph = Graph(
+        "g", Source("a"), Source("b"), Processor(sink, alts={"left": "a", "right": "b"}, name="sink", retry=Retry())
+    )
+    tester = Tester(graph)
+    tester.send("b", "first")
+    tester.run()
+    tester.send("a", "second")
+    tester.run()
+    assert sink.seen == ["first", "second"]
+
+
+def buffer_behind_a_marker() -> Buffer:
+    """Two inputs; of the first, one message and a marker behind it are delivered and recorded."""
+    buffer = Buffer("alts", (Position("left", "a", b"", 0), Position("right", "b", b"", 0)))
+    buffer.add(Fetched(TopicPartition("a", 0), [at("a", 0)], 2))
+    assert [p.offset for p in buffer.cut(5).ends] == [2, 0]
+    buffer.add(Fetched(TopicPartition("b", 0), [at("b", 0), at("b", 1)], 2))
+    return buffer
+
+
+def at(topic: str, offset: int) -> MemoryMessage:
+    """A message."""
+    return MemoryMessage(topic, 0, offset, b"k", b"v", None, (0, 0), 0)
+
+
+def test_a_position_behind_a_marker_stays_there_when_a_batch_is_cut_short() -> None:
+    """It went back to the marker, and `verify` said so: a record's position had gone back."""
+    buffer = buffer_behind_a_marker()
+    steps = buffer.cut(5).steps
+    assert [p.offset for p in buffer.ends_before(steps[1:])] == [2, 1]
+
+
+def test_a_position_behind_a_marker_stays_there_when_more_arrives() -> None:
+    """The same, where the next batch takes nothing of that input yet."""
+    buffer = buffer_behind_a_marker()
+    buffer.add(Fetched(TopicPartition("a", 0), [at("a", 2)], 3))
+    buffer.cut(1)
+    assert [p.offset for p in buffer.positions] == [3, 0]
+    buffer = buffer_behind_a_marker()
+    buffer.add(Fetched(TopicPartition("a", 0), [at("a", 2)], 3))
+    assert [p.offset for p in buffer.positions] == [2, 0]
