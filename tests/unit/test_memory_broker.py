@@ -415,3 +415,19 @@ def _transaction(session: object, proof: GroupMetadata) -> str | None:
     session.produce(ONE)
     session.flush()
     return session.commit()
+
+
+def test_an_operator_lets_the_offsets_of_a_group_expire() -> None:
+    """Afterwards there are none, as after `offsets.retention.minutes` without a member."""
+    broker = a_broker()
+    group = metadata(broker)
+    session = broker.session("id")
+    session.init(timeout_s=1.0)
+    session.begin()
+    session.send_offsets({PLACE: 3}, group)
+    session.commit()
+    assert broker.committed("g", [PLACE]) == {PLACE: 3}
+
+    broker.forget_offsets("g")
+
+    assert broker.committed("g", [PLACE]) == {PLACE: None}

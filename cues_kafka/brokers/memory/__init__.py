@@ -195,6 +195,10 @@ class MemoryBroker:
         """
         self._cluster.expire(group, name)
 
+    def forget_offsets(self, group: str) -> None:
+        """Let a group's committed offsets expire, as they do some time after its last member has gone."""
+        self._cluster.forget_offsets(group)
+
     def messages(self, topic: str) -> list[WireMessage]:
         """All committed messages of a topic, by partition and offset; empty where it does not exist."""
         return self._cluster.messages(topic)

@@ -522,6 +522,12 @@ class Cluster:
             for member in doomed:
                 self._groups[group].remove(member)
 
+    def forget_offsets(self, group: str) -> None:
+        """A group's committed offsets expire; those of open transactions are decided later."""
+        with self.changed:
+            if group in self._groups:
+                self._groups[group].offsets.clear()
+
     # ---- time
 
     def wait(self, until: float) -> None:
