@@ -1,0 +1,103 @@
+"""What must hold in every state, PROTOCOL 8 as far as a world shows it.
+
+- I1, I8: no delivery has two committed outcomes, and each has all of its records.
+- I2, I3: outcomes, record and offsets belong together: what lies below the record's positions, and nothing else, has an
+  outcome, and the totals count it.
+- I4: outcomes keep the order of each input.
+- I7: effects arrived in the order in which their steps were committed.
+- I6, I7, I11, I13 and D5 are seen where they happen, see `world`; I14 by where records land (P6a).
+
+I5 and I10 are progress: `search.drains`. Each check depends on one partition alone, so its verdict is kept with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from cues_kafka.core.records import Record
+from cues_kafka.testing.explorer.machine import offsets_of
+from cues_kafka.testing.explorer.world import IDLE, Part, State, Step, World
+
+
+class Invariants:
+    """Verdicts by partition."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._verdicts: dict[int, str] = {}
+
+    def violated(self, s: State) -> str:
+        """What is wrong with a state; empty: nothing."""
+        for number in self._world.part_numbers(s):
+            verdict = self._verdicts.get(number)
+            if verdict is None:
+                part = self._world.values.items[number]
+                assert isinstance(part, Part)
+                verdict = self._verdicts[number] = judge(self._world, part)
+            if verdict:
+                return verdict
+        return ""
+
+
+def judge(world: World, part: Part) -> str:
+    """What is wrong with one partition; empty: nothing."""
+    if part.wrong:
+        return part.wrong
+    if part.phase > 1:
+        return ""  # decided, and not visible yet
+    record = world.newest(part)
+    steps = list(dict.fromkeys(outcome.step for outcome in part.outputs))
+    return _twice(part) or _order(world, steps) or (_counted(world, part, record, steps) if record else _empty(part))
+
+
+def _empty(part: Part) -> str:
+    return "outcomes or offsets without a record (I2)" if part.outputs or part.held else ""
+
+
+def _twice(part: Part) -> str:
+    seen = Counter(outcome.step for outcome in part.outputs)
+    for outcome in part.outputs:
+        if seen[outcome.step] > outcome.count:
+            return f"{outcome.step} was delivered twice (I1)"
+        if seen[outcome.step] < outcome.count:
+            return f"{outcome.step} has {seen[outcome.step]} of {outcome.count} records (I8)"
+    kinds = {(outcome.step, outcome.kind) for outcome in part.outputs}
+    if len(kinds) > len(seen):
+        return "a delivery has an output and an error (I8)"
+    return ""
+
+
+def _order(world: World, steps: list[Step]) -> str:
+    for binding in range(len(world.bindings)):
+        offsets = [offset for step in steps for b, offset in step if b == binding]
+        if offsets != sorted(offsets):
+            return f"outcomes of input {world.bindings[binding]!r} are out of order: {offsets} (I4)"
+    return ""
+
+
+def _counted(world: World, part: Part, record: Record, steps: list[Step]) -> str:
+    ends = offsets_of(record.positions)
+    below = [sum(o < end for o in places) for places, end in zip(world.places, ends, strict=True)]
+    due = max(below) if world.setting.pairing == "join" else sum(below)
+    totals = record.totals
+    if part.phase == IDLE and part.held != ends:
+        return f"group offsets {part.held} beside positions {ends} (I2)"
+    if totals.deliveries != due or totals.outputs + totals.errors + totals.nils != due:
+        return f"{due} messages lie below {ends}, the record counts {totals} (I3, I13)"
+    if len(steps) != totals.outputs + totals.errors:
+        return f"{len(steps)} deliveries have outcomes, the record counts {totals} (I2, I3)"
+    if any(offset >= ends[b] for step in steps for b, offset in step):
+        return f"an outcome above the position {ends} (I2)"
+    if world.setting.effects:
+        return _effects(part, record, steps)
+    return ""
+
+
+def _effects(part: Part, record: Record, steps: list[Step]) -> str:
+    """The target of effects has each step once, in the order in which they were committed."""
+    applied = part.ledger[2]
+    if len(set(applied)) < len(applied):
+        return f"an effect was applied twice: {applied} (E1)"
+    if record.totals.nils == 0 and list(applied[: len(steps)]) != steps:
+        return f"effects {applied}, outcomes {tuple(steps)}: another choice was taken (I7, E1)"
+    return ""

@@ -1,0 +1,163 @@
+"""The production core as a function over small integers, so that states of a world are cheap to hash and to keep.
+
+`handle` is pure: the same task and the same event give the same answer. So each pair is asked once, and the answer is
+kept; tasks, effects and records are numbered in the order in which they are met. This is no reduction: every
+transition of every state goes through `cues_kafka.core.task.handle`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+from cues_kafka.core import effects as do
+from cues_kafka.core import events as on
+from cues_kafka.core import task as core
+from cues_kafka.core.records import Choice, Record, Totals
+from cues_kafka.core.spec import Input, Spec
+from cues_kafka.ports import Position, Positions
+
+Key: TypeAlias = tuple[Any, ...]
+"""An event as a tuple: its kind and what the world knows of it."""
+
+_Item = TypeVar("_Item", bound=Hashable)
+
+
+class Broken(Exception):
+    """The core was told what it says cannot happen, or failed an assertion: a counterexample by itself."""
+
+
+class Register(Generic[_Item]):
+    """Equal values get the same number."""
+
+    __slots__ = ("_numbers", "items")
+
+    def __init__(self) -> None:
+        self._numbers: dict[_Item, int] = {}
+        self.items: list[_Item] = []
+
+    def number(self, item: _Item) -> int:
+        """Its number, from 0."""
+        found = self._numbers.get(item)
+        if found is None:
+            found = self._numbers[item] = len(self.items)
+            self.items.append(item)
+        return found
+
+
+class Facts(NamedTuple):
+    """
+    What all tasks of a world see of their inputs.
+
+    Attributes:
+        inputs: bindings and topics.
+        ids: the topics' ids.
+        high: the ends of their logs.
+    """
+
+    inputs: tuple[Input, ...]
+    ids: tuple[bytes, ...]
+    high: tuple[int, ...]
+
+    def positions(self, offsets: tuple[int, ...]) -> Positions:
+        """One for each binding."""
+        rows = zip(self.inputs, self.ids, offsets, strict=True)
+        return tuple(Position(i.binding, i.topic, topic_id, offset) for i, topic_id, offset in rows)
+
+    def answer(self) -> on.InputsFetched:
+        """R5; time stands still in a world, so that two fences are always close to each other (R7)."""
+        rows = zip(self.inputs, self.ids, self.high, strict=True)
+        return on.InputsFetched({i.binding: on.InputFacts(id_, 0, high, high) for i, id_, high in rows}, 0.0)
+
+
+class Machine:
+    """
+    Tasks by number.
+
+    Attributes:
+        tasks: all that were met.
+        effects: what they asked for.
+        records: what they wrote.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.tasks: Register[core.Task] = Register()
+        self.effects: Register[Any] = Register()
+        self.records: Register[Record] = Register()
+        self._known: dict[tuple[int, Key], tuple[int, int]] = {}
+
+    def new(self, spec: Spec) -> int:
+        """A task that nobody told anything yet."""
+        return self.tasks.number(core.Task(spec))
+
+    def tell(self, task: int, key: Key) -> tuple[int, int]:
+        """
+        The task afterwards, and its effect.
+
+        Two effects are answered at once. What the inputs are never changes here. Records are enqueued in memory, so
+        nobody can tell a crash before from one after it.
+
+        Raises:
+            Broken: the core refuses the event.
+        """
+        known = self._known.get((task, key))
+        if known is None:
+            known = self._known[task, key] = self._tell(self.tasks.items[task], key)
+        return known
+
+    def _tell(self, task: core.Task, key: Key) -> tuple[int, int]:
+        try:
+            task, effect = core.handle(task, _EVENTS[key[0]](self, *key[1:]))
+            while isinstance(effect, do.FetchInputs | do.Produce):
+                answer = self.facts.answer() if isinstance(effect, do.FetchInputs) else on.Done()
+                task, effect = core.handle(task, answer)
+        except (AssertionError, LookupError, TypeError, ValueError) as error:
+            raise Broken(f"{task.spec.name} is {task.state.value}, told {key}: {error!r}") from error
+        return self.tasks.number(task), self.effects.number(effect)
+
+    def record(self, number: int) -> Record:
+        """A record by its number."""
+        return self.records.items[number]
+
+
+def offsets_of(positions: Positions) -> tuple[int, ...]:
+    """In the order of bindings."""
+    return tuple(p.offset for p in positions)
+
+
+def _held(machine: Machine, held: tuple[int, ...]) -> on.Event:
+    offsets = held or (None,) * len(machine.facts.inputs)
+    return on.OffsetsFetched({i.binding: o for i, o in zip(machine.facts.inputs, offsets, strict=True)})
+
+
+def _newest(machine: Machine, number: int) -> on.Event:
+    return on.NewestRead(machine.record(number) if number >= 0 else None)
+
+
+def _polled(machine: Machine, ends: tuple[int, ...], steps: int, choice: Choice) -> on.Event:
+    return on.Polled(machine.facts.positions(ends), steps, choice)
+
+
+def _called(machine: Machine, ends: tuple[int, ...], counts: tuple[int, ...], kind: str) -> on.Event:
+    halt = on.Halt(kind, "user code said so", "none") if kind else None
+    return on.Called(machine.facts.positions(ends) if ends else (), Totals(*counts), halt)
+
+
+_EVENTS: dict[str, Callable[..., on.Event]] = {
+    "assigned": lambda _, first: on.Assigned(first),
+    "revoked": lambda _: on.Revoked(),
+    "lost": lambda _: on.Lost(),
+    "done": lambda _: on.Done(),
+    "initialised": lambda _: on.Initialised(),
+    "held": _held,
+    "high": lambda _, high: on.WatermarkFetched(high),
+    "newest": _newest,
+    "sibling": lambda _, born: on.SiblingRead(born),
+    "flushed": lambda _, delivered, produced, first: on.Flushed(delivered, produced, first),
+    "committed": lambda _, suspect: on.Committed(suspect),
+    "polled": _polled,
+    "called": _called,
+    "idle": lambda machine, ends: on.Idle(machine.facts.positions(ends)),
+    "failed": lambda _, text, fenced: on.Failed(text, 0.0, fenced),
+}

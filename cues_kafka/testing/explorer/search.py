@@ -1,0 +1,141 @@
+"""Breadth-first search: every state within the faults of a world, or the first so many of them.
+
+A counterexample is a shortest path, because states are met in the order of their distance. Progress (I5, I10) is judged
+along the way: from every state, the calm transitions alone, in a fixed order, must lead to the end; so no recovery ever
+needs a transaction time-out, a zombie's step or a late request. That order is one schedule: it shows that a way exists,
+and endless mutual fencing along another would not be seen.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cues_kafka.testing.explorer.invariants import Invariants
+from cues_kafka.testing.explorer.machine import Broken
+from cues_kafka.testing.explorer.world import Label, Move, State, World
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """
+    What a search found.
+
+    Attributes:
+        states: distinct ones.
+        transitions: between them.
+        depth: of the last state; the length of the counterexample where there is one.
+        seconds: that it took.
+        complete: whether all states within the faults were seen.
+        violated: what is wrong; empty: nothing.
+        path: labels of a shortest way there.
+    """
+
+    states: int
+    transitions: int
+    depth: int
+    seconds: float
+    complete: bool
+    violated: str = ""
+    path: tuple[Label, ...] = ()
+
+    @property
+    def rate(self) -> float:
+        """States per second."""
+        return self.states / max(self.seconds, 1e-9)
+
+
+class Search:
+    """One search through one world."""
+
+    def __init__(self, world: World, *, limit: int | None = None, progress: bool = True) -> None:
+        """
+        Args:
+            world: with its faults.
+            limit: states after which to stop.
+            progress: whether I5 is checked too.
+        """
+        self._world = world
+        self._limit = limit
+        self._progress = progress
+        self._invariants = Invariants(world)
+        self._parents: dict[State, State | None] = {}
+        self._drained: set[State] = set()
+        self._transitions = 0
+
+    def run(self) -> Found:
+        """Until all is seen, the limit is reached, or something is wrong."""
+        began = time.perf_counter()
+        first = self._world.first()
+        self._parents[first] = None
+        violated, last = "", first
+        depth = 0
+        layer = [first]
+        complete = True
+        while layer and not violated:
+            following: list[State] = []
+            for state in layer:
+                last, violated = state, self._visit(state, following)
+                if violated:
+                    break
+            else:
+                depth += 1
+            if self._limit is not None and len(self._parents) >= self._limit and following and not violated:
+                complete = False
+                break
+            layer = following
+        path = tuple(self._path(last)) if violated else ()
+        seconds = time.perf_counter() - began
+        return Found(
+            len(self._parents), self._transitions, len(path) if violated else depth, seconds, complete, violated, path
+        )  # fmt: skip
+
+    def _visit(self, state: State, following: list[State]) -> str:
+        """What is wrong with a state; its successors that are new."""
+        violated = self._invariants.violated(state)
+        if violated:
+            return violated
+        try:
+            moves = self._world.moves(state)
+        except Broken as broken:
+            return str(broken)
+        self._transitions += len(moves)
+        parents = self._parents
+        for _, _, after in moves:
+            if after not in parents:
+                parents[after] = state
+                following.append(after)
+        return "" if not self._progress else self._stuck(state, moves)
+
+    def _stuck(self, state: State, moves: list[Move]) -> str:
+        """I5: what keeps a healed world from delivering everything; empty: nothing."""
+        drained = self._drained
+        if state in drained:
+            return ""
+        passed: dict[State, None] = {}
+        at, calm = state, next((after for _, calm, after in moves if calm), None)
+        while at not in drained:
+            if at in passed:
+                return "without faults it goes round and never delivers (I5)"
+            passed[at] = None
+            if self._world.done(at):
+                break
+            if calm is None:
+                return "without faults nothing can happen, and not all is delivered (I5)"
+            at = calm
+            try:
+                calm = next((after for _, calm_, after in self._world.moves(at) if calm_), None)
+            except Broken as broken:
+                return f"without faults: {broken}"
+        drained.update(passed)
+        return ""
+
+    def _path(self, state: State) -> Iterator[Label]:
+        """Labels from the first state to this one."""
+        states = [state]
+        while (before := self._parents[states[-1]]) is not None:
+            states.append(before)
+        states.reverse()
+        for before, after in zip(states, states[1:], strict=False):
+            yield next(label for label, _, found in self._world.moves(before) if found == after)
