@@ -241,17 +241,21 @@ class _Task:
             require(called, f"{name}: {delivery} was delivered and its function never called")
 
     def _quarantined(self, name: str, delivery: Delivery, found: list[Outcome]) -> None:
-        """I11: as many single-step snapshots of this very message as deaths are allowed, and one more."""
+        """I11: only after the stated number of deaths (or lost memberships, Q1) on this very message."""
         require(len(found) == 1, f"I1 {name}: something besides a quarantine", found)
         after = self._simulation.options.quarantine_after
         require(after is not None, f"I11 {name}: quarantine is off")
         offsets = dict(delivery.places)
-        seen = {
-            record.writer.incarnation
-            for record in self._records
-            if isinstance(record, Snapshot) and record.steps == 1 and not record.left and _takes(record, offsets)
-        }
-        require(len(seen) > (after or 0), f"I11 {name}: quarantined after {len(seen)} deaths", delivery)
+        deaths = sum(
+            1
+            for record, following in pairwise(self._records)
+            if isinstance(record, Snapshot)
+            and record.steps == 1
+            and not record.left
+            and _takes(record, offsets)
+            and following.writer.incarnation != record.writer.incarnation
+        )
+        require(deaths > (after or 0), f"I11 {name}: quarantined after {deaths} deaths", delivery)
 
     def _order(self) -> None:
         """I4: in each partition of each output, what a task wrote has the order of its inputs."""

@@ -141,6 +141,9 @@ class Options:
         return "\n".join([*lines, *(f"{'part':17} {part}" for part in self.parts)])
 
 
+DELIVERIES = 220
+"""So many deliveries in one run, about; two hundred at least."""
+
 RATES = ("kill", "pause", "refuse", "lose", "late", "suspect", "stale", "move", "compact", "forget")
 """The swarm: fields of `Options` that are rates of faults."""
 
@@ -174,15 +177,16 @@ def _drawn(seed: int) -> Options:
     draw = random.Random(f"options {seed}")  # noqa: S311 - a schedule, no secret
     errors = draw.random() < 0.8
     sources = tuple(f"s{n}" for n in range(draw.choice((1, 1, 2))))
+    parts = _parts(draw, sources, errors=errors)
     quarantine_after = draw.choice((2, 2, 1, None))
     rates: dict[str, Any] = {name: draw.choice(most) for name, most in _MOST.items()}
     return Options(
         seed=seed,
         sources=sources,
-        parts=_parts(draw, sources, errors=errors),
+        parts=parts,
         partitions=draw.choice((1, 1, 2, 3)),
         workers=draw.choice((1, 1, 2, 3)),
-        messages=draw.choice((200, 200, 240)),
+        messages=int(DELIVERIES / _per_message(sources, parts)) + 1,
         steps=draw.choice((150, 300, 500)),
         errors=errors,
         quarantine_after=quarantine_after if errors else None,
@@ -193,6 +197,19 @@ def _drawn(seed: int) -> Options:
         static=draw.random() < 0.5,
         **rates,
     )
+
+
+def _per_message(sources: tuple[str, ...], parts: tuple[Part, ...]) -> float:
+    """About how many deliveries each message leads to."""
+    share = dict.fromkeys(sources, 1 / len(sources))
+    total = 0.0
+    for part in parts:
+        come = [share[topic] for topic in part.inputs]
+        deliveries = min(come) if part.kind == "join" else sum(come)
+        total += deliveries
+        for topic, rate in zip(part.outputs, (1.0, 0.5), strict=False):
+            share[topic] = deliveries * rate * (100 - part.nil) * (100 - part.fails) / 10_000
+    return total
 
 
 def _parts(draw: random.Random, sources: tuple[str, ...], *, errors: bool) -> tuple[Part, ...]:

@@ -16,7 +16,7 @@ import hashlib
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from cues_kafka.brokers.memory import MemoryMember
 from cues_kafka.codecs.json import JsonCodec
@@ -118,6 +118,9 @@ class SteppedWorker(ProcessorWorker):
             interpreter.gate = VirtualGate(self.simulation)
 
 
+_NEVER: Future[Any] = Future()  # nobody asks for results; a new one for each job would cost more than the job
+
+
 class Strands(Executor):
     """Keeps what was submitted until the run takes it up."""
 
@@ -127,7 +130,7 @@ class Strands(Executor):
     def submit(self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
         """Keep it."""
         self.jobs.append((fn, args))
-        return Future()
+        return _NEVER
 
     def take(self) -> Callable[[], Any] | None:
         """The first job that need not wait for another one of its task."""
@@ -155,7 +158,8 @@ class _Port:
         return made
 
 
-Action = Literal["poll", "call", "work"]
+Action: TypeAlias = Literal["poll", "call", "work"]
+ACTIONS: tuple[Action, ...] = ("poll", "call", "work")
 
 
 class Process:
@@ -327,6 +331,8 @@ class Simulation:
 
     def at(self, process: Process, moment: str, effect: str) -> None:
         """The hook of every interpreter: here processes die, and strands stand still."""
+        if process.alive and not self.swarm.on:
+            return
         if process.alive and self.swarm.happens("kill", f"{process.incarnation} {moment} {effect}"):
             process.kill()
         elif process.alive and self._depth < DEPTH and self.swarm.happens("pause", f"{moment} {effect}"):
@@ -350,13 +356,14 @@ class Simulation:
         self._depth -= 1
 
     def _turn(self) -> None:
-        """One strand takes one step."""
+        """Some strands of one worker take one step each."""
         alive = [process for process in self.processes if process.alive]
         if alive:
             process = self.random.choice(alive)
             worker = self.random.choice(process.workers)
-            action: Action = self.random.choice(("poll", "call", "work", "work"))
-            process.step(worker, action)
+            for action in ACTIONS:
+                if self.random.random() < 0.6:
+                    process.step(worker, action)
         if self.swarm.late and self.random.random() < 0.1:
             self.swarm.arrive()
 
