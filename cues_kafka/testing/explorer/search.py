@@ -11,10 +11,23 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cues_kafka.testing.explorer.invariants import Invariants
 from cues_kafka.testing.explorer.machine import Broken
-from cues_kafka.testing.explorer.world import Label, Move, State, World
+from cues_kafka.testing.explorer.world import Moves, State, World
+
+
+MANY = 1_000
+"""Calm steps: several times what the longest world needs from its first state to its last."""
+
+
+class Move(NamedTuple):
+    """One line of a path: which of the state's moves it was, who moved, and what he did."""
+
+    index: int
+    who: str
+    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +42,7 @@ class Found:
         seconds: that it took.
         complete: whether all states within the faults were seen.
         violated: what is wrong; empty: nothing.
-        path: labels of a shortest way there.
+        path: a shortest way there.
     """
 
     states: int
@@ -38,7 +51,7 @@ class Found:
     seconds: float
     complete: bool
     violated: str = ""
-    path: tuple[Label, ...] = ()
+    path: tuple[Move, ...] = ()
 
     @property
     def rate(self) -> float:
@@ -108,7 +121,7 @@ class Search:
                 following.append(after)
         return "" if not self._progress else self._stuck(state, moves)
 
-    def _stuck(self, state: State, moves: list[Move]) -> str:
+    def _stuck(self, state: State, moves: Moves) -> str:
         """I5: what keeps a healed world from delivering everything; empty: nothing."""
         drained = self._drained
         if state in drained:
@@ -119,6 +132,8 @@ class Search:
             if at in passed:
                 return "without faults it goes round and never delivers (I5)"
             passed[at] = None
+            if len(passed) > MANY:
+                return f"without faults it does not deliver within {MANY} steps (I5)"
             if self._world.done(at):
                 break
             if calm is None:
@@ -131,11 +146,12 @@ class Search:
         drained.update(passed)
         return ""
 
-    def _path(self, state: State) -> Iterator[Label]:
-        """Labels from the first state to this one."""
+    def _path(self, state: State) -> Iterator[Move]:
+        """From the first state to this one."""
         states = [state]
         while (before := self._parents[states[-1]]) is not None:
             states.append(before)
         states.reverse()
         for before, after in zip(states, states[1:], strict=False):
-            yield next(label for label, _, found in self._world.moves(before) if found == after)
+            moves = enumerate(self._world.moves(before))
+            yield next(Move(i, *label) for i, (label, _, found) in moves if found == after)

@@ -51,8 +51,8 @@ Delivered: TypeAlias = tuple[tuple[Step, str], ...]
 Label: TypeAlias = tuple[str, str]
 """Who, and what he does."""
 
-Move: TypeAlias = tuple[Label, bool, State]
-"""A transition: its label, whether it is calm, and where it leads. Calm: no fault, no zombie, nothing late."""
+Moves: TypeAlias = list[tuple[Label, bool, State]]
+"""Transitions: label, whether it is calm, and where it leads. Calm: no fault, no zombie, nothing late."""
 
 IDLE, ONGOING, COMMITTING, ABORTING = range(4)
 HOLE: Final = -1
@@ -83,6 +83,7 @@ class Lane(NamedTuple):
         session: whether it has one; it is current while the partition's `holder` is this worker.
         carried: what user code gave, to be produced behind the next attempt.
         said: whether it was told of its revocation.
+        aborted: whether its init ended a transaction of somebody who lives.
     """
 
     task: int
@@ -90,6 +91,7 @@ class Lane(NamedTuple):
     session: bool = False
     carried: Delivered = ()
     said: bool = False
+    aborted: bool = False
 
 
 class Worker(NamedTuple):
@@ -216,7 +218,7 @@ class World:
         self.machine = Machine(facts)
         self.values: Register[tuple[Any, ...]] = Register()
         self.places = [tuple(i for i, kind in enumerate(log) if kind != ".") for log in setting.inputs]
-        self.hashes: dict[Step, bytes] = {}
+        self.hashes: dict[tuple[int, Step], bytes] = {}
         self._workers = len(setting.workers)
         self._group = self._workers + setting.partitions
         self._net, self._faults = self._group + 1, self._group + 2
@@ -316,12 +318,19 @@ class World:
         task, number = self.machine.tell(lane.task, key)
         effect = self.machine.effects.items[number]
         if isinstance(effect, do.Release):
-            return self._put_lane(s, w, p, None)
+            return self._put_lane(self._killed(s, p) if key[0] == "failed" and self._unsaid(s, p) else s, w, p, None)
         ended = isinstance(effect, do.Discard | do.Stop)
         if ended and self._again(lane, effect, key):
             s = self._put_part(s, p, self.part(s, p)._replace(wrong="a fenced slot goes on (D5)"))
         carried = () if ended else lane.carried
         return self._put_lane(s, w, p, Lane(task, number, lane.session and not ended, carried, lane.said))
+
+    def _unsaid(self, s: State, p: int) -> bool:
+        """Whether a task is given up under a snapshot without `left`: it could not be written; it counts as a death."""
+        part = self.part(s, p)
+        decided = [entry >> 1 for entry in part.log if entry >= 0 and (entry & 1 or part.phase == COMMITTING)]
+        record = self.machine.record(decided[-1]) if decided else None
+        return isinstance(record, Snapshot) and not record.left
 
     def _again(self, lane: Lane, effect: Any, key: Key) -> bool:
         fenced = key[0] == "failed" and key[2]
@@ -351,9 +360,9 @@ class World:
 
     # What can happen.
 
-    def moves(self, s: State) -> list[Move]:
+    def moves(self, s: State) -> Moves:
         """All transitions; the first calm one is what a healed world does next."""
-        out: list[Move] = []
+        out: Moves = []
         self._markers(s, out)
         self._rebalancing(s, out)
         for w, worker in enumerate(self.workers(s)):
@@ -371,7 +380,7 @@ class World:
 
     def done(self, s: State) -> bool:
         """Whether all is delivered, up to a deliberate stop, and nothing is left open."""
-        return all(part.phase == IDLE and self.finished(part) for part in self.parts(s))
+        return all(self.finished(part) and not _holds(part) for part in self.parts(s))
 
     def finished(self, part: Part) -> bool:
         """Whether no message is left that may be delivered."""
@@ -394,7 +403,7 @@ class World:
 
     # The transaction coordinator.
 
-    def _markers(self, s: State, out: list[Move]) -> None:
+    def _markers(self, s: State, out: Moves) -> None:
         for p, part in enumerate(self.parts(s)):
             if part.phase in (COMMITTING, ABORTING):
                 out.append(((f"broker p{p}", "writes the markers"), True, self._put_part(s, p, self._marked(part))))
@@ -442,7 +451,7 @@ class World:
             return f"sequence {record.sequence} follows {before.sequence if before else 'nothing'} (I13)"
         if record.step != (before.step if before else 0) + record.batch.deliveries:
             return f"step {record.step} after {before} (I13)"
-        if part.pending and part.pending != offsets_of(record.positions):
+        if part.pending != offsets_of(record.positions):
             return f"offsets {part.pending} beside positions {offsets_of(record.positions)} (section 2)"
         if isinstance(record, Snapshot) and record.starts > killed:
             return f"{record.starts} deaths are recorded where {killed} happened (I11)"
@@ -464,7 +473,7 @@ class World:
 
     # The group.
 
-    def _rebalancing(self, s: State, out: list[Move]) -> None:
+    def _rebalancing(self, s: State, out: Moves) -> None:
         group = self.group(s)
         for p, owner in enumerate(group.owners):
             if owner >= 0 and group.revoking[p] and self.worker(s, owner).lanes[p] is None:
@@ -473,7 +482,7 @@ class World:
             elif owner < 0 and not any(group.revoking):
                 self._assigning(s, p, group, out)
 
-    def _assigning(self, s: State, p: int, group: Group, out: list[Move]) -> None:
+    def _assigning(self, s: State, p: int, group: Group, out: Moves) -> None:
         for w, member in enumerate(group.members):
             worker = self.worker(s, w)
             if member and worker.lanes[p] is None:
@@ -481,7 +490,7 @@ class World:
                 after = self._put_lane(after, w, p, self._new_lane(w, worker.deaths, p))
                 out.append((("group", f"assigns p{p} to w{w}"), True, after))
 
-    def _noticing(self, s: State, out: list[Move]) -> None:
+    def _noticing(self, s: State, out: Moves) -> None:
         """An expelled member hears of it: its lanes are lost, and it comes back as another member."""
         group = self.group(s)
         for w, member in enumerate(group.members):
@@ -499,7 +508,7 @@ class World:
 
     # Slots of Spark.
 
-    def _launching(self, s: State, out: list[Move]) -> None:
+    def _launching(self, s: State, out: Moves) -> None:
         """Spark starts a slot whose range is not delivered: the first at any moment, a further one when none lives."""
         if "slot" not in self.setting.workers:
             return
@@ -518,7 +527,7 @@ class World:
 
     # Lanes.
 
-    def _lane(self, s: State, w: int, p: int, lane: Lane, out: list[Move]) -> None:
+    def _lane(self, s: State, w: int, p: int, lane: Lane, out: Moves) -> None:
         group, slot = self.group(s), self.setting.workers[w] == "slot"
         owner = slot or (group.owners[p] == w and group.members[w])
         if owner and group.revoking[p] and not slot and not lane.said:
@@ -531,6 +540,8 @@ class World:
             out.append(((f"w{w}/p{p}", "begins to recover"), owner, self._tell(s, w, p, lane, "assigned", first)))
             return
         effect = self.machine.effects.items[lane.effect]
+        if not owner and isinstance(effect, do.Discard | do.Stop):
+            return  # a bound: a zombie that failed does nothing more before it hears that it is one
         self._does[type(effect)](s, w, p, lane, effect, owner, out)
 
     def _current(self, s: State, w: int, p: int, lane: Lane) -> bool:
@@ -540,27 +551,45 @@ class World:
     def _failed(self, s: State, w: int, p: int, lane: Lane, why: str, *, fenced: bool = False) -> State:
         return self._tell(s, w, p, lane, "failed", why, fenced)
 
-    def _lose(self, s: State, w: int, p: int, lane: Lane, what: str, *after: tuple[str, State], out: list[Move]) -> None:
+    def _lose(
+        self, s: State, w: int, p: int, lane: Lane, what: str, *after: tuple[str, State], out: Moves
+    ) -> None:
         """Variants of a request that went wrong: in each of these worlds the caller fails."""
         for how, world in after:
             spent = self._spend(world, NET)
             if spent is not None:
                 out.append(((f"w{w}/p{p}", f"{what}: {how}"), False, self._failed(spent, w, p, lane, "no answer")))
 
-    def _init(self, s: State, w: int, p: int, lane: Lane, _: Any, owner: bool, out: list[Move]) -> None:
+    def _init(self, s: State, w: int, p: int, lane: Lane, _: Any, owner: bool, out: Moves) -> None:
         who, part = f"w{w}/p{p}", self.part(s, p)
         if part.phase == ONGOING:
-            out.append(((who, "init: the open transaction is aborted"), owner, self._fence(s, p)))
+            alive = self._open_elsewhere(s, p)
+            if not (alive and lane.aborted):  # a bound: two that init in turn could do so for ever
+                after = self._put_lane(s, w, p, lane._replace(aborted=alive))
+                out.append(((who, "init: the open transaction is aborted"), owner, self._fence(after, p)))
             return
         if part.phase != IDLE:
             return
-        taken = self._taken(s, p, w)
+        taken = self._taken(self._claimed(s, w, p), p, w)
         out.append(((who, "init: done"), owner, self._tell(taken, w, p, lane._replace(session=True), "initialised")))
         nobody = self._taken(s, p, -1)
         late = self._send(s, ("init", p))
         self._lose(s, w, p, lane, "init", ("applied, no reply", nobody), ("will come late", late), out=out)
 
-    def _fetch_offsets(self, s: State, w: int, p: int, lane: Lane, _: Any, owner: bool, out: list[Move]) -> None:
+    def _claimed(self, s: State, w: int, p: int) -> State:
+        """Beside slots, whoever takes the id over counts as the end of the one before him: no group says who lives."""
+        record = self.newest(self.part(s, p))
+        mine = f"w{w}.{self.worker(s, w).deaths}"
+        other = record is not None and record.writer.incarnation != mine
+        return self._killed(s, p) if other and "slot" in self.setting.workers else s
+
+    def _open_elsewhere(self, s: State, p: int) -> bool:
+        """Whether the session that has a transaction open is still somebody's."""
+        holder = self.part(s, p).holder
+        lane = self.worker(s, holder).lanes[p] if holder >= 0 else None
+        return lane is not None and lane.session
+
+    def _fetch_offsets(self, s: State, w: int, p: int, lane: Lane, _: Any, owner: bool, out: Moves) -> None:
         part = self.part(s, p)
         if part.pending and self._require_stable():
             after = self._failed(s, w, p, lane, "unstable")
@@ -572,16 +601,22 @@ class World:
     def _require_stable(self) -> bool:
         return True
 
-    def _fetch_watermark(self, s: State, w: int, p: int, lane: Lane, _: Any, owner: bool, out: list[Move]) -> None:
+    def _fetch_watermark(self, s: State, w: int, p: int, lane: Lane, _: Any, owner: bool, out: Moves) -> None:
         high = self._watermark(self.part(s, p).log)
         after = self._tell(s, w, p, lane, "high", high)
         out.append(((f"w{w}/p{p}", f"high watermark: {high}"), owner, after))
+        log = self.part(s, p).log
+        stale = next((i for i in range(len(log) - 1, 0, -1) if log[i] >= 0), 0)
+        spent = self._spend(s, NET) if stale else None
+        if spent is not None:
+            told = self._tell(spent, w, p, lane, "high", stale)
+            out.append(((f"w{w}/p{p}", f"high watermark, of a leader that is none any more: {stale}"), False, told))
 
     def _watermark(self, log: tuple[int, ...]) -> int:
         return len(log)
 
     def _read_newest(
-        self, s: State, w: int, p: int, lane: Lane, read: do.ReadNewest, owner: bool, out: list[Move]
+        self, s: State, w: int, p: int, lane: Lane, read: do.ReadNewest, owner: bool, out: Moves
     ) -> None:
         number = _newest_below(self.part(s, p).log, read.high)
         if number is None:
@@ -591,18 +626,18 @@ class World:
         shown = _shown(self.machine.record(number)) if number >= 0 else "nothing"
         out.append(((f"w{w}/p{p}", f"reads {shown}"), owner, self._tell(s, w, p, lane, "newest", number)))
 
-    def _fetch_sibling(self, s: State, w: int, p: int, lane: Lane, _: Any, owner: bool, out: list[Move]) -> None:
+    def _fetch_sibling(self, s: State, w: int, p: int, lane: Lane, _: Any, owner: bool, out: Moves) -> None:
         records = [self.newest(part) for i, part in enumerate(self.parts(s)) if i != p]
         born = next((record.born for record in records if record), None)
         out.append(((f"w{w}/p{p}", f"sibling: {born}"), owner, self._tell(s, w, p, lane, "sibling", born)))
 
-    def _go_on(self, s: State, w: int, p: int, lane: Lane, effect: Any, owner: bool, out: list[Move]) -> None:
+    def _go_on(self, s: State, w: int, p: int, lane: Lane, effect: Any, owner: bool, out: Moves) -> None:
         out.append(((f"w{w}/p{p}", type(effect).__name__), owner, self._tell(s, w, p, lane, "done")))
 
     # A transaction.
 
     def _send_offsets(
-        self, s: State, w: int, p: int, lane: Lane, send: do.SendOffsets, owner: bool, out: list[Move]
+        self, s: State, w: int, p: int, lane: Lane, send: do.SendOffsets, owner: bool, out: Moves
     ) -> None:
         who, part = f"w{w}/p{p}", self.part(s, p)
         if not self._current(s, w, p, lane):
@@ -632,7 +667,11 @@ class World:
         delivers = isinstance(record, Attempt) and record.batch.deliveries
         return self.machine.records.number(record), _outcomes(lane.carried) if delivers else ()
 
-    def _flush(self, s: State, w: int, p: int, lane: Lane, _: Any, owner: bool, out: list[Move]) -> None:
+    def _entry(self, number: int) -> int:
+        """A record as it lands: not visible before the marker."""
+        return number << 1
+
+    def _flush(self, s: State, w: int, p: int, lane: Lane, _: Any, owner: bool, out: Moves) -> None:
         who, part = f"w{w}/p{p}", self.part(s, p)
         number, outcomes = self._loose(lane)
         if not self._current(s, w, p, lane):
@@ -642,14 +681,18 @@ class World:
             return
         count, high = 1 + len(outcomes), len(part.log)
         opened = part._replace(phase=ONGOING, marked=True)
-        landed = opened._replace(log=(*part.log, number << 1))
+        landed = opened._replace(log=(*part.log, self._entry(number)))
         full = landed._replace(loose=part.loose + outcomes)
         shown = f"produce: {_shown(self.machine.record(number))} at {high}, {len(outcomes)} outcomes"
-        out.append(((who, shown), owner, self._tell(self._put_part(s, p, full), w, p, lane, "flushed", count, count, high)))
+        out.append(
+            ((who, shown), owner, self._tell(self._put_part(s, p, full), w, p, lane, "flushed", count, count, high))
+        )
         spent = self._spend(s, NET)
         if spent is None:
             return
-        record_late = self._send(self._put_part(spent, p, opened._replace(loose=part.loose + outcomes)), ("record", p, number))
+        record_late = self._send(
+            self._put_part(spent, p, opened._replace(loose=part.loose + outcomes)), ("record", p, number)
+        )
         reports = [("the record will come late", record_late, count - 1, None)]
         if outcomes:
             late = self._send(self._put_part(spent, p, landed), ("outcomes", p, outcomes))
@@ -660,7 +703,7 @@ class World:
         lost = [("lost", s), ("written, no reply", self._put_part(s, p, full))]
         self._lose(s, w, p, lane, "produce", *lost, out=out)
 
-    def _commit(self, s: State, w: int, p: int, lane: Lane, _: Any, owner: bool, out: list[Move]) -> None:
+    def _commit(self, s: State, w: int, p: int, lane: Lane, _: Any, owner: bool, out: Moves) -> None:
         who, part = f"w{w}/p{p}", self.part(s, p)
         if not self._current(s, w, p, lane):
             out.append(((who, "commit: fenced"), owner, self._failed(s, w, p, lane, "fenced", fenced=True)))
@@ -683,7 +726,7 @@ class World:
 
     # User code.
 
-    def _await(self, s: State, w: int, p: int, lane: Lane, _: Any, owner: bool, out: list[Move]) -> None:
+    def _await(self, s: State, w: int, p: int, lane: Lane, _: Any, owner: bool, out: Moves) -> None:
         task, who = self.task(lane), f"w{w}/p{p}"
         offsets = offsets_of(task.positions)
         if task.due:
@@ -703,7 +746,7 @@ class World:
             self._at_the_end(s, w, p, lane, offsets, owner, out)
 
     def _at_the_end(
-        self, s: State, w: int, p: int, lane: Lane, offsets: tuple[int, ...], owner: bool, out: list[Move]
+        self, s: State, w: int, p: int, lane: Lane, offsets: tuple[int, ...], owner: bool, out: Moves
     ) -> None:
         high, who = self.machine.facts.high, f"w{w}/p{p}"
         if self.setting.workers[w] == "slot":
@@ -763,12 +806,10 @@ class World:
             case _:
                 return tuple(((0, o),) for o in rest[0][:count])
 
-    def _call(self, s: State, w: int, p: int, lane: Lane, call: do.Call, owner: bool, out: list[Move]) -> None:
+    def _call(self, s: State, w: int, p: int, lane: Lane, call: do.Call, owner: bool, out: Moves) -> None:
         self._run(s, w, p, lane, self._due(self.task(lane), call.steps, call.choice), owner, out)
 
-    def _run(
-        self, s: State, w: int, p: int, lane: Lane, steps: tuple[Step, ...], owner: bool, out: list[Move]
-    ) -> None:
+    def _run(self, s: State, w: int, p: int, lane: Lane, steps: tuple[Step, ...], owner: bool, out: Moves) -> None:
         """User code for these steps: every way in which it can end."""
         task, who = self.task(lane), f"w{w}/p{p}"
         offsets = offsets_of(task.positions)
@@ -779,7 +820,9 @@ class World:
             if wrong:
                 after = self._put_part(after, p, self.part(after, p)._replace(wrong=wrong))
             if halt == "kill":
-                out.append(((who, f"calls user code, which kills its process after {len(done)}"), owner, self._dead(after, w)))
+                out.append(
+                    ((who, f"calls user code, which kills its process after {len(done)}"), owner, self._dead(after, w))
+                )
                 continue
             if halt == "retry":
                 spent = self._spend(after, NET)
@@ -791,9 +834,7 @@ class World:
             out.append(((who, f"calls user code: {kinds or 'nothing'} {halt}"), owner and halt != "retry", told))
         self._deaths_inside(s, w, p, task, steps, out)
 
-    def _deaths_inside(
-        self, s: State, w: int, p: int, task: Task, steps: tuple[Step, ...], out: list[Move]
-    ) -> None:
+    def _deaths_inside(self, s: State, w: int, p: int, task: Task, steps: tuple[Step, ...], out: Moves) -> None:
         """Somebody kills the process after some effects of user code."""
         spent = self._spend(s, CRASH) if self.setting.effects else None
         if spent is not None:
@@ -823,7 +864,7 @@ class World:
         """I6: the hash that user code is given names the delivery, on every attempt."""
         for step in steps:
             name = hashing.delivery_hash("g", "p", self._consumed(task, step))
-            if self.hashes.setdefault(step, name) != name:
+            if self.hashes.setdefault((task.spec.partition, step), name) != name:
                 return f"the hash of {step} is another one at this attempt (I6)"
         return ""
 
@@ -847,7 +888,7 @@ class World:
         return self._put_part(s, p, part._replace(ledger=(number, mine, applied)))
 
     def _quarantine(
-        self, s: State, w: int, p: int, lane: Lane, quarantine: do.Quarantine, owner: bool, out: list[Move]
+        self, s: State, w: int, p: int, lane: Lane, quarantine: do.Quarantine, owner: bool, out: Moves
     ) -> None:
         part = self.part(s, p)
         steps = self._due(self.task(lane), 1, quarantine.choice)
@@ -859,32 +900,37 @@ class World:
         told = self._tell(s, w, p, carried, "called", ends, _counts("e"), "")
         out.append(((f"w{w}/p{p}", "takes the message out, undecoded"), owner, told))
 
-    def _stopped(self, s: State, w: int, p: int, lane: Lane, stop: do.Stop, owner: bool, out: list[Move]) -> None:
+    def _stopped(self, s: State, w: int, p: int, lane: Lane, stop: do.Stop, owner: bool, out: Moves) -> None:
         """A refusal is tried again later; a slot ends; who stops on purpose stays so until an operator comes."""
         if self.setting.workers[w] == "slot":
             deaths, lanes = self.worker(s, w)
             after = self._put_worker(s, w, Worker(deaths + 1, _with(lanes, p, None)))
             out.append(((f"w{w}/p{p}", f"ends: {stop.halt.text}"), owner, after))
         elif stop.halt.kind == "refused":
-            out.append(((f"w{w}/p{p}", f"tries again after: {stop.halt.text}"), owner, self._tell(s, w, p, lane, "assigned", True)))
+            out.append(
+                (
+                    (f"w{w}/p{p}", f"tries again after: {stop.halt.text}"),
+                    owner,
+                    self._tell(s, w, p, lane, "assigned", True),
+                )
+            )
 
     # Faults.
 
-    def _arriving(self, s: State, out: list[Move]) -> None:
+    def _arriving(self, s: State, out: Moves) -> None:
         """Requests that come late; nothing that is late is calm."""
         for i, message in enumerate(self.net(s)):
             kind, p = message[0], message[1]
             rest = self._put_net(s, self.net(s)[:i] + self.net(s)[i + 1 :])
             after = self._arrived(rest, kind, p, message)
-            if after is not None:
-                out.append(((f"broker p{p}", f"gets what was late: {kind}"), False, after))
+            out.append(((f"broker p{p}", f"gets what was late: {kind}"), False, after))
 
-    def _arrived(self, s: State, kind: str, p: int, message: Key) -> State | None:
+    def _arrived(self, s: State, kind: str, p: int, message: Key) -> State:
         part = self.part(s, p)
-        if kind == "init":
+        if kind == "init":  # nobody waits for it, so what it is refused it does not ask again
             if part.phase == ONGOING:
-                return self._send(self._fence(s, p), message)
-            return self._taken(s, p, -1) if part.phase == IDLE else None
+                return self._fence(s, p)
+            return self._taken(s, p, -1) if part.phase == IDLE else s
         if part.phase != ONGOING:
             return s  # refused: the transaction that it was for is over
         if kind == "end":
@@ -895,7 +941,7 @@ class World:
             return self._put_part(s, p, part._replace(log=(*part.log, message[2] << 1)))
         return self._put_part(s, p, part._replace(loose=part.loose + message[2]))
 
-    def _breaking(self, s: State, faults: Faults, out: list[Move]) -> None:
+    def _breaking(self, s: State, faults: Faults, out: Moves) -> None:
         group = self.group(s)
         if faults.net:
             self._timing_out(s, out)
@@ -910,14 +956,14 @@ class World:
         if faults.move:
             self._moving(s, group, out)
 
-    def _timing_out(self, s: State, out: list[Move]) -> None:
+    def _timing_out(self, s: State, out: Moves) -> None:
         for p, part in enumerate(self.parts(s)):
             if part.phase == ONGOING:
                 spent = self._spend(s, NET)
                 assert spent
                 out.append(((f"broker p{p}", "aborts a transaction that took too long"), False, self._fence(spent, p)))
 
-    def _dying(self, s: State, w: int, out: list[Move]) -> None:
+    def _dying(self, s: State, w: int, out: Moves) -> None:
         spent = self._spend(s, CRASH)
         assert spent
         dead = self._dead(spent, w)
@@ -961,7 +1007,7 @@ class World:
             s = self._put_worker(s, w, Worker(deaths, (None,) * self.setting.partitions))
         return s
 
-    def _moving(self, s: State, group: Group, out: list[Move]) -> None:
+    def _moving(self, s: State, group: Group, out: Moves) -> None:
         """A rebalance takes one partition from its owner, or all; and one in which the owner's patience ends."""
         spent = self._spend(s, MOVE)
         assert spent
@@ -990,6 +1036,11 @@ _MEANS: Final[dict[str, list[tuple[str, str]]]] = {
     "s": [("", "interrupt")],
 }
 """What user code may do with a message of each kind: an outcome, or why it goes no further."""
+
+
+def _holds(part: Part) -> bool:
+    """Whether a transaction holds readers or offsets up; one with nothing in it ends unnoticed."""
+    return part.phase > ONGOING or bool(part.pending or part.marked)
 
 
 def _with(items: tuple[Any, ...], at: int, item: Any) -> tuple[Any, ...]:

@@ -1,0 +1,467 @@
+"""Mutants: one rule taken out of the core or the world at a time, each of which the explorer must catch (PROTOCOL 9).
+
+A rule that another one covers for goes together with it: such a mutant names both, and `COVERED` lists what survives
+alone and why. What has no subject here is listed in `NO_SUBJECT` with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from cues_kafka.core import effects as do
+from cues_kafka.core import recover as rules
+from cues_kafka.core import task as core
+from cues_kafka.core.records import Snapshot
+from cues_kafka.core.recover import Delivered, Retry
+from cues_kafka.core.task import State, Task
+from cues_kafka.testing.explorer import world as around
+from cues_kafka.testing.explorer.machine import offsets_of
+from cues_kafka.testing.explorer.search import Found, Search
+from cues_kafka.testing.explorer.world import ONGOING, Faults, World
+from cues_kafka.testing.explorer.worlds import with_faults
+
+Patch: TypeAlias = tuple[Any, str, Any]
+"""Owner of a name, the name, and what stands there instead."""
+
+Handler: TypeAlias = Callable[..., tuple[Task, do.Effect]]
+
+CRASH = Faults(crash=1, move=0, net=0, zombie=0, total=1)
+CRASHES = Faults(crash=2, move=0, net=0, zombie=0, total=2)
+NET = Faults(crash=0, move=0, net=1, zombie=0, total=1)
+MOVE = Faults(crash=0, move=1, net=0, zombie=0, total=1)
+ZOMBIE = Faults(crash=0, move=0, net=0, zombie=1, total=1)
+NOTHING = Faults(crash=0, move=0, net=0, zombie=0, total=0)
+NET_AND_CRASH = Faults(crash=1, move=0, net=1, zombie=0, total=2)
+ZOMBIE_AND_CRASH = Faults(crash=1, move=0, net=0, zombie=1, total=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """
+    One change.
+
+    Attributes:
+        name: what is missing.
+        world: where it must show.
+        faults: that are enough for it.
+        patches: the change.
+    """
+
+    name: str
+    world: str
+    faults: Faults
+    patches: tuple[Patch, ...]
+
+    def explore(self, *, limit: int = 400_000) -> Found:
+        """Search the world with the rule taken out."""
+        with applied(*self.patches):
+            return Search(World(with_faults(self.world, self.faults)), limit=limit).run()
+
+
+@contextmanager
+def applied(*patches: Patch) -> Iterator[None]:
+    """Put the changes in their places, and back what stood there."""
+    with ExitStack() as stack:
+        for owner, name, new in patches:
+            old = getattr(owner, name)
+            stack.callback(setattr, owner, name, old)
+            setattr(owner, name, new)
+        yield
+
+
+def handler(name: str, new: Handler) -> Patch:
+    """
+    Another handler in the core's table. It is given the original one, the task and the event, and may lead anywhere.
+
+    Args:
+        name: of the handler that it replaces.
+        new: what it does instead.
+    """
+    everywhere = frozenset(State)
+    table = {
+        state: {
+            event: (partial(new, old), everywhere) if old.__name__ == name else (old, following)
+            for event, (old, following) in row.items()
+        }
+        for state, row in core.TRANSITIONS.items()
+    }
+    return core, "TRANSITIONS", table
+
+
+def handlers(**new: Handler) -> Patch:
+    """Several at once."""
+    everywhere = frozenset(State)
+    table = {
+        state: {
+            event: (partial(new[old.__name__], old), everywhere) if old.__name__ in new else (old, following)
+            for event, (old, following) in row.items()
+        }
+        for state, row in core.TRANSITIONS.items()
+    }
+    return core, "TRANSITIONS", table
+
+
+def around_world(name: str, new: Callable[..., Any]) -> Patch:
+    """Another method of the world, which is given the original one first."""
+    old = getattr(World, name)
+
+    def method(self: World, *args: Any, **kwargs: Any) -> Any:
+        return new(old, self, *args, **kwargs)
+
+    return World, name, method
+
+
+# The core's rules.
+
+
+def _reading_first() -> Patch:
+    """R1 behind R4."""
+
+    def start(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+        task, _ = old(task, event)
+        return replace(task, state=State.FETCHING_OFFSETS), do.FetchOffsets()
+
+    def newest(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+        task, _ = old(task, event)
+        return replace(task, state=State.INITIALISING), do.Init()
+
+    def initialised(_: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+        return replace(task, state=State.FETCHING_INPUTS), do.FetchInputs()
+
+    return handlers(_assigned=start, _discarded=start, _newest_read=newest, _initialised=initialised)
+
+
+def _reports_ignored(*, place: bool) -> Patch:
+    """P6, and with `place` P6a too."""
+
+    def flushed(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+        first = task.expected if place else event.first_offset
+        return old(task, replace(event, delivered=event.produced, first_offset=first))
+
+    return handler("_flushed", flushed)
+
+
+def _place_ignored() -> Patch:
+    return handler("_flushed", lambda old, task, event: old(task, replace(event, first_offset=task.expected)))
+
+
+def _suspect_trusted() -> Patch:
+    return handler("_committed", lambda old, task, event: old(task, replace(event, suspect=None)))
+
+
+def _after_failed_commit(new: Callable[[Task], tuple[Task, do.Effect]]) -> Patch:
+    def failed(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+        return new(task) if task.state is State.COMMITTING and not event.fenced else old(task, event)
+
+    return handler("_failed", failed)
+
+
+def _went_wrong(task: Task) -> tuple[Task, do.Effect]:
+    """Take a commit without an answer for an abort, and go on with the same session."""
+    return replace(task, state=State.READY, pending=None), do.Await()
+
+
+def _went_well(task: Task) -> tuple[Task, do.Effect]:
+    """Take it for a commit."""
+    return replace(task, state=State.READY, record=task.pending, pending=None, due=None, first=False), do.Await()
+
+
+def _repeated(task: Task) -> tuple[Task, do.Effect]:
+    """Ask again for the end of the transaction, in the same epoch."""
+    return task, do.Commit()
+
+
+def _blocked_waits() -> Patch:
+    """No return to R1 when reading is blocked."""
+    effects: dict[State, do.Effect] = {State.FETCHING_OFFSETS: do.FetchOffsets()}
+
+    def failed(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+        if event.text in ("blocked", "unstable"):
+            return task, effects.get(task.state, do.ReadNewest(task.expected))
+        return old(task, event)
+
+    return handler("_failed", failed)
+
+
+def _session_kept() -> Patch:
+    """P8 without a new session: a failure leads back to reading."""
+
+    def failed(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+        after, effect = old(task, event)
+        if not isinstance(effect, do.Discard) or event.fenced:
+            return after, effect
+        return replace(after, state=State.FETCHING_OFFSETS), do.FetchOffsets()
+
+    return handler("_failed", failed)
+
+
+def _fenced_slot_again() -> Patch:
+    def failed(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+        after, effect = old(replace(task, spec=replace(task.spec, slot=False)), event)
+        return replace(after, spec=task.spec), effect
+
+    return handler("_failed", failed)
+
+
+def _snapshot_sends(positions: Callable[[Snapshot], Any]) -> Patch:
+    """The offsets of a snapshot's transaction."""
+
+    def begun(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+        if not isinstance(task.pending, Snapshot):
+            return old(task, event)
+        sent = positions(task.pending)
+        if sent is None:
+            return replace(task, state=State.PRODUCING), do.Produce(task.pending)
+        return replace(task, state=State.SENDING_OFFSETS), do.SendOffsets(sent)
+
+    return handler("_begun", begun)
+
+
+def _record(change: Callable[[Any, Task], Any]) -> Patch:
+    """Change the records of attempts."""
+    old = core._attempt  # noqa: SLF001 - mutants take rules out of the inside
+    return core, "_attempt", lambda task, positions, batch: change(old(task, positions, batch), task)
+
+
+def _polled_record(change: Callable[[Any, Task], Any]) -> Patch:
+    """Change the snapshots of batches."""
+
+    def polled(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+        after, effect = old(task, event)
+        return replace(after, pending=change(after.pending, task)) if after.pending else after, effect
+
+    return handler("_polled", polled)
+
+
+def _decided(new: Callable[..., Any]) -> Patch:
+    """Change what R5 decides."""
+    old = core.recover
+    return core, "recover", lambda *args: new(old(*args), *args)
+
+
+def _by_offsets(decision: Any, spec: Any, record: Any, offsets: Any, inputs: Any) -> Any:
+    """The group's offsets decide, the record only lends its numbers."""
+    if record is None or isinstance(decision, Retry | Delivered) is False:
+        return decision
+    places = tuple(p._replace(offset=offsets[p.binding] or 0) for p in record.positions)
+    return Delivered(replace(record, positions=places))
+
+
+def _range_skipped(decision: Any, *_: Any) -> Any:
+    """A snapshot taken for an attempt."""
+    if not isinstance(decision, Retry):
+        return decision
+    return Delivered(replace(decision.record, positions=decision.record.ends))
+
+
+def _without_left() -> Patch:
+    def revoked(_: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+        return core._release(task)  # noqa: SLF001
+
+    return handler("_revoked", revoked)
+
+
+def _left_in_place() -> Patch:
+    """`left` under the sequence of its snapshot."""
+    old = core._transact  # noqa: SLF001
+
+    def transact(task: Task, record: Any, then: State) -> tuple[Task, do.Effect]:
+        return old(task, replace(record, sequence=record.sequence - record.left), then)
+
+    return core, "_transact", transact
+
+
+def _first_forgotten(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+    return old(task, replace(event, first=False))
+
+
+def _forgotten(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+    """P7 without taking over the new record."""
+    after, effect = old(task, event)
+    return replace(after, record=task.record or after.record), effect
+
+
+_DIED = (core, "recover", core.recover)
+_QUARANTINE_EARLY = (Task, "quarantined", property(lambda task: bool(task.due and task.due.starts > 1)))
+_QUARANTINE_WIDE = (
+    Task,
+    "quarantined",
+    property(lambda task: bool(task.due and task.due.starts > (task.spec.quarantine_after or 0))),
+)
+_NO_QUARANTINE = (Task, "quarantined", property(lambda _: False))
+
+
+# The world's rules.
+
+
+def _without_generation() -> Patch:
+    return around_world("_is_member", lambda *_: True)
+
+
+def _without_epoch() -> Patch:
+    return around_world("_current", lambda _, world, s, w, p, lane: lane.session)
+
+
+def _last_stable() -> Patch:
+    """R3 by the last stable offset."""
+
+    def watermark(_: Any, world: World, log: tuple[int, ...]) -> int:
+        opened = [i for i, entry in enumerate(log) if entry >= 0 and not entry & 1]
+        return opened[0] if opened else len(log)
+
+    return around_world("_watermark", watermark)
+
+
+def _fresh_id() -> Patch:
+    """An id of its own for each session: init ends nothing that another one left open."""
+
+    def init(old: Any, world: World, s: Any, w: int, p: int, lane: Any, effect: Any, owner: bool, out: Any) -> None:
+        if world.part(s, p).phase != ONGOING:
+            old(world, s, w, p, lane, effect, owner, out)
+            return
+        told = world._tell(s, w, p, lane._replace(session=True), "initialised")  # noqa: SLF001
+        out.append(((f"w{w}/p{p}", "init under another id"), owner, told))
+
+    return around_world("_init", init)
+
+
+def _acknowledged_early() -> Patch:
+    """A revocation is acknowledged while the task goes on."""
+
+    def rebalancing(old: Any, world: World, s: Any, out: Any) -> None:
+        group = world.group(s)
+        for p, owner in enumerate(group.owners):
+            if owner >= 0 and group.revoking[p]:
+                after = world._put_group(s, around._unowned(group, p))  # noqa: SLF001
+                out.append(((f"w{owner}", f"acknowledges at once that p{p} is revoked"), True, after))
+                return
+        old(world, s, out)
+
+    return around_world("_rebalancing", rebalancing)
+
+
+def _unverified() -> Patch:
+    """A broker that takes late records outside of any transaction (before 3.7)."""
+
+    def arrived(old: Any, world: World, s: Any, kind: str, p: int, message: Any) -> Any:
+        part = world.part(s, p)
+        if kind == "record" and part.phase != ONGOING:
+            return world._put_part(s, p, part._replace(log=(*part.log, message[2] << 1)))  # noqa: SLF001
+        return old(world, s, kind, p, message)
+
+    def taken(old: Any, world: World, s: Any, p: int, w: int) -> Any:
+        late = tuple(m for m in world.net(s) if m[0] == "record" and m[1] == p)
+        after = old(world, s, p, w)
+        kept = tuple(m for m in world.net(after) if m[0] != "record" or m[1] != p)
+        return world._put_net(after, tuple(sorted((*kept, *late))))  # noqa: SLF001
+
+    return (World, "_arrived", around_world("_arrived", arrived)[2]), (World, "_taken", around_world("_taken", taken)[2])  # type: ignore[return-value]
+
+
+def _attempt_outside() -> Patch:
+    """The record of an attempt is visible as soon as it lands."""
+
+    def entry(old: Any, world: World, number: int) -> int:
+        first: int = old(world, number)
+        return first | (not isinstance(world.machine.record(number), Snapshot))
+
+    return around_world("_entry", entry)
+
+
+def _all_positions(_: Any, world: World, task: Task, step: Any) -> Any:
+    """The hash over everything that the task knows, not over what it consumes."""
+    ids = world.machine.facts.ids
+    rows = zip(world.bindings, ids, offsets_of(task.positions), strict=True)
+    return [around.Coordinates(binding, id_, task.spec.partition, offset) for binding, id_, offset in rows]
+
+
+def _choose_anew(decision: Any, *_: Any) -> Any:
+    """A retry of alts that takes whatever comes first."""
+    return Delivered(decision.record) if isinstance(decision, Retry) else decision
+
+
+def _effects_unguarded(_: Any, world: World, s: Any, p: int, task: Task, steps: Any) -> Any:
+    """E1 without the comparison of step numbers."""
+    if not world.setting.effects or not steps:
+        return s
+    part = world.part(s, p)
+    number, owner, applied_ = part.ledger
+    return world._put_part(s, p, part._replace(ledger=(number + len(steps), owner, (*applied_, *steps))))  # noqa: SLF001
+
+
+_MISSING_STEP: Final = (
+    (around, "_counts", lambda kinds, old=around._counts: old(kinds.replace("e", ""))),  # noqa: SLF001
+    (around, "RECORDS", {**around.RECORDS, "e": 0}),
+)
+_ERROR_TOO: Final = (around, "_MEANS", {**around._MEANS, "e": [("x", "")]})  # noqa: SLF001
+_OFFSETS_TRUSTED = (rules, "_other_offsets", lambda *_: None)
+_EMPTY_TRUSTED = (rules, "_without_record", lambda *_: rules.Fresh())
+
+
+def _always_died(spec: Any, record: Any) -> bool:
+    """P8 counted as a death."""
+    return not record.left
+
+
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    Mutant("init after reading", "pipe", CRASH, (_reading_first(),)),
+    Mutant("init after reading, up to the last stable offset, without P6a", "pipe", CRASHES, ()),
+    Mutant("delivery reports not counted", "alone", NET, (_reports_ignored(place=False),)),
+    Mutant("no flush: neither reports nor place are looked at", "alone", NET, (_reports_ignored(place=True),)),
+    Mutant("suspect commit trusted", "alone", NET, (_suspect_trusted(),)),
+    Mutant("failed commit taken for an abort", "alone", NET, (_after_failed_commit(_went_wrong),)),
+    Mutant("positions from memory after a failed commit", "alone", NET, (_after_failed_commit(_went_well),)),
+    Mutant("EndTxn repeated in the same epoch", "alone", NET, (_after_failed_commit(_repeated),)),
+    Mutant("failure without a new session", "alone", NET, (_session_kept(),)),
+    Mutant("fenced slot takes the id again", "slots", MOVE, (_fenced_slot_again(),)),
+    Mutant("snapshot without offsets", "alone", NOTHING, (_snapshot_sends(lambda _: None),)),
+    Mutant("snapshot with the offsets of its ends", "alone", NOTHING, (_snapshot_sends(lambda r: r.ends),)),
+    Mutant("sequence of an attempt repeated", "alone", NOTHING, (_record(lambda r, t: replace(r, sequence=t.record.sequence)),)),
+    Mutant("step number not moved on", "alone", NOTHING, (_record(lambda r, t: replace(r, step=t.record.step)),)),
+    Mutant("totals not added up", "alone", NOTHING, (_record(lambda r, _: replace(r, totals=r.batch)),)),
+    Mutant("attempt at the positions before it", "alone", NOTHING, (_record(lambda r, t: replace(r, positions=t.positions)),)),
+    Mutant("committed record not taken over", "alone", NOTHING, (handler("_committed", _forgotten),)),
+    Mutant("snapshot at the positions behind it", "alone", NOTHING, (_polled_record(lambda r, _: replace(r, positions=r.ends)),)),
+    Mutant("retry skips its ranges", "alone", CRASH, (_decided(_range_skipped),)),
+    Mutant("own discard counted as a death", "alone", NET, ((rules, "died", _always_died),)),
+    Mutant("revocation without `left`", "pipe", MOVE, (_without_left(),)),
+    Mutant("`left` under the same sequence", "pipe", MOVE, (_left_in_place(),)),
+    Mutant("death not counted", "kill", NOTHING, ((rules, "died", lambda *_: False),)),
+    Mutant("no snapshot for the first batch", "kill", NOTHING, (handler("_assigned", _first_forgotten),)),
+    Mutant("quarantine one death early", "kill", NOTHING, (_QUARANTINE_EARLY,)),
+    Mutant("quarantine of more than one message", "kill", NOTHING, (_QUARANTINE_WIDE, (core, "CAREFUL_AT", 9))),
+    Mutant("no quarantine", "kill", NOTHING, (_NO_QUARANTINE,)),
+    Mutant("no careful mode", "kill", NOTHING, ((core, "CAREFUL_AT", 99),)),
+    Mutant(
+        "deaths inherited by a narrower range",
+        "kill",
+        NOTHING,
+        (_polled_record(lambda r, t: replace(r, starts=max(r.starts, t.record.starts)) if t.record else r),),
+    ),
+    Mutant("attempt outside the transaction", "alone", NOTHING, (_attempt_outside(),)),
+    Mutant("error besides an output", "error", NOTHING, (_ERROR_TOO,)),
+    Mutant("failed step skipped", "error", NOTHING, _MISSING_STEP),
+    Mutant("hash over all positions", "alts", NOTHING, (around_world("_consumed", _all_positions),)),
+    Mutant("choice of alts not replayed", "alts-effects", CRASH, (_decided(_choose_anew),)),
+    Mutant("effects without step numbers", "effects", CRASH, (around_world("_applied", _effects_unguarded),)),
+    Mutant("fresh transactional id", "pipe", CRASH, (_fresh_id(),)),
+    Mutant("neither epoch nor generation", "pipe", ZOMBIE, (_without_generation(), _without_epoch())),
+    Mutant(
+        "no generation check, and no return to R1 when blocked",
+        "pipe",
+        ZOMBIE,
+        (_without_generation(), _blocked_waits()),
+    ),
+    Mutant("revocation acknowledged early, without epochs", "pipe", MOVE, (_acknowledged_early(), _without_epoch())),
+    Mutant(
+        "stale watermark trusted: neither P6a nor offsets are compared",
+        "alone",
+        NET_AND_CRASH,
+        (_place_ignored(), _OFFSETS_TRUSTED, _EMPTY_TRUSTED),
+    ),
+    Mutant("late records taken outside of a transaction", "alone", NET, _unverified()),  # type: ignore[arg-type]
+)

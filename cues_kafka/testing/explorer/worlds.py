@@ -1,0 +1,41 @@
+"""The worlds, by name. `make test` explores each of them with few faults, `make proof-model` with more.
+
+One partition is enough for most: tasks share nothing but the group's membership, because the transactional id, the
+backing partition and the offsets belong to one task each. `two-tasks` has what they share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cues_kafka.testing.explorer.world import Faults, Setting
+
+ONE = Faults(crash=1, move=1, net=1, zombie=1, total=1)
+TWO = Faults(crash=2, move=2, net=2, zombie=1, total=2)
+THREE = Faults(crash=2, move=2, net=2, zombie=1, total=3)
+
+_WORLDS = [
+    Setting(name="alone", about="one worker that dies and loses requests", workers=("native",), inputs=("oo",)),
+    Setting(name="pipe", about="two workers, one partition", inputs=("oo",)),
+    Setting(name="two-tasks", about="two workers, two partitions", inputs=("o",), partitions=2),
+    Setting(name="eager", about="rebalances take everything", inputs=("o",), partitions=2, eager=True),
+    Setting(name="markers", about="markers and gaps among the messages", inputs=("o.o.",)),
+    Setting(name="fork", about="several outputs of one message", inputs=("fn",)),
+    Setting(name="error", about="a message that fails, one that may fail", inputs=("e?",)),
+    Setting(name="effects", about="effects on a target fenced by step and owner", inputs=("oo",), effects=True),
+    Setting(name="retry", about="user code that asks to be called again", inputs=("ro",)),
+    Setting(name="kill", about="a message that kills its process, in a batch", inputs=("oko",), batch=3),
+    Setting(name="stop", about="user code that stops its task on purpose", inputs=("os",)),
+    Setting(name="join", about="the k-th message of each input", inputs=("oo", "o"), pairing="join"),
+    Setting(name="alts", about="any of two inputs", inputs=("o", "o"), pairing="alts"),
+    Setting(name="alts-effects", about="the choice is kept", inputs=("o", "oo"), pairing="alts", effects=True),
+    Setting(name="slots", about="two Spark slots for one range", inputs=("oo",), workers=("slot", "slot")),
+    Setting(name="both", about="a native worker and a Spark slot", inputs=("oo",), workers=("native", "slot")),
+]
+
+WORLDS = {setting.name: setting for setting in _WORLDS}
+
+
+def with_faults(name: str, faults: Faults) -> Setting:
+    """A world by its name, with so many faults."""
+    return replace(WORLDS[name], faults=faults)
