@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from cues_kafka.ports import WireMessage
 from cues_kafka.runtime.interpreter import read_record
 from cues_kafka.testing.simulation.graphs import ERRORS, Bad, outcome
 from cues_kafka.testing.simulation.options import Options, Part
-from cues_kafka.testing.simulation.run import Simulation
+from cues_kafka.testing.simulation.run import Simulation, Traced
 
 
 class Violation(AssertionError):
@@ -75,7 +75,10 @@ def check(simulation: Simulation) -> None:
     for part in options.parts:
         backing = simulation.planned[part.name].backing
         for partition in range(options.partitions):
-            _Task(simulation, logs, part, partition, logs.records[backing, partition]).check()
+            task = _Task(simulation, logs, part, partition, logs.records[backing, partition])
+            task.check()
+            if part.kind == "alts" and part.effects and not part.retries:
+                task.choices([call for call in simulation.calls if call.task == f"{part.name}/{partition}"])
     _hashes(simulation.calls)
     known = {f"{simulation.graph.name}.{part.name}/{p}" for part in options.parts for p in range(options.partitions)}
     require(logs.outcomes.keys() <= known, "I14 outcomes of unknown tasks", logs.outcomes.keys() - known)
@@ -110,8 +113,9 @@ def read(simulation: Simulation) -> Logs:
 
 
 def _outcome(topic: str, message: WireMessage, header: bytes) -> Outcome:
-    decode: Any = decode_error if topic == ERRORS else _decode
-    value = decode(message.value() or b"")
+    data = message.value() or b""
+    # An error message carries the machine's time, which would make each run's words its own.
+    value = replace(decode_error(data), timestamp_ms=0) if topic == ERRORS else _decode(data)
     place = (message.partition(), message.offset())
     return Outcome(topic, place, value, message.key(), parse_provenance(header), _transaction(message))
 
@@ -257,6 +261,24 @@ class _Task:
         )
         require(deaths > (after or 0), f"I11 {name}: quarantined after {deaths} deaths", delivery)
 
+    def choices(self, calls: Sequence[Traced]) -> None:
+        """
+        I7: whoever calls again, calls in the same order.
+
+        As long as no other process calls in between, the call that follows one is a former one (after a recovery) or
+        the next new one. What is quarantined is not called again, so such tasks are left out; and so are those with
+        retries: what a retry has put off is forgotten by a start after the attempt with the steps before it.
+        """
+        if any(one.topic == ERRORS and one.value.kind == "quarantine" for one in self._outcomes):
+            return
+        numbers: dict[tuple[str, ...], int] = {}
+        for call in calls:
+            numbers.setdefault(call.values, len(numbers))
+        for before, call in pairwise(calls):
+            if call.incarnation == before.incarnation:
+                skipped = numbers[call.values] > numbers[before.values] + 1
+                require(not skipped, f"I7 {self.name}: another order", before, call)
+
     def _order(self) -> None:
         """I4: in each partition of each output, what a task wrote has the order of its inputs."""
         last: dict[tuple[str, int, str], tuple[int, int]] = {}
@@ -278,11 +300,12 @@ def _takes(record: Snapshot, offsets: dict[str, int]) -> bool:
     )
 
 
-def _hashes(calls: Iterable[tuple[str, tuple[str, ...], str, str]]) -> None:
+def _hashes(calls: Iterable[Traced]) -> None:
     """I6: one hash for all attempts of a delivery, and one delivery for a hash."""
     found: dict[tuple[str, tuple[str, ...]], str] = {}
-    for part, values, made, _ in calls:
-        require(found.setdefault((part, values), made) == made, "I6 another hash at another attempt", part, values)
+    for call in calls:
+        known = found.setdefault((call.part, call.values), call.hash)
+        require(known == call.hash, "I6 another hash at another attempt", call)
     require(len(set(found.values())) == len(found), "I6 two deliveries with one hash")
 
 

@@ -144,6 +144,9 @@ class Options:
 DELIVERIES = 220
 """So many deliveries in one run, about; two hundred at least."""
 
+PAIRED = 0.7
+"""Of the messages of a join's smaller input, those that find another one in their partition, about."""
+
 RATES = ("kill", "pause", "refuse", "lose", "late", "suspect", "stale", "move", "compact", "forget")
 """The swarm: fields of `Options` that are rates of faults."""
 
@@ -179,15 +182,16 @@ def _drawn(seed: int) -> Options:
     sources = tuple(f"s{n}" for n in range(draw.choice((1, 1, 2))))
     parts = _parts(draw, sources, errors=errors)
     quarantine_after = draw.choice((2, 2, 1, None))
+    workers = draw.choice((1, 1, 2, 3))
     rates: dict[str, Any] = {name: draw.choice(most) for name, most in _MOST.items()}
     return Options(
         seed=seed,
         sources=sources,
         parts=parts,
         partitions=draw.choice((1, 1, 2, 3)),
-        workers=draw.choice((1, 1, 2, 3)),
+        workers=workers,
         messages=int(DELIVERIES / _per_message(sources, parts)) + 1,
-        steps=draw.choice((150, 300, 500)),
+        steps=draw.choice((200, 400, 600)),
         errors=errors,
         quarantine_after=quarantine_after if errors else None,
         poison=int(errors and quarantine_after is not None and draw.random() < 0.1),
@@ -205,7 +209,7 @@ def _per_message(sources: tuple[str, ...], parts: tuple[Part, ...]) -> float:
     total = 0.0
     for part in parts:
         come = [share[topic] for topic in part.inputs]
-        deliveries = min(come) if part.kind == "join" else sum(come)
+        deliveries = PAIRED * min(come) if part.kind == "join" else sum(come)
         total += deliveries
         for topic, rate in zip(part.outputs, (1.0, 0.5), strict=False):
             share[topic] = deliveries * rate * (100 - part.nil) * (100 - part.fails) / 10_000

@@ -1,0 +1,52 @@
+"""The simulation is itself tested: it finds planted defects within its thousand seeds, again, and makes them small."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from cues_kafka.testing.simulation.options import Options
+from cues_kafka.testing.simulation.shrink import Result, attempt, shrink
+from tests.simulation.defects import DEFECTS, error_besides_an_output
+
+SEEDS = 1_000
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def run(plant: Plant, options: Options) -> Result:
+    """One run with the defect, which is planted anew: it may remember things."""
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        return attempt(options)
+
+
+def first_failure(plant: Plant) -> Result:
+    """Of all seeds, in order."""
+    for seed in range(SEEDS):
+        result = run(plant, Options.of_seed(seed))
+        if result.failure:
+            return result
+    raise AssertionError(f"not found by {SEEDS} seeds")
+
+
+@pytest.mark.parametrize("plant", DEFECTS, ids=lambda plant: plant.__name__)
+def test_a_planted_defect_is_found_and_found_again(plant: Plant) -> None:
+    """By the same seed, in the same words."""
+    found = first_failure(plant)
+    assert run(plant, found.options).failure == found.failure
+    assert not attempt(found.options).failure, "it was the defect that failed"
+
+
+def test_a_failure_shrinks_to_the_least_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One processor, no faults, few messages; its command replays it."""
+    error_besides_an_output(monkeypatch)
+    small = shrink(first_failure(lambda _: None), rounds=300)
+    options = small.options
+    assert not small.faults
+    assert len(options.parts) == 1
+    assert options.messages < 20
+    assert (options.workers, options.partitions) == (1, 1)
+    replayed = Options.of_seed(options.seed, json.loads(json.dumps(options.changes())))
+    assert attempt(replayed).failure == small.failure

@@ -1,0 +1,78 @@
+"""A thousand seeds, all of which must pass; and what a run promises: that it can be had again."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from cues_kafka.testing.simulation.__main__ import Book, main, run_seeds
+from cues_kafka.testing.simulation.options import Options
+from cues_kafka.testing.simulation.run import Simulation
+from cues_kafka.testing.simulation.shrink import attempt, silence
+
+SEEDS = 1_000
+KINDS = {"kill", "pause", "refuse", "lose", "late", "suspect", "stale", "move", "compact", "forget"}
+
+
+@pytest.mark.timeout(300)
+def test_a_thousand_seeds_lose_nothing_and_repeat_nothing() -> None:
+    """Each has two hundred deliveries at least; together they have met every kind of fault."""
+    book = Book()
+    for result in run_seeds(range(SEEDS), jobs=os.cpu_count() or 1):
+        assert not result.failure, f"{result.failure}\n{result.options}\n{result.options.command()}"
+        assert result.deliveries >= 200
+        book.add(result)
+    assert book.as_dict()["faults"].keys() == KINDS
+
+
+@pytest.mark.parametrize("seed", [3, 7, 11])
+def test_the_same_seed_gives_the_same_run(seed: int) -> None:
+    """Faults, order and every committed byte."""
+    first, again = attempt(Options.of_seed(seed)), attempt(Options.of_seed(seed))
+    assert first.faults
+    assert first == again
+
+
+def test_another_schedule_gives_another_run() -> None:
+    """Else the test above would say nothing."""
+    options = Options.of_seed(3)
+    assert attempt(options).digest != attempt(options.replace(schedule=1)).digest
+
+
+def test_a_fault_that_is_left_out_changes_nothing_before_it() -> None:
+    """So that shrinking keeps the failure in sight."""
+    options = Options.of_seed(3)
+    faults = attempt(options).faults
+    half = len(faults) // 2
+    assert attempt(options.replace(most=half)).faults == faults[:half]
+    skipped = int(faults[half].partition(":")[0])
+    assert attempt(options.replace(skipped=(skipped,))).faults[:half] == faults[:half]
+
+
+def test_changes_are_written_as_json_and_read_back() -> None:
+    """`command` replays exactly these options."""
+    options = Options.of_seed(5)
+    changed = options.replace(messages=3, skipped=(1, 2), parts=(options.parts[0],))
+    assert Options.of_seed(5, changed.changes()) == changed
+    assert options.changes() == {}
+
+
+def test_without_faults_everything_is_delivered_before_the_healing() -> None:
+    """The schedule itself does the work, so that faults find something to disturb."""
+    options = Options.of_seed(3).replace(
+        **dict.fromkeys(KINDS, 0), partitions=1, workers=1, messages=50, steps=1_000, poison=0, max_messages=1_000
+    )
+    simulation = Simulation(options)
+    with silence():
+        simulation.run()
+    assert simulation.at_healing > 40
+
+
+def test_one_seed_prints_its_options_and_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """What somebody needs who looks at a failure."""
+    assert main(["--seed", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert "max_messages" in printed
+    assert "part " in printed
+    assert "python -m cues_kafka.testing.simulation --seed 3" in printed
