@@ -33,7 +33,7 @@ from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.lane import CommitPolicy
 from cues_kafka.runtime.spark.columns import as_columns, as_messages
 from cues_kafka.runtime.spark.messages import PREFIX, message_source
-from cues_kafka.runtime.spark.offset_log import batch_ends
+from cues_kafka.runtime.spark.offset_log import batch_ends, query_id
 from cues_kafka.runtime.spark.publish import FrameSlot, Output, Range, Row, incarnation
 from cues_kafka.runtime.spark.query import AT_ONCE, RESULT, Settings, Tell, outcome_of_row, raise_stops, run_job
 from cues_kafka.runtime.spark.ranges import Input as Source
@@ -156,8 +156,7 @@ class FrameBatch:
         session = frame.sparkSession
         topic, ranges = batch_ranges(session, self._checkpoint, number)
         if self._frames is None:
-            query = session.sparkContext.getLocalProperty("sql.streaming.queryId") or "query"
-            self._frames = self._prepare(topic, ranges, query)
+            self._frames = self._prepare(topic, ranges, query_id(session, self._checkpoint))
         work = self._frames
         if max(ranges) >= work.width:
             raise ConfigError(
@@ -237,8 +236,7 @@ def check_plan(frame: Any) -> None:
     Raises:
         ConfigError: with the node of the plan.
     """
-    plan = getattr(frame, "_jdf", None)
-    if plan is not None and (found := _SHUFFLES.search(plan.queryExecution().executedPlan().toString())):
+    if found := _SHUFFLES.search(_plan_of(frame, "executedPlan")):
         raise ConfigError(_staged(found.group().strip()))
 
 
@@ -251,9 +249,18 @@ def check_stream(frame: Any) -> None:
     """
     if not frame.isStreaming:
         raise ConfigError("this DataFrame does not stream. Read it with spark.readStream.")
-    plan = getattr(frame, "_jdf", None)
-    if plan is not None and (found := _LATER.search(plan.queryExecution().analyzed().toString())):
+    if found := _LATER.search(_plan_of(frame, "analyzed")):
         raise ConfigError(_staged(found.group(1)))
+
+
+def _plan_of(frame: Any, kind: str) -> str:
+    """A plan of Spark's as text; with Spark Connect what its `explain` shows of it."""
+    plan = getattr(frame, "_jdf", None)
+    if plan is not None:
+        return str(getattr(plan.queryExecution(), kind)().toString())
+    parts = re.split(r"^== (.+) ==$", frame._explain_string(extended=True), flags=re.MULTILINE)  # noqa: SLF001
+    heads = dict(zip(parts[1::2], parts[2::2], strict=True))
+    return heads["Physical Plan" if kind == "executedPlan" else "Analyzed Logical Plan"]
 
 
 def _staged(node: str) -> str:

@@ -1,4 +1,4 @@
-"""What Spark has written of a micro-batch before it calls for it: the offsets at which each source ends."""
+"""What a query's checkpoint says: its id, and of each micro-batch, before it is called for, where its sources end."""
 
 from __future__ import annotations
 
@@ -31,10 +31,17 @@ def batch_ends(session: Any, checkpoint: str, number: int) -> dict[str, Any]:
     return found
 
 
+def query_id(session: Any, checkpoint: str) -> str:
+    """Of the query, the same after each restart from its checkpoint."""
+    return str(json.loads(_text(session, f"{checkpoint}/metadata"))["id"])
+
+
 def _text(session: Any, path: str) -> str:
     local = Path(path.removeprefix("file:"))
     if local.is_file():
         return local.read_text("utf-8")
+    if not hasattr(session, "_jvm"):  # Spark Connect
+        return str(session.read.option("wholetext", True).text(path).collect()[0][0])
     # Not `session.read`: that would be a job of Spark's for a line or two, in each micro-batch.
     jvm = session._jvm  # noqa: SLF001 - Spark offers its file systems to Java only
     place = jvm.org.apache.hadoop.fs.Path(path)

@@ -16,7 +16,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -35,7 +35,7 @@ from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.lane import RESTART_FIRST_S, RESTART_MAX_S, Lane
 from cues_kafka.runtime.spark.offset_log import batch_ends
 from cues_kafka.runtime.spark.ranges import PREFIX, Input, RangeRow, range_source
-from cues_kafka.runtime.spark.slot import Outcome
+from cues_kafka.runtime.spark.slot import Outcome, standing
 from cues_kafka.runtime.spark.work import Work
 from cues_kafka.runtime.status import TaskStatus
 from cues_kafka.runtime.workers import Job, Stopped
@@ -147,6 +147,7 @@ class SparkWorker:
         self.lanes: dict[int, Lane] = {}
         self.failed: BaseException | None = None
         self.first = run.first
+        self._deaf = not hasattr(settings.session, "_jvm")  # Spark Connect: what slots say stays on the server
         self._job = job
         self._planned = run
         self._settings = settings
@@ -193,6 +194,8 @@ class SparkWorker:
 
     def status(self) -> list[TaskStatus]:
         """Every task as its last slot left it, and the processor itself where it stopped as a whole."""
+        if self._deaf and self._entered:
+            self._look()
         stopped = {one.task: one.halt for one in self._stops}
         state = "on spark" if self._query is not None else "starting"
         found = []
@@ -211,6 +214,15 @@ class SparkWorker:
         told = {status.task for status in found}
         rest = {task: halt for task, halt in stopped.items() if task not in told}
         return found + [TaskStatus(t, "stopped", (), Totals(), halt.text, halt.remedy) for t, halt in rest.items()]
+
+    def _look(self) -> None:
+        """At the records, where nobody tells."""
+        for partition in range(self.first.width):
+            spec = replace(self.first, partition=partition)
+            try:
+                self._outcomes[partition] = standing(spec, self._job.broker, self.clock)
+            except BrokerError as error:
+                log.info("record not looked at", task=spec.name, error=str(error))
 
     def stopped(self) -> list[Stopped]:
         """Tasks that stopped, until the query that tries them again has gone on."""

@@ -256,13 +256,22 @@ def outcome_of(task: Task, before: Totals, halt: on.Halt | None) -> Outcome:
     return replace(outcome, kind=halt.kind, text=halt.text, remedy=halt.remedy) if halt else outcome
 
 
+def standing(spec: Spec, broker: Broker, clock: Clock) -> Outcome:
+    """Where a task stands, by its record; nothing is taken for that."""
+    return outcome_of(_task_of(spec, broker, clock), Totals(), None)
+
+
+def _task_of(spec: Spec, broker: Broker, clock: Clock) -> Task:
+    place = TopicPartition(spec.backing, spec.partition)
+    found = newest(broker, place, broker.watermarks([place])[place].stable, clock)
+    return Task(spec, record=read_record(found) if found is not None else None)
+
+
 def watch(spec: Spec, broker: Broker, clock: Clock, end: int, halt: on.Halt) -> Outcome:
     """D5: fenced. Succeed when the record shows the range delivered: whoever fenced us does it."""
     deadline = clock.monotonic() + FENCED_S
-    place = TopicPartition(spec.backing, spec.partition)
     while True:
-        found = newest(broker, place, broker.watermarks([place])[place].stable, clock)
-        task = Task(spec, record=read_record(found) if found is not None else None)
+        task = _task_of(spec, broker, clock)
         if task.record and task.record.positions[0].offset >= end:
             return outcome_of(task, task.record.totals, None)
         if clock.monotonic() > deadline:
