@@ -111,10 +111,10 @@ class Cluster:
         return self.broker.watermarks([place])[place]
 
 
-def values_of(codec: str) -> list[bytes]:
+def values_of(codec: str, size: int = VALUE_BYTES) -> list[bytes]:
     """A thousand values of 100 bytes. Random text compresses to about a half, JSON better, as real messages do."""
     if codec == "raw":
-        return [os.urandom(VALUE_BYTES // 2).hex().encode() for _ in range(1_000)]
+        return [os.urandom(size // 2).hex().encode() for _ in range(1_000)]
     return [
         b'{"id":"%s","account":"%s","currency":"EUR","cents":%d,"settled":false}'
         % (os.urandom(10).hex().encode(), os.urandom(4).hex().encode(), 1_000_000 + i)

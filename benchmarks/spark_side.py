@@ -1,8 +1,9 @@
 """What runs on Spark, as a child process: ``python -m benchmarks.spark_side MODE``. Its words go to stdout as JSON.
 
-Modes: `exactly` is the framework as its users start it. `least` is the same job written by hand, at least once: the
-same ranges, reader, function and batches, a plain producer, Spark's checkpoint alone. `empty` runs a job for each batch
-that does nothing with its rows. `source` reads `format("cues")` into nothing.
+Modes: `exactly` is the framework as its users start it. `least` is the same without its transactions: the same slots
+and records by an idempotent producer, which is at least once. `hand` is that job written by hand: the same ranges,
+reader, function and batches, no records, no headers. `empty` runs a job for each batch that does nothing with its rows.
+`source` reads `format("cues")` into nothing.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -22,10 +23,15 @@ import cues_kafka.spark
 from benchmarks.graphs import make
 from benchmarks.work import forward
 from cues_kafka import Kafka, start
+from cues_kafka.brokers.kafka import KafkaBroker
+from cues_kafka.brokers.kafka.session import KafkaSession
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.ports import TopicPartition
-from cues_kafka.runtime.spark.query import RESULT, Settings
+from cues_kafka.runtime.spark.query import RESULT, Batch, Settings, SparkWorker
 from cues_kafka.runtime.spark.ranges import PREFIX, Input, range_source
+from cues_kafka.runtime.spark.slot import Outcome, Slot
+from cues_kafka.runtime.spark.work import Work
+from cues_kafka.runtime.workers import Job
 
 
 class Deliver:
@@ -34,16 +40,9 @@ class Deliver:
     def __init__(self, options: Kafka, source: str, target: str) -> None:
         self.options, self.source, self.target = options, source, target
 
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """One row is one range."""
-        for batch in batches:
-            for row in batch.to_pylist():
-                if row["start"] < row["end"]:
-                    self.deliver(row["partition"], row["start"], row["end"])
-                yield pa.RecordBatch.from_arrays([pa.array([str(row["partition"])])], names=["outcome"])
-
-    def deliver(self, partition: int, start: int, end: int) -> None:
+    def deliver(self, partition: int, start: int, end: int, *, attempt: str, first: bool) -> Outcome:
         """Bound names, and no work per message besides the calls that have to be."""
+        del attempt, first
         from confluent_kafka import Producer  # noqa: PLC0415 - this class goes by value, which the client cannot
 
         broker, place = open_broker(self.options), TopicPartition(self.source, partition)
@@ -84,6 +83,70 @@ class Deliver:
         if producer.flush() or delivered != count:
             raise RuntimeError(f"{delivered} of {count} were delivered")
         reader.close()
+        return Outcome(self.source, partition, end)
+
+
+class Plain(KafkaSession):
+    """A session without transactions."""
+
+    def __init__(self, options: Kafka, name: str) -> None:
+        from confluent_kafka import Producer  # noqa: PLC0415 - as above
+
+        KafkaSession.__init__(self, options, name)
+        assert self._producer is not None
+        self._warm.join()
+        settings = options.settings("session", client_id=name) | {"enable.idempotence": True}
+        self._producer = Producer(settings)
+
+    def init(self, *, timeout_s: float) -> None: ...
+    def begin(self) -> None:
+        """Only the count of reports."""
+        self._reports = type(self._reports)()
+
+    def send_offsets(self, offsets: Any, group: Any) -> None: ...
+    def produce(self, records: Any) -> int:
+        """Remembers where the task's record goes."""
+        if not self._reports.produced:
+            [self._place] = [(topic, partition) for topic, partition, *_ in records]
+        return KafkaSession.produce(self, records)
+
+    def commit(self) -> None:
+        """A record in the place of a marker: the next one is expected behind it (P6a)."""
+        assert self._producer is not None
+        self._producer.produce(self._place[0], b"", b"marker", self._place[1])
+        self._producer.flush()
+
+
+class PlainBroker(KafkaBroker):
+    """Whose sessions have none."""
+
+    def session(self, transactional_id: str) -> Plain:
+        return Plain(self.options, transactional_id)
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeastOnce(Work):
+    """Work of such slots."""
+
+    def slot(self, partition: int, attempt: str) -> Slot:
+        """See `Work`."""
+        slot = Work.slot(self, partition, attempt)
+        interpreter = slot._lane.interpreter  # noqa: SLF001 - users have no choice here
+        options: Any = self.options
+        interpreter._world = replace(interpreter._world, broker=PlainBroker(options))  # noqa: SLF001
+        return slot
+
+
+class AtLeastOnceSpark(cues_kafka.spark.Spark):
+    """The engine over such work."""
+
+    def worker(self, job: Job) -> SparkWorker:
+        """See `Spark`."""
+        worker = cues_kafka.spark.Spark.worker(self, job)
+        run: Any = worker._planned  # noqa: SLF001 - as above
+        work = {field.name: getattr(run._work, field.name) for field in fields(Work)}  # noqa: SLF001
+        run._work = AtLeastOnce(**work)  # noqa: SLF001
+        return worker
 
 
 def nothing(batches: Iterator[Any]) -> Iterator[Any]:
@@ -95,7 +158,7 @@ def nothing(batches: Iterator[Any]) -> Iterator[Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=("exactly", "least", "empty", "source"))
+    parser.add_argument("mode", choices=("exactly", "least", "hand", "empty", "source"))
     for name in ("bootstrap", "name", "source", "target"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--partitions", type=int, required=True)
@@ -120,9 +183,10 @@ def run(given: argparse.Namespace, session: Any, directory: str) -> None:
     """One mode, until somebody closes our input."""
     session.streams.addListener(Told())
     options = Kafka(given.bootstrap)
-    if given.mode == "exactly":
+    if given.mode in ("exactly", "least"):
         graph = make(given.name, given.source, given.target, "raw", given.partitions)
-        engine = cues_kafka.spark.Spark(session, checkpoint=directory, max_offsets_per_trigger=given.limit)
+        kind = cues_kafka.spark.Spark if given.mode == "exactly" else AtLeastOnceSpark
+        engine = kind(session, checkpoint=directory, max_offsets_per_trigger=given.limit)
         with start(graph, options, engine=engine):
             sys.stdin.read()
         return
@@ -151,9 +215,11 @@ def by_hand(given: argparse.Namespace, session: Any, directory: str) -> Any:
     ranges = Input(given.name, options, given.source, (0,) * given.partitions, given.limit)
     session.dataSource.register(range_source(ranges))
     frame = session.readStream.format(PREFIX + given.name).load()
-    body = Deliver(options, given.source, given.target) if given.mode == "least" else nothing
     settings = Settings(session, f"{directory}/c", {"processingTime": "0 seconds"})
-    return settings.write(frame, given.name, lambda batch, _: batch.mapInArrow(body, RESULT).collect())
+    if given.mode == "empty":
+        return settings.write(frame, given.name, lambda batch, _: batch.mapInArrow(nothing, RESULT).collect())
+    work: Any = Deliver(options, given.source, given.target)
+    return settings.write(frame, given.name, Batch(work, settings.checkpoint, ranges.first, None))
 
 
 class Told(StreamingQueryListener):
