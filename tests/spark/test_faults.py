@@ -83,7 +83,8 @@ def test_drivers_that_die_in_a_transaction_and_behind_a_batch_repeat_and_hide_no
 
 
 KILLS = {
-    "in a transaction": [before("SendOffsets", 2), before("Flush", 2), before("Commit", 1), before("Commit", 3)],
+    "in a transaction": [before("Commit", 1), after("Flush", 2), before("Commit", 3)],
+    "opening a transaction": [before("Begin", 3), before("SendOffsets", 2), before("Flush", 2)],
     "between transactions": [
         before("Init"),
         before("ReadNewest"),
