@@ -16,7 +16,8 @@ from collections import Counter
 
 from cues_kafka.core.records import Record
 from cues_kafka.testing.explorer.machine import offsets_of
-from cues_kafka.testing.explorer.world import IDLE, Part, State, Step, World
+from cues_kafka.testing.explorer.states import IDLE, ONGOING, Part, State, Step
+from cues_kafka.testing.explorer.world import World
 
 
 class Invariants:
@@ -43,7 +44,7 @@ def judge(world: World, part: Part) -> str:
     """What is wrong with one partition; empty: nothing."""
     if part.wrong:
         return part.wrong
-    if part.phase > 1:
+    if part.phase > ONGOING:
         return ""  # decided, and not visible yet
     record = world.newest(part)
     steps = list(dict.fromkeys(outcome.step for outcome in part.outputs))
@@ -57,10 +58,10 @@ def _empty(part: Part) -> str:
 def _twice(part: Part) -> str:
     seen = Counter(outcome.step for outcome in part.outputs)
     for outcome in part.outputs:
-        if seen[outcome.step] > outcome.count:
+        if seen[outcome.step] > outcome.of:
             return f"{outcome.step} was delivered twice (I1)"
-        if seen[outcome.step] < outcome.count:
-            return f"{outcome.step} has {seen[outcome.step]} of {outcome.count} records (I8)"
+        if seen[outcome.step] < outcome.of:
+            return f"{outcome.step} has {seen[outcome.step]} of {outcome.of} records (I8)"
     kinds = {(outcome.step, outcome.kind) for outcome in part.outputs}
     if len(kinds) > len(seen):
         return "a delivery has an output and an error (I8)"

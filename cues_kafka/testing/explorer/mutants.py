@@ -18,10 +18,13 @@ from cues_kafka.core import task as core
 from cues_kafka.core.records import Snapshot
 from cues_kafka.core.recover import Delivered, Retry
 from cues_kafka.core.task import State, Task
+from cues_kafka.ports import Coordinates
+from cues_kafka.testing.explorer import states
 from cues_kafka.testing.explorer import world as around
 from cues_kafka.testing.explorer.machine import offsets_of
 from cues_kafka.testing.explorer.search import Found, Search
-from cues_kafka.testing.explorer.world import ONGOING, Faults, World
+from cues_kafka.testing.explorer.states import ONGOING, Faults, Turn
+from cues_kafka.testing.explorer.world import World
 from cues_kafka.testing.explorer.worlds import with_faults
 
 Patch: TypeAlias = tuple[Any, str, Any]
@@ -36,6 +39,7 @@ MOVE = Faults(crash=0, move=1, net=0, zombie=0, total=1)
 ZOMBIE = Faults(crash=0, move=0, net=0, zombie=1, total=1)
 NOTHING = Faults(crash=0, move=0, net=0, zombie=0, total=0)
 NET_AND_CRASH = Faults(crash=1, move=0, net=1, zombie=0, total=2)
+NET_AND_MOVE = Faults(crash=0, move=1, net=1, zombie=0, total=2)
 ZOMBIE_AND_CRASH = Faults(crash=1, move=0, net=0, zombie=1, total=2)
 
 
@@ -74,26 +78,16 @@ def applied(*patches: Patch) -> Iterator[None]:
 
 
 def handler(name: str, new: Handler) -> Patch:
-    """
-    Another handler in the core's table. It is given the original one, the task and the event, and may lead anywhere.
-
-    Args:
-        name: of the handler that it replaces.
-        new: what it does instead.
-    """
-    everywhere = frozenset(State)
-    table = {
-        state: {
-            event: (partial(new, old), everywhere) if old.__name__ == name else (old, following)
-            for event, (old, following) in row.items()
-        }
-        for state, row in core.TRANSITIONS.items()
-    }
-    return core, "TRANSITIONS", table
+    """Another handler in the core's table, see `handlers`."""
+    return handlers(**{name: new})
 
 
 def handlers(**new: Handler) -> Patch:
-    """Several at once."""
+    """
+    Other handlers in the core's table, by the names of those that they replace.
+
+    Each is given the original one, the task and the event, and may lead anywhere.
+    """
     everywhere = frozenset(State)
     table = {
         state: {
@@ -118,7 +112,7 @@ def around_world(name: str, new: Callable[..., Any]) -> Patch:
 # The core's rules.
 
 
-def _reading_first() -> Patch:
+def _reading_first(**more: Handler) -> Patch:
     """R1 behind R4."""
 
     def start(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
@@ -129,10 +123,10 @@ def _reading_first() -> Patch:
         task, _ = old(task, event)
         return replace(task, state=State.INITIALISING), do.Init()
 
-    def initialised(_: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+    def initialised(_: Handler, task: Task, _event: Any) -> tuple[Task, do.Effect]:
         return replace(task, state=State.FETCHING_INPUTS), do.FetchInputs()
 
-    return handlers(_assigned=start, _discarded=start, _newest_read=newest, _initialised=initialised)
+    return handlers(_assigned=start, _discarded=start, _newest_read=newest, _initialised=initialised, **more)
 
 
 def _reports_ignored(*, place: bool) -> Patch:
@@ -145,8 +139,9 @@ def _reports_ignored(*, place: bool) -> Patch:
     return handler("_flushed", flushed)
 
 
-def _place_ignored() -> Patch:
-    return handler("_flushed", lambda old, task, event: old(task, replace(event, first_offset=task.expected)))
+def _anywhere(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+    """P6a left out."""
+    return old(task, replace(event, first_offset=task.expected))
 
 
 def _suspect_trusted() -> Patch:
@@ -155,12 +150,13 @@ def _suspect_trusted() -> Patch:
 
 def _after_failed_commit(new: Callable[[Task], tuple[Task, do.Effect]]) -> Patch:
     def failed(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
-        return new(task) if task.state is State.COMMITTING and not event.fenced else old(task, event)
+        doubtful = task.state is State.COMMITTING and not event.fenced and task.record
+        return new(task) if doubtful else old(task, event)
 
     return handler("_failed", failed)
 
 
-def _went_wrong(task: Task) -> tuple[Task, do.Effect]:
+def _taken_for_abort(task: Task) -> tuple[Task, do.Effect]:
     """Take a commit without an answer for an abort, and go on with the same session."""
     return replace(task, state=State.READY, pending=None), do.Await()
 
@@ -168,6 +164,20 @@ def _went_wrong(task: Task) -> tuple[Task, do.Effect]:
 def _went_well(task: Task) -> tuple[Task, do.Effect]:
     """Take it for a commit."""
     return replace(task, state=State.READY, record=task.pending, pending=None, due=None, first=False), do.Await()
+
+
+def _from_memory() -> Patch:
+    """R6: after a failed commit the client believes its own record, whatever the log says."""
+
+    def failed(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+        after, effect = old(task, event)
+        believed = task.pending if task.state is State.COMMITTING else task.record
+        return replace(after, record=believed), effect
+
+    def newest(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+        return old(task, replace(event, record=task.record or event.record))
+
+    return handlers(_failed=failed, _newest_read=newest)
 
 
 def _repeated(task: Task) -> tuple[Task, do.Effect]:
@@ -239,13 +249,14 @@ def _polled_record(change: Callable[[Any, Task], Any]) -> Patch:
 
 def _decided(new: Callable[..., Any]) -> Patch:
     """Change what R5 decides."""
-    old = core.recover
+    old = rules.recover
     return core, "recover", lambda *args: new(old(*args), *args)
 
 
-def _by_offsets(decision: Any, spec: Any, record: Any, offsets: Any, inputs: Any) -> Any:
+def _by_offsets(decision: Any, *asked: Any) -> Any:
     """The group's offsets decide, the record only lends its numbers."""
-    if record is None or isinstance(decision, Retry | Delivered) is False:
+    _, record, offsets, _ = asked
+    if record is None or not isinstance(decision, Retry | Delivered):
         return decision
     places = tuple(p._replace(offset=offsets[p.binding] or 0) for p in record.positions)
     return Delivered(replace(record, positions=places))
@@ -259,7 +270,7 @@ def _range_skipped(decision: Any, *_: Any) -> Any:
 
 
 def _without_left() -> Patch:
-    def revoked(_: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+    def revoked(_: Handler, task: Task, _event: Any) -> tuple[Task, do.Effect]:
         return core._release(task)  # noqa: SLF001
 
     return handler("_revoked", revoked)
@@ -285,7 +296,6 @@ def _forgotten(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
     return replace(after, record=task.record or after.record), effect
 
 
-_DIED = (core, "recover", core.recover)
 _QUARANTINE_EARLY = (Task, "quarantined", property(lambda task: bool(task.due and task.due.starts > 1)))
 _QUARANTINE_WIDE = (
     Task,
@@ -303,25 +313,31 @@ def _without_generation() -> Patch:
 
 
 def _without_epoch() -> Patch:
-    return around_world("_current", lambda _, world, s, w, p, lane: lane.session)
+    return around_world("_current", lambda _old, _world, *place: place[-1].session)
 
 
 def _last_stable() -> Patch:
     """R3 by the last stable offset."""
 
-    def watermark(_: Any, world: World, log: tuple[int, ...]) -> int:
+    def watermark(_: Any, _world: World, log: tuple[int, ...]) -> int:
         opened = [i for i, entry in enumerate(log) if entry >= 0 and not entry & 1]
         return opened[0] if opened else len(log)
 
     return around_world("_watermark", watermark)
 
 
+def _unstable_read() -> Patch:
+    """R2 without `require_stable`."""
+    return around_world("_require_stable", lambda *_: False)
+
+
 def _fresh_id() -> Patch:
     """An id of its own for each session: init ends nothing that another one left open."""
 
-    def init(old: Any, world: World, s: Any, w: int, p: int, lane: Any, effect: Any, owner: bool, out: Any) -> None:
+    def init(old: Any, world: World, turn: Turn, effect: do.Init) -> None:
+        s, w, p, lane, owner, out = turn
         if world.part(s, p).phase != ONGOING:
-            old(world, s, w, p, lane, effect, owner, out)
+            old(world, turn, effect)
             return
         told = world._tell(s, w, p, lane._replace(session=True), "initialised")  # noqa: SLF001
         out.append(((f"w{w}/p{p}", "init under another id"), owner, told))
@@ -336,7 +352,7 @@ def _acknowledged_early() -> Patch:
         group = world.group(s)
         for p, owner in enumerate(group.owners):
             if owner >= 0 and group.revoking[p]:
-                after = world._put_group(s, around._unowned(group, p))  # noqa: SLF001
+                after = world._put_group(s, states.unowned(group, p))  # noqa: SLF001
                 out.append(((f"w{owner}", f"acknowledges at once that p{p} is revoked"), True, after))
                 return
         old(world, s, out)
@@ -344,14 +360,15 @@ def _acknowledged_early() -> Patch:
     return around_world("_rebalancing", rebalancing)
 
 
-def _unverified() -> Patch:
+def _unverified() -> tuple[Patch, Patch]:
     """A broker that takes late records outside of any transaction (before 3.7)."""
 
-    def arrived(old: Any, world: World, s: Any, kind: str, p: int, message: Any) -> Any:
+    def arrived(old: Any, world: World, *late: Any) -> Any:
+        s, kind, p, message = late
         part = world.part(s, p)
         if kind == "record" and part.phase != ONGOING:
             return world._put_part(s, p, part._replace(log=(*part.log, message[2] << 1)))  # noqa: SLF001
-        return old(world, s, kind, p, message)
+        return old(world, *late)
 
     def taken(old: Any, world: World, s: Any, p: int, w: int) -> Any:
         late = tuple(m for m in world.net(s) if m[0] == "record" and m[1] == p)
@@ -359,7 +376,7 @@ def _unverified() -> Patch:
         kept = tuple(m for m in world.net(after) if m[0] != "record" or m[1] != p)
         return world._put_net(after, tuple(sorted((*kept, *late))))  # noqa: SLF001
 
-    return (World, "_arrived", around_world("_arrived", arrived)[2]), (World, "_taken", around_world("_taken", taken)[2])  # type: ignore[return-value]
+    return around_world("_arrived", arrived), around_world("_taken", taken)
 
 
 def _attempt_outside() -> Patch:
@@ -372,11 +389,11 @@ def _attempt_outside() -> Patch:
     return around_world("_entry", entry)
 
 
-def _all_positions(_: Any, world: World, task: Task, step: Any) -> Any:
+def _all_positions(_: Any, world: World, task: Task, _step: Any) -> Any:
     """The hash over everything that the task knows, not over what it consumes."""
     ids = world.machine.facts.ids
     rows = zip(world.bindings, ids, offsets_of(task.positions), strict=True)
-    return [around.Coordinates(binding, id_, task.spec.partition, offset) for binding, id_, offset in rows]
+    return [Coordinates(binding, id_, task.spec.partition, offset) for binding, id_, offset in rows]
 
 
 def _choose_anew(decision: Any, *_: Any) -> Any:
@@ -384,8 +401,9 @@ def _choose_anew(decision: Any, *_: Any) -> Any:
     return Delivered(decision.record) if isinstance(decision, Retry) else decision
 
 
-def _effects_unguarded(_: Any, world: World, s: Any, p: int, task: Task, steps: Any) -> Any:
+def _effects_unguarded(_: Any, world: World, *place: Any) -> Any:
     """E1 without the comparison of step numbers."""
+    s, p, _, steps = place
     if not world.setting.effects or not steps:
         return s
     part = world.part(s, p)
@@ -393,42 +411,81 @@ def _effects_unguarded(_: Any, world: World, s: Any, p: int, task: Task, steps: 
     return world._put_part(s, p, part._replace(ledger=(number + len(steps), owner, (*applied_, *steps))))  # noqa: SLF001
 
 
+_NO_CHOICE_SNAPSHOT = (Task, "snapshot_due", property(lambda task: task.first or task.due is not None))
 _MISSING_STEP: Final = (
-    (around, "_counts", lambda kinds, old=around._counts: old(kinds.replace("e", ""))),  # noqa: SLF001
-    (around, "RECORDS", {**around.RECORDS, "e": 0}),
+    (around, "counts", lambda kinds, old=states.counts: old(kinds.replace("e", ""))),
+    (states, "RECORDS", {**states.RECORDS, "e": 0}),
 )
-_ERROR_TOO: Final = (around, "_MEANS", {**around._MEANS, "e": [("x", "")]})  # noqa: SLF001
+_ERROR_TOO: Final = (around, "MEANS", {**states.MEANS, "e": [("x", "")]})
 _OFFSETS_TRUSTED = (rules, "_other_offsets", lambda *_: None)
 _EMPTY_TRUSTED = (rules, "_without_record", lambda *_: rules.Fresh())
 
 
-def _always_died(spec: Any, record: Any) -> bool:
+def _always_died(_: Any, record: Any) -> bool:
     """P8 counted as a death."""
     return not record.left
 
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant("init after reading", "pipe", CRASH, (_reading_first(),)),
-    Mutant("init after reading, up to the last stable offset, without P6a", "pipe", CRASHES, ()),
+    Mutant(
+        "init after reading, up to the last stable offset, without P6a",
+        "pipe",
+        ZOMBIE,
+        (_reading_first(_flushed=_anywhere), _last_stable(), _unstable_read(), _OFFSETS_TRUSTED),
+    ),
+    Mutant(
+        "group offsets over the record, init after reading, unstable ones read as they are",
+        "pipe",
+        ZOMBIE,
+        (_reading_first(_flushed=_anywhere), _last_stable(), _unstable_read(), _decided(_by_offsets)),
+    ),
     Mutant("delivery reports not counted", "alone", NET, (_reports_ignored(place=False),)),
     Mutant("no flush: neither reports nor place are looked at", "alone", NET, (_reports_ignored(place=True),)),
     Mutant("suspect commit trusted", "alone", NET, (_suspect_trusted(),)),
-    Mutant("failed commit taken for an abort", "alone", NET, (_after_failed_commit(_went_wrong),)),
-    Mutant("positions from memory after a failed commit", "alone", NET, (_after_failed_commit(_went_well),)),
+    Mutant("failed commit taken for an abort", "alone", NET, (_after_failed_commit(_taken_for_abort),)),
+    Mutant("failed commit taken for a commit", "alone", NET, (_after_failed_commit(_went_well),)),
+    Mutant("positions from memory", "alone", NET, (_from_memory(), _OFFSETS_TRUSTED)),
     Mutant("EndTxn repeated in the same epoch", "alone", NET, (_after_failed_commit(_repeated),)),
     Mutant("failure without a new session", "alone", NET, (_session_kept(),)),
     Mutant("fenced slot takes the id again", "slots", MOVE, (_fenced_slot_again(),)),
     Mutant("snapshot without offsets", "alone", NOTHING, (_snapshot_sends(lambda _: None),)),
     Mutant("snapshot with the offsets of its ends", "alone", NOTHING, (_snapshot_sends(lambda r: r.ends),)),
-    Mutant("sequence of an attempt repeated", "alone", NOTHING, (_record(lambda r, t: replace(r, sequence=t.record.sequence)),)),
-    Mutant("step number not moved on", "alone", NOTHING, (_record(lambda r, t: replace(r, step=t.record.step)),)),
+    Mutant(
+        "sequence of an attempt repeated",
+        "alone",
+        NOTHING,
+        (_record(lambda r, _: replace(r, sequence=r.sequence - 1)),),
+    ),
+    Mutant(
+        "step number not moved on",
+        "alone",
+        NOTHING,
+        (_record(lambda r, _: replace(r, step=r.step - r.batch.deliveries)),),
+    ),
     Mutant("totals not added up", "alone", NOTHING, (_record(lambda r, _: replace(r, totals=r.batch)),)),
-    Mutant("attempt at the positions before it", "alone", NOTHING, (_record(lambda r, t: replace(r, positions=t.positions)),)),
+    Mutant(
+        "attempt at the positions before it",
+        "alone",
+        NOTHING,
+        (_record(lambda r, t: replace(r, positions=t.positions)),),
+    ),
     Mutant("committed record not taken over", "alone", NOTHING, (handler("_committed", _forgotten),)),
-    Mutant("snapshot at the positions behind it", "alone", NOTHING, (_polled_record(lambda r, _: replace(r, positions=r.ends)),)),
+    Mutant(
+        "snapshot at the positions behind it",
+        "alone",
+        NOTHING,
+        (_polled_record(lambda r, _: replace(r, positions=r.ends)),),
+    ),
     Mutant("retry skips its ranges", "alone", CRASH, (_decided(_range_skipped),)),
-    Mutant("own discard counted as a death", "alone", NET, ((rules, "died", _always_died),)),
+    Mutant("own discard counted as a death", "kill", NET, ((rules, "died", _always_died),)),
     Mutant("revocation without `left`", "pipe", MOVE, (_without_left(),)),
+    Mutant(
+        "revocation in a recovery without `left`",
+        "pipe",
+        NET_AND_MOVE,
+        (handler("_interrupted", lambda _, task, event: core._release(task)),),  # noqa: ARG005, SLF001
+    ),
     Mutant("`left` under the same sequence", "pipe", MOVE, (_left_in_place(),)),
     Mutant("death not counted", "kill", NOTHING, ((rules, "died", lambda *_: False),)),
     Mutant("no snapshot for the first batch", "kill", NOTHING, (handler("_assigned", _first_forgotten),)),
@@ -447,8 +504,12 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant("failed step skipped", "error", NOTHING, _MISSING_STEP),
     Mutant("hash over all positions", "alts", NOTHING, (around_world("_consumed", _all_positions),)),
     Mutant("choice of alts not replayed", "alts-effects", CRASH, (_decided(_choose_anew),)),
+    Mutant("no snapshot before a choice of alts", "alts-effects", CRASH, (_NO_CHOICE_SNAPSHOT,)),
     Mutant("effects without step numbers", "effects", CRASH, (around_world("_applied", _effects_unguarded),)),
     Mutant("fresh transactional id", "pipe", CRASH, (_fresh_id(),)),
+    Mutant("no generation check", "pipe", ZOMBIE, (_without_generation(),)),
+    Mutant("no epochs", "pipe", ZOMBIE, (_without_epoch(),)),
+    Mutant("revocation acknowledged early", "pipe", MOVE, (_acknowledged_early(),)),
     Mutant("neither epoch nor generation", "pipe", ZOMBIE, (_without_generation(), _without_epoch())),
     Mutant(
         "no generation check, and no return to R1 when blocked",
@@ -461,7 +522,31 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "stale watermark trusted: neither P6a nor offsets are compared",
         "alone",
         NET_AND_CRASH,
-        (_place_ignored(), _OFFSETS_TRUSTED, _EMPTY_TRUSTED),
+        (handler("_flushed", _anywhere), _OFFSETS_TRUSTED, _EMPTY_TRUSTED),
     ),
-    Mutant("late records taken outside of a transaction", "alone", NET, _unverified()),  # type: ignore[arg-type]
+    Mutant("late records taken outside of a transaction", "alone", NET, _unverified()),
 )
+
+COVERED: Final[tuple[tuple[Mutant, str], ...]] = (
+    (Mutant("no P6a", "pipe", NET, (handler("_flushed", _anywhere),)), "init before reading; offsets are compared"),
+    (Mutant("last stable offset at R3", "pipe", ZOMBIE_AND_CRASH, (_last_stable(),)), "init before reading"),
+    (Mutant("unstable offsets read as they are", "pipe", ZOMBIE, (_unstable_read(),)), "init before reading"),
+    (Mutant("no return to R1 when blocked", "pipe", ZOMBIE, (_blocked_waits(),)), "offsets first: nobody blocks"),
+    (Mutant("group offsets not compared", "pipe", NET, (_OFFSETS_TRUSTED,)), "P6a"),
+)
+"""Rules that another one covers for, within these faults; together they are among the mutants."""
+
+NO_SUBJECT: Final[tuple[tuple[str, str], ...]] = (
+    ("a second input subscribed; a silent assignment callback; unassign by name; seek beside a running poll", "client"),
+    (
+        "EOF below the end taken as the end; drain skipped; a filtered slot not published",
+        "slot's reader, not in the core",
+    ),
+    ("start=latest not recorded, or resolved beside a sibling's record", "the worlds have no growing inputs"),
+    ("position past the log's end accepted", "the worlds' brokers lose nothing"),
+    ("a second id in a backing partition", "the worlds' writers have the task's id; P6a stands with stale watermarks"),
+    ("SQL effects fenced by sequence alone under pipelining", "nothing is called ahead in the worlds"),
+    ("store not rolled back; replay appended to the input", "not built yet"),
+    ("manifests, publication numbers, an older driver's snapshot", "staged work is not built yet"),
+)
+"""Mutants of PROTOCOL 9 that cannot be made here, and why."""

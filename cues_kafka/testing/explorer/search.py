@@ -11,12 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from cues_kafka.testing.explorer.invariants import Invariants
 from cues_kafka.testing.explorer.machine import Broken
-from cues_kafka.testing.explorer.world import Moves, State, World
-
+from cues_kafka.testing.explorer.states import Moves, State
+from cues_kafka.testing.explorer.world import World
 
 MANY = 1_000
 """Calm steps: several times what the longest world needs from its first state to its last."""
@@ -25,7 +26,7 @@ MANY = 1_000
 class Move(NamedTuple):
     """One line of a path: which of the state's moves it was, who moved, and what he did."""
 
-    index: int
+    number: int
     who: str
     what: str
 
@@ -119,32 +120,7 @@ class Search:
             if after not in parents:
                 parents[after] = state
                 following.append(after)
-        return "" if not self._progress else self._stuck(state, moves)
-
-    def _stuck(self, state: State, moves: Moves) -> str:
-        """I5: what keeps a healed world from delivering everything; empty: nothing."""
-        drained = self._drained
-        if state in drained:
-            return ""
-        passed: dict[State, None] = {}
-        at, calm = state, next((after for _, calm, after in moves if calm), None)
-        while at not in drained:
-            if at in passed:
-                return "without faults it goes round and never delivers (I5)"
-            passed[at] = None
-            if len(passed) > MANY:
-                return f"without faults it does not deliver within {MANY} steps (I5)"
-            if self._world.done(at):
-                break
-            if calm is None:
-                return "without faults nothing can happen, and not all is delivered (I5)"
-            at = calm
-            try:
-                calm = next((after for _, calm_, after in self._world.moves(at) if calm_), None)
-            except Broken as broken:
-                return f"without faults: {broken}"
-        drained.update(passed)
-        return ""
+        return stuck(self._world, state, moves, self._drained) if self._progress else ""
 
     def _path(self, state: State) -> Iterator[Move]:
         """From the first state to this one."""
@@ -152,6 +128,41 @@ class Search:
         while (before := self._parents[states[-1]]) is not None:
             states.append(before)
         states.reverse()
-        for before, after in zip(states, states[1:], strict=False):
+        for before, after in pairwise(states):
             moves = enumerate(self._world.moves(before))
             yield next(Move(i, *label) for i, (label, _, found) in moves if found == after)
+
+
+def stuck(world: World, state: State, moves: Moves, drained: set[State]) -> str:
+    """
+    I5: what keeps a healed world from delivering everything; empty: nothing.
+
+    Args:
+        world: which.
+        state: where the faults stop.
+        moves: of that state.
+        drained: states that are known to come to the end; those on the way are added.
+    """
+    passed: dict[State, None] = {}
+    at, calm = state, _calm(moves)
+    while at not in drained:
+        if at in passed:
+            return "without faults it goes round and never delivers (I5)"
+        passed[at] = None
+        if len(passed) > MANY:
+            return f"without faults it does not deliver within {MANY:,} steps (I5)"
+        if world.done(at):
+            break
+        if calm is None:
+            return "without faults nothing can happen, and not all is delivered (I5)"
+        at = calm
+        try:
+            calm = None if at in drained else _calm(world.moves(at))
+        except Broken as broken:
+            return f"without faults: {broken}"
+    drained.update(passed)
+    return ""
+
+
+def _calm(moves: Moves) -> State | None:
+    return next((after for _, calm, after in moves if calm), None)

@@ -28,9 +28,8 @@ Not here: replicas and truncation, topics made anew, growth of partitions, reten
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import groupby, product
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import hashing
@@ -39,172 +38,41 @@ from cues_kafka.core.spec import Input, Spec
 from cues_kafka.core.task import State as Doing
 from cues_kafka.core.task import Task, take
 from cues_kafka.ports import Coordinates
-from cues_kafka.testing.explorer.machine import Broken, Facts, Key, Machine, Register, offsets_of
-
-State: TypeAlias = tuple[int, ...]
-Step: TypeAlias = tuple[tuple[int, int], ...]
-"""A delivery: (number of the binding, offset) of each message."""
-
-Delivered: TypeAlias = tuple[tuple[Step, str], ...]
-"""Steps with what became of them: `o`utput, `f`ork of two, `e`rror, `n`il, and `x`, an error besides an output."""
-
-Label: TypeAlias = tuple[str, str]
-"""Who, and what he does."""
-
-Moves: TypeAlias = list[tuple[Label, bool, State]]
-"""Transitions: label, whether it is calm, and where it leads. Calm: no fault, no zombie, nothing late."""
-
-IDLE, ONGOING, COMMITTING, ABORTING = range(4)
-HOLE: Final = -1
-"""In a backing log: a marker, an aborted record, or one that the cleaner took."""
-
-RECORDS: Final = {"o": 1, "f": 2, "e": 1, "n": 0, "x": 2}
-
-PAST_GATE: Final = frozenset({Doing.SENDING_OFFSETS, Doing.PRODUCING, Doing.FLUSHING, Doing.COMMITTING})
-"""Past P5: a revocation waits for these (A3). The same as in `runtime.interpreter`."""
-
-
-class Outcome(NamedTuple):
-    """One record of an output or errors topic: number `index` of `count` of its delivery."""
-
-    step: Step
-    kind: str
-    index: int
-    count: int
-
-
-class Lane(NamedTuple):
-    """
-    One task in one worker.
-
-    Attributes:
-        task: its number.
-        effect: what it waits for; -1: to be assigned.
-        session: whether it has one; it is current while the partition's `holder` is this worker.
-        carried: what user code gave, to be produced behind the next attempt.
-        said: whether it was told of its revocation.
-        aborted: whether its init ended a transaction of somebody who lives.
-    """
-
-    task: int
-    effect: int = -1
-    session: bool = False
-    carried: Delivered = ()
-    said: bool = False
-    aborted: bool = False
-
-
-class Worker(NamedTuple):
-    """A process: how often it died, and its lanes by partition."""
-
-    deaths: int
-    lanes: tuple[Lane | None, ...]
-
-
-class Part(NamedTuple):
-    """
-    What the brokers know of one task.
-
-    Attributes:
-        log: backing partition: 2r for record r in an open transaction, 2r + 1 when it is committed, or `HOLE`.
-        outputs: committed ones.
-        loose: those of the open transaction.
-        holder: worker whose session initialised last; -1: nobody's is current.
-        phase: of the transaction.
-        marked: whether the backing partition is part of it.
-        pending: its offsets.
-        held: the group's offsets; empty: none.
-        killed: ends of the newest snapshot's ranges, and how many processes died or lost the task under it.
-        ledger: an effect's target: number of the last step, owner, and the steps in the order in which they arrived.
-        wrong: a violation that was seen when it happened.
-    """
-
-    log: tuple[int, ...] = ()
-    outputs: tuple[Outcome, ...] = ()
-    loose: tuple[Outcome, ...] = ()
-    holder: int = -1
-    phase: int = IDLE
-    marked: bool = False
-    pending: tuple[int, ...] = ()
-    held: tuple[int, ...] = ()
-    killed: tuple[tuple[int, ...], int] = ((), 0)
-    ledger: tuple[int, int, tuple[Step, ...]] = (0, -1, ())
-    wrong: str = ""
-
-
-class Group(NamedTuple):
-    """Who is a member, who owns each partition (-1: nobody), and which ones are being revoked."""
-
-    members: tuple[bool, ...]
-    owners: tuple[int, ...]
-    revoking: tuple[bool, ...]
-
-
-class Faults(NamedTuple):
-    """
-    How many of each may happen.
-
-    Attributes:
-        crash: deaths of a process.
-        move: rebalances; starts of further slots.
-        net: requests or replies that are lost or late; time-outs of the coordinator; errors that are retried.
-        zombie: members that are expelled and do not know it.
-        total: of all together.
-    """
-
-    crash: int = 1
-    move: int = 1
-    net: int = 1
-    zombie: int = 1
-    total: int = 2
-
-    def spend(self, kind: int) -> Faults | None:
-        """What is left after one of this kind, by its place; None: there is none left."""
-        if not self[kind] or not self.total:
-            return None
-        left = list(self)
-        left[kind] -= 1
-        left[4] = total = left[4] - 1
-        return Faults(*left) if total else Faults(0, 0, 0, 0, 0)
-
-
-CRASH, MOVE, NET, ZOMBIE = range(4)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """
-    One world.
-
-    Attributes:
-        name: for the command line.
-        about: what it is for.
-        inputs: by binding, messages by offset: `o`utput, `f`ork, `e`rror, `n`il, `?` any of o, n and e, `r` may be
-            retried, `k` kills, `s` stops on purpose, `.` a marker.
-        pairing: see `Spec`.
-        workers: `native` or `slot`.
-        partitions: of each input; all have the same messages.
-        batch: at most so many steps in one transaction.
-        effects: user code acts on a target that is fenced by step number and owner (E1).
-        errors: an errors topic takes what cannot be delivered.
-        eager: a rebalance takes all partitions, not one.
-        faults: how many.
-    """
-
-    name: str
-    about: str
-    inputs: tuple[str, ...] = ("oo",)
-    pairing: str = "single"
-    workers: tuple[str, ...] = ("native", "native")
-    partitions: int = 1
-    batch: int = 2
-    effects: bool = False
-    errors: bool = True
-    eager: bool = False
-    faults: Faults = Faults()
-
-
-QUARANTINE_AFTER: Final = 2
+from cues_kafka.testing.explorer.machine import Facts, Key, Machine, Register, offsets_of
+from cues_kafka.testing.explorer.states import (
+    ABORTING,
+    COMMITTING,
+    CRASH,
+    HOLE,
+    IDLE,
+    MEANS,
+    MOVE,
+    NET,
+    ONGOING,
+    PAST_GATE,
+    QUARANTINE_AFTER,
+    ZOMBIE,
+    Faults,
+    Group,
+    Lane,
+    Moves,
+    Outcome,
+    Part,
+    Setting,
+    State,
+    Step,
+    Turn,
+    Worker,
+    counts,
+    holds,
+    newest_below,
+    outcomes_of,
+    put,
+    ranges,
+    settled,
+    shown,
+    unowned,
+)
 
 
 class World:
@@ -380,7 +248,7 @@ class World:
 
     def done(self, s: State) -> bool:
         """Whether all is delivered, up to a deliberate stop, and nothing is left open."""
-        return all(self.finished(part) and not _holds(part) for part in self.parts(s))
+        return all(self.finished(part) and not holds(part) for part in self.parts(s))
 
     def finished(self, part: Part) -> bool:
         """Whether no message is left that may be delivered."""
@@ -411,7 +279,7 @@ class World:
     def _marked(self, part: Part) -> Part:
         """The transaction is over: its records become visible, or holes; the cleaner takes all but the newest."""
         won = part.phase == COMMITTING
-        log = tuple(_settled(entry, won) for entry in part.log)
+        log = tuple(settled(entry, won) for entry in part.log)
         newest = max((i for i, entry in enumerate(log) if entry >= 0), default=0)
         log = (*(HOLE for _ in log[:newest]), *log[newest:], *((HOLE,) if part.marked else ()))
         outputs = part.outputs + part.loose if won else part.outputs
@@ -428,7 +296,7 @@ class World:
         wrong = part.wrong
         for number in opened:
             record = self.machine.record(number)
-            ends = _range(record)
+            ends = ranges(record)
             killed = killed if ends and ends == killed[0] else (ends, 0 if self._lives(s, p, record) else 1)
             wrong = wrong or self._chain(self.newest(part), record, part, killed[1])
         if len(opened) != 1:
@@ -477,7 +345,7 @@ class World:
         group = self.group(s)
         for p, owner in enumerate(group.owners):
             if owner >= 0 and group.revoking[p] and self.worker(s, owner).lanes[p] is None:
-                after = self._put_group(s, _unowned(group, p))
+                after = self._put_group(s, unowned(group, p))
                 out.append(((f"w{owner}", f"acknowledges that p{p} is revoked"), True, after))
             elif owner < 0 and not any(group.revoking):
                 self._assigning(s, p, group, out)
@@ -486,7 +354,7 @@ class World:
         for w, member in enumerate(group.members):
             worker = self.worker(s, w)
             if member and worker.lanes[p] is None:
-                after = self._put_group(s, group._replace(owners=_with(group.owners, p, w)))
+                after = self._put_group(s, group._replace(owners=put(group.owners, p, w)))
                 after = self._put_lane(after, w, p, self._new_lane(w, worker.deaths, p))
                 out.append((("group", f"assigns p{p} to w{w}"), True, after))
 
@@ -499,7 +367,7 @@ class World:
                 for lane in filter(None, worker.lanes):
                     self.machine.tell(lane.task, ("lost",))
                 after = self._put_worker(s, w, Worker(worker.deaths, (None,) * self.setting.partitions))
-                after = self._put_group(after, group._replace(members=_with(group.members, w, True)))
+                after = self._put_group(after, group._replace(members=put(group.members, w, True)))
                 out.append(((f"w{w}", "hears that it lost its partitions, and joins again"), True, after))
 
     def _is_member(self, s: State, w: int) -> bool:
@@ -530,11 +398,11 @@ class World:
     def _lane(self, s: State, w: int, p: int, lane: Lane, out: Moves) -> None:
         group, slot = self.group(s), self.setting.workers[w] == "slot"
         owner = slot or (group.owners[p] == w and group.members[w])
-        if owner and group.revoking[p] and not slot and not lane.said:
-            if self.task(lane).state not in PAST_GATE:
-                told = lane._replace(said=True)
-                out.append(((f"w{w}/p{p}", "is revoked"), True, self._tell(s, w, p, told, "revoked")))
-                return
+        revoked = owner and not slot and group.revoking[p] and not lane.said
+        if revoked and self.task(lane).state not in PAST_GATE:
+            told = lane._replace(said=True)
+            out.append(((f"w{w}/p{p}", "is revoked"), True, self._tell(s, w, p, told, "revoked")))
+            return
         if lane.effect < 0:
             first = not slot or self.worker(s, w).deaths > 0
             out.append(((f"w{w}/p{p}", "begins to recover"), owner, self._tell(s, w, p, lane, "assigned", first)))
@@ -542,7 +410,7 @@ class World:
         effect = self.machine.effects.items[lane.effect]
         if not owner and isinstance(effect, do.Discard | do.Stop):
             return  # a bound: a zombie that failed does nothing more before it hears that it is one
-        self._does[type(effect)](s, w, p, lane, effect, owner, out)
+        self._does[type(effect)](Turn(s, w, p, lane, owner, out), effect)
 
     def _current(self, s: State, w: int, p: int, lane: Lane) -> bool:
         """Whether the lane's session has the coordinator's epoch."""
@@ -551,16 +419,15 @@ class World:
     def _failed(self, s: State, w: int, p: int, lane: Lane, why: str, *, fenced: bool = False) -> State:
         return self._tell(s, w, p, lane, "failed", why, fenced)
 
-    def _lose(
-        self, s: State, w: int, p: int, lane: Lane, what: str, *after: tuple[str, State], out: Moves
-    ) -> None:
+    def _lose(self, s: State, w: int, p: int, lane: Lane, what: str, *after: tuple[str, State], out: Moves) -> None:
         """Variants of a request that went wrong: in each of these worlds the caller fails."""
         for how, world in after:
             spent = self._spend(world, NET)
             if spent is not None:
                 out.append(((f"w{w}/p{p}", f"{what}: {how}"), False, self._failed(spent, w, p, lane, "no answer")))
 
-    def _init(self, s: State, w: int, p: int, lane: Lane, _: Any, owner: bool, out: Moves) -> None:
+    def _init(self, turn: Turn, _: Any) -> None:
+        s, w, p, lane, owner, out = turn
         who, part = f"w{w}/p{p}", self.part(s, p)
         if part.phase == ONGOING:
             alive = self._open_elsewhere(s, p)
@@ -589,7 +456,8 @@ class World:
         lane = self.worker(s, holder).lanes[p] if holder >= 0 else None
         return lane is not None and lane.session
 
-    def _fetch_offsets(self, s: State, w: int, p: int, lane: Lane, _: Any, owner: bool, out: Moves) -> None:
+    def _fetch_offsets(self, turn: Turn, _: Any) -> None:
+        s, w, p, lane, owner, out = turn
         part = self.part(s, p)
         if part.pending and self._require_stable():
             after = self._failed(s, w, p, lane, "unstable")
@@ -601,7 +469,8 @@ class World:
     def _require_stable(self) -> bool:
         return True
 
-    def _fetch_watermark(self, s: State, w: int, p: int, lane: Lane, _: Any, owner: bool, out: Moves) -> None:
+    def _fetch_watermark(self, turn: Turn, _: Any) -> None:
+        s, w, p, lane, owner, out = turn
         high = self._watermark(self.part(s, p).log)
         after = self._tell(s, w, p, lane, "high", high)
         out.append(((f"w{w}/p{p}", f"high watermark: {high}"), owner, after))
@@ -615,30 +484,30 @@ class World:
     def _watermark(self, log: tuple[int, ...]) -> int:
         return len(log)
 
-    def _read_newest(
-        self, s: State, w: int, p: int, lane: Lane, read: do.ReadNewest, owner: bool, out: Moves
-    ) -> None:
-        number = _newest_below(self.part(s, p).log, read.high)
+    def _read_newest(self, turn: Turn, read: do.ReadNewest) -> None:
+        s, w, p, lane, owner, out = turn
+        number = newest_below(self.part(s, p).log, read.high)
         if number is None:
             after = self._failed(s, w, p, lane, "blocked")
             out.append(((f"w{w}/p{p}", "an open transaction blocks reading"), owner, after))
             return
-        shown = _shown(self.machine.record(number)) if number >= 0 else "nothing"
-        out.append(((f"w{w}/p{p}", f"reads {shown}"), owner, self._tell(s, w, p, lane, "newest", number)))
+        what = shown(self.machine.record(number)) if number >= 0 else "nothing"
+        out.append(((f"w{w}/p{p}", f"reads {what}"), owner, self._tell(s, w, p, lane, "newest", number)))
 
-    def _fetch_sibling(self, s: State, w: int, p: int, lane: Lane, _: Any, owner: bool, out: Moves) -> None:
+    def _fetch_sibling(self, turn: Turn, _: Any) -> None:
+        s, w, p, lane, owner, out = turn
         records = [self.newest(part) for i, part in enumerate(self.parts(s)) if i != p]
         born = next((record.born for record in records if record), None)
         out.append(((f"w{w}/p{p}", f"sibling: {born}"), owner, self._tell(s, w, p, lane, "sibling", born)))
 
-    def _go_on(self, s: State, w: int, p: int, lane: Lane, effect: Any, owner: bool, out: Moves) -> None:
+    def _go_on(self, turn: Turn, effect: Any) -> None:
+        s, w, p, lane, owner, out = turn
         out.append(((f"w{w}/p{p}", type(effect).__name__), owner, self._tell(s, w, p, lane, "done")))
 
     # A transaction.
 
-    def _send_offsets(
-        self, s: State, w: int, p: int, lane: Lane, send: do.SendOffsets, owner: bool, out: Moves
-    ) -> None:
+    def _send_offsets(self, turn: Turn, send: do.SendOffsets) -> None:
+        s, w, p, lane, owner, out = turn
         who, part = f"w{w}/p{p}", self.part(s, p)
         if not self._current(s, w, p, lane):
             after = self._failed(s, w, p, lane, "fenced", fenced=True)
@@ -665,13 +534,14 @@ class World:
         record = self.task(lane).pending
         assert record
         delivers = isinstance(record, Attempt) and record.batch.deliveries
-        return self.machine.records.number(record), _outcomes(lane.carried) if delivers else ()
+        return self.machine.records.number(record), outcomes_of(lane.carried) if delivers else ()
 
     def _entry(self, number: int) -> int:
         """A record as it lands: not visible before the marker."""
         return number << 1
 
-    def _flush(self, s: State, w: int, p: int, lane: Lane, _: Any, owner: bool, out: Moves) -> None:
+    def _flush(self, turn: Turn, _: Any) -> None:
+        s, w, p, lane, owner, out = turn
         who, part = f"w{w}/p{p}", self.part(s, p)
         number, outcomes = self._loose(lane)
         if not self._current(s, w, p, lane):
@@ -683,9 +553,9 @@ class World:
         opened = part._replace(phase=ONGOING, marked=True)
         landed = opened._replace(log=(*part.log, self._entry(number)))
         full = landed._replace(loose=part.loose + outcomes)
-        shown = f"produce: {_shown(self.machine.record(number))} at {high}, {len(outcomes)} outcomes"
+        text = f"produce: {shown(self.machine.record(number))} at {high}, {len(outcomes)} outcomes"
         out.append(
-            ((who, shown), owner, self._tell(self._put_part(s, p, full), w, p, lane, "flushed", count, count, high))
+            ((who, text), owner, self._tell(self._put_part(s, p, full), w, p, lane, "flushed", count, count, high))
         )
         spent = self._spend(s, NET)
         if spent is None:
@@ -693,7 +563,9 @@ class World:
         record_late = self._send(
             self._put_part(spent, p, opened._replace(loose=part.loose + outcomes)), ("record", p, number)
         )
-        reports = [("the record will come late", record_late, count - 1, None)]
+        reports: list[tuple[str, State, int, int | None]] = [
+            ("the record will come late", record_late, count - 1, None)
+        ]
         if outcomes:
             late = self._send(self._put_part(spent, p, landed), ("outcomes", p, outcomes))
             reports.append(("the outcomes will come late", late, 1, high))
@@ -703,7 +575,8 @@ class World:
         lost = [("lost", s), ("written, no reply", self._put_part(s, p, full))]
         self._lose(s, w, p, lane, "produce", *lost, out=out)
 
-    def _commit(self, s: State, w: int, p: int, lane: Lane, _: Any, owner: bool, out: Moves) -> None:
+    def _commit(self, turn: Turn, _: Any) -> None:
+        s, w, p, lane, owner, out = turn
         who, part = f"w{w}/p{p}", self.part(s, p)
         if not self._current(s, w, p, lane):
             out.append(((who, "commit: fenced"), owner, self._failed(s, w, p, lane, "fenced", fenced=True)))
@@ -726,7 +599,8 @@ class World:
 
     # User code.
 
-    def _await(self, s: State, w: int, p: int, lane: Lane, _: Any, owner: bool, out: Moves) -> None:
+    def _await(self, turn: Turn, _: Any) -> None:
+        s, w, p, lane, owner, out = turn
         task, who = self.task(lane), f"w{w}/p{p}"
         offsets = offsets_of(task.positions)
         if task.due:
@@ -741,13 +615,12 @@ class World:
                 after = self._tell(s, w, p, lane, "polled", ends, len(steps), choice)
                 out.append(((who, f"polls up to {ends} {choice or ''}"), owner, after))
             else:
-                self._run(s, w, p, lane, steps, owner, out)
+                self._run(turn, steps)
         if not any(self.rest(offsets)):
-            self._at_the_end(s, w, p, lane, offsets, owner, out)
+            self._at_the_end(turn, offsets)
 
-    def _at_the_end(
-        self, s: State, w: int, p: int, lane: Lane, offsets: tuple[int, ...], owner: bool, out: Moves
-    ) -> None:
+    def _at_the_end(self, turn: Turn, offsets: tuple[int, ...]) -> None:
+        s, w, p, lane, owner, out = turn
         high, who = self.machine.facts.high, f"w{w}/p{p}"
         if self.setting.workers[w] == "slot":
             if not lane.said:
@@ -806,11 +679,12 @@ class World:
             case _:
                 return tuple(((0, o),) for o in rest[0][:count])
 
-    def _call(self, s: State, w: int, p: int, lane: Lane, call: do.Call, owner: bool, out: Moves) -> None:
-        self._run(s, w, p, lane, self._due(self.task(lane), call.steps, call.choice), owner, out)
+    def _call(self, turn: Turn, call: do.Call) -> None:
+        self._run(turn, self._due(self.task(turn.lane), call.steps, call.choice))
 
-    def _run(self, s: State, w: int, p: int, lane: Lane, steps: tuple[Step, ...], owner: bool, out: Moves) -> None:
+    def _run(self, turn: Turn, steps: tuple[Step, ...]) -> None:
         """User code for these steps: every way in which it can end."""
+        s, w, p, lane, owner, out = turn
         task, who = self.task(lane), f"w{w}/p{p}"
         offsets = offsets_of(task.positions)
         wrong = self._identified(task, steps)
@@ -830,12 +704,13 @@ class World:
                     continue
                 after = spent
             ends = self._behind(offsets, tuple(step for step, _ in done)) if done else ()
-            told = self._tell(after, w, p, lane._replace(carried=done), "called", ends, _counts(kinds), halt)
+            told = self._tell(after, w, p, lane._replace(carried=done), "called", ends, counts(kinds), halt)
             out.append(((who, f"calls user code: {kinds or 'nothing'} {halt}"), owner and halt != "retry", told))
-        self._deaths_inside(s, w, p, task, steps, out)
+        self._deaths_inside(turn, task, steps)
 
-    def _deaths_inside(self, s: State, w: int, p: int, task: Task, steps: tuple[Step, ...], out: Moves) -> None:
+    def _deaths_inside(self, turn: Turn, task: Task, steps: tuple[Step, ...]) -> None:
         """Somebody kills the process after some effects of user code."""
+        s, w, p, _, _, out = turn
         spent = self._spend(s, CRASH) if self.setting.effects else None
         if spent is not None:
             for count in range(1, len(steps) + 1):
@@ -852,7 +727,7 @@ class World:
                 if halt:
                     more.append((kinds, halt))
                 else:
-                    more += [(kinds + k if not h else kinds, h) for k, h in _MEANS[kind]]
+                    more += [(kinds + k if not h else kinds, h) for k, h in MEANS[kind]]
             found = more
         yield from found
 
@@ -887,24 +762,26 @@ class World:
                 number, applied = number + 1, (*applied, step)
         return self._put_part(s, p, part._replace(ledger=(number, mine, applied)))
 
-    def _quarantine(
-        self, s: State, w: int, p: int, lane: Lane, quarantine: do.Quarantine, owner: bool, out: Moves
-    ) -> None:
+    def _quarantine(self, turn: Turn, quarantine: do.Quarantine) -> None:
+        s, w, p, lane, owner, out = turn
         part = self.part(s, p)
         steps = self._due(self.task(lane), 1, quarantine.choice)
         ends = self._behind(offsets_of(self.task(lane).positions), steps)
-        if part.killed[1] <= QUARANTINE_AFTER:
+        if ends != offsets_of(quarantine.ends):
+            s = self._put_part(s, p, part._replace(wrong=f"{quarantine} takes out more than one message (I11)"))
+        elif part.killed[1] <= QUARANTINE_AFTER:
             wrong = f"quarantined after {part.killed[1]} deaths on that message (I11)"
             s = self._put_part(s, p, part._replace(wrong=wrong))
         carried = lane._replace(carried=((steps[0], "e"),))
-        told = self._tell(s, w, p, carried, "called", ends, _counts("e"), "")
+        told = self._tell(s, w, p, carried, "called", ends, counts("e"), "")
         out.append(((f"w{w}/p{p}", "takes the message out, undecoded"), owner, told))
 
-    def _stopped(self, s: State, w: int, p: int, lane: Lane, stop: do.Stop, owner: bool, out: Moves) -> None:
+    def _stopped(self, turn: Turn, stop: do.Stop) -> None:
         """A refusal is tried again later; a slot ends; who stops on purpose stays so until an operator comes."""
+        s, w, p, lane, owner, out = turn
         if self.setting.workers[w] == "slot":
             deaths, lanes = self.worker(s, w)
-            after = self._put_worker(s, w, Worker(deaths + 1, _with(lanes, p, None)))
+            after = self._put_worker(s, w, Worker(deaths + 1, put(lanes, p, None)))
             out.append(((f"w{w}/p{p}", f"ends: {stop.halt.text}"), owner, after))
         elif stop.halt.kind == "refused":
             out.append(
@@ -981,7 +858,7 @@ class World:
                 s = self._killed(s, p)
             mine = group.owners[p] == w and group.members[w]
             if mine and group.revoking[p]:
-                group = _unowned(group, p)
+                group = unowned(group, p)
                 mine = False
             after.append(self._new_lane(w, deaths + 1, p) if mine else None)
         return self._put_worker(self._put_group(s, group), w, Worker(deaths + 1, tuple(after)))
@@ -997,9 +874,9 @@ class World:
         group = self.group(s)
         for p, owner in enumerate(group.owners):
             if owner == w:
-                group = _unowned(group, p)
+                group = unowned(group, p)
                 s = s if dead else self._killed(s, p)
-        group = group._replace(members=_with(group.members, w, False))
+        group = group._replace(members=put(group.members, w, False))
         net = tuple(m for m in self.net(s) if m[0] != "offsets" or m[2] != w)
         s = self._put_net(self._put_group(s, group), net)
         if dead:
@@ -1020,78 +897,6 @@ class World:
                     after = self._put_lane(self._killed(spent, p), owner, p, None)
                     out.append(((f"w{owner}/p{p}", "waits no longer, and abandons the task"), False, after))
             elif not any(group.revoking):
-                taken = tuple(o >= 0 for o in group.owners) if self.setting.eager else _with(group.revoking, p, True)
+                taken = tuple(o >= 0 for o in group.owners) if self.setting.eager else put(group.revoking, p, True)
                 after = self._put_group(spent, group._replace(revoking=taken))
                 out.append((("group", f"revokes p{p}"), False, after))
-
-
-_MEANS: Final[dict[str, list[tuple[str, str]]]] = {
-    "o": [("o", "")],
-    "f": [("f", "")],
-    "e": [("e", "")],
-    "n": [("n", "")],
-    "?": [("o", ""), ("n", ""), ("e", "")],
-    "r": [("o", ""), ("", "retry")],
-    "k": [("", "kill")],
-    "s": [("", "interrupt")],
-}
-"""What user code may do with a message of each kind: an outcome, or why it goes no further."""
-
-
-def _holds(part: Part) -> bool:
-    """Whether a transaction holds readers or offsets up; one with nothing in it ends unnoticed."""
-    return part.phase > ONGOING or bool(part.pending or part.marked)
-
-
-def _with(items: tuple[Any, ...], at: int, item: Any) -> tuple[Any, ...]:
-    return (*items[:at], item, *items[at + 1 :])
-
-
-def _unowned(group: Group, p: int) -> Group:
-    return group._replace(owners=_with(group.owners, p, -1), revoking=_with(group.revoking, p, False))
-
-
-def _settled(entry: int, won: bool) -> int:
-    if entry < 0 or entry & 1:
-        return entry
-    return entry | 1 if won else HOLE
-
-
-def _newest_below(log: tuple[int, ...], high: int) -> int | None:
-    """Read committed: the newest record below `high`, -1: there is none, None: an open transaction is in the way."""
-    newest = -1
-    for entry in log[:high]:
-        if entry >= 0:
-            if not entry & 1:
-                return None
-            newest = entry >> 1
-    return newest
-
-
-def _range(record: Record) -> tuple[int, ...]:
-    """What a snapshot is about: where its ranges begin and end; empty for other records."""
-    return offsets_of(record.positions) + offsets_of(record.ends) if isinstance(record, Snapshot) else ()
-
-
-def _outcomes(carried: Delivered) -> tuple[Outcome, ...]:
-    return tuple(
-        Outcome(step, ("e" if index else "o") if kind == "x" else kind, index, RECORDS[kind])
-        for step, kind in carried
-        for index in range(RECORDS[kind])
-    )
-
-
-def _counts(kinds: str) -> tuple[int, ...]:
-    outputs, errors, nils = sum(map(kinds.count, "ofx")), kinds.count("e"), kinds.count("n")
-    messages = kinds.count("o") + 2 * kinds.count("f") + kinds.count("x")
-    return len(kinds), outputs, errors, nils, messages
-
-
-def _shown(record: Record) -> str:
-    text = f"{type(record).__name__} {record.sequence} at {offsets_of(record.positions)}"
-    if isinstance(record, Snapshot):
-        text += f" up to {offsets_of(record.ends)}, {record.starts} deaths{', left' if record.left else ''}"
-    return text
-
-
-__all__ = ["Broken", "Faults", "Setting", "State", "World"]

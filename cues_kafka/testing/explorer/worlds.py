@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cues_kafka.testing.explorer.world import Faults, Setting
+from cues_kafka.testing.explorer.states import Faults, Setting
 
 ONE = Faults(crash=1, move=1, net=1, zombie=1, total=1)
 TWO = Faults(crash=2, move=2, net=2, zombie=1, total=2)
@@ -39,3 +39,7 @@ WORLDS = {setting.name: setting for setting in _WORLDS}
 def with_faults(name: str, faults: Faults) -> Setting:
     """A world by its name, with so many faults."""
     return replace(WORLDS[name], faults=faults)
+
+
+LEVELS = {1: ONE, 2: TWO, 3: THREE}
+"""Faults by how many come together."""

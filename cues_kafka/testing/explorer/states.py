@@ -1,0 +1,273 @@
+"""Values that a state is made of, see `world`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from cues_kafka.core.records import Record, Snapshot
+from cues_kafka.core.task import State as Doing
+from cues_kafka.testing.explorer.machine import offsets_of
+
+State: TypeAlias = tuple[int, ...]
+Step: TypeAlias = tuple[tuple[int, int], ...]
+"""A delivery: (number of the binding, offset) of each message."""
+
+Delivered: TypeAlias = tuple[tuple[Step, str], ...]
+"""Steps with what became of them: `o`utput, `f`ork of two, `e`rror, `n`il, and `x`, an error besides an output."""
+
+Label: TypeAlias = tuple[str, str]
+"""Who, and what he does."""
+
+Moves: TypeAlias = list[tuple[Label, bool, State]]
+"""Transitions: label, whether it is calm, and where it leads. Calm: no fault, no zombie, nothing late."""
+
+IDLE, ONGOING, COMMITTING, ABORTING = range(4)
+HOLE: Final = -1
+"""In a backing log: a marker, an aborted record, or one that the cleaner took."""
+
+RECORDS: Final = {"o": 1, "f": 2, "e": 1, "n": 0, "x": 2}
+
+PAST_GATE: Final = frozenset({Doing.SENDING_OFFSETS, Doing.PRODUCING, Doing.FLUSHING, Doing.COMMITTING})
+"""Past P5: a revocation waits for these (A3). The same as in `runtime.interpreter`."""
+
+
+class Turn(NamedTuple):
+    """
+    A lane whose effect is due.
+
+    Attributes:
+        s: the state.
+        w: the worker's number.
+        p: the partition.
+        lane: what it is there.
+        owner: whether the partition is its worker's; what a zombie does is not calm.
+        out: transitions are added here.
+    """
+
+    s: State
+    w: int
+    p: int
+    lane: Lane
+    owner: bool
+    out: Moves
+
+
+class Outcome(NamedTuple):
+    """One record of an output or errors topic: `number` (from 0) of so many of its delivery."""
+
+    step: Step
+    kind: str
+    number: int
+    of: int
+
+
+class Lane(NamedTuple):
+    """
+    One task in one worker.
+
+    Attributes:
+        task: its number.
+        effect: what it waits for; -1: to be assigned.
+        session: whether it has one; it is current while the partition's `holder` is this worker.
+        carried: what user code gave, to be produced behind the next attempt.
+        said: whether it was told of its revocation.
+        aborted: whether its init ended a transaction of somebody who lives.
+    """
+
+    task: int
+    effect: int = -1
+    session: bool = False
+    carried: Delivered = ()
+    said: bool = False
+    aborted: bool = False
+
+
+class Worker(NamedTuple):
+    """A process: how often it died, and its lanes by partition."""
+
+    deaths: int
+    lanes: tuple[Lane | None, ...]
+
+
+class Part(NamedTuple):
+    """
+    What the brokers know of one task.
+
+    Attributes:
+        log: backing partition: 2r for record r in an open transaction, 2r + 1 when it is committed, or `HOLE`.
+        outputs: committed ones.
+        loose: those of the open transaction.
+        holder: worker whose session initialised last; -1: nobody's is current.
+        phase: of the transaction.
+        marked: whether the backing partition is part of it.
+        pending: its offsets.
+        held: the group's offsets; empty: none.
+        killed: ends of the newest snapshot's ranges, and how many processes died or lost the task under it.
+        ledger: an effect's target: number of the last step, owner, and the steps in the order in which they arrived.
+        wrong: a violation that was seen when it happened.
+    """
+
+    log: tuple[int, ...] = ()
+    outputs: tuple[Outcome, ...] = ()
+    loose: tuple[Outcome, ...] = ()
+    holder: int = -1
+    phase: int = IDLE
+    marked: bool = False
+    pending: tuple[int, ...] = ()
+    held: tuple[int, ...] = ()
+    killed: tuple[tuple[int, ...], int] = ((), 0)
+    ledger: tuple[int, int, tuple[Step, ...]] = (0, -1, ())
+    wrong: str = ""
+
+
+class Group(NamedTuple):
+    """Who is a member, who owns each partition (-1: nobody), and which ones are being revoked."""
+
+    members: tuple[bool, ...]
+    owners: tuple[int, ...]
+    revoking: tuple[bool, ...]
+
+
+class Faults(NamedTuple):
+    """
+    How many of each may happen.
+
+    Attributes:
+        crash: deaths of a process.
+        move: rebalances; starts of further slots.
+        net: requests or replies that are lost or late; time-outs of the coordinator; errors that are retried.
+        zombie: members that are expelled and do not know it.
+        total: of all together.
+    """
+
+    crash: int
+    move: int
+    net: int
+    zombie: int
+    total: int
+
+    def spend(self, kind: int) -> Faults | None:
+        """What is left after one of this kind, by its place; None: there is none left."""
+        if not self[kind] or not self.total:
+            return None
+        left = list(self)
+        left[kind] -= 1
+        left[4] = total = left[4] - 1
+        return Faults(*left) if total else Faults(0, 0, 0, 0, 0)
+
+
+CRASH, MOVE, NET, ZOMBIE = range(4)
+"""Places in `Faults`."""
+
+NO_FAULTS: Final = Faults(0, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """
+    One world.
+
+    Attributes:
+        name: for the command line.
+        about: what it is for.
+        inputs: by binding, messages by offset: `o`utput, `f`ork, `e`rror, `n`il, `?` any of o, n and e, `r` may be
+            retried, `k` kills, `s` stops on purpose, `.` a marker.
+        pairing: see `Spec`.
+        workers: `native` or `slot`.
+        partitions: of each input; all have the same messages.
+        batch: at most so many steps in one transaction.
+        effects: user code acts on a target that is fenced by step number and owner (E1).
+        errors: an errors topic takes what cannot be delivered.
+        eager: a rebalance takes all partitions, not one.
+        faults: how many.
+    """
+
+    name: str
+    about: str
+    inputs: tuple[str, ...] = ("oo",)
+    pairing: str = "single"
+    workers: tuple[str, ...] = ("native", "native")
+    partitions: int = 1
+    batch: int = 2
+    effects: bool = False
+    errors: bool = True
+    eager: bool = False
+    faults: Faults = NO_FAULTS
+
+
+QUARANTINE_AFTER: Final = 2
+
+MEANS: Final[dict[str, list[tuple[str, str]]]] = {
+    "o": [("o", "")],
+    "f": [("f", "")],
+    "e": [("e", "")],
+    "n": [("n", "")],
+    "?": [("o", ""), ("n", ""), ("e", "")],
+    "r": [("o", ""), ("", "retry")],
+    "k": [("", "kill")],
+    "s": [("", "interrupt")],
+}
+"""What user code may do with a message of each kind: an outcome, or why it goes no further."""
+
+
+def holds(part: Part) -> bool:
+    """Whether a transaction holds readers or offsets up; one with nothing in it ends unnoticed."""
+    return part.phase > ONGOING or bool(part.pending or part.marked)
+
+
+def put(items: tuple[Any, ...], at: int, item: Any) -> tuple[Any, ...]:
+    """The same tuple with another item there."""
+    return (*items[:at], item, *items[at + 1 :])
+
+
+def unowned(group: Group, p: int) -> Group:
+    """The group when nobody owns `p`."""
+    return group._replace(owners=put(group.owners, p, -1), revoking=put(group.revoking, p, False))
+
+
+def settled(entry: int, won: bool) -> int:
+    """A log entry after the markers of its transaction."""
+    if entry < 0 or entry & 1:
+        return entry
+    return entry | 1 if won else HOLE
+
+
+def newest_below(log: tuple[int, ...], high: int) -> int | None:
+    """Read committed: the newest record below `high`, -1: there is none, None: an open transaction is in the way."""
+    newest = -1
+    for entry in log[:high]:
+        if entry >= 0:
+            if not entry & 1:
+                return None
+            newest = entry >> 1
+    return newest
+
+
+def ranges(record: Record) -> tuple[int, ...]:
+    """What a snapshot is about: where its ranges begin and end; empty for other records."""
+    return offsets_of(record.positions) + offsets_of(record.ends) if isinstance(record, Snapshot) else ()
+
+
+def outcomes_of(carried: Delivered) -> tuple[Outcome, ...]:
+    """The records that a batch of steps leaves."""
+    return tuple(
+        Outcome(step, ("e" if i else "o") if kind == "x" else kind, i, RECORDS[kind])
+        for step, kind in carried
+        for i in range(RECORDS[kind])
+    )
+
+
+def counts(kinds: str) -> tuple[int, ...]:
+    """`Totals` of steps that ended so."""
+    outputs, errors, nils = sum(map(kinds.count, "ofx")), kinds.count("e"), kinds.count("n")
+    messages = kinds.count("o") + 2 * kinds.count("f") + kinds.count("x")
+    return len(kinds), outputs, errors, nils, messages
+
+
+def shown(record: Record) -> str:
+    """A record, for people."""
+    text = f"{type(record).__name__} {record.sequence} at {offsets_of(record.positions)}"
+    if isinstance(record, Snapshot):
+        text += f" up to {offsets_of(record.ends)}, {record.starts} deaths{', left' if record.left else ''}"
+    return text
