@@ -3,6 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 KILLS ?= 10
+JOBS ?= $(shell nproc)
 PYTHON ?=
 ARGS ?=
 PY := .venv/bin/python
@@ -14,10 +15,10 @@ export PYTHON
 # A worker whose imports are compiled at each start starts two seconds later.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-native test test-spark check bench bench-spark lock clean
+.PHONY: help demo demo-native test test-spark check bench bench-spark proof-simulation lock clean
 
 help:  ## list the targets
-	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
 
 .venv/.ready: .ci/setup $(wildcard .ci/requirements/*.lock) pyproject.toml
 	@.ci/setup
@@ -45,6 +46,12 @@ bench: .venv/.ready  ## ratios against a hand-written transactional loop, on a r
 
 bench-spark: .venv/.ready  ## ratios of Spark against one native worker, and against at-least-once
 	@$(PY) benchmarks/run.py --only spark $(ARGS)
+
+proof-simulation: .venv/.ready  ## 100,000 seeds of the simulation in 20 parts, restartable; results in docs/proof
+	@for part in $$(seq 0 19); do \
+	  $(PY) -m cues_kafka.testing.simulation --jobs $(JOBS) --shrink --seeds $$((part * 5000)):$$((part * 5000 + 5000)) \
+	    --write docs/proof/simulation-$$(printf %02d $$part).json || exit 1; \
+	done
 
 lock: .venv/.ready  ## make the locked dependencies anew, with the newest versions that are allowed
 	@.ci/lock
