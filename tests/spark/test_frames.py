@@ -28,6 +28,7 @@ from cues_kafka import (
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.runtime.spark.source import CuesSource
 from cues_kafka.spark import Spark, register, write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
 
@@ -184,6 +185,40 @@ def test_a_frame_is_written_once_however_often_its_batches_run(
         query.processAllAvailable()
         query.stop()
         assert numbers(options, target) == list(range(60)), round_
+
+
+def test_partitions_may_come_in_any_order_and_empty_ones_not_at_all(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """As with Spark's own `format("kafka")`: the slot comes from the rows, never from the number of the Spark task."""
+    options, source, target = topics
+
+    class KafkaShaped(CuesSource):
+        @classmethod
+        def name(cls) -> str:
+            return "kafka-shaped"
+
+        def streamReader(self, schema: Any) -> Any:  # noqa: N802 - Spark's name
+            reader = super().streamReader(schema)
+            between = reader.partitions
+            reader.partitions = lambda start, end: [p for p in reversed(between(start, end)) if p.start < p.end]  # type: ignore[method-assign]
+            return reader
+
+    spark.dataSource.register(KafkaShaped)
+    frame = (
+        spark.readStream.format("kafka-shaped")
+        .option("kafka.bootstrap.servers", options.bootstrap)
+        .option("subscribe", source)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    query = write_exactly_once(frame, options, topic=target, name=f"{target}-shaped", checkpoint=str(tmp_path))
+    query.processAllAvailable()
+    with connect(options) as client:
+        client.send(source, {"n": 60}, key="one partition only")
+    query.processAllAvailable()
+    query.stop()
+    assert numbers(options, target) == list(range(61))
 
 
 def test_ranges_that_leave_no_row_move_on(spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path) -> None:
