@@ -3,6 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 KILLS ?= 10
+STATES ?= 1000000
 JOBS ?= $(shell nproc)
 PYTHON ?=
 ARGS ?=
@@ -34,6 +35,11 @@ test: .venv/.ready  ## all tests but the slow ones, on a real broker; ARGS="-k n
 
 test-spark: .venv/.ready  ## every fault of processors on Spark, half an hour and more; ARGS="-k name"
 	@$(PY) -m pytest -m "fault or slow" tests/spark $(ARGS)
+
+proof-model: .venv/.ready  ## explore the core in all worlds, then its mutants; goes on where it was stopped; STATES=n
+	@$(PY) -m cues_kafka.testing.explorer --states $(STATES) --write docs/proof $(ARGS)
+	@$(PY) -m cues_kafka.testing.explorer --level 2 --states $(STATES) --write docs/proof $(ARGS)
+	@$(PY) -m cues_kafka.testing.explorer --mutants --write docs/proof
 
 check: .venv/.ready  ## lint, format, strict types, layers
 	$(PY) -m ruff check .

@@ -60,9 +60,10 @@ def _parser() -> argparse.ArgumentParser:
 def _explore(setting: Setting, states: int | None, folder: Path | None) -> int:
     file = folder / f"model-{setting.name}-{setting.faults.total}.json" if folder else None
     known = json.loads(file.read_text(encoding="utf-8")) if file and file.exists() else {}
-    about = {"digest": digest(), "states limit": states, **asdict(setting), "faults": setting.faults._asdict()}
+    about = {"digest": digest(), **asdict(setting), "faults": setting.faults._asdict()}
     about = json.loads(json.dumps(about))
-    if all(known.get(key) == value for key, value in about.items()):
+    enough = known.get("complete") or (states is not None and known.get("states", 0) >= states)
+    if enough and all(known.get(key) == value for key, value in about.items()):
         print(f"{setting.name:14}{known['states']:12,}  is there already, from the same code")
         return 0
     found = Search(World(setting), limit=states).run()
@@ -101,13 +102,6 @@ def _mutants(folder: Path | None) -> int:
         survived += not found.violated
         verdict = found.violated[:150] or "**survived**"
         rows.append(f"| {mutant.name} | {mutant.world} | {found.states:,} | {found.depth} | {verdict} |")
-        if found.violated and folder:
-            trace.save(
-                folder / "mutants" / f"{_slug(mutant.name)}.json",
-                with_faults(mutant.world, mutant.faults),
-                found,
-                mutant.name,
-            )
     rows += [
         "",
         "Alone harmless within the same faults:",
@@ -125,10 +119,6 @@ def _mutants(folder: Path | None) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "mutants.md").write_text(f"# Mutants\n\n{text}\n", encoding="utf-8")
     return 1 if survived else 0
-
-
-def _slug(name: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in name.lower()).strip("-")[:60]
 
 
 def _replay(file: Path) -> int:

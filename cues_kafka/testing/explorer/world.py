@@ -9,7 +9,8 @@ answered. In the place of it, and at the price of a fault, the request is lost, 
 late: the caller fails now, and the request arrives at any later moment or never. Markers are transitions of their own.
 A worker may die before or after each of them, in user code, and in recovery.
 
-Why fewer transitions than effects are enough:
+Why fewer transitions than effects are enough (`Faults` says how many faults may come together; there is no other
+reduction):
 
 - A reply changes its own lane only, and the next effect is a transition of its own. So a death, a pause or a rebalance
   between "applied" and "answered" is the same as one directly behind the answer.
@@ -22,6 +23,10 @@ Why fewer transitions than effects are enough:
 What the brokers do here: transaction protocol V1, where an EndTxn that comes late ends whatever transaction of its
 epoch is open (KAFKA-17754); partition verification (a Produce that comes late is taken only into an open transaction of
 its epoch); the check of the member, not of the partition, in TxnOffsetCommit; coordinator time-outs; an eager cleaner.
+Bounds that are none of the protocol's. A zombie that has failed once does nothing more before it hears of its expulsion.
+An init that waits aborts at most one transaction of somebody who lives. Without both, two could abort each other's
+transactions for ever, and logs would grow without end.
+
 Not here: replicas and truncation, topics made anew, growth of partitions, retention, expiry of ids, stale answers.
 """
 
@@ -318,7 +323,7 @@ class World:
         if record.sequence != (before.sequence + 1 if before else 0):
             return f"sequence {record.sequence} follows {before.sequence if before else 'nothing'} (I13)"
         if record.step != (before.step if before else 0) + record.batch.deliveries:
-            return f"step {record.step} after {before} (I13)"
+            return f"step {record.step} of {shown(record)} does not follow from the record before it (I13)"
         if part.pending != offsets_of(record.positions):
             return f"offsets {part.pending} beside positions {offsets_of(record.positions)} (section 2)"
         if isinstance(record, Snapshot) and record.starts > killed:
@@ -768,7 +773,9 @@ class World:
         steps = self._due(self.task(lane), 1, quarantine.choice)
         ends = self._behind(offsets_of(self.task(lane).positions), steps)
         if ends != offsets_of(quarantine.ends):
-            s = self._put_part(s, p, part._replace(wrong=f"{quarantine} takes out more than one message (I11)"))
+            s = self._put_part(
+                s, p, part._replace(wrong=f"several messages up to {offsets_of(quarantine.ends)} are taken out (I11)")
+            )
         elif part.killed[1] <= QUARANTINE_AFTER:
             wrong = f"quarantined after {part.killed[1]} deaths on that message (I11)"
             s = self._put_part(s, p, part._replace(wrong=wrong))
