@@ -23,9 +23,10 @@ reduction):
 What the brokers do here: transaction protocol V1, where an EndTxn that comes late ends whatever transaction of its
 epoch is open (KAFKA-17754); partition verification (a Produce that comes late is taken only into an open transaction of
 its epoch); the check of the member, not of the partition, in TxnOffsetCommit; coordinator time-outs; an eager cleaner.
-Bounds that are none of the protocol's. A zombie that has failed once does nothing more before it hears of its expulsion.
-An init that waits aborts at most one transaction of somebody who lives. Without both, two could abort each other's
-transactions for ever, and logs would grow without end.
+
+Bounds that are none of the protocol's. A zombie that has failed once does nothing more before it hears that it was
+expelled. An init that waits aborts at most one transaction of somebody who lives. Without both, two could abort each
+other's transactions for ever, and logs would grow without end.
 
 Not here: replicas and truncation, topics made anew, growth of partitions, retention, expiry of ids, stale answers.
 """
