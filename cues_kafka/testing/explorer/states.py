@@ -14,7 +14,8 @@ Step: TypeAlias = tuple[tuple[int, int], ...]
 """A delivery: (number of the binding, offset) of each message."""
 
 Delivered: TypeAlias = tuple[tuple[Step, str], ...]
-"""Steps with what became of them: `o`utput, `f`ork of two, `e`rror, `n`il, and `x`, an error besides an output."""
+"""Steps with what became of them: `o`utput, `f`ork of two, `e`rror, `q`uarantined, `n`il, and `x`, an
+error besides an output."""
 
 Label: TypeAlias = tuple[str, str]
 """Who, and what he does."""
@@ -26,7 +27,7 @@ IDLE, ONGOING, COMMITTING, ABORTING = range(4)
 HOLE: Final = -1
 """In a backing log: a marker, an aborted record, or one that the cleaner took."""
 
-RECORDS: Final = {"o": 1, "f": 2, "e": 1, "n": 0, "x": 2}
+RECORDS: Final = {"o": 1, "f": 2, "e": 1, "q": 1, "n": 0, "x": 2}
 
 PAST_GATE: Final = frozenset({Doing.SENDING_OFFSETS, Doing.PRODUCING, Doing.FLUSHING, Doing.COMMITTING})
 """Past P5: a revocation waits for these (A3). The same as in `runtime.interpreter`."""
@@ -260,7 +261,7 @@ def outcomes_of(carried: Delivered) -> tuple[Outcome, ...]:
 
 def counts(kinds: str) -> tuple[int, ...]:
     """`Totals` of steps that ended so."""
-    outputs, errors, nils = sum(map(kinds.count, "ofx")), kinds.count("e"), kinds.count("n")
+    outputs, errors, nils = sum(map(kinds.count, "ofx")), sum(map(kinds.count, "eq")), kinds.count("n")
     messages = kinds.count("o") + 2 * kinds.count("f") + kinds.count("x")
     return len(kinds), outputs, errors, nils, messages
 

@@ -192,7 +192,7 @@ class World:
         task, number = self.machine.tell(lane.task, key)
         effect = self.machine.effects.items[number]
         if isinstance(effect, do.Release):
-            return self._put_lane(self._killed(s, p) if key[0] == "failed" and self._unsaid(s, p) else s, w, p, None)
+            return self._put_lane(self._killed(s, p) if key[0] != "revoked" and self._unsaid(s, p) else s, w, p, None)
         ended = isinstance(effect, do.Discard | do.Stop)
         if ended and self._again(lane, effect, key):
             s = self._put_part(s, p, self.part(s, p)._replace(wrong="a fenced slot goes on (D5)"))
@@ -305,6 +305,8 @@ class World:
             ends = ranges(record)
             killed = killed if ends and ends == killed[0] else (ends, 0 if self._lives(s, p, record) else 1)
             wrong = wrong or self._chain(self.newest(part), record, part, killed[1])
+        if part.killed[1] <= QUARANTINE_AFTER and any(outcome.kind == "q" for outcome in part.loose):
+            wrong = wrong or f"quarantined after {part.killed[1]} deaths on that message (I11)"
         if len(opened) != 1:
             wrong = wrong or f"a transaction with {len(opened)} task records was committed (I2)"
         return part._replace(phase=COMMITTING, killed=killed, wrong=wrong)
@@ -777,11 +779,8 @@ class World:
             s = self._put_part(
                 s, p, part._replace(wrong=f"several messages up to {offsets_of(quarantine.ends)} are taken out (I11)")
             )
-        elif part.killed[1] <= QUARANTINE_AFTER:
-            wrong = f"quarantined after {part.killed[1]} deaths on that message (I11)"
-            s = self._put_part(s, p, part._replace(wrong=wrong))
-        carried = lane._replace(carried=((steps[0], "e"),))
-        told = self._tell(s, w, p, carried, "called", ends, counts("e"), "")
+        carried = lane._replace(carried=((steps[0], "q"),))
+        told = self._tell(s, w, p, carried, "called", ends, counts("q"), "")
         out.append(((f"w{w}/p{p}", "takes the message out, undecoded"), owner, told))
 
     def _stopped(self, turn: Turn, stop: do.Stop) -> None:
