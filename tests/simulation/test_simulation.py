@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 
 import pytest
 
@@ -17,13 +18,16 @@ KINDS = {"kill", "pause", "refuse", "lose", "late", "suspect", "stale", "move", 
 
 @pytest.mark.timeout(300)
 def test_a_thousand_seeds_lose_nothing_and_repeat_nothing() -> None:
-    """Each has two hundred deliveries at least; together they have met every kind of fault."""
-    book = Book()
+    """Each has two hundred deliveries at least; together they have met every kind of fault, processor and runner."""
+    book, kinds = Book(), Counter[str]()
     for result in run_seeds(range(SEEDS), jobs=os.cpu_count() or 1):
         assert not result.failure, f"{result.failure}\n{result.options}\n{result.options.command()}"
         assert result.deliveries >= 200
         book.add(result)
+        kinds.update(part.kind for part in result.options.parts)
+        kinds["slots"] += result.options.slots
     assert book.as_dict()["faults"].keys() == KINDS
+    assert min(kinds[kind] for kind in ("pipe", "sink", "fork", "join", "alts", "slots")) > 50, kinds
 
 
 @pytest.mark.parametrize("seed", [3, 7, 11])
@@ -61,7 +65,14 @@ def test_changes_are_written_as_json_and_read_back() -> None:
 def test_without_faults_everything_is_delivered_before_the_healing() -> None:
     """The schedule itself does the work, so that faults find something to disturb."""
     options = Options.of_seed(3).replace(
-        **dict.fromkeys(KINDS, 0), partitions=1, workers=1, messages=50, steps=1_000, poison=0, max_messages=1_000
+        **dict.fromkeys(KINDS, 0),
+        partitions=1,
+        workers=1,
+        messages=50,
+        steps=1_000,
+        poison=0,
+        max_messages=1_000,
+        slots=False,
     )
     simulation = Simulation(options)
     with silence():

@@ -4,11 +4,12 @@ A seed decides everything (`options`): the graph and its functions (`graphs`), w
 who takes the next step (`run`). Then nothing goes wrong any more, and everything must be delivered. What was committed
 is judged from the logs alone (`check`). A seed that fails is shrunk (`shrink`).
 
-Supported: native workers of every kind of graph that the runtime carries, several processes, kills between any two
-effects, zombies, rebalances, lost and late requests, old answers, compaction.
+Supported: native workers, and slots as Spark tasks use them; pipes, sinks, forks, joins and alts, with errors, retries,
+lists and effects; several processes, kills between any two effects, zombies, rebalances, lost and late requests, old
+answers, compaction.
 
-Not supported: what the reference broker does not simulate (its docstring lists it), threads that are in user code at
-the same time, Spark.
+Not supported: what the reference broker does not simulate (its docstring lists it), `async def`, filters, two threads
+of one process in user code at the same time, native workers and slots in one run, Spark itself.
 """
 
 from __future__ import annotations

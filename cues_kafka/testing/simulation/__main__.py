@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -122,13 +121,8 @@ def run_seeds(seeds: Iterable[int], *, jobs: int = 1) -> Iterator[Result]:
     if jobs == 1:
         yield from map(_attempt_seed, seeds)
         return
-    with ProcessPoolExecutor(jobs, initializer=_be_nice) as pool:
-        run: Callable[[int], Result] = _attempt_seed
-        yield from pool.map(run, seeds, chunksize=10)
-
-
-def _be_nice() -> None:
-    os.nice(5)
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(_attempt_seed, seeds, chunksize=10)
 
 
 def _attempt_seed(seed: int) -> Result:

@@ -63,6 +63,7 @@ class Options:
         idle_s: of the commit policy.
         cooperative: how groups rebalance; False is eager.
         static: workers have instance names, and a successor takes its predecessor's place at once.
+        slots: queries with slots run the processors, not native workers.
         kill: before or after an effect, its process is gone.
         pause: before or after an effect, others go on, sometimes until its session is over.
         refuse: a request never reaches the cluster.
@@ -92,6 +93,7 @@ class Options:
     idle_s: float = 5.0
     cooperative: bool = True
     static: bool = False
+    slots: bool = False
     kill: int = 0
     pause: int = 0
     refuse: int = 0
@@ -152,7 +154,7 @@ RATES = ("kill", "pause", "refuse", "lose", "late", "suspect", "stale", "move", 
 
 _MOST: Mapping[str, tuple[int, ...]] = {
     "kill": (0, 3, 10, 25),
-    "pause": (0, 5, 20, 50),
+    "pause": (0, 5, 10, 30),
     "refuse": (0, 5, 20, 50),
     "lose": (0, 5, 20, 50),
     "late": (0, 5, 20, 50),
@@ -184,6 +186,8 @@ def _drawn(seed: int) -> Options:
     quarantine_after = draw.choice((2, 2, 1, None))
     workers = draw.choice((1, 1, 2, 3))
     rates: dict[str, Any] = {name: draw.choice(most) for name, most in _MOST.items()}
+    steps = draw.choice((150, 300, 450))
+    slots = all(len(part.inputs) == 1 for part in parts) and draw.random() < 0.2
     return Options(
         seed=seed,
         sources=sources,
@@ -191,14 +195,15 @@ def _drawn(seed: int) -> Options:
         partitions=draw.choice((1, 1, 2, 3)),
         workers=workers,
         messages=int(DELIVERIES / _per_message(sources, parts)) + 1,
-        steps=draw.choice((200, 400, 600)),
+        steps=steps // 4 if slots else steps,  # a step of a slot is a whole range
         errors=errors,
         quarantine_after=quarantine_after if errors else None,
         poison=int(errors and quarantine_after is not None and draw.random() < 0.1),
-        max_messages=draw.choice((1, 3, 10, 40, 1000)),
+        max_messages=draw.choice((1, 3, 10, 10, 40, 40, 1000)),
         idle_s=draw.choice((0.5, 5.0, 60.0)),
         cooperative=draw.random() < 0.7,
         static=draw.random() < 0.5,
+        slots=slots,
         **rates,
     )
 

@@ -16,20 +16,21 @@ import hashlib
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from cues_kafka.brokers.memory import MemoryMember
 from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.errors import BrokerError
 from cues_kafka.ports import Broker, Listener, WireMessage
 from cues_kafka.runtime.build import Identity, caller_of, prepare, spec_of
-from cues_kafka.runtime.gate import Gate
 from cues_kafka.runtime.lane import CommitPolicy, Lane
 from cues_kafka.runtime.native.worker import Options as WorkerOptions
 from cues_kafka.runtime.native.worker import ProcessorWorker
 from cues_kafka.testing.simulation.faults import Swarm, broker_for
 from cues_kafka.testing.simulation.graphs import ERRORS, build
 from cues_kafka.testing.simulation.options import Options, Part
+from cues_kafka.testing.simulation.slots import Query, virtual_sleep
+from cues_kafka.testing.simulation.strands import Killed, Lock, VirtualGate
 from cues_kafka.testing.tester import VirtualClock
 
 _Result = TypeVar("_Result")
@@ -43,65 +44,8 @@ HEALED_TURNS = 1_000
 IDLE_TURNS = 3
 
 
-class Killed(BaseException):
-    """Unwinds a strand of a process that is gone; nothing of it runs any more."""
-
-
 class Stuck(AssertionError):
     """The healed system did not deliver everything."""
-
-
-class Lock:
-    """
-    In place of an interpreter's lock: held by a strand.
-
-    Who would have to wait for a strand that stands still below, has waited in vain: that is the same as a timeout.
-    """
-
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-        self._holder: object = None
-        self._depth = 0
-
-    @property
-    def free(self) -> bool:
-        """Whether nobody holds it."""
-        return self._depth == 0
-
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take it, or have waited for it."""
-        if self._depth and self._holder is not self._simulation.strand:
-            assert not blocking or timeout >= 0, "a strand would wait for ever"
-            self._simulation.clock.advance(timeout if blocking else 0.0)
-            return False
-        self._holder = self._simulation.strand
-        self._depth += 1
-        return True
-
-    def release(self) -> None:
-        """Give it back."""
-        self._depth -= 1
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-
-class VirtualGate(Gate):
-    """A gate at which virtual time is waited for."""
-
-    __slots__ = ("_simulation",)
-
-    def __init__(self, simulation: Simulation) -> None:
-        super().__init__()
-        self._simulation = simulation
-
-    def wait(self, seconds: float) -> None:
-        """Let time pass."""
-        if seconds > 0 and not self.closed:
-            self._simulation.elapse(seconds)
 
 
 class SteppedWorker(ProcessorWorker):
@@ -226,6 +170,11 @@ class Process:
         self.alive = False
 
     @property
+    def members(self) -> Sequence[MemoryMember]:
+        """Its memberships, one for each worker."""
+        return self.port.members
+
+    @property
     def still(self) -> bool:
         """Whether none of its strands stands still below."""
         return not self._busy
@@ -267,6 +216,37 @@ class Process:
             for worker in self.workers
             for p, lane in worker.lanes.items()
         ]
+
+
+class Runner(Protocol):
+    """What a run asks of a process: one with workers, or one with slots."""
+
+    name: str
+    incarnation: str
+    alive: bool
+
+    def __init__(self, simulation: Simulation, name: str, incarnation: str) -> None: ...
+
+    @property
+    def workers(self) -> Sequence[Any]:
+        """What `step` takes."""
+        ...
+
+    @property
+    def members(self) -> Sequence[MemoryMember]:
+        """Its memberships."""
+        ...
+
+    @property
+    def still(self) -> bool:
+        """Whether nothing of it stands still below."""
+        ...
+
+    def kill(self) -> None: ...
+    def stop(self, *, leave: bool) -> None: ...
+    def step(self, worker: Any, action: Action) -> bool: ...
+    def wakes(self) -> list[float]: ...
+    def state(self) -> list[Any]: ...
 
 
 class Traced(NamedTuple):
@@ -321,8 +301,8 @@ class Simulation:
         self.history: dict[str, dict[tuple[int, int], WireMessage]] = {}
         self.at_healing = 0
         self.strand: object = None
-        self.process: Process | None = None
-        self.processes: list[Process] = []
+        self.process: Runner | None = None
+        self.processes: list[Runner] = []
         self.backing = [self.planned[part.name].backing for part in options.parts]
         self.cluster = self.broker._cluster  # noqa: SLF001 - an operator's view of it
         self.cluster.stale_topics = frozenset(self.backing)  # type: ignore[attr-defined]
@@ -338,6 +318,10 @@ class Simulation:
         Raises:
             Stuck: it is not.
         """
+        with virtual_sleep(self):
+            self._run()
+
+    def _run(self) -> None:
         for number in range(self.options.workers):
             self._start(f"w{number}")
         self.swarm.on = True
@@ -350,17 +334,17 @@ class Simulation:
 
     # What happens to strands.
 
-    def at(self, process: Process, moment: str, effect: str) -> None:
+    def at(self, process: Runner, moment: str, effect: str) -> None:
         """The hook of every interpreter: here processes die, and strands stand still."""
         if process.alive and not self.swarm.on:
             return
         if process.alive and self.swarm.happens("kill", f"{process.incarnation} {moment} {effect}"):
             process.kill()
         elif process.alive and self._depth < DEPTH and self.swarm.happens("pause", f"{moment} {effect}"):
-            self._meanwhile(self.random.choice((1, 5, 20)))
+            self._meanwhile(self.random.choice((1, 4, 12)))
             if self.random.random() < 0.3:
                 self._expire(process)
-                self._meanwhile(self.random.choice((5, 30)))
+                self._meanwhile(self.random.choice((4, 16)))
         if not process.alive:
             raise Killed
 
@@ -421,7 +405,8 @@ class Simulation:
 
     def _start(self, name: str) -> None:
         self._incarnations += 1
-        self.processes.append(Process(self, name, f"run{self._incarnations}"))
+        kind: type[Runner] = Query if self.options.slots else Process
+        self.processes.append(kind(self, name, f"run{self._incarnations}"))
 
     def _move(self) -> None:
         alive = [process for process in self.processes if process.alive and process.still]
@@ -437,9 +422,9 @@ class Simulation:
             case "expire" if alive:
                 self._expire(self.random.choice(alive))
 
-    def _expire(self, process: Process) -> None:
+    def _expire(self, process: Runner) -> None:
         """The group gives up a member that may well be alive."""
-        for member in process.port.members:
+        for member in process.members:
             metadata = member.metadata()
             try:
                 self.broker.expire(metadata.group, metadata.token[1] or metadata.token[0])
