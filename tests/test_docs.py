@@ -206,9 +206,9 @@ def test_every_file_and_link_that_a_page_names_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
     """`make test` is the test command."""
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for name in shown(page.read_text(encoding="utf-8")):
-        if found := re.search(r"\bmake ([a-z]+)", name):
+        if found := re.search(r"\bmake ([a-z-]+)", name):
             assert found[1] in targets
 
 
