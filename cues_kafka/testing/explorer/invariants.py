@@ -52,19 +52,19 @@ def judge(world: World, part: Part) -> str:
 
 
 def _empty(part: Part) -> str:
-    return "outcomes or offsets without a record (I2)" if part.outputs or part.held else ""
+    return "I2: outcomes or offsets without a record" if part.outputs or part.held else ""
 
 
 def _twice(part: Part) -> str:
     seen = Counter(outcome.step for outcome in part.outputs)
     for outcome in part.outputs:
         if seen[outcome.step] > outcome.of:
-            return f"{outcome.step} was delivered twice (I1)"
+            return f"I1: {outcome.step} was delivered twice"
         if seen[outcome.step] < outcome.of:
-            return f"{outcome.step} has {seen[outcome.step]} of {outcome.of} records (I8)"
+            return f"I8: {outcome.step} has {seen[outcome.step]} of {outcome.of} records"
     kinds = {(outcome.step, outcome.kind) for outcome in part.outputs}
     if len(kinds) > len(seen):
-        return "a delivery has an output and an error (I8)"
+        return "I8: a delivery has an output and an error"
     return ""
 
 
@@ -72,7 +72,7 @@ def _order(world: World, steps: list[Step]) -> str:
     for binding in range(len(world.bindings)):
         offsets = [offset for step in steps for b, offset in step if b == binding]
         if offsets != sorted(offsets):
-            return f"outcomes of input {world.bindings[binding]!r} are out of order: {offsets} (I4)"
+            return f"I4: outcomes of input {world.bindings[binding]!r} are out of order: {offsets}"
     return ""
 
 
@@ -82,13 +82,13 @@ def _counted(world: World, part: Part, record: Record, steps: list[Step]) -> str
     due = max(below) if world.setting.pairing == "join" else sum(below)
     totals = record.totals
     if part.phase == IDLE and part.held != ends:
-        return f"group offsets {part.held} beside positions {ends} (I2)"
+        return f"I2: group offsets {part.held} beside positions {ends}"
     if totals.deliveries != due or totals.outputs + totals.errors + totals.nils != due:
-        return f"{due} messages lie below {ends}, the record counts {totals} (I3, I13)"
+        return f"I3, I13: {due} messages lie below {ends}, the record counts {totals}"
     if len(steps) != totals.outputs + totals.errors:
-        return f"{len(steps)} deliveries have outcomes, the record counts {totals} (I2, I3)"
+        return f"I2, I3: {len(steps)} deliveries have outcomes, the record counts {totals}"
     if any(offset >= ends[b] for step in steps for b, offset in step):
-        return f"an outcome above the position {ends} (I2)"
+        return f"I2: an outcome above the position {ends}"
     if world.setting.effects:
         return _effects(part, record, steps)
     return ""
@@ -98,7 +98,7 @@ def _effects(part: Part, record: Record, steps: list[Step]) -> str:
     """The target of effects has each step once, in the order in which they were committed."""
     applied = part.ledger[2]
     if len(set(applied)) < len(applied):
-        return f"an effect was applied twice: {applied} (E1)"
+        return f"E1: an effect was applied twice: {applied}"
     if record.totals.nils == 0 and list(applied[: len(steps)]) != steps:
-        return f"effects {applied}, outcomes {tuple(steps)}: another choice was taken (I7, E1)"
+        return f"I7, E1: effects {applied}, outcomes {tuple(steps)}: another choice was taken"
     return ""

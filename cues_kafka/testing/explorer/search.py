@@ -147,14 +147,14 @@ def stuck(world: World, state: State, moves: Moves, drained: set[State]) -> str:
     at, calm = state, _calm(moves)
     while at not in drained:
         if at in passed:
-            return "without faults it goes round and never delivers (I5)"
+            return "I5: without faults it goes round and never delivers"
         passed[at] = None
         if len(passed) > MANY:
-            return f"without faults it does not deliver within {MANY:,} steps (I5)"
+            return f"I5: without faults it does not deliver within {MANY:,} steps"
         if world.done(at):
             break
         if calm is None:
-            return "without faults nothing can happen, and not all is delivered (I5)"
+            return "I5: without faults nothing can happen, and not all is delivered"
         at = calm
         try:
             calm = None if at in drained else _calm(world.moves(at))

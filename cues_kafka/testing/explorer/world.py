@@ -195,7 +195,7 @@ class World:
             return self._put_lane(self._killed(s, p) if key[0] != "revoked" and self._unsaid(s, p) else s, w, p, None)
         ended = isinstance(effect, do.Discard | do.Stop)
         if ended and self._again(lane, effect, key):
-            s = self._put_part(s, p, self.part(s, p)._replace(wrong="a fenced slot goes on (D5)"))
+            s = self._put_part(s, p, self.part(s, p)._replace(wrong="D5: a fenced slot goes on"))
         carried = () if ended else lane.carried
         return self._put_lane(s, w, p, Lane(task, number, lane.session and not ended, carried, lane.said))
 
@@ -306,9 +306,9 @@ class World:
             killed = killed if ends and ends == killed[0] else (ends, 0 if self._lives(s, p, record) else 1)
             wrong = wrong or self._chain(self.newest(part), record, part, killed[1])
         if part.killed[1] <= QUARANTINE_AFTER and any(outcome.kind == "q" for outcome in part.loose):
-            wrong = wrong or f"quarantined after {part.killed[1]} deaths on that message (I11)"
+            wrong = wrong or f"I11: quarantined after {part.killed[1]} deaths on that message"
         if len(opened) != 1:
-            wrong = wrong or f"a transaction with {len(opened)} task records was committed (I2)"
+            wrong = wrong or f"I2: a transaction with {len(opened)} task records was committed"
         return part._replace(phase=COMMITTING, killed=killed, wrong=wrong)
 
     def _lives(self, s: State, p: int, record: Record) -> bool:
@@ -324,17 +324,17 @@ class World:
     def _chain(self, before: Record | None, record: Record, part: Part, killed: int) -> str:
         """I13, Q1: what each record must be to the one before it."""
         if record.sequence != (before.sequence + 1 if before else 0):
-            return f"sequence {record.sequence} follows {before.sequence if before else 'nothing'} (I13)"
+            return f"I13: sequence {record.sequence} follows {before.sequence if before else 'nothing'}"
         if record.step != (before.step if before else 0) + record.batch.deliveries:
-            return f"step {record.step} of {shown(record)} does not follow from the record before it (I13)"
+            return f"I13: step {record.step} of {shown(record)} does not follow from the record before it"
         if part.pending != offsets_of(record.positions):
-            return f"offsets {part.pending} beside positions {offsets_of(record.positions)} (section 2)"
+            return f"I2: offsets {part.pending} beside positions {offsets_of(record.positions)}"
         if isinstance(record, Snapshot) and record.starts > killed:
-            return f"{record.starts} deaths are recorded where {killed} happened (I11)"
+            return f"I11: {record.starts} deaths are recorded where {killed} happened"
         if isinstance(record, Snapshot) and isinstance(before, Snapshot) and self.setting.effects:
             shorter = min(record.steps, before.steps)
             if take(record.choice, shorter) != take(before.choice, shorter):
-                return f"the choice {before.choice} became {record.choice} (I7)"
+                return f"I7: the choice {before.choice} became {record.choice}"
         return ""
 
     def _taken(self, s: State, p: int, w: int) -> State:
@@ -748,7 +748,7 @@ class World:
         for step in steps:
             name = hashing.delivery_hash("g", "p", self._consumed(task, step))
             if self.hashes.setdefault((task.spec.partition, step), name) != name:
-                return f"the hash of {step} is another one at this attempt (I6)"
+                return f"I6: the hash of {step} is another one at this attempt"
         return ""
 
     def _consumed(self, task: Task, step: Step) -> list[Coordinates]:
@@ -777,7 +777,7 @@ class World:
         ends = self._behind(offsets_of(self.task(lane).positions), steps)
         if ends != offsets_of(quarantine.ends):
             s = self._put_part(
-                s, p, part._replace(wrong=f"several messages up to {offsets_of(quarantine.ends)} are taken out (I11)")
+                s, p, part._replace(wrong=f"I11: several messages up to {offsets_of(quarantine.ends)} are taken out")
             )
         carried = lane._replace(carried=((steps[0], "q"),))
         told = self._tell(s, w, p, carried, "called", ends, counts("q"), "")
