@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,6 +16,10 @@ from cues_kafka.testing.simulation.run import Simulation
 
 ROUNDS = 400
 """Runs that one shrinking may take."""
+
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+"""Of objects, in their default text: other ones in each run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ def attempt(options: Options) -> Result:
             simulation.run()
             check(simulation)
         except Exception as error:  # noqa: BLE001 - a defect may raise anything, an illegal event for example
-            failure = f"{type(error).__name__}: {error}"
+            failure = f"{type(error).__name__}: {_ADDRESS.sub('', str(error))}"
         faults = tuple(simulation.swarm.done)
         deliveries = 0 if failure else totals(simulation).deliveries
         return Result(options, failure, deliveries, faults, simulation.digest())
