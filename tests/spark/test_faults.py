@@ -447,16 +447,19 @@ def test_two_drivers_of_one_graph_double_nothing(setup: Setup, tmp_path: Path, s
         one = drivers.add().started()
         two = drivers.add(checkpoint="checkpoint" if shared else "other").started()
         alone = numbers.count
-        until(lambda: numbers.delivered() > alone + 200, "they go on", 120)
+        until(lambda: numbers.delivered() > alone + 200 and len(writers(setup)) == 3, "both write, and go on", 240)
         load.finish()
         numbers.wait(180)
         two.kill_all()
         numbers.send(100)
         numbers.wait(180)
         one.kill_all()
-        writers = {r["writer"]["name"] for partition in backing(setup.bootstrap, setup.backing) for r in partition}
-        assert len(writers) == 3, "both wrote (and the test, to prepare)"
     numbers.check()
+
+
+def writers(setup: Setup) -> set[str]:
+    """Who wrote records so far: the test, to prepare, and drivers."""
+    return {r["writer"]["name"] for partition in backing(setup.bootstrap, setup.backing) for r in partition}
 
 
 # ---- batches and messages
