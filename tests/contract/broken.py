@@ -160,6 +160,22 @@ class StartsAtZero(MemoryReader):
         super().assign(dict.fromkeys(starts, 0))
 
 
+class KeepsPause(MemoryReader):
+    """Takes a partition away, and remembers that it was paused, as the client does."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._kept: set[TopicPartition] = set()
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        super().pause(partitions)
+        self._kept.update(partitions)
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        super().assign(starts)
+        super().pause(self._kept)
+
+
 class ForgetsPause(MemoryReader):
     """Paused partitions go on."""
 
@@ -474,6 +490,7 @@ BREAKS: dict[str, list[type[MemoryBroker]]] = {
         _with(reader_type=ForgetsPause),
         _with(reader_type=ForgetsResume),
     ],
+    "a_partition_that_was_paused_and_is_assigned_anew_is_not_paused_any_more": [_with(reader_type=KeepsPause)],
     "an_offset_out_of_range_is_an_error_and_never_a_guess": [on_cluster(ResetsOffsets)],
     "a_poll_brings_no_more_than_it_was_asked_for": [_with(reader_type=Unbounded)],
     "flush_counts_deliveries_and_names_the_first_offset": [
