@@ -204,15 +204,16 @@ class Kafka:
         """Whether rebalances are incremental (PROTOCOL A3); with eager assignors everything is revoked first."""
         return self.group_protocol == "consumer" or self.assignor == "cooperative-sticky"
 
-    def settings(self, role: Role, *, client_id: str) -> dict[str, Any]:
+    def settings(self, role: Role, *, client_id: str, tuning: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Configuration of one client in librdkafka's words, without callbacks, ids of groups and of transactions.
 
         Args:
             role: what the client is for.
             client_id: its name in logs of brokers and client.
+            tuning: more of our defaults, for this client; the user's settings win over these too.
         """
         given = {"session": self.producer, "sender": self.producer, "reader": self.consumer, "member": self.consumer}
-        settings = {**_COMMON_TUNING, **_TUNING[role], **self.config, **given.get(role, {})}
+        settings = {**_COMMON_TUNING, **_TUNING[role], **(tuning or {}), **self.config, **given.get(role, {})}
         for forced in FORCED:
             settings.pop(forced.key, None)
             if role in forced.roles and forced.value is not OURS:

@@ -127,6 +127,10 @@ def test_users_tune_what_is_free() -> None:
     assert (session["linger.ms"], session["client.rack"], "fetch.wait.max.ms" in session) == (50, "a", False)
     assert (reader["fetch.wait.max.ms"], reader["client.rack"], "linger.ms" in reader) == (5, "a", False)
 
+    tuning = {"fetch.wait.max.ms": 10, "queued.min.messages": 7}  # of one kind of reader
+    reader = options.settings("reader", client_id="r", tuning=tuning)
+    assert (reader["fetch.wait.max.ms"], reader["queued.min.messages"]) == (5, 7)
+
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("role", ["admin", "session", "sender", "reader", "member"])

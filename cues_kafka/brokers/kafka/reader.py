@@ -21,7 +21,8 @@ from cues_kafka.errors import BrokerError, FatalError
 from cues_kafka.ports import Fetched, TopicPartition, WireMessage
 
 _PROMPT: Final = {"fetch.wait.max.ms": 10, "queued.min.messages": 20_000}
-"""The end of a partition that ends in markers is only told by a fetch that finds nothing, after this wait."""
+"""The end of a partition that ends in markers is only told by a fetch that finds nothing, after this wait; and what
+lies before it is fetched ahead, while its reader still does something else."""
 
 _EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the client's codes are named so
 
@@ -38,7 +39,7 @@ class KafkaReader:
     def __init__(self, options: Kafka, reader_name: str, *, prompt: bool = False) -> None:
         self._name = reader_name
         self._watch = Watch(f"reader {reader_name}")
-        settings = options.settings("reader", client_id=f"{reader_name}.reader") | (_PROMPT if prompt else {})
+        settings = options.settings("reader", client_id=f"{reader_name}.reader", tuning=_PROMPT if prompt else {})
         # The client demands a group id for assign; nothing is ever committed under it and it is never joined.
         self._consumer = opened(Consumer, settings | {"group.id": reader_name} | self._watch.callbacks())
         self._assigned: dict[tuple[str, int], TopicPartition] = {}
