@@ -182,7 +182,7 @@ class Interpreter:
         others = [TopicPartition(spec.backing, p) for p in range(width) if p != spec.partition]
         for place, marks in broker.watermarks(others).items() if others else ():
             found = newest(broker, place, marks.stable, self._world.clock) if marks.stable > marks.low else None
-            if found:
+            if found is not None:
                 return on.SiblingRead(read_record(found).born)
         return on.SiblingRead(None)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +14,8 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.errors import ConfigError, UnstableOffsets
 from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.spark import Spark
+from tests.fault.support import until
+from tests.spark.streams import frame_of
 
 BAD = 1_000
 
@@ -67,14 +68,7 @@ def frame(session: Any, kafka: Kafka, name: str, checkpoint: str) -> None:
     source, target = f"{name}.in", f"{name}.copy"
     broker = open_broker(kafka)
     broker.create([NewTopic(target, 2, 1, {})])
-    cues_kafka.spark.register(session)
-    rows = (
-        session.readStream.format("cues")
-        .option("kafka.bootstrap.servers", kafka.bootstrap)
-        .option("subscribe", source)
-        .option("startingOffsets", "earliest")
-        .load()
-    )
+    rows = frame_of(session, kafka, source)
     write = cues_kafka.spark.write_exactly_once
     try:
         write(rows.groupBy("key").count(), kafka, topic=target, name=f"{name}-c", checkpoint=f"{checkpoint}-counted")
@@ -83,14 +77,14 @@ def frame(session: Any, kafka: Kafka, name: str, checkpoint: str) -> None:
     query = write(rows.where("offset >= 5"), kafka, topic=target, name=f"{name}-f", checkpoint=checkpoint)
     places = [TopicPartition(f"{name}-f.write.backing", p) for p in range(2)]
     ends = [TopicPartition(source, p) for p in range(2)]
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and query.isActive:
-        marks = broker.watermarks(ends)
+
+    def written() -> bool:
         with suppress(UnstableOffsets):
-            committed = broker.committed(f"{name}-f.write", ends)
-            if all(committed[place] == marks[place].stable for place in ends):
-                break
-        time.sleep(0.2)
+            committed, marks = broker.committed(f"{name}-f.write", ends), broker.watermarks(ends)
+            return all(committed[place] == marks[place].stable for place in ends)
+        return False
+
+    until(lambda: written() or not query.isActive, "everything is written", 120)
     query.stop()
     print("rows:", sum(m.stable for m in broker.watermarks(places).values()) > 0, query.exception(), flush=True)
 

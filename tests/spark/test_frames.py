@@ -29,8 +29,9 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.runtime.spark.source import CuesSource
-from cues_kafka.spark import Spark, register, write_exactly_once
+from cues_kafka.spark import Spark, write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
+from tests.spark.streams import frame_of
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -150,18 +151,6 @@ def topics(kafka: KafkaFixture) -> Iterator[tuple[Kafka, str, str]]:
     broker.close()
 
 
-def frame_of(spark: Any, options: Kafka, source: str) -> Any:
-    """The public source, from the beginning."""
-    register(spark)
-    return (
-        spark.readStream.format("cues")
-        .option("kafka.bootstrap.servers", options.bootstrap)
-        .option("subscribe", source)
-        .option("startingOffsets", "earliest")
-        .load()
-    )
-
-
 def numbers(options: Kafka, topic: str) -> list[int]:
     """What readers at read_committed see, sorted."""
     with connect(options) as client:
@@ -205,13 +194,7 @@ def test_partitions_may_come_in_any_order_and_empty_ones_not_at_all(
             return reader
 
     spark.dataSource.register(KafkaShaped)
-    frame = (
-        spark.readStream.format("kafka-shaped")
-        .option("kafka.bootstrap.servers", options.bootstrap)
-        .option("subscribe", source)
-        .option("startingOffsets", "earliest")
-        .load()
-    )
+    frame = frame_of(spark, options, source, "kafka-shaped")
     query = write_exactly_once(frame, options, topic=target, name=f"{target}-shaped", checkpoint=str(tmp_path))
     query.processAllAvailable()
     with connect(options) as client:

@@ -33,7 +33,7 @@ from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.lane import CommitPolicy
 from cues_kafka.runtime.spark.columns import as_columns, as_messages
 from cues_kafka.runtime.spark.messages import PREFIX, message_source
-from cues_kafka.runtime.spark.offset_log import batch_ends, query_id
+from cues_kafka.runtime.spark.offset_log import batch_ends, has_jvm, query_id
 from cues_kafka.runtime.spark.publish import FrameSlot, Output, Range, Row, incarnation
 from cues_kafka.runtime.spark.query import AT_ONCE, RESULT, Settings, Tell, outcome_of_row, raise_stops, run_job
 from cues_kafka.runtime.spark.ranges import Input as Source
@@ -255,9 +255,8 @@ def check_stream(frame: Any) -> None:
 
 def _plan_of(frame: Any, kind: str) -> str:
     """A plan of Spark's as text; with Spark Connect what its `explain` shows of it."""
-    plan = getattr(frame, "_jdf", None)
-    if plan is not None:
-        return str(getattr(plan.queryExecution(), kind)().toString())
+    if has_jvm(frame.sparkSession):
+        return str(getattr(frame._jdf.queryExecution(), kind)().toString())  # noqa: SLF001 - only Java tells it
     parts = re.split(r"^== (.+) ==$", frame._explain_string(extended=True), flags=re.MULTILINE)  # noqa: SLF001
     heads = dict(zip(parts[1::2], parts[2::2], strict=True))
     return heads["Physical Plan" if kind == "executedPlan" else "Analyzed Logical Plan"]

@@ -36,11 +36,16 @@ def query_id(session: Any, checkpoint: str) -> str:
     return str(json.loads(_text(session, f"{checkpoint}/metadata"))["id"])
 
 
+def has_jvm(session: Any) -> bool:
+    """Whether Java can be reached from this process; with Spark Connect it is elsewhere."""
+    return hasattr(session, "_jvm")
+
+
 def _text(session: Any, path: str) -> str:
     local = Path(path.removeprefix("file:"))
     if local.is_file():
         return local.read_text("utf-8")
-    if not hasattr(session, "_jvm"):  # Spark Connect
+    if not has_jvm(session):
         return str(session.read.option("wholetext", True).text(path).collect()[0][0])
     # Not `session.read`: that would be a job of Spark's for a line or two, in each micro-batch.
     jvm = session._jvm  # noqa: SLF001 - Spark offers its file systems to Java only

@@ -18,13 +18,12 @@ from cues_kafka.core.delivery import HEADER, provenance_prefix
 from cues_kafka.core.records import Record, Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import State
-from cues_kafka.ports import Broker, Clock, GroupMetadata, Headers, TopicPartition
-from cues_kafka.runtime.backing import newest
-from cues_kafka.runtime.interpreter import Hook, Interpreter, World, read_record
+from cues_kafka.ports import Broker, Clock, GroupMetadata, Headers
+from cues_kafka.runtime.interpreter import Hook, Interpreter, World
 from cues_kafka.runtime.lane import CommitPolicy
 from cues_kafka.runtime.outbox import Outbox
 from cues_kafka.runtime.outputs import OVERHEAD_BYTES, size_of
-from cues_kafka.runtime.spark.slot import POLICY, Outcome, outcome_of, watch
+from cues_kafka.runtime.spark.slot import POLICY, Outcome, outcome_of, stable_record, watch
 
 
 class Row(NamedTuple):
@@ -123,7 +122,8 @@ class FrameSlot:
                 continue
             if halt and halt.kind == "fenced":
                 done = watch(self._spec, self._broker, self._clock, given.end, halt)
-                return done if done.kind else self._same_part(done, self._newest())
+                record = stable_record(self._spec, self._broker, self._clock)
+                return done if done.kind else self._same_part(done, record)
             outcome = outcome_of(self._interpreter.task, before, halt)
             return outcome if outcome.kind else self._same_part(outcome, self._interpreter.task.record)
         finally:
@@ -146,11 +146,6 @@ class FrameSlot:
             remedy = "start the query with startingOffsets at the position, or accept the loss with `accept-loss`"
             return on.Halt("refused", f"{self._spec.name}: {text}", remedy)
         return None
-
-    def _newest(self) -> Record | None:
-        place = TopicPartition(self._spec.backing, self._spec.partition)
-        found = newest(self._broker, place, self._broker.watermarks([place])[place].stable, self._clock)
-        return read_record(found) if found is not None else None
 
     def _same_part(self, outcome: Outcome, record: Record | None) -> Outcome:
         """A range that the same batch delivered from another Spark partition is an error, and never done (D1)."""

@@ -33,7 +33,7 @@ from cues_kafka.ports import Clock, Position
 from cues_kafka.runtime.build import spec_of
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.lane import RESTART_FIRST_S, RESTART_MAX_S, Lane
-from cues_kafka.runtime.spark.offset_log import batch_ends
+from cues_kafka.runtime.spark.offset_log import batch_ends, has_jvm
 from cues_kafka.runtime.spark.ranges import PREFIX, Input, RangeRow, range_source
 from cues_kafka.runtime.spark.slot import Outcome, standing
 from cues_kafka.runtime.spark.work import Work
@@ -147,7 +147,7 @@ class SparkWorker:
         self.lanes: dict[int, Lane] = {}
         self.failed: BaseException | None = None
         self.first = run.first
-        self._deaf = not hasattr(settings.session, "_jvm")  # Spark Connect: what slots say stays on the server
+        self._deaf = not has_jvm(settings.session)  # Spark Connect: what slots say stays on the server
         self._job = job
         self._planned = run
         self._settings = settings
@@ -445,7 +445,7 @@ class Batch:
             SlotsStopped: a task stopped; the batch comes again.
         """
         deliver = Deliver(self._work, first=self._first)
-        if hasattr(frame, "_jdf"):
+        if has_jvm(frame.sparkSession):
             outcomes = self._run(deliver, frame.sparkSession, number)
         else:
             rows = run_job(frame.mapInArrow(deliver, RESULT).collect)

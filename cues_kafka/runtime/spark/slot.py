@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass, replace
 
 from cues_kafka.core import events as on
-from cues_kafka.core.records import Totals
+from cues_kafka.core.records import Record, Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import State, Task
 from cues_kafka.errors import BrokerError
@@ -258,20 +258,21 @@ def outcome_of(task: Task, before: Totals, halt: on.Halt | None) -> Outcome:
 
 def standing(spec: Spec, broker: Broker, clock: Clock) -> Outcome:
     """Where a task stands, by its record; nothing is taken for that."""
-    return outcome_of(_task_of(spec, broker, clock), Totals(), None)
+    return outcome_of(Task(spec, record=stable_record(spec, broker, clock)), Totals(), None)
 
 
-def _task_of(spec: Spec, broker: Broker, clock: Clock) -> Task:
+def stable_record(spec: Spec, broker: Broker, clock: Clock) -> Record | None:
+    """A task's newest record as any reader sees it: what an open transaction may add is not waited for."""
     place = TopicPartition(spec.backing, spec.partition)
     found = newest(broker, place, broker.watermarks([place])[place].stable, clock)
-    return Task(spec, record=read_record(found) if found is not None else None)
+    return read_record(found) if found is not None else None
 
 
 def watch(spec: Spec, broker: Broker, clock: Clock, end: int, halt: on.Halt) -> Outcome:
     """D5: fenced. Succeed when the record shows the range delivered: whoever fenced us does it."""
     deadline = clock.monotonic() + FENCED_S
     while True:
-        task = _task_of(spec, broker, clock)
+        task = Task(spec, record=stable_record(spec, broker, clock))
         if task.record and task.record.positions[0].offset >= end:
             return outcome_of(task, task.record.totals, None)
         if clock.monotonic() > deadline:
