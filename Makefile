@@ -16,7 +16,7 @@ export PYTHON
 # A worker whose imports are compiled at each start starts two seconds later.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-native test test-spark check bench bench-spark proof-simulation lock clean
+.PHONY: help demo demo-native test test-spark check bench bench-spark proof-model proof-simulation lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26

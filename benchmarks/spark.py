@@ -38,8 +38,7 @@ job does nothing with its rows. *Start* is from the start of the program to the 
 start with it."""
 
 
-AFTER = """The source misses its target, which grows with what a bare reader takes: its own part alone keeps up with it,
-and what Spark does with each row comes on top, on the same two processors."""
+AFTER = """The source misses its target, which grows with what a bare reader in one process takes."""
 
 
 @dataclass(frozen=True, slots=True)
