@@ -139,7 +139,7 @@ class Task:
         fenced_at_s: when it was last fenced.
         fenced_twice: within `FENCED_WITHIN_S`.
         stale_since_s: since when R5 would refuse for what may be a stale answer.
-        unleft: while recovering: the newest record may be a snapshot of ours that nobody left (Q1).
+        unleft: recovering before R4, or stopped: the newest record may be a snapshot of ours that nobody left (Q1).
         leaving: revoked while it recovered; it goes on only to say `left`.
         offsets: the answer of R2, while R3 to R5 go on.
         inputs: the answer of R5.
@@ -224,7 +224,7 @@ def handle(task: Task, event: Event) -> Next:
 
 
 def _assigned(task: Task, event: Assigned) -> Next:
-    fresh = Task(task.spec, state=State.INITIALISING, first=event.first)
+    fresh = Task(task.spec, state=State.INITIALISING, first=event.first, unleft=task.unleft)
     return fresh, Init()
 
 
@@ -241,6 +241,7 @@ def _watermark_fetched(task: Task, event: WatermarkFetched) -> Next:
 
 
 def _newest_read(task: Task, event: NewestRead) -> Next:
+    task = replace(task, record=event.record, unleft=False)  # known from here on
     if event.unreadable:
         return _stop(
             task,
@@ -253,7 +254,7 @@ def _newest_read(task: Task, event: NewestRead) -> Next:
     record = event.record
     if task.fenced_twice and record and record.writer.incarnation != task.spec.writer.incarnation:
         return _stop(task, _claimed(record))
-    return replace(task, state=State.FETCHING_INPUTS, record=record), FetchInputs()
+    return replace(task, state=State.FETCHING_INPUTS), FetchInputs()
 
 
 def _inputs_fetched(task: Task, event: InputsFetched) -> Next:
@@ -315,9 +316,11 @@ def _reader_assigned(task: Task, _: Done) -> Next:
 def _refused(task: Task, halt: Halt, at_s: float) -> Next:
     """A refusal that a stale answer could cause: new clients, from R1 again, for a while (R5)."""
     since = at_s if task.stale_since_s is None else task.stale_since_s
+    if task.leaving:
+        return _release(task)
     if at_s - since >= STALE_FOR_S:
         return _stop(task, halt)
-    task = replace(task, stale_since_s=since, record=None, state=State.DISCARDING)
+    task = replace(task, stale_since_s=since, record=None, state=State.DISCARDING, unleft=_owes_left(task))
     return task, Discard(f"asked again: {halt.text}", 1.0)
 
 
@@ -583,8 +586,13 @@ def _owes_left(task: Task) -> bool:
 
 
 def _interrupted(task: Task, _: Revoked) -> Next:
-    """A revocation met a recovery: where `left` is owed, once more from R1, to say it; a rebalance is no death (Q1)."""
-    if not _owes_left(task) or task.leaving:
+    """
+    A revocation met a recovery, or a task that a failure has stopped; a rebalance is no death (Q1).
+
+    Where `left` is owed, once more from R1, to say it.
+    """
+    owed = task.unleft if task.state is State.STOPPED else _owes_left(task)
+    if not owed or task.leaving:
         return _release(task)
     back = Task(task.spec, state=State.DISCARDING, unleft=True, leaving=True)
     return back, Discard("leaving in order", 0.0)
@@ -599,7 +607,11 @@ def _release(task: Task) -> Next:
 
 
 def _stop(task: Task, halt: Halt) -> Next:
-    return replace(task, state=State.STOPPED, pending=None, halt=halt), Stop(halt)
+    """What is owed is remembered; but a slot's id is never taken again (D5)."""
+    if task.leaving:
+        return _release(task)
+    unleft = _owes_left(task) and not task.spec.slot
+    return replace(task, state=State.STOPPED, pending=None, halt=halt, unleft=unleft), Stop(halt)
 
 
 Handler: TypeAlias = Callable[[Task, Any], Next]
@@ -623,7 +635,7 @@ TRANSITIONS: dict[State, Row] = {
     State.INITIALISING: {Initialised: (_initialised, _to("FETCHING_OFFSETS")), **_LEAVES},
     State.FETCHING_OFFSETS: {OffsetsFetched: (_offsets_fetched, _to("FETCHING_WATERMARK")), **_LEAVES},
     State.FETCHING_WATERMARK: {WatermarkFetched: (_watermark_fetched, _to("READING_NEWEST")), **_LEAVES},
-    State.READING_NEWEST: {NewestRead: (_newest_read, _to("FETCHING_INPUTS", "STOPPED")), **_LEAVES},
+    State.READING_NEWEST: {NewestRead: (_newest_read, _to("FETCHING_INPUTS", "STOPPED", "RELEASED")), **_LEAVES},
     State.FETCHING_INPUTS: {
         InputsFetched: (
             _inputs_fetched,
@@ -662,7 +674,11 @@ TRANSITIONS: dict[State, Row] = {
         **_ENDS,
         Revoked: (_interrupted, _to("DISCARDING", "RELEASED")),
     },
-    State.STOPPED: {Assigned: (_assigned, _to("INITIALISING")), **_ENDS},
+    State.STOPPED: {
+        Assigned: (_assigned, _to("INITIALISING")),
+        **_ENDS,
+        Revoked: (_interrupted, _to("DISCARDING", "RELEASED")),
+    },
     State.RELEASED: {},
 }
 """What may happen in each state: event -> (handler, states that may follow). The docs' diagram is drawn from it."""

@@ -30,6 +30,9 @@ Hook: TypeAlias = Callable[[str, str], None]
 INIT_TIMEOUT_S = 30.0
 """R1. Longer than a coordinator's fail-over; a cluster that is gone for longer costs a round (R7)."""
 
+LEAVING_INIT_TIMEOUT_S = 5.0
+"""Where only `left` remains to be said (Q1). A shutdown in an outage waits so long for each task that owes it."""
+
 IN_TRANSACTION = frozenset({State.SENDING_OFFSETS, State.PRODUCING, State.FLUSHING, State.COMMITTING})
 """Past P5: a revocation waits for these, and does not stop them (A3)."""
 
@@ -132,7 +135,7 @@ class Interpreter:
         if self._session:
             self._session.abandon()
         self._session = self._world.broker.session(self.task.spec.transactional_id)
-        self._session.init(timeout_s=INIT_TIMEOUT_S)
+        self._session.init(timeout_s=LEAVING_INIT_TIMEOUT_S if self.task.leaving else INIT_TIMEOUT_S)
         return on.Initialised()
 
     def _FetchOffsets(self, _: do.FetchOffsets) -> on.Event:

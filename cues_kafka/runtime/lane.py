@@ -265,7 +265,8 @@ class Lane:
         """
         Leave in order (A3): wait for a transaction past P5, say `left` where it is due, release.
 
-        Never waits for user code, whose result is thrown away, and hardly for a recovery: it has written nothing.
+        Never waits for user code, whose result is thrown away, and hardly for a recovery: it has written nothing. With
+        no time left, a task that would have to recover first in order to say `left` goes without.
         """
         interpreter = self.interpreter
         interpreter.gate.close()
@@ -279,7 +280,8 @@ class Lane:
             return
         try:
             if self.task.state is not State.RELEASED:
-                interpreter.advance(on.Revoked())
+                late = timeout_s < 0 and self.task.unleft
+                interpreter.advance(on.Lost() if late else on.Revoked())
         finally:
             interpreter.lock.release()
 

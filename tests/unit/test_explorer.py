@@ -66,7 +66,6 @@ def test_a_mutant_is_caught(mutant: Mutant) -> None:
     assert mutant.explore().violated
 
 
-@pytest.mark.xfail(reason="a stopped task forgets that it owes `left`", strict=True)
 def test_a_task_that_an_outage_stopped_says_left_when_it_is_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Q1: a revocation is no death. 34 steps; with five rounds it takes five more failures.

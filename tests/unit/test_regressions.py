@@ -16,6 +16,7 @@ from cues_kafka import (
     Out,
     OutputError,
     Processor,
+    RetriableError,
     Retry,
     Source,
     TaskStopped,
@@ -31,6 +32,8 @@ from cues_kafka.core.records import Snapshot
 from cues_kafka.core.task import State, Task, handle
 from cues_kafka.ports import Fetched, NewTopic, Position, TopicPartition
 from cues_kafka.runtime import CommitPolicy
+from cues_kafka.runtime.clock import SystemClock
+from cues_kafka.runtime.interpreter import LEAVING_INIT_TIMEOUT_S, Interpreter, World
 from cues_kafka.runtime.pairing import Buffer
 from cues_kafka.testing.tester import Crash, Tester
 from tests.unit.core_world import ME, facts, make_spec, snapshot
@@ -390,6 +393,65 @@ def test_alts_go_on_with_another_input_after_a_retry_under_a_snapshot() -> None:
     tester.send("a", "second")
     tester.run()
     assert sink.seen == ["first", "second"]
+
+
+def test_what_a_retry_put_off_comes_next_after_a_death_too() -> None:
+    """I7: it was called under its step.step already; another message in its place would be taken for it (E1)."""
+    calls: list[str] = []
+
+    def sink(left: str | None = None, right: str | None = None) -> None:
+        calls.append(left or right or "")
+        if right == "second" and len(calls) < 3:
+            raise OSError("later")
+
+    graph = Graph(
+        "g", Source("a"), Source("b"), Processor(sink, alts={"left": "a", "right": "b"}, name="sink", retry=Retry())
+    )
+    tester = Tester(graph)
+    tester.send("b", "first")
+    tester.send("b", "second")
+    tester.run(crash=Crash("after", "Commit", 3))  # the start's record, the snapshot, and what was delivered before it
+    tester.send("a", "meanwhile")
+    tester.restart().run()
+    assert calls == ["first", "second", "second", "meanwhile"]
+
+
+def test_an_order_of_alts_that_compaction_has_emptied_holds_nobody_up() -> None:
+    """The order of what a retry put off names one message of the left input, which is gone; the right one goes on."""
+    buffer = Buffer("alts", (Position("left", "a", b"", 0), Position("right", "b", b"", 0)))
+    buffer.add(Fetched(TopicPartition("a", 0), [], 3))
+    buffer.add(Fetched(TopicPartition("b", 0), [at("b", 0)], 1))
+    cut = buffer.cut_chosen(5, (("left", 1),), ())
+    assert (len(cut.steps), cut.choice) == (1, (("right", 1),))
+
+
+class Gone:
+    """A cluster that never answers, as broker and session of it."""
+
+    def __init__(self) -> None:
+        self.patience: list[float] = []
+
+    def session(self, _: str) -> Gone:
+        """Made without asking anybody."""
+        return self
+
+    def init(self, timeout_s: float) -> None:
+        """Waits in vain."""
+        self.patience.append(timeout_s)
+        raise RetriableError("nobody answers")
+
+    def abandon(self) -> None:
+        """Nothing to close."""
+
+
+def test_a_stopped_task_that_owes_left_does_not_hold_up_a_shutdown_in_an_outage() -> None:
+    """Where only `left` remains to be said (Q1), init has not the patience of a recovery."""
+    cluster: Any = Gone()
+    world = World(cluster, SystemClock(), lambda _: None, lambda: cluster)
+    interpreter = Interpreter(make_spec(), world)
+    interpreter.task = Task(make_spec(), state=State.STOPPED, unleft=True)
+    assert isinstance(interpreter.advance(on.Revoked()), do.Release | None)
+    assert (interpreter.task.state, cluster.patience) == (State.RELEASED, [LEAVING_INIT_TIMEOUT_S])
 
 
 def buffer_behind_a_marker() -> Buffer:
