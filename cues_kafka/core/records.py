@@ -69,7 +69,8 @@ class Record:
         starts: deaths in user code of exactly these ranges and this choice (Q1).
         left: the writer left in order while this snapshot was its newest record (Q1).
         careful_until: one step per transaction up to here (Q2); empty: careful mode is off.
-        choice: a snapshot's order of bindings; an attempt's: what remains of it in careful mode. Alts only.
+        choice: a snapshot's order of bindings; an attempt's: what remains of it, with effects and in careful mode.
+            Alts only.
         owner: sequence of the first record of this start of the task; fences effects (E1).
         born: partition count of the lead input at the processor's first `Start`.
         writer: who wrote it.

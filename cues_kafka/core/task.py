@@ -133,7 +133,7 @@ class Task:
         due: ranges that must be delivered as they are: a retry's, or those of the snapshot just committed.
         first: no batch of steps was begun since this start of the task (S1).
         careful_until: one step per transaction up to here (Q2).
-        choice: what remains of a retried alts choice in careful mode.
+        choice: what remains of a recorded choice of alts: with effects, and in careful mode.
         owner: sequence of this start's first record; None before it.
         rounds: returns to R1 since the last commit of an attempt (R7).
         fenced_at_s: when it was last fenced.
@@ -274,7 +274,8 @@ def _inputs_fetched(task: Task, event: InputsFetched) -> Next:
 def _retry(task: Task, record: Snapshot, starts: int) -> Task:
     """Q1 to Q3: the same ranges again; after two deaths on several steps, one by one, and the first as new ranges."""
     until = record.careful_until or (record.ends if starts >= CAREFUL_AT else ())
-    task = replace(task, first=True, careful_until=until, choice=record.choice if until else ())
+    kept = record.choice if until or task.spec.effects else ()
+    task = replace(task, first=True, careful_until=until, choice=kept)
     if starts >= CAREFUL_AT and record.steps > 1:
         return task
     if record.writer.incarnation == task.spec.writer.incarnation and not record.left:
@@ -315,9 +316,9 @@ def _reader_assigned(task: Task, _: Done) -> Next:
 
 def _refused(task: Task, halt: Halt, at_s: float) -> Next:
     """A refusal that a stale answer could cause: new clients, from R1 again, for a while (R5)."""
-    since = at_s if task.stale_since_s is None else task.stale_since_s
     if task.leaving:
         return _release(task)
+    since = at_s if task.stale_since_s is None else task.stale_since_s
     if at_s - since >= STALE_FOR_S:
         return _stop(task, halt)
     task = replace(task, stale_since_s=since, record=None, state=State.DISCARDING, unleft=_owes_left(task))
@@ -429,7 +430,10 @@ def _committed(task: Task, event: Committed) -> Next:
         case State.CALLING:
             assert isinstance(record, Snapshot)
             due = Due(record.ends, record.steps, take(record.choice, record.steps), record.starts)
-            return replace(task, state=State.CALLING, first=False, due=due), _call(due)
+            # With effects, what is called and put off by a retry keeps its place: another message under its step number
+            # would be taken for it (I7, E1).
+            choice = record.choice if task.spec.effects or task.careful else ()
+            return replace(task, state=State.CALLING, first=False, due=due, choice=choice), _call(due)
         case State.STOPPED:
             assert task.halt
             return _stop(task, task.halt)
@@ -477,7 +481,7 @@ def _polled(task: Task, event: Polled) -> Next:
         totals=task.record.totals,
         starts=due.starts if due else 0,
         careful_until=task.careful_until,
-        choice=task.choice or event.choice,  # careful mode: all that remains, so that a death here forgets nothing
+        choice=joined(event.choice, drop(task.choice, event.steps)),  # all that remains: a death forgets nothing
         owner=task.record.sequence + 1 if task.owner is None else task.owner,
         born=task.record.born,
         writer=task.spec.writer,
@@ -501,6 +505,7 @@ def _called(task: Task, event: Called) -> Next:
 
 
 def _idle(task: Task, event: Idle) -> Next:
+    task = replace(task, choice=())  # nothing lies below the ends, so what it may still name was compacted away
     return _transact(task, _attempt(task, event.positions, Totals()), State.READY)
 
 
@@ -514,7 +519,7 @@ def _attempt(task: Task, positions: Positions, batch: Totals) -> Attempt:
         totals=task.record.totals.plus(batch),
         batch=batch,
         careful_until=task.careful_until if careful else (),
-        choice=drop(task.choice, batch.deliveries) if careful else (),
+        choice=drop(task.choice, batch.deliveries) if careful or task.spec.effects else (),
         owner=task.record.sequence + 1 if task.owner is None else task.owner,
         born=task.record.born,
         writer=task.spec.writer,
@@ -553,6 +558,13 @@ def _before(positions: Positions, until: Positions) -> bool:
     """Whether any binding stands before its place in `until`."""
     ends = {p.binding: p.offset for p in until}
     return any(p.offset < ends.get(p.binding, 0) for p in positions)
+
+
+def joined(first: Choice, then: Choice) -> Choice:
+    """One run-length coded choice behind another."""
+    if first and then and first[-1][0] == then[0][0]:
+        return (*first[:-1], (first[-1][0], first[-1][1] + then[0][1]), *then[1:])
+    return first + then
 
 
 # Endings.

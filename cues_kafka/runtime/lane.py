@@ -323,10 +323,8 @@ class Lane:
             if len(cut.steps) != due.steps:
                 # Never go on without a message that a snapshot named: read again, and then stop (compaction took it?).
                 return self.fail(f"{len(cut.steps)} of the {due.steps} steps up to {due.ends} are there")
-        elif task.careful and task.choice:
-            cut = buffer.cut_chosen(1, task.choice, task.careful_until)
         else:
-            cut = buffer.cut(1 if task.careful else self._limit)
+            cut = self._next_cut(task, buffer, 1 if task.careful else self._limit)
         if not cut.steps:
             return self._idled(task, buffer, self._clock.monotonic())
         with self._lock:
@@ -397,7 +395,7 @@ class Lane:
         return left if self._caller.processor.batch else max(self._chunk, self._caller.least)
 
     def _next_cut(self, task: Task, buffer: Buffer, limit: int) -> Cut:
-        if task.careful and task.choice:
+        if task.choice:
             return buffer.cut_chosen(limit, task.choice, task.careful_until)
         return buffer.cut(limit)
 

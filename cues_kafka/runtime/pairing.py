@@ -192,7 +192,7 @@ class Buffer:
     def _cut_alts(self, limit: int) -> Cut:
         """A share of the limit for each input that has something, so that none starves; the choice keeps the order."""
         if self._order:
-            again = self._take_chosen(limit, self._order, ())
+            again, _ = self._take_chosen(limit, self._order, ())
             self._order = drop(self._order, len(again))
             return Cut(again, self._positions(), self._choice(again))
         share = max(1, limit // max(1, sum(1 for queue in self._queues if queue.size)))
@@ -235,19 +235,27 @@ class Buffer:
 
     def cut_chosen(self, limit: int, choice: Choice, until: Positions) -> Cut:
         """
-        The next steps in a recorded order, as far as they are there (careful mode of alts).
+        The next steps in a recorded order, as far as they are there (alts with effects, and careful mode).
 
         Args:
             limit: how many.
             choice: the order.
-            until: where it ends; what is missing below it was compacted away.
+            until: where it ends, if that is known.
         """
         with self._lock:
-            steps = self._take_chosen(limit, choice, until)
+            steps, whole = self._take_chosen(limit, choice, until)
+            if whole and not steps:
+                return self._cut_alts(limit)  # compaction has taken all that the order speaks of
             self._order = drop(self._order, len(steps))
             return Cut(steps, self._positions(), self._choice(steps))
 
-    def _take_chosen(self, limit: int, choice: Choice, until: Positions) -> list[Step]:
+    def _take_chosen(self, limit: int, choice: Choice, until: Positions) -> tuple[list[Step], bool]:
+        """
+        Steps in an order, and whether it has none after them.
+
+        What an order names was there to be read once. So it was compacted away if the queue is empty and its log was
+        read to the end, or to where the order ends.
+        """
         steps: list[Step] = []
         names = [queue.position.binding for queue in self._queues]
         ends = {p.binding: p.offset for p in until}
@@ -255,10 +263,10 @@ class Buffer:
             queue = self._queues[names.index(binding)]
             got = queue.take(min(count, limit - len(steps)))
             steps += [(names.index(binding), message) for message in got]
-            gone = not queue.size and binding in ends and queue.covers(ends[binding])
+            gone = not queue.size and queue.covers(ends.get(binding, queue.next_offset + 1))
             if len(got) < count and not gone:
-                break
-        return steps
+                return steps, False
+        return steps, True
 
     def put_back(self, steps: Sequence[Step]) -> None:
         """Steps that were taken and not delivered, the last ones that were taken."""

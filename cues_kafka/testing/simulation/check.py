@@ -77,7 +77,7 @@ def check(simulation: Simulation) -> None:
         for partition in range(options.partitions):
             task = _Task(simulation, logs, part, partition, logs.records[backing, partition])
             task.check()
-            if part.kind == "alts" and part.effects and not part.retries:
+            if part.kind == "alts" and part.effects:
                 task.choices([call for call in simulation.calls if call.task == f"{part.name}/{partition}"])
     _hashes(simulation.calls)
     known = {f"{simulation.graph.name}.{part.name}/{p}" for part in options.parts for p in range(options.partitions)}
@@ -266,8 +266,7 @@ class _Task:
         I7: whoever calls again, calls in the same order.
 
         As long as no other process calls in between, the call that follows one is a former one (after a recovery) or
-        the next new one. What is quarantined is not called again, so such tasks are left out; and so are those with
-        retries: what a retry has put off is forgotten by a start after the attempt with the steps before it.
+        the next new one. What is quarantined is not called again, so such tasks are left out.
         """
         if any(one.topic == ERRORS and one.value.kind == "quarantine" for one in self._outcomes):
             return
