@@ -5,7 +5,7 @@
   outcome, and the totals count it.
 - I4: outcomes keep the order of each input.
 - I7: effects arrived in the order in which their steps were committed.
-- I6, I7, I11, I13 and D5 are seen where they happen, see `world`; I14 by where records land (P6a).
+- I6, I7, I11, I12, I13 and D5 are seen where they happen, see `world`; I14 by where records land (P6a).
 
 I5 and I10 are progress: `search.drains`. Each check depends on one partition alone, so its verdict is kept with it.
 """
@@ -81,7 +81,7 @@ def _counted(world: World, part: Part, record: Record, steps: list[Step]) -> str
     below = [sum(o < end for o in places) for places, end in zip(world.places, ends, strict=True)]
     due = max(below) if world.setting.pairing == "join" else sum(below)
     totals = record.totals
-    if part.phase == IDLE and part.held != ends:
+    if part.phase == IDLE and part.held != ends and not part.reset:
         return f"I2: group offsets {part.held} beside positions {ends}"
     if totals.deliveries != due or totals.outputs + totals.errors + totals.nils != due:
         return f"I3, I13: {due} messages lie below {ends}, the record counts {totals}"

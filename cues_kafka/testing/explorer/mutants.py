@@ -36,6 +36,7 @@ CRASH = Faults(crash=1, move=0, net=0, zombie=0, total=1)
 CRASHES = Faults(crash=2, move=0, net=0, zombie=0, total=2)
 NET = Faults(crash=0, move=0, net=1, zombie=0, total=1)
 MOVE = Faults(crash=0, move=1, net=0, zombie=0, total=1)
+MOVES = Faults(crash=0, move=2, net=0, zombie=0, total=2)
 ZOMBIE = Faults(crash=0, move=0, net=0, zombie=1, total=1)
 NOTHING = Faults(crash=0, move=0, net=0, zombie=0, total=0)
 NET_AND_CRASH = Faults(crash=1, move=0, net=1, zombie=0, total=2)
@@ -398,7 +399,7 @@ def _all_positions(_: Any, world: World, task: Task, _step: Any) -> Any:
 
 def _choose_anew(decision: Any, *_: Any) -> Any:
     """A retry of alts that takes whatever comes first."""
-    return Delivered(decision.record) if isinstance(decision, Retry) else decision
+    return Delivered(replace(decision.record, choice=())) if isinstance(decision, Retry) else decision
 
 
 def _effects_unguarded(_: Any, world: World, *place: Any) -> Any:
@@ -417,6 +418,7 @@ _MISSING_STEP: Final = (
     (states, "RECORDS", {**states.RECORDS, "e": 0}),
 )
 _ERROR_TOO: Final = (around, "MEANS", {**states.MEANS, "e": [("x", "")]})
+_FORGOTTEN = (core, "_attempt", lambda *args, old=core._attempt: replace(old(*args), choice=()))  # noqa: SLF001
 _OFFSETS_TRUSTED = (rules, "_other_offsets", lambda *_: None)
 _EMPTY_TRUSTED = (rules, "_without_record", lambda *_: rules.Fresh())
 
@@ -504,6 +506,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant("failed step skipped", "error", NOTHING, _MISSING_STEP),
     Mutant("hash over all positions", "alts", NOTHING, (around_world("_consumed", _all_positions),)),
     Mutant("choice of alts not replayed", "alts-effects", CRASH, (_decided(_choose_anew),)),
+    Mutant("what a retry puts off is forgotten", "alts-retry", NET_AND_CRASH, (_FORGOTTEN,)),
+    Mutant("group offsets of somebody else accepted", "reset", MOVES, (_OFFSETS_TRUSTED,)),
     Mutant("no snapshot before a choice of alts", "alts-effects", CRASH, (_NO_CHOICE_SNAPSHOT,)),
     Mutant("effects without step numbers", "effects", CRASH, (around_world("_applied", _effects_unguarded),)),
     Mutant("fresh transactional id", "pipe", CRASH, (_fresh_id(),)),

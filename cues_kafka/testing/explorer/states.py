@@ -24,6 +24,9 @@ Moves: TypeAlias = list[tuple[Label, bool, State]]
 """Transitions: label, whether it is calm, and where it leads. Calm: no fault, no zombie, nothing late."""
 
 IDLE, ONGOING, COMMITTING, ABORTING = range(4)
+NOT_OURS, MET, REMEDIED = range(1, 4)
+"""Of `Part.reset`."""
+
 HOLE: Final = -1
 """In a backing log: a marker, an aborted record, or one that the cleaner took."""
 
@@ -105,6 +108,8 @@ class Part(NamedTuple):
         pending: its offsets.
         held: the group's offsets; empty: none.
         killed: ends of the newest snapshot's ranges, and how many processes died or lost the task under it.
+        reset: somebody else set the group's offsets: `NOT_OURS`; the task was taken over since: `MET`; they were
+            deleted, as the refusal advises: `REMEDIED`; 0: they are the task's.
         ledger: an effect's target: number of the last step, owner, and the steps in the order in which they arrived.
         wrong: a violation that was seen when it happened.
     """
@@ -118,6 +123,7 @@ class Part(NamedTuple):
     pending: tuple[int, ...] = ()
     held: tuple[int, ...] = ()
     killed: tuple[tuple[int, ...], int] = ((), 0)
+    reset: int = 0
     ledger: tuple[int, int, tuple[Step, ...]] = (0, -1, ())
     wrong: str = ""
 
@@ -136,7 +142,7 @@ class Faults(NamedTuple):
 
     Attributes:
         crash: deaths of a process.
-        move: rebalances; starts of further slots.
+        move: rebalances; starts of further slots; group offsets that somebody sets.
         net: requests or replies that are lost or late; time-outs of the coordinator; errors that are retried.
         zombie: members that are expelled and do not know it.
         total: of all together.
@@ -181,6 +187,7 @@ class Setting:
         effects: user code acts on a target that is fenced by step number and owner (E1).
         errors: an errors topic takes what cannot be delivered.
         eager: a rebalance takes all partitions, not one.
+        resets: somebody may set the group's offsets, and an operator then deletes them.
         faults: how many.
     """
 
@@ -194,6 +201,7 @@ class Setting:
     effects: bool = False
     errors: bool = True
     eager: bool = False
+    resets: bool = False
     faults: Faults = NO_FAULTS
 
 

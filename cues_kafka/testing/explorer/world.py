@@ -52,11 +52,14 @@ from cues_kafka.testing.explorer.states import (
     HOLE,
     IDLE,
     MEANS,
+    MET,
     MOVE,
     NET,
+    NOT_OURS,
     ONGOING,
     PAST_GATE,
     QUARANTINE_AFTER,
+    REMEDIED,
     ZOMBIE,
     Faults,
     Group,
@@ -238,6 +241,8 @@ class World:
         """All transitions; the first calm one is what a healed world does next."""
         out: Moves = []
         self._markers(s, out)
+        if self.setting.resets:
+            self._resetting(s, out)
         self._rebalancing(s, out)
         for w, worker in enumerate(self.workers(s)):
             for p, lane in enumerate(worker.lanes):
@@ -290,8 +295,9 @@ class World:
         log = (*(HOLE for _ in log[:newest]), *log[newest:], *((HOLE,) if part.marked else ()))
         outputs = part.outputs + part.loose if won else part.outputs
         held = part.pending if won and part.pending else part.held
+        reset = 0 if won and part.pending else part.reset
         return part._replace(
-            log=log, outputs=outputs, loose=(), phase=IDLE, marked=False, pending=(), held=held
+            log=log, outputs=outputs, loose=(), phase=IDLE, marked=False, pending=(), held=held, reset=reset
         )  # fmt: skip
 
     def _decide(self, s: State, p: int) -> Part:
@@ -305,6 +311,8 @@ class World:
             ends = ranges(record)
             killed = killed if ends and ends == killed[0] else (ends, 0 if self._lives(s, p, record) else 1)
             wrong = wrong or self._chain(self.newest(part), record, part, killed[1])
+        if part.reset == MET:
+            wrong = wrong or f"I12: a recovery wrote although the group's offsets are {part.held}"
         if part.killed[1] <= QUARANTINE_AFTER and any(outcome.kind == "q" for outcome in part.loose):
             wrong = wrong or f"I11: quarantined after {part.killed[1]} deaths on that message"
         if len(opened) != 1:
@@ -340,7 +348,9 @@ class World:
     def _taken(self, s: State, p: int, w: int) -> State:
         """A new epoch: the session of `w` is current, all requests on their way that bear the former are void."""
         net = tuple(message for message in self.net(s) if message[1] != p or message[0] == "init")
-        return self._put_part(self._put_net(s, net), p, self.part(s, p)._replace(holder=w))
+        part = self.part(s, p)
+        reset = MET if part.reset == NOT_OURS else part.reset
+        return self._put_part(self._put_net(s, net), p, part._replace(holder=w, reset=reset))
 
     def _fence(self, s: State, p: int) -> State:
         """The coordinator ends an open transaction with a new epoch."""
@@ -377,6 +387,18 @@ class World:
                 after = self._put_worker(s, w, Worker(worker.deaths, (None,) * self.setting.partitions))
                 after = self._put_group(after, group._replace(members=put(group.members, w, True)))
                 out.append(((f"w{w}", "hears that it lost its partitions, and joins again"), True, after))
+
+    def _resetting(self, s: State, out: Moves) -> None:
+        """Somebody sets the group's offsets back (`MOVE`), while nothing is open; an operator deletes them (R5)."""
+        for p, part in enumerate(self.parts(s)):
+            if part.reset in (NOT_OURS, MET):
+                after = self._put_part(s, p, part._replace(held=(), reset=REMEDIED))
+                out.append((("operator", f"deletes the group's offsets of p{p}"), True, after))
+            elif not part.reset and any(part.held) and part.phase == IDLE:
+                spent = self._spend(s, MOVE)
+                if spent is not None:
+                    after = self._put_part(spent, p, part._replace(held=(0,) * len(part.held), reset=NOT_OURS))
+                    out.append((("somebody", f"sets the group's offsets of p{p} back"), False, after))
 
     def _is_member(self, s: State, w: int) -> bool:
         """The check in TxnOffsetCommit; who is outside on purpose is not asked (D4)."""
@@ -638,7 +660,7 @@ class World:
             out.append(((who, f"moves over markers to {high}"), owner, self._tell(s, w, p, lane, "idle", high)))
 
     def _cuts(self, task: Task, offsets: tuple[int, ...]) -> Iterator[tuple[Step, ...]]:
-        """What may be taken at once, the largest first; one step in careful mode, in the order that it was given."""
+        """What may be taken at once, the largest first; one step in careful mode; a recorded choice is kept."""
         limit = 1 if task.careful else self.setting.batch
         rest = self.rest(offsets)
         match self.setting.pairing:
@@ -646,22 +668,27 @@ class World:
                 rows: list[Step] = [tuple(enumerate(row)) for row in zip(*rest, strict=False)]
                 yield from (tuple(rows[:n]) for n in range(min(limit, len(rows)), 0, -1))
             case "alts":
-                chosen = task.choice[0][0] if task.careful and task.choice else ""
-                yield from self._alternatives(rest, limit, chosen)
+                if task.choice:
+                    order = self._ordered(task.choice)
+                    yield from (self._in_order(order[:n], rest) for n in range(min(limit, len(order)), 0, -1))
+                else:
+                    yield from self._alternatives(rest, limit)
             case _:
                 single = rest[0]
                 yield from (tuple(((0, o),) for o in single[:n]) for n in range(min(limit, len(single)), 0, -1))
 
-    def _alternatives(self, rest: list[tuple[int, ...]], limit: int, chosen: str) -> Iterator[tuple[Step, ...]]:
+    def _alternatives(self, rest: list[tuple[int, ...]], limit: int) -> Iterator[tuple[Step, ...]]:
         for count in range(limit, 0, -1):
             for order in product(range(len(rest)), repeat=count):
-                enough = all(order.count(b) <= len(offsets) for b, offsets in enumerate(rest))
-                if enough and (not chosen or self.bindings[order[0]] == chosen):
+                if all(order.count(b) <= len(offsets) for b, offsets in enumerate(rest)):
                     yield self._in_order(order, rest)
 
     def _in_order(self, order: tuple[int, ...], rest: list[tuple[int, ...]]) -> tuple[Step, ...]:
         taken = [iter(offsets) for offsets in rest]
         return tuple(((b, next(taken[b])),) for b in order)
+
+    def _ordered(self, choice: Choice) -> tuple[int, ...]:
+        return tuple(self.bindings.index(name) for name, run in choice for _ in range(run))
 
     def _choice(self, steps: tuple[Step, ...]) -> Choice:
         if self.setting.pairing != "alts":
@@ -682,8 +709,7 @@ class World:
             case "join":
                 return tuple(tuple(enumerate(row)) for row in zip(*rest, strict=False))[:count]
             case "alts":
-                order = tuple(self.bindings.index(name) for name, run in choice for _ in range(run))
-                return self._in_order(order[:count], rest)
+                return self._in_order(self._ordered(choice)[:count], rest)
             case _:
                 return tuple(((0, o),) for o in rest[0][:count])
 
@@ -698,7 +724,8 @@ class World:
         wrong = self._identified(task, steps)
         for kinds, halt in self._results(steps):
             done = tuple(zip(steps, kinds, strict=False))
-            after = self._applied(s, p, task, [step for step, _ in done])
+            begun = len(done) + (halt == "retry")  # who asks to be called again has acted already
+            after = self._applied(s, p, task, list(steps[:begun]))
             if wrong:
                 after = self._put_part(after, p, self.part(after, p)._replace(wrong=wrong))
             if halt == "kill":

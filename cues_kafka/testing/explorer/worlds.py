@@ -17,6 +17,8 @@ THREE = Faults(crash=2, move=2, net=2, zombie=1, total=3)
 _WORLDS = [
     Setting(name="alone", about="one worker that dies and loses requests", workers=("native",), inputs=("oo",)),
     Setting(name="pipe", about="two workers, one partition", inputs=("oo",)),
+    Setting(name="three", about="three workers, one partition", inputs=("oo",), workers=("native",) * 3),
+    Setting(name="reset", about="somebody sets the group's offsets back", inputs=("oo",), resets=True),
     Setting(name="two-tasks", about="two workers, two partitions", inputs=("o",), partitions=2),
     Setting(name="eager", about="rebalances take everything", inputs=("o",), partitions=2, eager=True),
     Setting(name="markers", about="markers and gaps among the messages", inputs=("o.o.",)),
@@ -29,6 +31,14 @@ _WORLDS = [
     Setting(name="join", about="the k-th message of each input", inputs=("oo", "o"), pairing="join"),
     Setting(name="alts", about="any of two inputs", inputs=("o", "o"), pairing="alts"),
     Setting(name="alts-effects", about="the choice is kept", inputs=("o", "oo"), pairing="alts", effects=True),
+    Setting(
+        name="alts-retry",
+        about="what a retry puts off keeps its step number",
+        inputs=("or", "o"),
+        pairing="alts",
+        effects=True,
+        workers=("native",),
+    ),
     Setting(name="slots", about="two Spark slots for one range", inputs=("oo",), workers=("slot", "slot")),
     Setting(name="both", about="a native worker and a Spark slot", inputs=("oo",), workers=("native", "slot")),
 ]
