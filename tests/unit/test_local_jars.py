@@ -160,6 +160,30 @@ def test_what_maven_brings_is_checked_before_it_enters_the_cache(tmp_path: Path)
     assert all(file.parent == cached(tmp_path / "c") for file in found.files)
 
 
+def test_a_jar_beside_the_brokers_is_asked_for_by_its_coordinates_and_checked(tmp_path: Path) -> None:
+    """Its hash is pinned where it is wanted; a second start does not need Maven."""
+    data = b"a tool"
+    locked = jars.Locked(hashlib.sha256(data).hexdigest(), len(data))
+    wanted = jars.Wanted.artifact("a tool", group="org.tools", artifact="tool", version="1.0", locked=locked)
+    (tmp_path / "tool-1.0.jar").write_bytes(data)
+    program = tmp_path / "bin" / "mvn"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\nfor a; do last="$a"; done\necho "$@" > {tmp_path}/asked\ncp {tmp_path}/*.jar "${{last#*=}}"\n'
+    )
+    program.chmod(0o755)
+    env = {"CUES_KAFKA_CACHE": str(tmp_path / "c"), "PATH": f"{program.parent}:/usr/bin:/bin"}
+
+    found = jars.fetched(wanted, JAVA, env)
+
+    assert found.files == (tmp_path / "c" / "jars" / "tool-1.0" / "tool-1.0.jar",)
+    assert "-Dartifact=org.tools:tool:1.0" in (tmp_path / "asked").read_text()
+    assert jars.fetched(wanted, JAVA, env | {"PATH": ""}).files == found.files
+    found.files[0].write_bytes(b"b tool")
+    with pytest.raises(ConfigError, match=r"tool-1\.0\.jar is not the jar that the pinned hash names"):
+        jars.fetched(wanted, JAVA, env)
+
+
 def test_a_key_store_of_ours_is_one_for_java(tmp_path: Path) -> None:
     """Java's own keytool reads it, and its digest."""
     from cues_kafka.brokers.local.java import package_file

@@ -1,8 +1,8 @@
-"""The broker's jars: four ways to get them, one list of hashes that they must match.
+"""The broker's jars: four ways to get them, one list of hashes that they must match. Other jars come by the last three.
 
 In this order: `CUES_KAFKA_HOME`, the user's cache, Maven, the Ivy that lies in an installed pyspark. Maven and Ivy use
 whatever repositories the user configured for them; no address is known here. Whichever way a jar came, and every time
-that it is used, it is checked against ``broker-4.3.1.lock``.
+that it is used, it is checked against ``broker-4.3.1.lock``, or what stands for it (`Wanted`).
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ LOCK = HERE / f"broker-{VERSION}.lock"
 FETCH_TIMEOUT_S = 900.0
 """45 MB over a slow line, with a resolver that first reads some 100 small files."""
 
+MAVEN_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
+
 Say = Callable[[str], None]
 log = logging.getLogger("cues_kafka.brokers.local")
 
@@ -55,6 +57,53 @@ class Jars:
     def class_path(self) -> str:
         """The value of ``-cp``. Spelled out: a class archive asks for one fixed order."""
         return os.pathsep.join(str(file) for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """
+    Jars that are fetched together.
+
+    Attributes:
+        name: for messages.
+        folder: their place in the cache.
+        lock: what they must be.
+        listed: where the lock is, for messages.
+        maven: what Maven is asked for: goal and options.
+        ivy: the same for Ivy.
+        tried: what was tried before, a line each.
+        otherwise: remedies beside the cache, Maven and Ivy, each a sentence.
+    """
+
+    name: str
+    folder: str
+    lock: Mapping[str, Locked]
+    listed: str
+    maven: tuple[str, ...]
+    ivy: tuple[str, ...]
+    tried: tuple[str, ...] = ()
+    otherwise: str = ""
+
+    @classmethod
+    def artifact(cls, name: str, *, group: str, artifact: str, version: str, locked: Locked) -> Wanted:
+        """One jar by its coordinates, without what it depends on."""
+        return cls(
+            name, f"{artifact}-{version}", {f"{artifact}-{version}.jar": locked}, "the pinned hash",
+            maven=(f"{MAVEN_PLUGIN}:copy", f"-Dartifact={group}:{artifact}:{version}"),
+            ivy=("-dependency", group, artifact, version),
+        )  # fmt: skip
+
+
+def _broker() -> Wanted:
+    """The two artifacts of `pom.xml`, and all that they depend on."""
+    return Wanted(
+        f"Apache Kafka {VERSION}", f"broker-{VERSION}", read_lock(), LOCK.name,
+        maven=("-f", str(HERE / "pom.xml"), f"{MAVEN_PLUGIN}:copy-dependencies", "-DincludeScope=runtime"),
+        ivy=("-ivy", str(HERE / "ivy.xml")),
+        tried=("  CUES_KAFKA_HOME: not set",),
+        otherwise="Or unpack an Apache Kafka distribution and set CUES_KAFKA_HOME to it. "
+        "Or set CUES_KAFKA_BOOTSTRAP to a broker that runs already.",
+    )  # fmt: skip
 
 
 class _NotThisWay(Exception):
@@ -87,67 +136,83 @@ def find_jars(java: Java, env: Mapping[str, str] = os.environ, *, say: Say = log
     """
     if home := env.get("CUES_KAFKA_HOME"):
         return _from_home(Path(home), say)
-    target = cache_dir(env) / "jars" / f"broker-{VERSION}"
+    return fetched(_broker(), java, env, say=say)
+
+
+def fetched(wanted: Wanted, java: Java, env: Mapping[str, str] = os.environ, *, say: Say = log.info) -> Jars:
+    """
+    Jars from the user's cache, which Maven or Ivy fills the first time.
+
+    Raises:
+        ConfigError: a jar is not what the lock says (it is named), or no way worked (all are named).
+    """
+    target = cache_dir(env) / "jars" / wanted.folder
     if target.is_dir():
-        return _checked(target, origin=f"cache {target}", remedy=f"Remove {target}; the next start fetches them again.")
+        remedy = f"Remove {target}; the next start fetches them again."
+        return _checked(target, wanted, origin=f"cache {target}", remedy=remedy)
     with exclusive(target.with_name(f"{target.name}.lock")):
         if not target.is_dir():  # Another process may have filled it while this one waited.
-            _fill(target, java, env, say)
-    return find_jars(java, env, say=say)
+            _fill(target, wanted, java, env, say)
+    return fetched(wanted, java, env, say=say)
 
 
-def _fill(target: Path, java: Java, env: Mapping[str, str], say: Say) -> None:
+def _fill(target: Path, wanted: Wanted, java: Java, env: Mapping[str, str], say: Say) -> None:
     """Fetch into a directory beside `target`, check, rename: `target` is either whole or absent."""
-    reasons = ["  CUES_KAFKA_HOME: not set", f"  cache: no {target}"]
+    reasons = [*wanted.tried, f"  cache: no {target}"]
     for name, fetch in (("Maven", _with_maven), ("Ivy of pyspark", _with_ivy)):
         with tempfile.TemporaryDirectory(prefix="fetch-", dir=target.parent) as work:
             jars = Path(work) / "jars"
             jars.mkdir()
             try:
-                fetch(jars, Path(work), java, env, say)
+                fetch(wanted, Path(work), java, env, say)
             except _NotThisWay as reason:
                 reasons.append(f"  {name}: {reason}")
                 log.warning("jars_not_fetched way=%r reason=%r", name, str(reason))
                 continue
-            _checked(jars, origin=name, remedy=f"What {name} brought cannot be trusted: look at its repository.")
+            remedy = f"What {name} brought cannot be trusted: look at its repository."
+            _checked(jars, wanted, origin=name, remedy=remedy)
             jars.rename(target)
             return
     raise ConfigError(
-        f"The jars of Apache Kafka {VERSION} are not there, and no way to them worked:\n" + "\n".join(reasons) + "\n"
-        "Do one of these: unpack an Apache Kafka distribution and set CUES_KAFKA_HOME to it; copy the cache of "
-        "a machine that has it; install Maven (`mvn` on PATH); `pip install pyspark` (its Ivy is used; "
-        "CUES_KAFKA_MAVEN_MIRROR names a mirror). Or set CUES_KAFKA_BOOTSTRAP to a broker that runs already."
+        f"The jars of {wanted.name} are not there, and no way to them worked:\n" + "\n".join(reasons) + "\n"
+        "Do one of these: copy the cache of a machine that has them; install Maven (`mvn` on PATH); "
+        "`pip install pyspark` (its Ivy is used; CUES_KAFKA_MAVEN_MIRROR names a mirror). " + wanted.otherwise
     )
 
 
-def _with_maven(jars: Path, work: Path, java: Java, env: Mapping[str, str], say: Say) -> None:
+def _with_maven(wanted: Wanted, work: Path, java: Java, env: Mapping[str, str], say: Say) -> None:
     program = shutil.which("mvn", path=env.get("PATH", ""))
     if program is None:
         raise _NotThisWay("no `mvn` on PATH")
-    say(f"fetching Apache Kafka {VERSION} (45 MB, once) with Maven")
-    goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+    say(f"fetching {wanted.name} ({_megabytes(wanted)}, once) with Maven")
+    jars = work / "jars"
     # -C: a checksum that differs is an error, not a warning.
-    options = ["-B", "-q", "-C", "-f", str(HERE / "pom.xml"), goal, "-DincludeScope=runtime"]
-    _run([program, *options, f"-DoutputDirectory={jars}"], work, {"JAVA_HOME": str(java.home), **env})
+    command = [program, "-B", "-q", "-C", *wanted.maven, f"-DoutputDirectory={jars}"]
+    _run(command, work, {"JAVA_HOME": str(java.home), **env})
     _some(jars)
 
 
-def _with_ivy(jars: Path, work: Path, java: Java, env: Mapping[str, str], say: Say) -> None:
+def _with_ivy(wanted: Wanted, work: Path, java: Java, env: Mapping[str, str], say: Say) -> None:
     folder = package_file("pyspark", "jars")
     found = sorted(folder.glob("ivy-*.jar")) if folder else []
     if not found:
         raise _NotThisWay("pyspark is not installed" if folder is None else f"no ivy-*.jar in {folder}")
-    say(f"fetching Apache Kafka {VERSION} (45 MB, once) with the Ivy of pyspark")
+    say(f"fetching {wanted.name} ({_megabytes(wanted)}, once) with the Ivy of pyspark")
+    jars = work / "jars"
     settings: list[str] = []
     if mirror := env.get("CUES_KAFKA_MAVEN_MIRROR"):
         settings = ["-settings", str(_ivy_settings(work, mirror))]
     trust = trust_options(work / "trust.jks") if java.origin == FROM_PACKAGE else []
     command = [str(java.program), *trust, "-cp", str(found[-1]), "org.apache.ivy.Main", *settings]
-    command += ["-cache", str(work / "ivy"), "-ivy", str(HERE / "ivy.xml"), "-confs", "default"]
+    command += ["-cache", str(work / "ivy"), *wanted.ivy, "-confs", "default"]
     # Two words: "jar bundle" in one matches nothing and still exits with 0.
     command += ["-types", "jar", "bundle", "-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]"]
     _run(command, work, env)
     _some(jars)
+
+
+def _megabytes(wanted: Wanted) -> str:
+    return f"{sum(locked.size for locked in wanted.lock.values()) / 1e6:.0f} MB"
 
 
 def _ivy_settings(work: Path, mirror: str) -> Path:
@@ -188,9 +253,9 @@ def _from_home(home: Path, say: Say) -> Jars:
             f"CUES_KAFKA_HOME={home} is not an unpacked Apache Kafka distribution: no libs/kafka_2.13-*.jar in it. "
             "Set it to the directory that holds bin, config and libs, or unset it."
         )
-    lock = read_lock()
-    known = [file for file in files if file.name in lock]
-    _compare(known, lock, remedy="Unpack the distribution again, or unset CUES_KAFKA_HOME.")
+    wanted = _broker()
+    known = [file for file in files if file.name in wanted.lock]
+    _compare(known, wanted, remedy="Unpack the distribution again, or unset CUES_KAFKA_HOME.")
     say(
         f"CUES_KAFKA_HOME={home}: {len(known)} of {len(files)} jars are in {LOCK.name} and match it, "
         "the others are unchecked"
@@ -198,25 +263,24 @@ def _from_home(home: Path, say: Say) -> Jars:
     return Jars(tuple(files), f"CUES_KAFKA_HOME={home}")
 
 
-def _checked(folder: Path, *, origin: str, remedy: str) -> Jars:
-    """All jars of a folder that must hold exactly what the lock file lists."""
-    lock = read_lock()
+def _checked(folder: Path, wanted: Wanted, *, origin: str, remedy: str) -> Jars:
+    """All jars of a folder that must hold exactly what the lock lists."""
     files = sorted(folder.glob("*.jar"))
     names = {file.name for file in files}
-    if missing := sorted(lock.keys() - names):
-        raise ConfigError(f"{origin}: missing {', '.join(missing)} ({LOCK.name}). {remedy}")
-    if extra := sorted(names - lock.keys()):
-        raise ConfigError(f"{origin}: {', '.join(extra)} is not in {LOCK.name}. {remedy}")
-    _compare(files, lock, remedy=remedy)
+    if missing := sorted(wanted.lock.keys() - names):
+        raise ConfigError(f"{origin}: missing {', '.join(missing)} ({wanted.listed}). {remedy}")
+    if extra := sorted(names - wanted.lock.keys()):
+        raise ConfigError(f"{origin}: {', '.join(extra)} is not in {wanted.listed}. {remedy}")
+    _compare(files, wanted, remedy=remedy)
     return Jars(tuple(files), origin)
 
 
-def _compare(files: Sequence[Path], lock: Mapping[str, Locked], *, remedy: str) -> None:
+def _compare(files: Sequence[Path], wanted: Wanted, *, remedy: str) -> None:
     for file in files:
         data = file.read_bytes()
-        want = lock[file.name]
+        want = wanted.lock[file.name]
         if len(data) != want.size or hashlib.sha256(data).hexdigest() != want.sha256:
-            raise ConfigError(f"{file} is not the jar that {LOCK.name} lists: its SHA-256 or size differs. {remedy}")
+            raise ConfigError(f"{file} is not the jar that {wanted.listed} names: SHA-256 or size differs. {remedy}")
 
 
 @contextmanager

