@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from cues_kafka.brokers.kafka.admin import Admin
+from cues_kafka.brokers.kafka.groups import NoAnswer, committed
 from cues_kafka.brokers.kafka.member import KafkaMember
 from cues_kafka.brokers.kafka.reader import KafkaReader
 from cues_kafka.brokers.kafka.sender import KafkaSender
@@ -66,7 +67,14 @@ class KafkaBroker:
         return self._of_leaders(lambda: self._admin.offsets_at(times))
 
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
-        return self._admin.committed(group, partitions)
+        if not partitions:
+            return {}
+        try:
+            return committed(self.options, group, partitions)
+        except NoAnswer:
+            # Why, only the administrative call tells; it is safe while the cluster answers.
+            self._admin.reach()
+            return self._admin.committed(group, partitions)
 
     def members(self, group: str) -> list[str]:
         return self._admin.members(group)

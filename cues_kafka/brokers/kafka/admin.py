@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from confluent_kafka import (
-    ConsumerGroupState,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -24,6 +23,7 @@ from confluent_kafka.cimpl import NewPartitions
 from confluent_kafka.cimpl import NewTopic as ClientNewTopic
 
 from cues_kafka.brokers.kafka.classify import error_of, name, translate
+from cues_kafka.brokers.kafka.groups import partitions_of
 from cues_kafka.brokers.kafka.opening import check_own, opened
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
@@ -41,6 +41,7 @@ VISIBLE_S: Final = 30.0
 
 _MISSING: Final = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
 _NO_GROUP: Final = {"GROUP_ID_NOT_FOUND"}
+_STABLE: Final = "Stable"
 _OF_BROKERS: Final = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 _NO_OFFSET: Final = -1001
 _SPEC: Any = OffsetSpec  # its stubs are untyped
@@ -180,8 +181,7 @@ class Admin:
         return found
 
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
-        if not partitions:
-            return {}
+        """Answers at once where offsets are not stable; not for tasks, see `groups`."""
         places = [ClientPartition(topic, partition) for topic, partition in partitions]
         request = [ConsumerGroupTopicPartitions(group, places)]
         asked = self._ask(self._client.list_consumer_group_offsets, request, require_stable=True)
@@ -197,17 +197,20 @@ class Admin:
         return found
 
     def members(self, group: str) -> list[str]:
+        self.reach()  # see `groups`: never ask for a coordinator in an outage
         asked = self._ask(self._client.describe_consumer_groups, [group])
         found = self._result(asked[group], f"describing group {group}", ignore=_NO_GROUP)
         return [] if found is None else [str(m.group_instance_id or m.client_id) for m in found.members]
 
     def unowned(self, group: str, topic: str, partitions: int) -> set[int]:
-        asked = self._ask(self._client.describe_consumer_groups, [group])
-        found = self._result(asked[group], f"describing group {group}", ignore=_NO_GROUP)
-        if found is None or found.state != ConsumerGroupState.STABLE or not found.members:
-            return set()
-        owned = {p.partition for m in found.members for p in m.assignment.topic_partitions if p.topic == topic}
-        return set(range(partitions)) - owned
+        try:  # deprecated, in favour of a call that may abort the process, see `groups`
+            listed = self._client.list_groups(group, timeout=self._options.start_timeout_s)
+        except KafkaException as problem:
+            raise self._failed(problem, f"describing group {group}") from problem
+        found = next((one for one in listed if one.id == group and one.error is None), None)
+        if found is None or found.state != _STABLE or not found.members:
+            return set()  # also where the brokers assign (KIP-848): they know no such group here
+        return set(range(partitions)).difference(*(partitions_of(m.assignment or b"", topic) for m in found.members))
 
     def _describe(self, topics: Collection[str]) -> dict[str, Any]:
         if not topics:

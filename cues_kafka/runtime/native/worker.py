@@ -50,6 +50,9 @@ CHECK_GROUP_S = 5.0
 cooperative rebalance has given tasks back that nobody was told to take: its successor gets what remains, the group is
 stable, and nothing would ever move them. Seen twice in a row, every worker joins anew."""
 
+LOOKS = 4
+"""So many answers in each generation; nothing changes afterwards without another one, or another process."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -129,6 +132,7 @@ class ProcessorWorker:
         self._leave = True
         self._checked_at_s = self._group_checked_at_s = clock.monotonic()
         self._unowned: set[int] = set()
+        self._looks = (-1, 0)  # generation, answers in it
         self._rejoin = threading.Event()
         self._threads = [
             threading.Thread(target=self._guarded, args=(self._poll_loop,), name=f"{name}-poller", daemon=True),
@@ -424,16 +428,19 @@ class ProcessorWorker:
 
     def _check_group(self) -> None:
         now = self.clock.monotonic()
-        if now - self._group_checked_at_s >= CHECK_GROUP_S:
+        looks = self._looks[1] if self._looks[0] == self.generation else 0
+        if looks < LOOKS and now - self._group_checked_at_s >= CHECK_GROUP_S:
             self._group_checked_at_s = now
             self._pool.submit(self._look_for_unowned)
 
     def _look_for_unowned(self) -> None:
+        generation = self.generation
         try:
             found = self._broker.unowned(self.first.group, self.first.inputs[0].topic, self.first.width)
         except BrokerError as error:
             log.info("group not looked at", processor=self.name, error=str(error))
             return
+        self._looks = (generation, self._looks[1] + 1 if self._looks[0] == generation else 1)
         if found and found == self._unowned:
             log.warning("joining anew", processor=self.name, unowned=sorted(found))
             self._rejoin.set()
