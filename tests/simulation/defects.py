@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -183,11 +184,12 @@ def quarantine_one_death_early(patch: Patch) -> None:
 
 def fresh_id_at_each_start(patch: Patch) -> None:
     """R1 fences nobody and ends nothing that was left open."""
+    numbers = count()
 
     def init(self: Any, _: do.Init) -> on.Event:
         if self._session:
             self._session.abandon()
-        patched = f"{self.task.spec.transactional_id}.{id(self)}"
+        patched = f"{self.task.spec.transactional_id}.{next(numbers)}"
         self._session = self._world.broker.session(patched)
         self._session.init(timeout_s=1.0)
         return on.Initialised()
