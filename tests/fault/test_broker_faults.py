@@ -123,8 +123,10 @@ def test_a_broker_that_is_killed_and_comes_back_loses_nothing(kafka_fault_cluste
     One node, SIGKILL, started again on its data: everything stood still, then goes on by itself.
 
     Kafka 4.3.1 has a gap here, seen with one node only: of a transaction that was prepared when its broker died, the
-    restarted broker sometimes notes that it is complete without having written all its markers, and it hangs for ever.
-    The tasks that it concerns must then stop and name it, nothing doubled or skipped; and the next broker must do.
+    restarted broker sometimes notes that it is complete without having written all its markers. It then hangs for
+    ever; or the end of the task's next transaction aborts what is left of it, and where that is the offsets, they are
+    other than the record's. The tasks that it concerns must then stop and name it, nothing doubled or skipped; and the
+    next broker must do.
     """
     for _ in range(3):
         broker = kafka_fault_cluster()
@@ -137,7 +139,8 @@ def test_a_broker_that_is_killed_and_comes_back_loses_nothing(kafka_fault_cluste
         try:
             under_load(broker, "killed", hurt)
         except TaskStopped as stopped:
-            assert "find-hanging" in str(stopped)  # noqa: PT017 - the alternative is to go on
+            known = ("find-hanging", "is not the record's")
+            assert any(words in str(stopped) for words in known), stopped  # noqa: PT017 - else it goes on
             check_prefix(broker.bootstrap, "killed")
             broker.stop()
         else:
