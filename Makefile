@@ -40,6 +40,7 @@ proof-model: .venv/.ready  ## explore the core in all worlds, then its mutants; 
 	@$(PY) -m cues_kafka.testing.explorer --states $(STATES) --write docs/proof $(ARGS)
 	@$(PY) -m cues_kafka.testing.explorer --level 2 --states $(STATES) --write docs/proof $(ARGS)
 	@$(PY) -m cues_kafka.testing.explorer --mutants --write docs/proof
+	@$(PY) -m cues_kafka.testing.tla --write docs/proof
 
 check: .venv/.ready  ## lint, format, strict types, layers
 	$(PY) -m ruff check .
