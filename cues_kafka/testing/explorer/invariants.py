@@ -78,7 +78,8 @@ def _order(world: World, steps: list[Step]) -> str:
 
 def _counted(world: World, part: Part, record: Record, steps: list[Step]) -> str:
     ends = offsets_of(record.positions)
-    below = [sum(o < end for o in places) for places, end in zip(world.places, ends, strict=True)]
+    rows = zip(world.places, part.begin or (0,) * len(ends), ends, strict=True)
+    below = [sum(begin <= o < end for o in places) for places, begin, end in rows]
     due = max(below) if world.setting.pairing == "join" else sum(below)
     totals = record.totals
     if part.phase == IDLE and part.held != ends and not part.reset:

@@ -52,7 +52,7 @@ class Facts(NamedTuple):
     Attributes:
         inputs: bindings and topics.
         ids: the topics' ids.
-        high: the ends of their logs.
+        high: the ends of their logs, when all has arrived.
     """
 
     inputs: tuple[Input, ...]
@@ -64,9 +64,9 @@ class Facts(NamedTuple):
         rows = zip(self.inputs, self.ids, offsets, strict=True)
         return tuple(Position(i.binding, i.topic, topic_id, offset) for i, topic_id, offset in rows)
 
-    def answer(self) -> on.InputsFetched:
+    def answer(self, highs: tuple[int, ...]) -> on.InputsFetched:
         """R5; time stands still in a world, so that two fences are always close to each other (R7)."""
-        rows = zip(self.inputs, self.ids, self.high, strict=True)
+        rows = zip(self.inputs, self.ids, highs, strict=True)
         return on.InputsFetched({i.binding: on.InputFacts(id_, 0, high, high) for i, id_, high in rows}, 0.0)
 
 
@@ -95,8 +95,9 @@ class Machine:
         """
         The task afterwards, and its effect.
 
-        Two effects are answered at once. What the inputs are never changes here. Records are enqueued in memory, so
-        nobody can tell a crash before from one after it.
+        Two effects are answered at once. What the inputs are is told with the event before (`newest`), for nobody can
+        tell one moment from the other. Records are enqueued in memory, so nobody can tell a crash before from one after
+        it.
 
         Raises:
             Broken: the core refuses the event.
@@ -110,7 +111,7 @@ class Machine:
         try:
             task, effect = core.handle(task, _EVENTS[key[0]](self, *key[1:]))
             while isinstance(effect, do.FetchInputs | do.Produce):
-                answer = self.facts.answer() if isinstance(effect, do.FetchInputs) else on.Done()
+                answer = self.facts.answer(key[2]) if isinstance(effect, do.FetchInputs) else on.Done()
                 task, effect = core.handle(task, answer)
         except (AssertionError, LookupError, TypeError, ValueError) as error:
             raise Broken(f"{task.spec.name} is {task.state.value}, told {key}: {error!r}") from error
@@ -131,7 +132,7 @@ def _held(machine: Machine, held: tuple[int, ...]) -> on.Event:
     return on.OffsetsFetched({i.binding: o for i, o in zip(machine.facts.inputs, offsets, strict=True)})
 
 
-def _newest(machine: Machine, number: int) -> on.Event:
+def _newest(machine: Machine, number: int, _: tuple[int, ...]) -> on.Event:
     return on.NewestRead(machine.record(number) if number >= 0 else None)
 
 

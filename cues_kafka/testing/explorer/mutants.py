@@ -145,6 +145,14 @@ def _anywhere(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
     return old(task, replace(event, first_offset=task.expected))
 
 
+def _unrecorded(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+    """A first position that is only remembered; sequences begin with the next record, as if this had been none."""
+    after, _ = old(task, event)
+    assert after.pending
+    record = replace(after.pending, sequence=-1)
+    return replace(after, state=State.ASSIGNING, pending=None, record=record), do.AssignReader(record.positions)
+
+
 def _suspect_trusted() -> Patch:
     return handler("_committed", lambda old, task, event: old(task, replace(event, suspect=None)))
 
@@ -507,6 +515,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant("hash over all positions", "alts", NOTHING, (around_world("_consumed", _all_positions),)),
     Mutant("choice of alts not replayed", "alts-effects", CRASH, (_decided(_choose_anew),)),
     Mutant("what a retry puts off is forgotten", "alts-retry", NET_AND_CRASH, (_FORGOTTEN,)),
+    Mutant("start=latest not recorded", "latest", CRASH, (handler("_sibling_read", _unrecorded),)),
+    Mutant("a second id in the backing partition, without P6a", "intruder", MOVES, (handler("_flushed", _anywhere),)),
     Mutant("group offsets of somebody else accepted", "reset", MOVES, (_OFFSETS_TRUSTED,)),
     Mutant("no snapshot before a choice of alts", "alts-effects", CRASH, (_NO_CHOICE_SNAPSHOT,)),
     Mutant("effects without step numbers", "effects", CRASH, (around_world("_applied", _effects_unguarded),)),
@@ -546,9 +556,8 @@ NO_SUBJECT: Final[tuple[tuple[str, str], ...]] = (
         "EOF below the end taken as the end; drain skipped; a filtered slot not published",
         "slot's reader, not in the core",
     ),
-    ("start=latest not recorded, or resolved beside a sibling's record", "the worlds have no growing inputs"),
+    ("`latest` resolved beside a sibling's record", "the worlds have no added partitions"),
     ("position past the log's end accepted", "the worlds' brokers lose nothing"),
-    ("a second id in a backing partition", "the worlds' writers have the task's id; P6a stands with stale watermarks"),
     ("SQL effects fenced by sequence alone under pipelining", "nothing is called ahead in the worlds"),
     ("store not rolled back; replay appended to the input", "not built yet"),
     ("manifests, publication numbers, an older driver's snapshot", "staged work is not built yet"),

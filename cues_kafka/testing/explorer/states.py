@@ -110,6 +110,8 @@ class Part(NamedTuple):
         killed: ends of the newest snapshot's ranges, and how many processes died or lost the task under it.
         reset: somebody else set the group's offsets: `NOT_OURS`; the task was taken over since: `MET`; they were
             deleted, as the refusal advises: `REMEDIED`; 0: they are the task's.
+        grown: messages that arrived since the world began, of those that `Setting.grows` speaks of.
+        begin: where the task was pointed first, or its first record; what arrives from there on must be delivered.
         ledger: an effect's target: number of the last step, owner, and the steps in the order in which they arrived.
         wrong: a violation that was seen when it happened.
     """
@@ -124,6 +126,8 @@ class Part(NamedTuple):
     held: tuple[int, ...] = ()
     killed: tuple[tuple[int, ...], int] = ((), 0)
     reset: int = 0
+    grown: int = 0
+    begin: tuple[int, ...] = ()
     ledger: tuple[int, int, tuple[Step, ...]] = (0, -1, ())
     wrong: str = ""
 
@@ -142,7 +146,7 @@ class Faults(NamedTuple):
 
     Attributes:
         crash: deaths of a process.
-        move: rebalances; starts of further slots; group offsets that somebody sets.
+        move: rebalances; starts of further slots; group offsets that somebody sets; records of an intruder.
         net: requests or replies that are lost or late; time-outs of the coordinator; errors that are retried.
         zombie: members that are expelled and do not know it.
         total: of all together.
@@ -187,6 +191,9 @@ class Setting:
         effects: user code acts on a target that is fenced by step number and owner (E1).
         errors: an errors topic takes what cannot be delivered.
         eager: a rebalance takes all partitions, not one.
+        grows: so many of the last messages arrive one by one, at any time.
+        start: see `Spec`.
+        intruder: somebody may write into the backing partition, with another transactional id.
         resets: somebody may set the group's offsets, and an operator then deletes them.
         faults: how many.
     """
@@ -201,6 +208,9 @@ class Setting:
     effects: bool = False
     errors: bool = True
     eager: bool = False
+    grows: int = 0
+    start: str = "earliest"
+    intruder: bool = False
     resets: bool = False
     faults: Faults = NO_FAULTS
 

@@ -28,18 +28,20 @@ Bounds that are none of the protocol's. A zombie that has failed once does nothi
 expelled. An init that waits aborts at most one transaction of somebody who lives. Without both, two could abort each
 other's transactions for ever, and logs would grow without end.
 
-Not here: replicas and truncation, topics made anew, growth of partitions, retention, expiry of ids, stale answers.
+Not here: replicas and truncation, topics made anew, added partitions, retention, expiry of ids, stale answers of others
+than the backing partition's leader.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import groupby, product
 from typing import Any
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import hashing
-from cues_kafka.core.records import Attempt, Choice, Record, Snapshot, Writer
+from cues_kafka.core.records import Attempt, Choice, Record, Snapshot, Totals, Writer
 from cues_kafka.core.spec import Input, Spec
 from cues_kafka.core.task import State as Doing
 from cues_kafka.core.task import Task, take
@@ -105,7 +107,7 @@ class World:
             do.FetchWatermark: self._fetch_watermark,
             do.ReadNewest: self._read_newest,
             do.FetchSibling: self._fetch_sibling,
-            do.AssignReader: self._go_on,
+            do.AssignReader: self._assign,
             do.Begin: self._go_on,
             do.Discard: self._go_on,
             do.SendOffsets: self._send_offsets,
@@ -226,6 +228,7 @@ class World:
             transactional_id=f"g.p.{p}",
             group="g.p",
             backing="g.p.backing",
+            start=setting.start,
             width=setting.partitions,
             slot=kind == "slot",
             quarantine_after=QUARANTINE_AFTER,
@@ -243,6 +246,10 @@ class World:
         self._markers(s, out)
         if self.setting.resets:
             self._resetting(s, out)
+        if self.setting.grows:
+            self._growing(s, out)
+        if self.setting.intruder:
+            self._intruding(s, out)
         self._rebalancing(s, out)
         for w, worker in enumerate(self.workers(s)):
             for p, lane in enumerate(worker.lanes):
@@ -264,9 +271,10 @@ class World:
     def finished(self, part: Part) -> bool:
         """Whether no message is left that may be delivered."""
         record = self.newest(part)
-        if record is None:
+        offsets = offsets_of(record.positions) if record else part.begin
+        if not offsets:
             return False
-        rest = self.rest(offsets_of(record.positions))
+        rest = self.rest(offsets, self.highs(part))
         following = [log[offsets[0]] for log, offsets in zip(self.setting.inputs, rest, strict=True) if offsets]
         short = self.setting.pairing == "join" and not all(rest)
         return short or not following or (len(following) == 1 and following[0] == "s")
@@ -276,9 +284,45 @@ class World:
         committed = [entry >> 1 for entry in part.log if entry >= 0 and entry & 1]
         return self.machine.record(committed[-1]) if committed else None
 
-    def rest(self, offsets: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Of each binding, the offsets of the messages from there on."""
-        return [tuple(o for o in places if o >= at) for places, at in zip(self.places, offsets, strict=True)]
+    def rest(self, offsets: tuple[int, ...], highs: tuple[int, ...] | None = None) -> list[tuple[int, ...]]:
+        """Of each binding, the offsets of the messages from there on, as far as they have arrived."""
+        rows = zip(self.places, offsets, highs or self.machine.facts.high, strict=True)
+        return [tuple(o for o in places if at <= o < high) for places, at, high in rows]
+
+    def highs(self, part: Part) -> tuple[int, ...]:
+        """The ends of the inputs as they are now."""
+        missing = self.setting.grows - part.grown
+        return tuple(high - missing for high in self.machine.facts.high) if missing else self.machine.facts.high
+
+    def _growing(self, s: State, out: Moves) -> None:
+        """A message arrives, at no price: that is what inputs do."""
+        for p, part in enumerate(self.parts(s)):
+            if part.grown < self.setting.grows:
+                after = self._put_part(s, p, part._replace(grown=part.grown + 1))
+                out.append(((f"input p{p}", f"has grown to {self.highs(self.part(after, p))}"), False, after))
+
+    def _intruding(self, s: State, out: Moves) -> None:
+        """I14: a record with another id, right in all but who wrote it; the next own one must not build on the old."""
+        for p, part in enumerate(self.parts(s)):
+            record = self.newest(part)
+            spent = self._spend(s, MOVE) if part.phase == IDLE and record else None
+            if spent is not None and record:
+                foreign = Attempt(
+                    sequence=record.sequence + 1,
+                    step=record.step,
+                    positions=record.positions,
+                    totals=record.totals,
+                    batch=Totals(),
+                    owner=record.owner,
+                    born=record.born,
+                    writer=replace(record.writer, runtime="tool", incarnation="intruder"),
+                    fingerprint=record.fingerprint,
+                )
+                number = self.machine.records.number(foreign)
+                log = (*part.log, number << 1 | 1, HOLE)
+                out.append(
+                    (("intruder", f"writes {shown(foreign)}"), False, self._put_part(spent, p, part._replace(log=log)))
+                )
 
     # The transaction coordinator.
 
@@ -317,7 +361,8 @@ class World:
             wrong = wrong or f"I11: quarantined after {part.killed[1]} deaths on that message"
         if len(opened) != 1:
             wrong = wrong or f"I2: a transaction with {len(opened)} task records was committed"
-        return part._replace(phase=COMMITTING, killed=killed, wrong=wrong)
+        begin = part.begin or (part.pending if self.setting.grows else ())
+        return part._replace(phase=COMMITTING, killed=killed, wrong=wrong, begin=begin)
 
     def _lives(self, s: State, p: int, record: Record) -> bool:
         """Whether who wrote a record still has the task; if not, he was counted as dead before it became visible."""
@@ -522,7 +567,8 @@ class World:
             out.append(((f"w{w}/p{p}", "an open transaction blocks reading"), owner, after))
             return
         what = shown(self.machine.record(number)) if number >= 0 else "nothing"
-        out.append(((f"w{w}/p{p}", f"reads {what}"), owner, self._tell(s, w, p, lane, "newest", number)))
+        told = self._tell(s, w, p, lane, "newest", number, self.highs(self.part(s, p)))
+        out.append(((f"w{w}/p{p}", f"reads {what}"), owner, told))
 
     def _fetch_sibling(self, turn: Turn, _: Any) -> None:
         s, w, p, lane, owner, out = turn
@@ -533,6 +579,14 @@ class World:
     def _go_on(self, turn: Turn, effect: Any) -> None:
         s, w, p, lane, owner, out = turn
         out.append(((f"w{w}/p{p}", type(effect).__name__), owner, self._tell(s, w, p, lane, "done")))
+
+    def _assign(self, turn: Turn, assign: do.AssignReader) -> None:
+        s, w, p, lane, owner, out = turn
+        at = offsets_of(assign.positions)
+        after = self._tell(s, w, p, lane, "done")
+        if self.setting.grows and not self.part(s, p).begin:
+            after = self._put_part(after, p, self.part(after, p)._replace(begin=at))
+        out.append(((f"w{w}/p{p}", f"begins to read at {at}"), owner, after))
 
     # A transaction.
 
@@ -638,7 +692,8 @@ class World:
             after = self._tell(s, w, p, lane, "polled", offsets_of(due.ends), due.steps, due.choice)
             out.append(((who, f"polls again up to {offsets_of(due.ends)}"), owner, after))
             return
-        for steps in self._cuts(task, offsets):
+        rest = self.rest(offsets, self.highs(self.part(s, p)))
+        for steps in self._cuts(task, rest):
             ends = self._behind(offsets, steps)
             if task.snapshot_due:
                 choice = self._choice(steps)
@@ -646,12 +701,12 @@ class World:
                 out.append(((who, f"polls up to {ends} {choice or ''}"), owner, after))
             else:
                 self._run(turn, steps)
-        if not any(self.rest(offsets)):
+        if not any(rest):
             self._at_the_end(turn, offsets)
 
     def _at_the_end(self, turn: Turn, offsets: tuple[int, ...]) -> None:
         s, w, p, lane, owner, out = turn
-        high, who = self.machine.facts.high, f"w{w}/p{p}"
+        high, who = self.highs(self.part(s, p)), f"w{w}/p{p}"
         if self.setting.workers[w] == "slot":
             if not lane.said:
                 after = self._tell(s, w, p, lane._replace(said=True), "revoked")
@@ -659,10 +714,9 @@ class World:
         elif offsets != high:
             out.append(((who, f"moves over markers to {high}"), owner, self._tell(s, w, p, lane, "idle", high)))
 
-    def _cuts(self, task: Task, offsets: tuple[int, ...]) -> Iterator[tuple[Step, ...]]:
+    def _cuts(self, task: Task, rest: list[tuple[int, ...]]) -> Iterator[tuple[Step, ...]]:
         """What may be taken at once, the largest first; one step in careful mode; a recorded choice is kept."""
         limit = 1 if task.careful else self.setting.batch
-        rest = self.rest(offsets)
         match self.setting.pairing:
             case "join":
                 rows: list[Step] = [tuple(enumerate(row)) for row in zip(*rest, strict=False)]

@@ -19,6 +19,8 @@ _WORLDS = [
     Setting(name="pipe", about="two workers, one partition", inputs=("oo",)),
     Setting(name="three", about="three workers, one partition", inputs=("oo",), workers=("native",) * 3),
     Setting(name="reset", about="somebody sets the group's offsets back", inputs=("oo",), resets=True),
+    Setting(name="latest", about="an input that grows, read from its end", inputs=("ooo",), grows=2, start="latest"),
+    Setting(name="intruder", about="somebody writes into the backing partition", inputs=("oo",), intruder=True),
     Setting(name="two-tasks", about="two workers, two partitions", inputs=("o",), partitions=2),
     Setting(name="eager", about="rebalances take everything", inputs=("o",), partitions=2, eager=True),
     Setting(name="markers", about="markers and gaps among the messages", inputs=("o.o.",)),
