@@ -17,48 +17,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeAlias
 
-from cues_kafka.core.effects import (
-    AssignReader,
-    Await,
-    Begin,
-    Call,
-    Commit,
-    Discard,
-    Effect,
-    FetchInputs,
-    FetchOffsets,
-    FetchSibling,
-    FetchWatermark,
-    Flush,
-    Init,
-    Produce,
-    Quarantine,
-    ReadNewest,
-    Release,
-    SendOffsets,
-    Stop,
-)
-from cues_kafka.core.events import (
-    Assigned,
-    Called,
-    Committed,
-    Done,
-    Event,
-    Failed,
-    Flushed,
-    Halt,
-    Idle,
-    Initialised,
-    InputFacts,
-    InputsFetched,
-    Lost,
-    NewestRead,
-    OffsetsFetched,
-    Polled,
-    Revoked,
-    SiblingRead,
-    WatermarkFetched,
-)
+from cues_kafka.core import effects as do
+from cues_kafka.core import events as on
 from cues_kafka.core.records import Attempt, Choice, Record, Snapshot, Start, Totals
 from cues_kafka.core.recover import Delivered, Fresh, Refuse, Retry, first_positions, plan_of, recover
 from cues_kafka.core.spec import Spec
@@ -150,7 +110,7 @@ class Task:
     record: Record | None = None
     pending: Record | None = None
     then: State = State.READY
-    halt: Halt | None = None
+    halt: on.Halt | None = None
     expected: int = 0
     due: Due | None = None
     first: bool = True
@@ -164,7 +124,7 @@ class Task:
     unleft: bool = False
     leaving: bool = False
     offsets: tuple[tuple[str, int | None], ...] = ()
-    inputs: tuple[tuple[str, InputFacts], ...] = ()
+    inputs: tuple[tuple[str, on.InputFacts], ...] = ()
 
     @property
     def positions(self) -> Positions:
@@ -199,10 +159,10 @@ class Task:
         return after is not None and self.due is not None and self.due.steps == 1 and self.due.starts > after
 
 
-Next: TypeAlias = tuple[Task, Effect]
+Next: TypeAlias = tuple[Task, do.Effect]
 
 
-def handle(task: Task, event: Event) -> Next:
+def handle(task: Task, event: on.Event) -> Next:
     """
     One step of the machine.
 
@@ -223,29 +183,29 @@ def handle(task: Task, event: Event) -> Next:
 # left open and fences him; whoever reads first can miss a record that is committed a moment later.
 
 
-def _assigned(task: Task, event: Assigned) -> Next:
+def _assigned(task: Task, event: on.Assigned) -> Next:
     fresh = Task(task.spec, state=State.INITIALISING, first=event.first, unleft=task.unleft)
-    return fresh, Init()
+    return fresh, do.Init()
 
 
-def _initialised(task: Task, _: Initialised) -> Next:
-    return replace(task, state=State.FETCHING_OFFSETS), FetchOffsets()
+def _initialised(task: Task, _: on.Initialised) -> Next:
+    return replace(task, state=State.FETCHING_OFFSETS), do.FetchOffsets()
 
 
-def _offsets_fetched(task: Task, event: OffsetsFetched) -> Next:
-    return replace(task, state=State.FETCHING_WATERMARK, offsets=tuple(event.offsets.items())), FetchWatermark()
+def _offsets_fetched(task: Task, event: on.OffsetsFetched) -> Next:
+    return replace(task, state=State.FETCHING_WATERMARK, offsets=tuple(event.offsets.items())), do.FetchWatermark()
 
 
-def _watermark_fetched(task: Task, event: WatermarkFetched) -> Next:
-    return replace(task, state=State.READING_NEWEST, expected=event.high), ReadNewest(event.high)
+def _watermark_fetched(task: Task, event: on.WatermarkFetched) -> Next:
+    return replace(task, state=State.READING_NEWEST, expected=event.high), do.ReadNewest(event.high)
 
 
-def _newest_read(task: Task, event: NewestRead) -> Next:
+def _newest_read(task: Task, event: on.NewestRead) -> Next:
     task = replace(task, record=event.record, unleft=False)  # known from here on
     if event.unreadable:
         return _stop(
             task,
-            Halt(
+            on.Halt(
                 "refused",
                 event.unreadable,
                 "find who else writes the backing topic: only this task may, under its transactional id",
@@ -254,16 +214,16 @@ def _newest_read(task: Task, event: NewestRead) -> Next:
     record = event.record
     if task.fenced_twice and record and record.writer.incarnation != task.spec.writer.incarnation:
         return _stop(task, _claimed(record))
-    return replace(task, state=State.FETCHING_INPUTS), FetchInputs()
+    return replace(task, state=State.FETCHING_INPUTS), do.FetchInputs()
 
 
-def _inputs_fetched(task: Task, event: InputsFetched) -> Next:
+def _inputs_fetched(task: Task, event: on.InputsFetched) -> Next:
     task = replace(task, inputs=tuple(event.inputs.items()))
     match recover(task.spec, task.record, dict(task.offsets), event.inputs):
         case Refuse(halt, stale):
             return _refused(task, halt, event.at_s) if stale else _stop(task, halt)
         case Fresh():
-            return _release(task) if task.leaving else (replace(task, state=State.FETCHING_SIBLING), FetchSibling())
+            return _release(task) if task.leaving else (replace(task, state=State.FETCHING_SIBLING), do.FetchSibling())
         case Delivered(record):
             task = replace(task, record=record, careful_until=record.careful_until, choice=record.choice)
             return _assign(replace(task, first=task.first or task.careful), record.positions)
@@ -289,13 +249,13 @@ def _assign(task: Task, positions: Positions) -> Next:
         places = ", ".join(f"{p.topic}/{task.spec.partition} at {p.offset}" for p in positions)
         # At least: deaths before it had a snapshot of its own are not in this count (Q1, Q2).
         text = f"the message {places} killed its process at least {task.due.starts if task.due else 0} times"
-        return _stop(task, Halt("refused", text, "declare an errors topic, which takes it, or mend the function"))
+        return _stop(task, on.Halt("refused", text, "declare an errors topic, which takes it, or mend the function"))
     if task.leaving:
         return _leave(task, State.RELEASED)
-    return replace(task, state=State.ASSIGNING, stale_since_s=None), AssignReader(positions)
+    return replace(task, state=State.ASSIGNING, stale_since_s=None), do.AssignReader(positions)
 
 
-def _sibling_read(task: Task, event: SiblingRead) -> Next:
+def _sibling_read(task: Task, event: on.SiblingRead) -> Next:
     positions = first_positions(task.spec, dict(task.inputs), event.born)
     born = task.spec.width if event.born is None else event.born
     start = Start(
@@ -310,11 +270,11 @@ def _sibling_read(task: Task, event: SiblingRead) -> Next:
     return _transact(task, start, State.ASSIGNING)
 
 
-def _reader_assigned(task: Task, _: Done) -> Next:
-    return replace(task, state=State.READY), Await()
+def _reader_assigned(task: Task, _: on.Done) -> Next:
+    return replace(task, state=State.READY), do.Await()
 
 
-def _refused(task: Task, halt: Halt, at_s: float) -> Next:
+def _refused(task: Task, halt: on.Halt, at_s: float) -> Next:
     """A refusal that a stale answer could cause: new clients, from R1 again, for a while (R5)."""
     if task.leaving:
         return _release(task)
@@ -322,16 +282,16 @@ def _refused(task: Task, halt: Halt, at_s: float) -> Next:
     if at_s - since >= STALE_FOR_S:
         return _stop(task, halt)
     task = replace(task, stale_since_s=since, record=None, state=State.DISCARDING, unleft=_owes_left(task))
-    return task, Discard(f"asked again: {halt.text}", 1.0)
+    return task, do.Discard(f"asked again: {halt.text}", 1.0)
 
 
-def _failed(task: Task, event: Failed) -> Next:
+def _failed(task: Task, event: on.Failed) -> Next:
     """P8, R7: whatever it was, never go on with this session. The outcome of a commit is known only after R4."""
     if task.leaving:
         return _release(task)
     if event.fenced and task.spec.slot:
         # D5: whoever fenced delivers this range, or is a native worker; taking the id back would only fence him.
-        return _stop(task, Halt("fenced", event.text, "see the newest record of the task: its writer runs it"))
+        return _stop(task, on.Halt("fenced", event.text, "see the newest record of the task: its writer runs it"))
     fenced_twice = task.fenced_twice
     if event.fenced:
         last = task.fenced_at_s
@@ -347,27 +307,29 @@ def _failed(task: Task, event: Failed) -> Next:
         stale_since_s=task.stale_since_s,
         unleft=_owes_left(task),
     )
-    return back, Discard(event.text, min(0.1 * 2**task.rounds, 5.0) if task.rounds else 0.0)
+    return back, do.Discard(event.text, min(0.1 * 2**task.rounds, 5.0) if task.rounds else 0.0)
 
 
-def _discarded(task: Task, _: Done) -> Next:
-    return replace(task, state=State.INITIALISING), Init()
+def _discarded(task: Task, _: on.Done) -> Next:
+    return replace(task, state=State.INITIALISING), do.Init()
 
 
-def _claimed(record: Record) -> Halt:
+def _claimed(record: Record) -> on.Halt:
     who = record.writer
-    return Halt(
+    return on.Halt(
         "refused",
         f"fenced twice by {who.name!r} ({who.runtime}, {who.incarnation}), which runs this task too",
         "stop one of the two: a processor runs in one application and one runtime at a time",
     )
 
 
-def _exhausted(task: Task, event: Failed) -> Halt:
+def _exhausted(task: Task, event: on.Failed) -> on.Halt:
     who = f", newest record by {task.record.writer.name!r}" if task.record else ""
     if event.fenced:
-        return Halt("refused", f"fenced {task.rounds + 1} times{who}: {event.text}", "stop whoever runs this task too")
-    return Halt("refused", f"gave up after {task.rounds} rounds{who}: {event.text}", _MEND)
+        return on.Halt(
+            "refused", f"fenced {task.rounds + 1} times{who}: {event.text}", "stop whoever runs this task too"
+        )
+    return on.Halt("refused", f"gave up after {task.rounds} rounds{who}: {event.text}", _MEND)
 
 
 _MEND = (
@@ -380,32 +342,32 @@ _MEND = (
 
 
 def _transact(task: Task, record: Record, then: State) -> Next:
-    return replace(task, state=State.BEGINNING, pending=record, then=then), Begin()
+    return replace(task, state=State.BEGINNING, pending=record, then=then), do.Begin()
 
 
-def _begun(task: Task, _: Done) -> Next:
+def _begun(task: Task, _: on.Done) -> Next:
     assert task.pending
     # In every transaction of any kind the offsets sent are exactly the record's positions (PROTOCOL 2): the check of
     # the generation comes with them, and R5 of the next owner compares them.
-    return replace(task, state=State.SENDING_OFFSETS), SendOffsets(task.pending.positions)
+    return replace(task, state=State.SENDING_OFFSETS), do.SendOffsets(task.pending.positions)
 
 
-def _offsets_sent(task: Task, _: Done) -> Next:
+def _offsets_sent(task: Task, _: on.Done) -> Next:
     assert task.pending
-    return replace(task, state=State.PRODUCING), Produce(task.pending)
+    return replace(task, state=State.PRODUCING), do.Produce(task.pending)
 
 
-def _produced(task: Task, _: Done) -> Next:
-    return replace(task, state=State.FLUSHING), Flush()
+def _produced(task: Task, _: on.Done) -> Next:
+    return replace(task, state=State.FLUSHING), do.Flush()
 
 
-def _flushed(task: Task, event: Flushed) -> Next:
+def _flushed(task: Task, event: on.Flushed) -> Next:
     if event.delivered != event.produced:
         return _discard(task, f"{event.delivered} of {event.produced} records were acknowledged")
     if event.first_offset != task.expected and task.spec.strategy == "exactly-once":
         # P6a. A record where none was expected: R3 was stale, or somebody else writes this partition.
         return _discard(task, f"the record landed at {event.first_offset}, not at {task.expected}: another writer?")
-    return replace(task, state=State.COMMITTING, expected=_after(event.first_offset)), Commit()
+    return replace(task, state=State.COMMITTING, expected=_after(event.first_offset)), do.Commit()
 
 
 def _after(first_offset: int | None) -> int:
@@ -413,7 +375,7 @@ def _after(first_offset: int | None) -> int:
     return first_offset + 1 + MARKER
 
 
-def _committed(task: Task, event: Committed) -> Next:
+def _committed(task: Task, event: on.Committed) -> Next:
     if event.suspect:
         # The request may still be on its way and could end the next transaction of this epoch (KAFKA-17754).
         # It was committed, as far as anybody can tell: progress, so that a slow coordinator never exhausts the rounds.
@@ -442,14 +404,16 @@ def _committed(task: Task, event: Committed) -> Next:
         case _:
             # Careful mode ends with the attempt that reaches its end; left on, it would lend its choice to others.
             task = replace(task, careful_until=record.careful_until, choice=record.choice)
-            return replace(task, state=State.READY, due=None), Await()
+            return replace(task, state=State.READY, due=None), do.Await()
 
 
 def _discard(task: Task, text: str) -> Next:
     if task.leaving:
         return _release(task)
     if task.rounds >= MAX_ROUNDS:
-        return _stop(task, Halt("refused", f"gave up after {task.rounds} rounds: {text}", "find who else writes here"))
+        return _stop(
+            task, on.Halt("refused", f"gave up after {task.rounds} rounds: {text}", "find who else writes here")
+        )
     back = Task(
         task.spec,
         state=State.DISCARDING,
@@ -457,20 +421,20 @@ def _discard(task: Task, text: str) -> Next:
         fenced_at_s=task.fenced_at_s,
         unleft=_owes_left(task),
     )
-    return back, Discard(text, 0.0)
+    return back, do.Discard(text, 0.0)
 
 
 # Delivery: P1, P2, P4 and section 2.
 
 
-def _polled(task: Task, event: Polled) -> Next:
+def _polled(task: Task, event: on.Polled) -> Next:
     """P2: these ranges come next; where a snapshot is due it is committed before anything is decoded."""
     assert task.record
     due = task.due
     if due and due.ends != event.ends:
         raise IllegalEvent(f"{task.spec.name}: due up to {due.ends}, polled up to {event.ends}")
     if task.quarantined and due:
-        return replace(task, state=State.CALLING, first=False), Quarantine(due.ends, due.choice, due.starts)
+        return replace(task, state=State.CALLING, first=False), do.Quarantine(due.ends, due.choice, due.starts)
     if due and not task.first:
         # A retry of user code in the same start: its snapshot is the newest record already.
         return replace(task, state=State.CALLING), _call(due)
@@ -493,7 +457,7 @@ def _polled(task: Task, event: Polled) -> Next:
     return _transact(task, snapshot, State.CALLING)
 
 
-def _called(task: Task, event: Called) -> Next:
+def _called(task: Task, event: on.Called) -> Next:
     """P4 to P7: what was delivered commits; then the task goes on, waits to call again, or stops."""
     stops = event.halt is not None and event.halt.kind != "retry"
     task = replace(task, halt=event.halt if stops else None)
@@ -501,10 +465,10 @@ def _called(task: Task, event: Called) -> Next:
         return _transact(task, _attempt(task, event.ends, event.batch), State.STOPPED if stops else State.READY)
     if stops:
         return _leave(task, State.STOPPED)
-    return replace(task, state=State.READY), Await()
+    return replace(task, state=State.READY), do.Await()
 
 
-def _idle(task: Task, event: Idle) -> Next:
+def _idle(task: Task, event: on.Idle) -> Next:
     task = replace(task, choice=())  # nothing lies below the ends, so what it may still name was compacted away
     return _transact(task, _attempt(task, event.positions, Totals()), State.READY)
 
@@ -528,8 +492,8 @@ def _attempt(task: Task, positions: Positions, batch: Totals) -> Attempt:
     )
 
 
-def _call(due: Due) -> Call:
-    return Call(due.ends, due.steps, due.choice, due.starts)
+def _call(due: Due) -> do.Call:
+    return do.Call(due.ends, due.steps, due.choice, due.starts)
 
 
 def take(choice: Choice, steps: int) -> Choice:
@@ -582,7 +546,7 @@ def _leave(task: Task, to: State) -> Next:
     return _release(task)
 
 
-def _revoked(task: Task, _: Revoked) -> Next:
+def _revoked(task: Task, _: on.Revoked) -> Next:
     """A3. In READY and CALLING the session is idle, so `left` can be written; else the next owner's init decides."""
     return _leave(task, State.RELEASED)
 
@@ -597,7 +561,7 @@ def _owes_left(task: Task) -> bool:
     return task.unleft or _unleft(task, task.record) or _unleft(task, task.pending)
 
 
-def _interrupted(task: Task, _: Revoked) -> Next:
+def _interrupted(task: Task, _: on.Revoked) -> Next:
     """
     A revocation met a recovery, or a task that a failure has stopped; a rebalance is no death (Q1).
 
@@ -607,23 +571,23 @@ def _interrupted(task: Task, _: Revoked) -> Next:
     if not owed or task.leaving:
         return _release(task)
     back = Task(task.spec, state=State.DISCARDING, unleft=True, leaving=True)
-    return back, Discard("leaving in order", 0.0)
+    return back, do.Discard("leaving in order", 0.0)
 
 
-def _abandoned(task: Task, _: Lost | Revoked) -> Next:
+def _abandoned(task: Task, _: on.Lost | on.Revoked) -> Next:
     return _release(task)
 
 
 def _release(task: Task) -> Next:
-    return replace(task, state=State.RELEASED, pending=None), Release()
+    return replace(task, state=State.RELEASED, pending=None), do.Release()
 
 
-def _stop(task: Task, halt: Halt) -> Next:
+def _stop(task: Task, halt: on.Halt) -> Next:
     """What is owed is remembered; but a slot's id is never taken again (D5)."""
     if task.leaving:
         return _release(task)
     unleft = _owes_left(task) and not task.spec.slot
-    return replace(task, state=State.STOPPED, pending=None, halt=halt, unleft=unleft), Stop(halt)
+    return replace(task, state=State.STOPPED, pending=None, halt=halt, unleft=unleft), do.Stop(halt)
 
 
 Handler: TypeAlias = Callable[[Task, Any], Next]
@@ -635,61 +599,61 @@ def _to(*names: str) -> frozenset[State]:
 
 
 _BACK = _to("DISCARDING", "STOPPED")
-_ENDS: Row = {Lost: (_abandoned, _to("RELEASED")), Revoked: (_abandoned, _to("RELEASED"))}
-_FAILS: Row = {Failed: (_failed, _BACK), **_ENDS}
-_MEETS: Row = {**_FAILS, Revoked: (_interrupted, _to("DISCARDING", "RELEASED"))}
-_LEAVES: Row = {**_MEETS, Failed: (_failed, _BACK | _to("RELEASED"))}  # states that who is leaving goes through
+_ENDS: Row = {on.Lost: (_abandoned, _to("RELEASED")), on.Revoked: (_abandoned, _to("RELEASED"))}
+_FAILS: Row = {on.Failed: (_failed, _BACK), **_ENDS}
+_MEETS: Row = {**_FAILS, on.Revoked: (_interrupted, _to("DISCARDING", "RELEASED"))}
+_LEAVES: Row = {**_MEETS, on.Failed: (_failed, _BACK | _to("RELEASED"))}  # states that who is leaving goes through
 
-_GOES: Row = {**_FAILS, Failed: _LEAVES[Failed]}
+_GOES: Row = {**_FAILS, on.Failed: _LEAVES[on.Failed]}
 
 TRANSITIONS: dict[State, Row] = {
-    State.NEW: {Assigned: (_assigned, _to("INITIALISING")), **_ENDS},
-    State.INITIALISING: {Initialised: (_initialised, _to("FETCHING_OFFSETS")), **_LEAVES},
-    State.FETCHING_OFFSETS: {OffsetsFetched: (_offsets_fetched, _to("FETCHING_WATERMARK")), **_LEAVES},
-    State.FETCHING_WATERMARK: {WatermarkFetched: (_watermark_fetched, _to("READING_NEWEST")), **_LEAVES},
-    State.READING_NEWEST: {NewestRead: (_newest_read, _to("FETCHING_INPUTS", "STOPPED", "RELEASED")), **_LEAVES},
+    State.NEW: {on.Assigned: (_assigned, _to("INITIALISING")), **_ENDS},
+    State.INITIALISING: {on.Initialised: (_initialised, _to("FETCHING_OFFSETS")), **_LEAVES},
+    State.FETCHING_OFFSETS: {on.OffsetsFetched: (_offsets_fetched, _to("FETCHING_WATERMARK")), **_LEAVES},
+    State.FETCHING_WATERMARK: {on.WatermarkFetched: (_watermark_fetched, _to("READING_NEWEST")), **_LEAVES},
+    State.READING_NEWEST: {on.NewestRead: (_newest_read, _to("FETCHING_INPUTS", "STOPPED", "RELEASED")), **_LEAVES},
     State.FETCHING_INPUTS: {
-        InputsFetched: (
+        on.InputsFetched: (
             _inputs_fetched,
             _to("FETCHING_SIBLING", "ASSIGNING", "DISCARDING", "STOPPED", "BEGINNING", "RELEASED"),
         ),
         **_LEAVES,
     },
-    State.FETCHING_SIBLING: {SiblingRead: (_sibling_read, _to("BEGINNING")), **_FAILS},
-    State.ASSIGNING: {Done: (_reader_assigned, _to("READY")), **_MEETS},
+    State.FETCHING_SIBLING: {on.SiblingRead: (_sibling_read, _to("BEGINNING")), **_FAILS},
+    State.ASSIGNING: {on.Done: (_reader_assigned, _to("READY")), **_MEETS},
     State.READY: {
-        Polled: (_polled, _to("BEGINNING", "CALLING")),
-        Called: (_called, _to("BEGINNING", "READY", "STOPPED")),
-        Idle: (_idle, _to("BEGINNING")),
+        on.Polled: (_polled, _to("BEGINNING", "CALLING")),
+        on.Called: (_called, _to("BEGINNING", "READY", "STOPPED")),
+        on.Idle: (_idle, _to("BEGINNING")),
         **_FAILS,
-        Revoked: (_revoked, _to("BEGINNING", "RELEASED")),
+        on.Revoked: (_revoked, _to("BEGINNING", "RELEASED")),
     },
     State.CALLING: {
-        Called: (_called, _to("BEGINNING", "READY", "STOPPED")),
+        on.Called: (_called, _to("BEGINNING", "READY", "STOPPED")),
         **_FAILS,
-        Revoked: (_revoked, _to("BEGINNING", "RELEASED")),
+        on.Revoked: (_revoked, _to("BEGINNING", "RELEASED")),
     },
     State.BEGINNING: {
-        Done: (_begun, _to("SENDING_OFFSETS")),
+        on.Done: (_begun, _to("SENDING_OFFSETS")),
         **_GOES,
-        Revoked: (_revoked, _to("BEGINNING", "RELEASED")),
+        on.Revoked: (_revoked, _to("BEGINNING", "RELEASED")),
     },
-    State.SENDING_OFFSETS: {Done: (_offsets_sent, _to("PRODUCING")), **_GOES},
-    State.PRODUCING: {Done: (_produced, _to("FLUSHING")), **_GOES},
-    State.FLUSHING: {Flushed: (_flushed, _to("COMMITTING", "DISCARDING", "STOPPED", "RELEASED")), **_GOES},
+    State.SENDING_OFFSETS: {on.Done: (_offsets_sent, _to("PRODUCING")), **_GOES},
+    State.PRODUCING: {on.Done: (_produced, _to("FLUSHING")), **_GOES},
+    State.FLUSHING: {on.Flushed: (_flushed, _to("COMMITTING", "DISCARDING", "STOPPED", "RELEASED")), **_GOES},
     State.COMMITTING: {
-        Committed: (_committed, _to("READY", "CALLING", "ASSIGNING", "DISCARDING", "STOPPED", "RELEASED")),
+        on.Committed: (_committed, _to("READY", "CALLING", "ASSIGNING", "DISCARDING", "STOPPED", "RELEASED")),
         **_GOES,
     },
     State.DISCARDING: {
-        Done: (_discarded, _to("INITIALISING")),
+        on.Done: (_discarded, _to("INITIALISING")),
         **_ENDS,
-        Revoked: (_interrupted, _to("DISCARDING", "RELEASED")),
+        on.Revoked: (_interrupted, _to("DISCARDING", "RELEASED")),
     },
     State.STOPPED: {
-        Assigned: (_assigned, _to("INITIALISING")),
+        on.Assigned: (_assigned, _to("INITIALISING")),
         **_ENDS,
-        Revoked: (_interrupted, _to("DISCARDING", "RELEASED")),
+        on.Revoked: (_interrupted, _to("DISCARDING", "RELEASED")),
     },
     State.RELEASED: {},
 }
