@@ -5,6 +5,7 @@ SHELL := /bin/bash
 KILLS ?= 10
 STATES ?= 1000000
 JOBS ?= $(shell nproc)
+TESTERS ?= 2
 PYTHON ?=
 ARGS ?=
 PY := .venv/bin/python
@@ -30,17 +31,18 @@ demo: .venv/.ready  ## all flights of 2013 through a graph on Spark and native w
 demo-native: .venv/.ready  ## the same on native workers alone, which is faster; KILLS=n (10)
 	@$(PY) -m examples.flights --native --kills $(KILLS) $(ARGS)
 
-test: .venv/.ready  ## all tests but the slow ones, on a real broker; ARGS="-k name -x"
-	@$(PY) -m pytest $(ARGS)
+test: .venv/.ready  ## all tests but the slow ones, on real brokers, two side by side; ARGS="-k name -x", TESTERS=n
+	@$(PY) -m pytest -n $(TESTERS) --dist loadgroup $(ARGS)
 
 test-spark: .venv/.ready  ## every fault of processors on Spark, half an hour and more; ARGS="-k name"
-	@$(PY) -m pytest -m "fault or slow" tests/spark $(ARGS)
+	@$(PY) -m pytest -m "fault or slow" tests/spark tests/test_demo.py $(ARGS)
 
 proof-model: .venv/.ready  ## explore the core in all worlds, then its mutants; goes on where it was stopped; STATES=n
 	@$(PY) -m cues_kafka.testing.explorer --states $(STATES) --write docs/proof $(ARGS)
 	@$(PY) -m cues_kafka.testing.explorer --level 2 --states $(STATES) --write docs/proof $(ARGS)
 	@$(PY) -m cues_kafka.testing.explorer --mutants --write docs/proof
 	@$(PY) -m cues_kafka.testing.tla --write docs/proof
+	@$(PY) -m cues_kafka.testing.results docs/proof
 
 check: .venv/.ready  ## lint, format, strict types, layers
 	$(PY) -m ruff check .
@@ -59,6 +61,7 @@ proof-simulation: .venv/.ready  ## 100,000 seeds of the simulation in 20 parts, 
 	  $(PY) -m cues_kafka.testing.simulation --jobs $(JOBS) --shrink --seeds $$((part * 5000)):$$((part * 5000 + 5000)) \
 	    --write docs/proof/simulation-$$(printf %02d $$part).json || exit 1; \
 	done
+	@$(PY) -m cues_kafka.testing.results docs/proof
 
 lock: .venv/.ready  ## make the locked dependencies anew, with the newest versions that are allowed
 	@.ci/lock

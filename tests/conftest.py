@@ -1,9 +1,11 @@
-"""Fixtures of all tests: those that are shipped to users."""
+"""Fixtures of all tests: those that are shipped to users; and which tests run on one worker of `-n`."""
 
 from __future__ import annotations
 
 import os
 from importlib.metadata import entry_points
+
+import pytest
 
 # Each test of Spark starts a JVM for a minute: compiling it well takes longer than it saves.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
@@ -11,3 +13,16 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 # Where the package is installed, pytest has the plugin by its entry point; from a bare checkout it is named here.
 if not any(entry.value == "cues_kafka.testing.fixtures" for entry in entry_points(group="pytest11")):
     pytest_plugins = ["cues_kafka.testing.fixtures"]
+
+LONGEST = ("tests/spark", "tests/test_demo.py", "tests/test_docs.py", "tests/simulation")
+"""What takes minutes begins first, so that no worker waits for another one's last file."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `-n`, tests of one file share a worker, as they share fixtures; so do all that share the Spark session."""
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        shared = "spark" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("spark session" if shared else file))
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))

@@ -45,6 +45,7 @@ def test_the_flights_of_the_first_weeks_pass_two_kills_exactly_once() -> None:
     assert out.count("20,000") >= 3, "the tasks' count, the tables' count, and the head line"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(360)
 def test_the_flights_of_the_first_days_pass_kills_of_spark_exactly_once() -> None:
     """Two processors on Spark, whose driver and one of whose Python workers are killed, and one on native workers."""

@@ -118,6 +118,7 @@ def test_a_graph_runs_on_spark_until_sigterm_and_leaves_no_process_behind(
     assert {path.name for path in checkpoint.iterdir()} == {f"{graph.name}.double", f"{graph.name}.again"}
 
 
+@pytest.mark.slow
 def test_available_now_delivers_what_is_there_down_the_chain_and_ends_with_0(
     kafka: KafkaFixture, target: str, tmp_path: Path
 ) -> None:
