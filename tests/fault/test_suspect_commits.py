@@ -7,6 +7,7 @@ transaction of the same epoch; so a commit with trouble on the coordinator's con
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Iterator
 
@@ -133,7 +134,10 @@ def test_statistics_alone_show_a_repeated_end(session: KafkaSession, proxy: Prox
         session._client().poll(0.2)
 
     assert fault.bites == 1
-    assert session._watch.suspicions == ["statistics: 3 EndTxn requests for 2 calls"]
+    [suspicion] = session._watch.suspicions
+    told = re.fullmatch(r"statistics: (\d+) EndTxn requests for 2 calls", suspicion)
+    assert told, suspicion
+    assert int(told.group(1)) > 2, "on a busy machine the client repeats it more than once"
     assert commit(session) is not None
 
 
