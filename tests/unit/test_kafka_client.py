@@ -7,10 +7,11 @@ import struct
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, libversion, version
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, libversion, version
 
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.kafka.classify import MEANINGS, classify, translate
+from cues_kafka.brokers.kafka.reader import KafkaReader
 from cues_kafka.brokers.kafka.session import KafkaSession, generation, no_member
 from cues_kafka.brokers.kafka.watch import Watch, likely_cause
 from cues_kafka.brokers.options import Kafka
@@ -240,3 +241,28 @@ def test_a_setting_that_librdkafka_does_not_have_is_named(given: str) -> None:
     options = Kafka("127.0.0.1:1", **{given: {"compresion.type": "lz4"}}, start_timeout_s=1)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r'No such configuration property: "compresion.type"'):
         KafkaBroker(options).facts([])
+
+
+def test_nothing_that_comes_behind_a_damaged_message_is_delivered() -> None:
+    """The client goes on behind a wrong checksum; what followed was delivered, and the message skipped for ever."""
+    reader = KafkaReader(NOWHERE, "reader")
+    places = [TopicPartition("t", 0), TopicPartition("t", 1)]
+    reader._assigned = {(place.topic, place.partition): place for place in places}
+    damaged = Message(topic="t", partition=0, offset=2, error=KafkaError(KafkaError._BAD_MSG))
+    end = Message(topic="t", partition=0, offset=9, error=KafkaError(KafkaError._PARTITION_EOF))
+    batch = [sent(0, 1), damaged, sent(0, 3), sent(1, 7), end]
+
+    found = reader._group(batch)
+
+    assert [(f.partition.partition, [m.offset() for m in f.messages], f.eof) for f in found] == [
+        (0, [1], None),
+        (1, [7], None),
+    ]
+    with pytest.raises(BrokerError, match="t/0 at 2"):
+        reader.poll(0)
+    reader.close()
+
+
+def sent(partition: int, offset: int) -> Message:
+    """A message."""
+    return Message(topic="t", partition=partition, offset=offset, value=b"v")

@@ -125,11 +125,21 @@ class KafkaReader:
         return {place: messages for place, messages in found.items() if place in self._assigned}
 
     def _group_with_events(self, batch: _Batch) -> list[Fetched]:
+        """
+        Messages beside ends of partitions and errors.
+
+        What comes of a partition behind an error of it is dropped. The client goes on behind a message whose checksum
+        is wrong; delivering what follows would skip that message for ever. The error is raised by the next poll, and
+        the recovery points the reader to the position again.
+        """
         messages: list[WireMessage] = []
         ends: dict[tuple[str, int], int] = {}
+        broken = {error.at for error in self._errors if error.at is not None}
         for message in batch:
             error = message.error()
             place = (str(message.topic()), int(message.partition()))
+            if place in broken:
+                continue
             if error is None:
                 # An end that messages follow is no end any more.
                 ends.pop(place, None)
@@ -138,6 +148,7 @@ class KafkaReader:
                 ends[place] = int(message.offset() or 0)
             else:
                 self._note(error, message)
+                broken.add(place)
         found = self._split(messages)
         for place in ends:
             if place in self._assigned:
