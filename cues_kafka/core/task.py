@@ -97,7 +97,7 @@ class Task:
         owner: sequence of this start's first record; None before it.
         rounds: returns to R1 since the last commit of an attempt (R7).
         fenced_at_s: when it was last fenced.
-        fenced_twice: within `FENCED_WITHIN_S`.
+        fenced_twice: within `FENCED_WITHIN_S`, and nothing was delivered since.
         stale_since_s: since when R5 would refuse for what may be a stale answer.
         unleft: recovering before R4, or stopped: the newest record may be a snapshot of ours that nobody left (Q1).
         leaving: revoked while it recovered; it goes on only to say `left`.
@@ -403,7 +403,7 @@ def _committed(task: Task, event: on.Committed) -> Next:
             return _release(task)
         case _:
             # Careful mode ends with the attempt that reaches its end; left on, it would lend its choice to others.
-            task = replace(task, careful_until=record.careful_until, choice=record.choice)
+            task = replace(task, careful_until=record.careful_until, choice=record.choice, fenced_twice=False)
             return replace(task, state=State.READY, due=None), do.Await()
 
 
@@ -419,6 +419,7 @@ def _discard(task: Task, text: str) -> Next:
         state=State.DISCARDING,
         rounds=task.rounds + 1,
         fenced_at_s=task.fenced_at_s,
+        fenced_twice=task.fenced_twice,
         unleft=_owes_left(task),
     )
     return back, do.Discard(text, 0.0)

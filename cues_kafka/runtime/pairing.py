@@ -263,7 +263,8 @@ class Buffer:
             queue = self._queues[names.index(binding)]
             got = queue.take(min(count, limit - len(steps)))
             steps += [(names.index(binding), message) for message in got]
-            gone = not queue.size and queue.covers(ends.get(binding, queue.next_offset + 1))
+            end = ends.get(binding)
+            gone = not queue.size and (queue.eof >= queue.next_offset if end is None else queue.covers(end))
             if len(got) < count and not gone:
                 return steps, False
         return steps, True

@@ -36,7 +36,8 @@ from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.interpreter import LEAVING_INIT_TIMEOUT_S, Interpreter, World
 from cues_kafka.runtime.pairing import Buffer
 from cues_kafka.testing.tester import Crash, Tester
-from tests.unit.core_world import ME, facts, make_spec, snapshot
+from tests.unit.core_world import ME, attempt, facts, make_spec, snapshot
+from tests.unit.core_world import at as task_at
 
 
 def same(value: Any) -> Any:
@@ -423,6 +424,30 @@ def test_an_order_of_alts_that_compaction_has_emptied_holds_nobody_up() -> None:
     buffer.add(Fetched(TopicPartition("b", 0), [at("b", 0)], 1))
     cut = buffer.cut_chosen(5, (("left", 1),), ())
     assert (len(cut.steps), cut.choice) == (1, (("right", 1),))
+
+
+def test_an_order_of_alts_that_compaction_has_thinned_out_ends_where_the_log_does() -> None:
+    """Of three messages one was left; the order still named two, and the other input waited for ever."""
+    buffer = Buffer("alts", (Position("left", "a", b"", 1), Position("right", "b", b"", 0)))
+    buffer.add(Fetched(TopicPartition("a", 0), [at("a", 3)], 4))
+    buffer.add(Fetched(TopicPartition("b", 0), [at("b", 0)], 1))
+    cut = buffer.cut_chosen(5, (("left", 3), ("right", 1)), ())
+    assert cut.choice == (("left", 1), ("right", 1))
+
+
+def test_what_was_fenced_twice_long_ago_is_forgotten_with_the_next_delivery() -> None:
+    """R7: a coordinator had moved twice; a week later, one start of another worker stopped the task for good."""
+    spec = make_spec()
+    task = Task(spec, state=State.DISCARDING, rounds=2, fenced_at_s=1.0, fenced_twice=True)
+    for event in (
+        on.Done(), on.Initialised(), on.OffsetsFetched({"in": None}), on.WatermarkFetched(10),
+        on.NewestRead(attempt(spec, 5, writer=ME)), on.InputsFetched(facts(spec), 2.0), on.Done(), on.Idle(task_at(9)),
+        on.Done(), on.Done(), on.Done(), on.Flushed(1, 1, 10),
+    ):  # fmt: skip
+        task, _ = handle(task, event)
+    assert task.fenced_twice
+    task, _ = handle(task, on.Committed())
+    assert not task.fenced_twice
 
 
 class Gone:
