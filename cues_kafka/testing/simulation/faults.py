@@ -175,8 +175,12 @@ class SimulatedReader(MemoryReader):
     simulation: Simulation
 
     def poll(self, timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
-        """What is there; sometimes less, as fetches have limits."""
+        """What is there; sometimes less, as fetches have limits, or nothing but the error of one partition, or of all."""
         swarm = self.simulation.swarm
+        places = sorted(self._places)
+        if places and swarm.happens("refuse", f"poll {places[0].topic}", times=0.1):
+            at = swarm.random.choice((None, *places))
+            raise RetriableError(f"reading {at}: refused on the way", code="_TRANSPORT", at=at)
         room = swarm.random.choice((1, 3, 20)) if swarm.on and swarm.random.random() < 0.5 else max_messages
         fetched = super().poll(0.0, room)
         if not fetched and timeout_s > 0:
