@@ -19,8 +19,8 @@ from cues_kafka.core.records import Snapshot
 from cues_kafka.core.recover import Delivered, Retry
 from cues_kafka.core.task import State, Task
 from cues_kafka.ports import Coordinates
+from cues_kafka.testing.explorer import lanes as around
 from cues_kafka.testing.explorer import states
-from cues_kafka.testing.explorer import world as around
 from cues_kafka.testing.explorer.machine import offsets_of
 from cues_kafka.testing.explorer.search import Found, Search
 from cues_kafka.testing.explorer.states import ONGOING, Faults, Turn
