@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cues_kafka import Graph, Processor, Source
-from cues_kafka.brokers.memory import MemoryBroker
+from cues_kafka.brokers.memory import MemoryBroker, MemoryReader
 from cues_kafka.core.records import Attempt, Record, Snapshot, Start
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.build import Identity, caller_of, prepare, spec_of
@@ -257,3 +257,29 @@ def test_batches_of_steps_are_bounded_by_messages_and_bytes() -> None:
 
     assert world.out() == list(range(10))
     assert [record.positions[0].offset for record in world.records()] == [0, 4, 8, 11]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("policy", [CommitPolicy(max_messages=1), CommitPolicy(max_bytes=1)])
+def test_a_range_that_was_announced_with_larger_batches_is_delivered_under_smaller_ones(
+    policy: CommitPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A native worker died under a snapshot of three messages; a slot that read one at a time span for ever."""
+    world = World(same)
+    world.client.send_many("in", [1, 2, 3])
+
+    def kill(moment: str, effect: str) -> None:
+        if (moment, effect) == ("before", "Call"):
+            raise Killed
+
+    dying = world.slot(kill)
+    dying._close = lambda: None  # type: ignore[method-assign] # the dead close nothing
+    with pytest.raises(Killed):
+        dying.deliver(world.end(), first=True)
+    assert [record.steps for record in world.records() if isinstance(record, Snapshot)] == [3]
+
+    poll = MemoryReader.poll
+    monkeypatch.setattr(MemoryReader, "poll", lambda self, timeout_s: poll(self, timeout_s, 1))
+    world.slot(policy=policy).deliver(world.end(), first=True)
+
+    assert world.out() == [1, 2, 3]

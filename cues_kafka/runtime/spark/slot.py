@@ -26,7 +26,7 @@ from cues_kafka.runtime.backing import newest
 from cues_kafka.runtime.calling import Caller
 from cues_kafka.runtime.interpreter import Hook, read_record
 from cues_kafka.runtime.lane import CommitPolicy, Lane
-from cues_kafka.runtime.pairing import OutOfOrder
+from cues_kafka.runtime.pairing import Buffer, OutOfOrder
 
 log = get_logger("cues_kafka.slot")
 
@@ -181,9 +181,7 @@ class Slot:
         assert buffer
         deadline = self._clock.monotonic() + PATIENCE_S
         self._held_bytes = self._held_bytes if buffer.ready else 0
-        while self._read_to < bound and buffer.ready < self._policy.max_messages:
-            if self._held_bytes >= self._policy.max_bytes:
-                return
+        while self._read_to < bound and not self._enough(buffer):
             if self._clock.monotonic() > deadline:
                 raise OutOfOrder(f"nothing new below {bound} of {self._place} for {PATIENCE_S:g} s")
             self._polled = True
@@ -199,6 +197,12 @@ class Slot:
                     self._read_to = bound
                     break
                 self._read_to = max(self._read_to, last + 1)
+
+    def _enough(self, buffer: Buffer) -> bool:
+        """A batch's worth; of a range that is due, all of it, however much whoever announced it took at once."""
+        if due := self._lane.task.due:
+            return buffer.holds(due.ends)
+        return buffer.ready >= self._policy.max_messages or self._held_bytes >= self._policy.max_bytes
 
     def _delivered(self, end: int) -> bool:
         task = self._lane.task
