@@ -124,6 +124,12 @@ class Lane:
         return self.task.record is not None and self.buffer is not None
 
     @property
+    def short(self) -> bool:
+        """Whether a range is due that was not fetched to its end: nothing can be taken from the buffer before it is."""
+        due, buffer = self.task.due, self.buffer
+        return due is not None and buffer is not None and not buffer.holds(due.ends)
+
+    @property
     def idle(self) -> bool:
         """Whether nothing is fetched, called or on its way; asked against the stream, so that nothing slips through."""
         buffer = self.buffer

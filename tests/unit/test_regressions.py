@@ -24,7 +24,7 @@ from cues_kafka import (
     connect,
     start,
 )
-from cues_kafka.brokers.memory import MemoryBroker, MemoryMessage
+from cues_kafka.brokers.memory import MemoryBroker, MemoryMessage, MemoryReader
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
@@ -34,6 +34,7 @@ from cues_kafka.ports import Fetched, NewTopic, Position, TopicPartition
 from cues_kafka.runtime import CommitPolicy
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.interpreter import LEAVING_INIT_TIMEOUT_S, Interpreter, World
+from cues_kafka.runtime.native import worker
 from cues_kafka.runtime.pairing import Buffer
 from cues_kafka.testing.tester import Crash, Tester
 from tests.unit.core_world import ME, attempt, facts, make_spec, snapshot
@@ -448,6 +449,33 @@ def test_what_was_fenced_twice_long_ago_is_forgotten_with_the_next_delivery() ->
     assert task.fenced_twice
     task, _ = handle(task, on.Committed())
     assert not task.fenced_twice
+
+
+def test_a_range_that_is_due_is_fetched_however_full_the_buffers_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buffers smaller than a snapshot's range, all of them full: nothing was polled any more, and all stood still."""
+    calls: list[str] = []
+    deadly = [True]
+
+    def sink(left: str | None = None, right: str | None = None) -> None:
+        if deadly[0]:
+            tester.kill()
+        calls.append(left or right or "")
+
+    graph = Graph("g", Source("a"), Source("b"), Processor(sink, alts={"left": "a", "right": "b"}, name="sink"))
+    tester = Tester(graph)
+    for n in range(4):
+        tester.send("a", f"a{n}", key="k")
+        tester.send("b", f"b{n}", key="k")
+    assert tester.run_to_death()
+    poll = MemoryReader.poll
+    monkeypatch.setattr(MemoryReader, "poll", lambda self, timeout_s: poll(self, timeout_s, 1))
+    monkeypatch.setattr(worker, "BUFFER_MESSAGES", 2)
+    monkeypatch.setattr(worker, "LEAST_BUFFER", 1)
+    deadly[0] = False
+    tester.restart().run()
+    for _ in range(50):  # what is fetched alone is no event for `run`
+        tester._turn()
+    assert sorted(calls) == [f"{side}{n}" for side in "ab" for n in range(4)]
 
 
 class Gone:

@@ -285,12 +285,13 @@ class ProcessorWorker:
         """
         room, ahead, behind = False, [], []
         share = max(LEAST_BUFFER, BUFFER_MESSAGES // max(1, len(self._routes)))
-        for place, (_, buffer) in self._routes.items():
+        for place, (lane, buffer) in self._routes.items():
             size = buffer.size_of(place.topic)
-            room = room or size < share
+            short = lane.short
+            room = room or short or size < share
             if place in self._paused:
-                behind += [place] if size < share // 2 else []
-            elif size >= 2 * max(share, 10_000):
+                behind += [place] if short or size < share // 2 else []
+            elif size >= 2 * max(share, 10_000) and not short:
                 ahead.append(place)
         if ahead and room:
             reader.pause(ahead)

@@ -175,7 +175,7 @@ class SimulatedReader(MemoryReader):
     simulation: Simulation
 
     def poll(self, timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
-        """What is there; sometimes less, as fetches have limits, or nothing but an error, of one partition or of all."""
+        """What is there; sometimes less, as fetches have limits, or nothing but an error of one partition, or all."""
         swarm = self.simulation.swarm
         places = sorted(self._places)
         if places and swarm.happens("refuse", f"poll {places[0].topic}", times=0.1):
