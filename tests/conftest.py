@@ -1,4 +1,4 @@
-"""Fixtures of all tests: those that are shipped to users; and which tests run on one worker of `-n`."""
+"""Fixtures of all tests: those that are shipped to users; and the order in which files are begun."""
 
 from __future__ import annotations
 
@@ -18,11 +18,6 @@ LONGEST = ("tests/spark", "tests/test_demo.py", "tests/test_docs.py", "tests/sim
 """What takes minutes begins first, so that no worker waits for another one's last file."""
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `-n`, tests of one file share a worker, as they share fixtures; so do all that share the Spark session."""
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        shared = "spark" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("spark session" if shared else file))
+    """See `LONGEST`."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))

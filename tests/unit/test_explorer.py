@@ -68,11 +68,10 @@ def test_a_mutant_is_caught(mutant: Mutant) -> None:
 
 def test_a_task_that_an_outage_stopped_says_left_when_it_is_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Q1: a revocation is no death. 34 steps; with five rounds it takes five more failures.
+    Q1: a revocation is no death. It once was one, in 34 steps; with five rounds it takes five more failures.
 
     The snapshot is committed, its reply is lost, the rounds are used up, the task stops. Then a rebalance revokes it,
-    with the cluster well again: STOPPED releases at once, and the next owner counts a death. `Assigned` after the
-    back-off forgets it too.
+    with the cluster well again: it must go to R1 once more, only to say that it left.
     """
     monkeypatch.setattr(core, "MAX_ROUNDS", 0)
     found = Search(World(with_faults("pipe", NET_AND_MOVE))).run()
