@@ -32,7 +32,7 @@ demo-native: .venv/.ready  ## the same on native workers alone, which is faster;
 	@$(PY) -m examples.flights --native --kills $(KILLS) $(ARGS)
 
 test: .venv/.ready  ## all tests but the slow ones, on real brokers, two side by side; ARGS="-k name -x", TESTERS=n
-	@$(PY) -m pytest -n $(TESTERS) --dist loadfile $(ARGS)
+	@$(PY) -m pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-spark: .venv/.ready  ## every fault of processors on Spark, half an hour and more; ARGS="-k name"
 	@$(PY) -m pytest -m "fault or slow" tests/spark tests/test_demo.py $(ARGS)
