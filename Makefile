@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 KILLS ?= 10
-STATES ?= 1000000
+STATES ?= 500000
 JOBS ?= $(shell nproc)
 TESTERS ?= 2
 PYTHON ?=
