@@ -263,6 +263,21 @@ def test_nothing_that_comes_behind_a_damaged_message_is_delivered() -> None:
     reader.close()
 
 
+def test_an_error_of_no_partition_hides_nothing_that_comes_with_it() -> None:
+    """It ended the poller with a TypeError, before anybody could hear of it."""
+    reader = KafkaReader(NOWHERE, "reader")
+    reader._assigned = {("t", 0): TopicPartition("t", 0)}
+    down = Message(error=KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    refused = Message(topic="t", error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+    found = reader._group([down, refused, sent(0, 1)])
+
+    assert [[m.offset() for m in f.messages] for f in found] == [[1]]
+    with pytest.raises(BrokerError, match="AUTHORIZATION_FAILED"):
+        reader.poll(0)
+    reader.close()
+
+
 def sent(partition: int, offset: int) -> Message:
     """A message."""
     return Message(topic="t", partition=partition, offset=offset, value=b"v")

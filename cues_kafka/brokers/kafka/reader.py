@@ -137,7 +137,11 @@ class KafkaReader:
         broken = {error.at for error in self._errors if error.at is not None}
         for message in batch:
             error = message.error()
-            place = (str(message.topic()), int(message.partition()))
+            topic, partition = message.topic(), message.partition()
+            if topic is None or partition is None or partition < 0:
+                self._note(error, message)  # an error of no partition; there may be several
+                continue
+            place = (topic, partition)
             if place in broken:
                 continue
             if error is None:
