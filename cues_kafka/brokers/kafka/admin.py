@@ -23,7 +23,7 @@ from confluent_kafka.cimpl import NewPartitions
 from confluent_kafka.cimpl import NewTopic as ClientNewTopic
 
 from cues_kafka.brokers.kafka.classify import error_of, name, translate
-from cues_kafka.brokers.kafka.groups import partitions_of
+from cues_kafka.brokers.kafka.groups import offsets_of, partitions_of
 from cues_kafka.brokers.kafka.opening import check_own, opened
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
@@ -43,7 +43,6 @@ _MISSING: Final = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITIO
 _NO_GROUP: Final = {"GROUP_ID_NOT_FOUND"}
 _STABLE: Final = "Stable"
 _OF_BROKERS: Final = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
-_NO_OFFSET: Final = -1001
 _SPEC: Any = OffsetSpec  # its stubs are untyped
 _EARLIEST: Final = _SPEC.earliest()
 _LATEST: Final = _SPEC.latest()
@@ -187,14 +186,8 @@ class Admin:
         asked = self._ask(self._client.list_consumer_group_offsets, request, require_stable=True)
         doing = f"asking for the offsets of group {group}"
         answer = self._result(asked[group], doing, ignore=_NO_GROUP)
-        found: dict[TopicPartition, int | None] = dict.fromkeys(partitions)
-        for place in answer.topic_partitions if answer is not None else ():
-            at = TopicPartition(place.topic, place.partition)
-            if place.error is not None:
-                # An error is never "absent" (R2): the offset beside it reads -1001 as well (exp-10).
-                raise translate(place.error, f"{doing} at {at.topic}/{at.partition}", at=at)
-            found[at] = None if place.offset == _NO_OFFSET or place.offset < 0 else int(place.offset)
-        return found
+        places = answer.topic_partitions if answer is not None else []
+        return dict.fromkeys(partitions) | offsets_of(places, doing)
 
     def members(self, group: str) -> list[str]:
         self.reach()  # see `groups`: never ask for a coordinator in an outage

@@ -9,7 +9,7 @@ listing of groups tells their members.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from struct import unpack_from
 from typing import Final
 
@@ -55,11 +55,20 @@ def committed(options: Kafka, group: str, partitions: Collection[TopicPartition]
         raise error from problem
     finally:
         consumer.close()
+    return offsets_of(places, doing)
+
+
+def offsets_of(places: Iterable[ClientPartition], doing: str) -> dict[TopicPartition, int | None]:
+    """
+    Committed offsets as the client answers them; None where there is none.
+
+    Raises:
+        BrokerError: one partition's; an error is never "absent" (R2): the offset beside it reads -1001 too (exp-10).
+    """
     found: dict[TopicPartition, int | None] = {}
     for place in places:
         at = TopicPartition(place.topic, place.partition)
         if place.error is not None:
-            # An error is never "absent" (R2): the offset beside it reads -1001 as well (exp-10).
             raise translate(place.error, f"{doing} at {at.topic}/{at.partition}", at=at)
         found[at] = int(place.offset) if place.offset >= 0 else None
     return found
