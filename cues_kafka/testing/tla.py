@@ -193,19 +193,8 @@ def run(check: Check, module: Path = MODULE) -> Found:
         # TLC unpacks its standard modules into Java's temporary directory. -fp and -lncheck: without them every run
         # hashes differently and looks at progress at other moments, so that counterexamples of it differ.
         command = [str(java.program), "-XX:+UseSerialGC", "-Xmx2g", f"-Djava.io.tmpdir={work}", "-cp", jars.class_path]
-        command += [
-            "tlc2.TLC",
-            "-workers",
-            "1",
-            "-fp",
-            "0",
-            "-lncheck",
-            "final",
-            "-metadir",
-            str(work / "states"),
-            "-config",
-            "check.cfg",
-        ]
+        command += ["tlc2.TLC", *["-workers", "1", "-fp", "0", "-lncheck", "final", "-config", "check.cfg"]]
+        command += ["-metadir", str(work / "states")]
         done = subprocess.run(
             [*command, module.stem], cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace", timeout=TIMEOUT_S, check=False,

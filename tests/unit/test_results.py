@@ -17,6 +17,13 @@ def test_the_page_says_what_the_parts_say() -> None:
     assert (PROOF / results.PAGE).read_text(encoding="utf-8") == results.page(PROOF)
 
 
+def test_the_readme_counts_the_states_that_were_explored() -> None:
+    """In millions."""
+    states = sum(json.loads(part.read_text(encoding="utf-8"))["states"] for part in PROOF.glob("model-*.json"))
+    readme = (PROOF.parents[1] / "README.md").read_text(encoding="utf-8")
+    assert f"in {states // 1_000_000} million states" in readme
+
+
 def test_parts_of_different_code_are_refused(tmp_path: Path) -> None:
     """A table of both would speak of no code at all."""
     part = json.loads((PROOF / "model-alone-1.json").read_text(encoding="utf-8"))
