@@ -88,8 +88,8 @@ def _simulation(parts: Sequence[Part]) -> list[str]:
         faults.update(part["faults"])
     seeds = ", ".join(f"{first} to {end - 1}" for first, end in _joined(part["seeds"] for part in parts))
     told = (
-        f"Code `{_code(parts, 'code')}`. {runs:,} seeds ({seeds}), {len(failed)} failed; {deliveries:,} deliveries, at "
-        f"least {min(part['least_deliveries'] for part in parts)} in a run; {sum(faults.values()):,} faults, in "
+        f"Code `{_code(parts, 'code')}`, {_by_checker(parts)}. {runs:,} seeds ({seeds}), {len(failed)} failed; "
+        f"{deliveries:,} deliveries, at least {min(part['least_deliveries'] for part in parts)} in a run; {sum(faults.values()):,} faults, in "
         f"{sum(part['seconds'] for part in parts) / 60:,.0f} minutes."
     )
     return [
@@ -101,6 +101,19 @@ def _simulation(parts: Sequence[Part]) -> list[str]:
         "|---|---|",
         *(f"| {kind} | {count:,} |" for kind, count in sorted(faults.items())),
     ]
+
+
+def _by_checker(parts: Sequence[Part]) -> str:
+    """Which simulation ran the seeds: the code that it runs must be one, but it may be mended itself on the way."""
+    found: dict[str, list[Sequence[int]]] = {}
+    for part in parts:
+        found.setdefault(part["checker"], []).append(part["seeds"])
+    if len(found) == 1:
+        return f"simulation `{next(iter(found))}`"
+    shown = {
+        checker: ", ".join(f"{first} to {end - 1}" for first, end in _joined(seeds)) for checker, seeds in found.items()
+    }
+    return "simulations " + " and ".join(f"`{checker}` (seeds {seeds})" for checker, seeds in sorted(shown.items()))
 
 
 def _joined(ranges: Iterable[Sequence[int]]) -> list[tuple[int, int]]:

@@ -80,6 +80,14 @@ def test_without_faults_everything_is_delivered_before_the_healing() -> None:
     assert simulation.at_healing > 40
 
 
+def test_a_call_that_comes_late_is_no_other_order() -> None:
+    """I7: its result is thrown away; the next owner has delivered that message, and more. Found by seed 81648."""
+    part = {"name": "p0", "kind": "alts", "inputs": ["s0", "s1"], "outputs": ["p0a"], "effects": True, "nil": 40}
+    changes = {"parts": [part | {"batch": False, "fails": 0, "retries": 0, "rekeys": False}], "most": 77}
+    result = attempt(Options.of_seed(81648, changes | {"skipped": [73, 74, 75, 76, 77]}))
+    assert result.failure == ""
+
+
 def test_one_seed_prints_its_options_and_its_command(capsys: pytest.CaptureFixture[str]) -> None:
     """What somebody needs who looks at a failure."""
     assert main(["--seed", "3"]) == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cues_kafka.testing.simulation.options import Options
-from cues_kafka.testing.simulation.shrink import Result, attempt, digest_of_code, shrink
+from cues_kafka.testing.simulation.shrink import Result, attempt, digest_of_checker, digest_of_code, shrink
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,8 +58,8 @@ def say(text: str) -> None:
 
 
 def _many(seeds: range, *, jobs: int, small: bool, path: Path | None) -> int:
-    code = digest_of_code()
-    if path and path.exists() and json.loads(path.read_text())["code"] == code:
+    made_of = {"code": digest_of_code(), "checker": digest_of_checker()}
+    if path and path.exists() and json.loads(path.read_text()).items() >= made_of.items():
         say(f"{path}: made from this code already")
         return 0
     began = time.monotonic()
@@ -69,7 +69,7 @@ def _many(seeds: range, *, jobs: int, small: bool, path: Path | None) -> int:
         if result.failure:
             say(f"seed {result.options.seed}: {result.failure[:300]}")
     seconds = time.monotonic() - began
-    found = {"code": code, "seeds": [seeds.start, seeds.stop], **book.as_dict(), "seconds": round(seconds)}
+    found = {**made_of, "seeds": [seeds.start, seeds.stop], **book.as_dict(), "seconds": round(seconds)}
     say(json.dumps(found))
     if book.failed and small:
         _one(Options.of_seed(book.failed[0]), small=True)

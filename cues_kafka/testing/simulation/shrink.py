@@ -162,9 +162,18 @@ def _fewer_faults(best: Result) -> Iterator[Options]:
 
 def digest_of_code() -> str:
     """Of the sources that a simulation runs: a result is about these, and about no others."""
+    return _digest("core", "runtime", "brokers/memory", "graph", "codecs")
+
+
+def digest_of_checker() -> str:
+    """Of the simulation itself: what it does to that code, and what it holds against it."""
+    return _digest("testing/simulation")
+
+
+def _digest(*folders: str) -> str:
     package = Path(__file__).parents[2]
     found = hashlib.blake2b(digest_size=8)
-    for folder in ("core", "runtime", "brokers/memory", "graph", "codecs", "testing/simulation"):
+    for folder in folders:
         for path in sorted((package / folder).rglob("*.py")):
             if "spark" not in path.relative_to(package).parts or path.name == "slot.py":
                 found.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
