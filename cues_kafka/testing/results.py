@@ -89,8 +89,8 @@ def _simulation(parts: Sequence[Part]) -> list[str]:
     seeds = ", ".join(f"{first} to {end - 1}" for first, end in _joined(part["seeds"] for part in parts))
     told = (
         f"Code `{_code(parts, 'code')}`, {_by_checker(parts)}. {runs:,} seeds ({seeds}), {len(failed)} failed; "
-        f"{deliveries:,} deliveries, at least {min(part['least_deliveries'] for part in parts)} in a run; {sum(faults.values()):,} faults, in "
-        f"{sum(part['seconds'] for part in parts) / 60:,.0f} minutes."
+        f"{deliveries:,} deliveries, at least {min(part['least_deliveries'] for part in parts)} in a run; "
+        f"{sum(faults.values()):,} faults, in {sum(part['seconds'] for part in parts) / 60:,.0f} minutes."
     )
     return [
         "## The simulation: `make proof-simulation`",
