@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import fastavro
 import fastavro.schema
 
-from cues_kafka.core.records import VERSION, Attempt, Record, Snapshot, Start, Totals, Writer
+from cues_kafka.core.records import VERSION, Attempt, Extent, Record, Snapshot, Staged, Start, Totals, Writer
 from cues_kafka.errors import CodecError
 from cues_kafka.ports import Coordinates, Position, Positions
 
@@ -100,35 +100,46 @@ def encode_record(record: Record) -> bytes:
     Raises:
         CodecError: it is larger than `RECORD_LIMIT`; the batch must be cut.
     """
-    snapshot = record if isinstance(record, Snapshot) else None
-    data = _pack(
-        _backing(),
-        {
-            "kind": type(record).__name__,
-            "version": record.version,
-            "sequence": record.sequence,
-            "step": record.step,
-            "positions": _plain(record.positions),
-            "totals": record.totals._asdict(),
-            "batch": record.batch._asdict(),
-            "starts": record.starts,
-            "left": record.left,
-            "careful_until": _plain(record.careful_until),
-            "choice": [{"binding": binding, "count": count} for binding, count in record.choice],
-            "owner": record.owner,
-            "born": record.born,
-            "writer": {name: getattr(record.writer, name) for name in Writer.__slots__},
-            "strategy": record.strategy,
-            "fingerprint": record.fingerprint,
-            "ends": _plain(snapshot.ends) if snapshot else [],
-            "steps": snapshot.steps if snapshot else 0,
-        },
-    )
+    data = _pack(_staged(), _staged_fields(record)) if record.staged else _pack(_backing(), _fields(record))
     if len(data) > RECORD_LIMIT:
         raise CodecError(
             f"A backing record has {len(data)} bytes, above {RECORD_LIMIT}. Deliver fewer messages at a time."
         )
     return data
+
+
+def _common(record: Record) -> dict[str, Any]:
+    return {
+        "kind": type(record).__name__,
+        "version": record.version,
+        "sequence": record.sequence,
+        "step": record.step,
+        "totals": record.totals._asdict(),
+        "batch": record.batch._asdict(),
+        "born": record.born,
+        "writer": {name: getattr(record.writer, name) for name in Writer.__slots__},
+        "strategy": record.strategy,
+    }
+
+
+def _fields(record: Record) -> dict[str, Any]:
+    snapshot = record if isinstance(record, Snapshot) else None
+    return _common(record) | {
+        "positions": _plain(record.positions),
+        "starts": record.starts,
+        "left": record.left,
+        "careful_until": _plain(record.careful_until),
+        "choice": [{"binding": binding, "count": count} for binding, count in record.choice],
+        "owner": record.owner,
+        "fingerprint": record.fingerprint,
+        "ends": _plain(snapshot.ends) if snapshot else [],
+        "steps": snapshot.steps if snapshot else 0,
+    }
+
+
+def _staged_fields(record: Record) -> dict[str, Any]:
+    staged = {name: getattr(record.staged, name) for name in Staged.__slots__}
+    return _common(record) | {"staged": staged | {"extents": [extent._asdict() for extent in staged["extents"]]}}
 
 
 def decode_record(data: bytes) -> Record:
@@ -138,10 +149,14 @@ def decode_record(data: bytes) -> Record:
     Raises:
         CodecError: the bytes are no backing record, or one of a version that this program does not know.
     """
-    fields = _unpack(_backing(), data, "backing record")
+    staged = data[:10] == _staged().header
+    fields = _unpack(_staged() if staged else _backing(), data, "backing record")
     version = fields["version"]
     if version != VERSION:
         raise CodecError(f"A backing record has version {version}; this program knows {VERSION}. Update cues-kafka.")
+    if staged:
+        extents = tuple(Extent(**extent) for extent in fields["staged"].pop("extents"))
+        fields |= {"staged": Staged(**fields["staged"], extents=extents), "positions": [], "ends": [], "steps": 0}
     ends, steps = _positions(fields.pop("ends")), fields.pop("steps")
     kind = _KINDS[fields.pop("kind")]
     if kind is Snapshot:
@@ -150,8 +165,8 @@ def decode_record(data: bytes) -> Record:
         **fields
         | {
             "positions": _positions(fields["positions"]),
-            "careful_until": _positions(fields["careful_until"]),
-            "choice": tuple((run["binding"], run["count"]) for run in fields["choice"]),
+            "careful_until": _positions(fields.get("careful_until", [])),
+            "choice": tuple((run["binding"], run["count"]) for run in fields.get("choice", [])),
             "totals": Totals(**fields["totals"]),
             "batch": Totals(**fields["batch"]),
             "writer": Writer(**fields["writer"]),
@@ -280,6 +295,11 @@ def load_schema(name: str) -> Any:
 @functools.cache
 def _backing() -> _Schema:
     return _schema("backing")
+
+
+@functools.cache
+def _staged() -> _Schema:
+    return _schema("staged")
 
 
 @functools.cache

@@ -10,6 +10,8 @@ The header is one line of text, so that any Kafka tool shows it::
     | task
     version
 
+A row of a staged batch names no message: `1 shop.totals/2 17 - 3/90 -` is row 3 of the 90 of part 2.
+
 All that is the same for a batch stands first: a worker formats it once per batch.
 """
 
@@ -49,7 +51,7 @@ def provenance_prefix(task: str, sequence: int, inputs: Iterable[tuple[str, byte
         inputs: (binding, topic id) of each consumed message of a step.
     """
     places = ",".join(f"{binding}:{show_topic_id(topic_id)}" for binding, topic_id in inputs)
-    return b"%b %b %d %b " % (_VERSION, task.encode(), sequence, places.encode())
+    return b"%b %b %d %b " % (_VERSION, task.encode(), sequence, places.encode() or b"-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +95,14 @@ def parse_provenance(header: bytes) -> Provenance:
             )
         partition = int(task.rpartition("/")[2])
         index, _, count = part.partition("/")
-        consumed = tuple(
-            Coordinates(binding, parse_topic_id(topic_id), partition, int(offset))
-            for (binding, _, topic_id), offset in zip(
-                (place.partition(":") for place in places.split(",")), offsets.split(","), strict=True
+        consumed = (
+            ()
+            if offsets == "-"
+            else tuple(
+                Coordinates(binding, parse_topic_id(topic_id), partition, int(offset))
+                for (binding, _, topic_id), offset in zip(
+                    (place.partition(":") for place in places.split(",")), offsets.split(","), strict=True
+                )
             )
         )
         return Provenance(task, int(sequence), int(index), int(count), consumed)

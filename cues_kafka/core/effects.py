@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from cues_kafka.core.events import Halt
-from cues_kafka.core.records import Choice, Record
+from cues_kafka.core.records import Choice, Extent, Record
 from cues_kafka.ports import Positions
 
 
@@ -47,6 +47,14 @@ class FetchSibling:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchParts:
+    """T2: the newest records of the other parts, as any reader sees them: is publication `number` in all of them?"""
+
+    number: int
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
 class AssignReader:
     """After R5: read the inputs from here. Positions come from nowhere else (R6)."""
 
@@ -60,9 +68,14 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class SendOffsets:
-    """P5: offsets first, so that a worker that has left the group is refused before it has written a record."""
+    """
+    P5: offsets first, so that a worker that has left the group is refused before it has written a record.
+
+    `extents`: of a staged batch that is announced; what lies below their starts is published (T4).
+    """
 
     positions: Positions
+    extents: tuple[Extent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +140,6 @@ class Release:
 
 
 Effect: TypeAlias = (
-    Init | FetchOffsets | FetchWatermark | ReadNewest | FetchInputs | FetchSibling | AssignReader | Begin | SendOffsets
+    Init | FetchOffsets | FetchWatermark | ReadNewest | FetchInputs | FetchSibling | FetchParts | AssignReader | Begin | SendOffsets
     | Produce | Flush | Commit | Discard | Await | Call | Quarantine | Stop | Release
 )  # fmt: skip

@@ -144,6 +144,13 @@ class SiblingRead:
 
 
 @dataclass(frozen=True, slots=True)
+class PartsRead:
+    """T2: whether every other part has this publication."""
+
+    settled: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """An effect without an answer of its own is done."""
 
@@ -166,5 +173,5 @@ class Committed:
 
 Event: TypeAlias = (
     Assigned | Revoked | Lost | Polled | Called | Idle | Failed | Initialised | OffsetsFetched | WatermarkFetched
-    | NewestRead | InputsFetched | SiblingRead | Done | Flushed | Committed
+    | NewestRead | InputsFetched | SiblingRead | PartsRead | Done | Flushed | Committed
 )  # fmt: skip

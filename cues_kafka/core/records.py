@@ -56,6 +56,46 @@ class Writer:
     incarnation: str
 
 
+class Extent(NamedTuple):
+    """What a staged batch takes of one source of its query, as Spark's offset log has it (T2).
+
+    Attributes:
+        source: the input's binding; where there is no graph, the source's number in the query.
+        topic_id: of the topic that it is; empty: it is none.
+        start, end: Spark's offsets as canonical JSON; no start: not known, for Spark does not log that of batch 0.
+    """
+
+    source: str
+    topic_id: bytes
+    start: str
+    end: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """Which staged batch a record is about, and which part of it (T2, T3).
+
+    Attributes:
+        query: Spark's id of the query; the same after each restart from its checkpoint.
+        batch: number of the micro-batch.
+        attempt: the directory of the staged files, one for each attempt at the batch.
+        checksum: of the manifest, which names the files.
+        number: of the publication: the sequence of the snapshot that announced it; -1: not announced yet.
+        part: which of the parts; 0 has the announcement too.
+        parts: how many there are, the same since the processor's first record.
+        extents: what the batch takes of each source; part 0 alone has them.
+    """
+
+    query: str
+    batch: int
+    attempt: str
+    checksum: bytes
+    number: int = -1
+    part: int = 0
+    parts: int
+    extents: tuple[Extent, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """What all three kinds carry.
@@ -76,6 +116,7 @@ class Record:
         writer: who wrote it.
         strategy: `exactly-once`, `at-least-once` or `at-most-once`.
         fingerprint: of the plan, see `hashing.fingerprint`.
+        staged: the staged batch that it is about; None: the processor is not written staged.
         version: of the record's meaning.
     """
 
@@ -93,6 +134,7 @@ class Record:
     writer: Writer
     strategy: str = "exactly-once"
     fingerprint: bytes = b""
+    staged: Staged | None = None
     version: int = VERSION
 
 

@@ -71,7 +71,7 @@ def recover(
     if record is None:
         return _without_record(spec, offsets)
     refusal = (
-        _other_writer(spec, record)
+        other_writer(spec, record)
         or _other_bindings(spec, record)
         or _other_topics(spec, record, inputs)
         or _other_offsets(record, offsets)
@@ -145,7 +145,8 @@ def _without_record(spec: Spec, offsets: Mapping[str, int | None]) -> Decision:
     )
 
 
-def _other_writer(spec: Spec, record: Record) -> Refuse | None:
+def other_writer(spec: Spec, record: Record) -> Refuse | None:
+    """Refuse a record that this task cannot have written."""
     if record.version != VERSION:
         return _refuse(
             f"the newest record of {spec.backing!r} has version {record.version}, this release knows {VERSION}",
@@ -155,6 +156,11 @@ def _other_writer(spec: Spec, record: Record) -> Refuse | None:
         return _refuse(
             f"the newest record of {spec.backing!r} was written by {record.writer.transactional_id!r}",
             f"give this application its own graph name; {spec.transactional_id!r} is the only writer allowed here",
+        )
+    if record.staged and not spec.staged:
+        return _refuse(
+            f"the newest record of {spec.backing!r} is that of a staged processor",
+            "keep it staged, or give the processor a new name: a staged processor does not move (T4)",
         )
     return None
 

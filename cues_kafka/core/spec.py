@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cues_kafka.core.records import Writer
+from cues_kafka.core.staged import Role
 
 
 class Input(NamedTuple):
@@ -36,6 +37,7 @@ class Spec:
         quarantine_after: deaths on a single message before it is taken out (Q3); None: never.
         width: partition count of the lead input.
         slot: it lives for one Spark task, outside the group, and never takes its id again when it is fenced (D5).
+        staged: what a slot of a staged processor is there for; it has no inputs of its own (T2, T3).
         writer: who we are.
     """
 
@@ -54,6 +56,7 @@ class Spec:
     quarantine_after: int | None = 2
     width: int
     slot: bool = False
+    staged: Role | None = None
     writer: Writer
 
     @property

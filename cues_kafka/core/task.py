@@ -20,8 +20,9 @@ from typing import Any, TypeAlias
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Attempt, Choice, Record, Snapshot, Start, Totals
-from cues_kafka.core.recover import Delivered, Fresh, Refuse, Retry, first_positions, plan_of, recover
+from cues_kafka.core.recover import Delivered, Fresh, Refuse, Retry, first_positions, other_writer, plan_of, recover
 from cues_kafka.core.spec import Spec
+from cues_kafka.core.staged import Announce, Publish, Turn, is_published, verdict
 from cues_kafka.ports import Positions
 
 MAX_ROUNDS = 5
@@ -50,6 +51,7 @@ class State(Enum):
     READING_NEWEST = "reading newest"
     FETCHING_INPUTS = "fetching inputs"
     FETCHING_SIBLING = "fetching sibling"
+    FETCHING_PARTS = "fetching parts"
     ASSIGNING = "assigning"
     READY = "ready"
     CALLING = "calling"
@@ -147,6 +149,11 @@ class Task:
         return not (self.snapshot_due or self.careful or self.spec.effects)
 
     @property
+    def published(self) -> bool:
+        """Whether the part that this slot is there for is out (T3)."""
+        return is_published(self.spec.staged, self.record)
+
+    @property
     def next_sequence(self) -> int:
         """The sequence of the record after the pending one, or else after the newest one."""
         newest = self.pending or self.record
@@ -219,6 +226,8 @@ def _newest_read(task: Task, event: on.NewestRead) -> Next:
 
 def _inputs_fetched(task: Task, event: on.InputsFetched) -> Next:
     task = replace(task, inputs=tuple(event.inputs.items()))
+    if task.spec.staged:
+        return _staged(task)
     match recover(task.spec, task.record, dict(task.offsets), event.inputs):
         case Refuse(halt, stale):
             return _refused(task, halt, event.at_s) if stale else _stop(task, halt)
@@ -268,6 +277,64 @@ def _sibling_read(task: Task, event: on.SiblingRead) -> Next:
         fingerprint=plan_of(task.spec, dict(task.inputs)),
     )
     return _transact(task, start, State.ASSIGNING)
+
+
+def _staged(task: Task, settled: bool | None = None) -> Next:
+    """T2, T3: a slot of a staged processor has no inputs of its own; its record says what it may do."""
+    assert task.spec.staged
+    if task.record and (refusal := other_writer(task.spec, task.record)):
+        return _stop(task, refusal.halt)
+    match verdict(task.spec.staged, task.record, settled=settled):
+        case on.Halt() as halt:
+            return _stop(task, halt)
+        case Turn.ASK:
+            assert task.record and task.record.staged
+            newest = task.record.staged
+            return replace(task, state=State.FETCHING_PARTS), do.FetchParts(newest.number, newest.parts)
+        case Turn.SNAPSHOT:
+            return _transact(task, _announcement(task), State.READY)
+        case Turn.GO:
+            return replace(task, state=State.READY), do.Await()
+
+
+def _parts_read(task: Task, event: on.PartsRead) -> Next:
+    """Part 0 is this very record: an attempt says that it is published."""
+    return _staged(task, event.settled and isinstance(task.record, Attempt))
+
+
+def _announcement(task: Task) -> Snapshot:
+    """T2: the first committed one wins; its sequence is the publication number."""
+    assert isinstance(task.spec.staged, Announce)
+    batch, newest = task.spec.staged.batch, task.record
+    return Snapshot(
+        sequence=task.next_sequence,
+        step=newest.step if newest else 0,
+        positions=(),
+        totals=newest.totals if newest else Totals(),
+        born=batch.parts,
+        writer=task.spec.writer,
+        strategy=task.spec.strategy,
+        staged=replace(batch, number=task.next_sequence),
+        ends=(),
+        steps=0,
+    )
+
+
+def _publication(task: Task, batch: Totals) -> Attempt:
+    """T3: a part's record says which publication it is of; part 0 keeps what was announced, which T2 asks for."""
+    assert isinstance(task.spec.staged, Publish)
+    mine, newest = task.spec.staged.batch, task.record
+    return Attempt(
+        sequence=task.next_sequence,
+        step=(newest.step if newest else 0) + batch.deliveries,
+        positions=(),
+        totals=(newest.totals if newest else Totals()).plus(batch),
+        batch=batch,
+        born=mine.parts,
+        writer=task.spec.writer,
+        strategy=task.spec.strategy,
+        staged=newest.staged if newest and mine.part == 0 else mine,
+    )
 
 
 def _reader_assigned(task: Task, _: on.Done) -> Next:
@@ -349,7 +416,9 @@ def _begun(task: Task, _: on.Done) -> Next:
     assert task.pending
     # In every transaction of any kind the offsets sent are exactly the record's positions (PROTOCOL 2): the check of
     # the generation comes with them, and R5 of the next owner compares them.
-    return replace(task, state=State.SENDING_OFFSETS), do.SendOffsets(task.pending.positions)
+    announced = task.pending.staged if isinstance(task.pending, Snapshot) else None
+    extents = announced.extents if announced else ()
+    return replace(task, state=State.SENDING_OFFSETS), do.SendOffsets(task.pending.positions, extents)
 
 
 def _offsets_sent(task: Task, _: on.Done) -> Next:
@@ -475,6 +544,8 @@ def _idle(task: Task, event: on.Idle) -> Next:
 
 
 def _attempt(task: Task, positions: Positions, batch: Totals) -> Attempt:
+    if task.spec.staged:
+        return _publication(task, batch)
     assert task.record
     careful = _before(positions, task.careful_until)
     return Attempt(
@@ -554,7 +625,7 @@ def _revoked(task: Task, _: on.Revoked) -> Next:
 
 def _unleft(task: Task, record: Record | None) -> bool:
     mine = record is not None and record.writer.incarnation == task.spec.writer.incarnation
-    return mine and isinstance(record, Snapshot) and not record.left
+    return mine and isinstance(record, Snapshot) and not record.left and not record.staged
 
 
 def _owes_left(task: Task) -> bool:
@@ -616,11 +687,21 @@ TRANSITIONS: dict[State, Row] = {
     State.FETCHING_INPUTS: {
         on.InputsFetched: (
             _inputs_fetched,
-            _to("FETCHING_SIBLING", "ASSIGNING", "DISCARDING", "STOPPED", "BEGINNING", "RELEASED"),
+            _to(
+                "FETCHING_SIBLING",
+                "FETCHING_PARTS",
+                "ASSIGNING",
+                "READY",
+                "DISCARDING",
+                "STOPPED",
+                "BEGINNING",
+                "RELEASED",
+            ),
         ),
         **_LEAVES,
     },
     State.FETCHING_SIBLING: {on.SiblingRead: (_sibling_read, _to("BEGINNING")), **_FAILS},
+    State.FETCHING_PARTS: {on.PartsRead: (_parts_read, _to("BEGINNING", "STOPPED")), **_FAILS},
     State.ASSIGNING: {on.Done: (_reader_assigned, _to("READY")), **_MEETS},
     State.READY: {
         on.Polled: (_polled, _to("BEGINNING", "CALLING")),

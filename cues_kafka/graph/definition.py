@@ -35,6 +35,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 Strategy: TypeAlias = Literal["exactly-once", "at-least-once", "at-most-once"]
 Start: TypeAlias = Literal["earliest", "latest"]
+OutputMode: TypeAlias = Literal["append", "update"]
+"""Of a DataFrame processor, as Spark calls it."""
+
 Bindings: TypeAlias = tuple[tuple[str, str], ...]
 """(binding, topic) pairs in the order of declaration."""
 
@@ -500,6 +503,7 @@ class DataFrameProcessor:
         outputs: (binding, topic) of each output.
         output_shape: one or many.
         by_name: whether inputs are passed by name.
+        output_mode: Spark's: ``append`` gives rows that are final, ``update`` each row that a batch has changed.
     """
 
     fn: Callable[..., Any]
@@ -508,6 +512,7 @@ class DataFrameProcessor:
     outputs: Bindings
     output_shape: OutputShape
     by_name: bool
+    output_mode: OutputMode
 
     def __init__(
         self,
@@ -516,9 +521,15 @@ class DataFrameProcessor:
         inputs: str | Mapping[str, str],
         outputs: str | Mapping[str, str],
         name: str | None = None,
+        output_mode: OutputMode = "append",
     ) -> None:
         name = _processor_name(fn, name)
         label = f"DataFrameProcessor {name!r}"
+        if output_mode not in ("append", "update"):
+            raise GraphError(
+                f"{label}: output_mode={output_mode!r}. Choose 'append' (rows that are final) or 'update' (each row "
+                "that a batch has changed); 'complete' would write all rows again with every batch."
+            )
         check_name(name, label)
         if not callable(fn):
             raise GraphError(f"{label}: {fn!r} cannot be called. Give the function itself as the first argument.")
@@ -530,7 +541,14 @@ class DataFrameProcessor:
             if is_owned(topic):
                 raise GraphError(f"{label}: only the framework writes topics such as {topic!r}. Choose another topic.")
         _settle(
-            self, fn=fn, name=name, inputs=ins, outputs=outs, output_shape=shape, by_name=not isinstance(inputs, str)
+            self,
+            fn=fn,
+            name=name,
+            inputs=ins,
+            outputs=outs,
+            output_shape=shape,
+            by_name=not isinstance(inputs, str),
+            output_mode=output_mode,
         )
 
     @property
@@ -555,7 +573,7 @@ class DataFrameProcessor:
             "inputs": dict(self.inputs) if self.by_name else self.inputs[0][1],
             "outputs": self.outputs[0][1] if self.output_shape == "one" else dict(self.outputs),
             "name": self.name,
-        }
+        } | ({} if self.output_mode == "append" else {"output_mode": self.output_mode})
 
 
 DECORATED = "__cues_processor__"
@@ -660,8 +678,9 @@ class Graph:
         return candidates[0] if len(candidates) == 1 else None
 
     def error_topics(self) -> tuple[str, ...]:
-        """All errors topics, sorted."""
-        return tuple(sorted({topic for p in self.processors.values() if (topic := self.errors_of(p))}))
+        """All errors topics, sorted. Processors of DataFrames have that of the graph."""
+        found = {topic for p in self.processors.values() if (topic := self.errors_of(p))}
+        return tuple(sorted(found | ({self.errors} if self.errors and self.dataframes else set())))
 
     def topics_used(self) -> tuple[str, ...]:
         """All topics that the user named, sorted; the framework's own are not among them."""

@@ -6,15 +6,17 @@ It decides nothing. Each effect has a crash point before and after it: `hook(mom
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from cues_kafka.codecs.records import decode_record, encode_record
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
-from cues_kafka.core.records import KEY, Attempt, Record
+from cues_kafka.core.records import KEY, Attempt, Extent, Record
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import State, Task, handle
 from cues_kafka.errors import BrokerError, CodecError, FatalError, RetriableError
@@ -32,6 +34,9 @@ INIT_TIMEOUT_S = 30.0
 
 LEAVING_INIT_TIMEOUT_S = 5.0
 """Where only `left` remains to be said (Q1). A shutdown in an outage waits so long for each task that owes it."""
+
+AT_ONCE = 16
+"""Backing partitions that are read side by side (T2)."""
 
 IN_TRANSACTION = frozenset({State.SENDING_OFFSETS, State.PRODUCING, State.FLUSHING, State.COMMITTING})
 """Past P5: a revocation waits for these, and does not stop them (A3)."""
@@ -65,6 +70,7 @@ class Interpreter:
         task: as it is now.
         effect: what it waits for, when nobody is in `advance`.
         outgoing: records of the called batch, produced behind the next attempt.
+        following: more of them, for who makes them while they are produced.
         gate: closed when the task is taken away.
         lock: held inside `advance`.
     """
@@ -73,6 +79,7 @@ class Interpreter:
         self.task = Task(spec)
         self.effect: do.Effect | None = None
         self.outgoing: Iterable[tuple[Any, ...]] = ()
+        self.following: Iterable[Iterable[tuple[Any, ...]]] = ()
         self.gate = Gate()
         self.lock = threading.RLock()
         self._world = world
@@ -141,7 +148,7 @@ class Interpreter:
     def _FetchOffsets(self, _: do.FetchOffsets) -> on.Event:
         spec = self.task.spec
         places = self._places()
-        committed = self._world.broker.committed(spec.group, list(places.values()))
+        committed = self._world.broker.committed(spec.group, list(places.values())) if places else {}
         return on.OffsetsFetched({binding: committed.get(place) for binding, place in places.items()})
 
     def _FetchWatermark(self, _: do.FetchWatermark) -> on.Event:
@@ -169,6 +176,8 @@ class Interpreter:
 
     def _FetchInputs(self, _: do.FetchInputs) -> on.Event:
         spec, broker = self.task.spec, self._world.broker
+        if not spec.inputs:
+            return on.InputsFetched({}, self._world.clock.monotonic())
         facts = broker.facts([i.topic for i in spec.inputs]).topics
         places = {
             binding: place
@@ -189,6 +198,20 @@ class Interpreter:
                 return on.SiblingRead(read_record(found).born)
         return on.SiblingRead(None)
 
+    def _FetchParts(self, effect: do.FetchParts) -> on.Event:
+        """Up to their high watermarks: behind the last stable offset a publication's markers may be on their way."""
+        broker, backing = self._world.broker, self.task.spec.backing
+        places = [TopicPartition(backing, part) for part in range(1, effect.parts)]
+        marks = broker.watermarks(places) if places else {}
+
+        def settled(place: TopicPartition) -> bool:
+            found = newest(broker, place, marks[place].high, self._world.clock)
+            staged = read_record(found).staged if found is not None else None
+            return staged is not None and staged.number == effect.number
+
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="parts") as pool:
+            return on.PartsRead(all(pool.map(settled, places)))
+
     def _AssignReader(self, effect: do.AssignReader) -> on.Event:
         self._world.assign(effect.positions)
         return on.Done()
@@ -202,7 +225,10 @@ class Interpreter:
     def _SendOffsets(self, effect: do.SendOffsets) -> on.Event:
         partition = self.task.spec.partition
         offsets = {TopicPartition(p.topic, partition): p.offset for p in effect.positions}
-        self._open.send_offsets(offsets, self._world.membership())
+        for extent in effect.extents:
+            offsets |= offsets_of(extent)
+        if offsets:  # a part has none: its batch's are those of the next announcement (T4)
+            self._open.send_offsets(offsets, self._world.membership())
         return on.Done()
 
     def _Produce(self, effect: do.Produce) -> on.Event:
@@ -210,7 +236,8 @@ class Interpreter:
         self._produced = self._open.produce((first,))
         if isinstance(effect.record, Attempt) and effect.record.batch.deliveries:
             self._produced += self._open.produce(self.outgoing)
-            self.outgoing = ()
+            self._produced += sum(map(self._open.produce, self.following))
+            self.outgoing = self.following = ()
         return on.Done()
 
     def _Flush(self, _: do.Flush) -> on.Event:
@@ -225,7 +252,7 @@ class Interpreter:
     def _Discard(self, effect: do.Discard) -> on.Event:
         log.warning("discard", task=self.task.spec.name, why=effect.text, round=self.task.rounds)
         self._abandon()
-        self.outgoing = ()
+        self.outgoing = self.following = ()
         self.gate.wait(effect.delay_s)
         return on.Done()
 
@@ -245,6 +272,12 @@ class Interpreter:
     def _places(self) -> Mapping[str, TopicPartition]:
         spec = self.task.spec
         return {i.binding: TopicPartition(i.topic, spec.partition) for i in spec.inputs}
+
+
+def offsets_of(extent: Extent) -> dict[TopicPartition, int]:
+    """Where a staged batch starts in a topic; nothing where its source is none, or the start is not known."""
+    named = json.loads(extent.start) if extent.topic_id and extent.start else {}
+    return {TopicPartition(topic, int(p)): offset for topic, starts in named.items() for p, offset in starts.items()}
 
 
 def record_message(spec: Spec, record: Record) -> tuple[Any, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -188,6 +188,8 @@ class Running(Client):
             return True
         if worker.generation < 0 or not all(lane.ready or (but_stopped and lane.stopped) for lane in lanes):
             return False
+        if worker.reached is not None:
+            return True
         spec = worker.first
         others = [TopicPartition(spec.backing, p) for p in range(spec.width) if p not in worker.lanes]
         return not others or all(marks.high > 0 for marks in self._broker.watermarks(others).values())
@@ -201,6 +203,8 @@ class Running(Client):
         ]  # fmt: skip
 
     def _idle(self, worker: Worker) -> bool:
+        if worker.reached is not None:
+            return not worker.busy and not any(self._missing(worker.reached))
         spec = worker.first
         places = [TopicPartition(i.topic, p) for i in spec.inputs for p in range(spec.width)]
         marks = self._broker.watermarks(places)
@@ -215,6 +219,10 @@ class Running(Client):
             return True
         committed = self._broker.committed(spec.group, remote)
         return not any(self._left(place, committed.get(place), marks[place].stable) for place in remote)
+
+    def _missing(self, reached: Mapping[TopicPartition, int]) -> Iterator[bool]:
+        marks = self._broker.watermarks(list(reached))
+        return (self._left(place, offset, marks[place].stable) for place, offset in reached.items())
 
     def _left(self, place: TopicPartition, committed: int | None, stable: int) -> bool:
         """Whether messages, not only markers, lie behind another process's position."""

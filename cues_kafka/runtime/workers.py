@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from cues_kafka.core.events import Halt
 from cues_kafka.core.spec import Spec
 from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
 from cues_kafka.plan import Plan
-from cues_kafka.ports import Broker, Clock, ClusterFacts
+from cues_kafka.ports import Broker, Clock, ClusterFacts, TopicPartition
 from cues_kafka.runtime.lane import Lane
 from cues_kafka.runtime.status import TaskStatus
 
@@ -61,6 +61,16 @@ class Worker(Protocol):
     @property
     def generation(self) -> int:
         """Negative until the worker has a place among those that run the processor."""
+        ...
+
+    @property
+    def reached(self) -> Mapping[TopicPartition, int] | None:
+        """Where its inputs are delivered, if the worker alone knows; None: the group's offsets say it."""
+        ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has something to do that its inputs do not show."""
         ...
 
     def start(self) -> None:

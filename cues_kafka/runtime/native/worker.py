@@ -172,6 +172,16 @@ class ProcessorWorker:
         return [Stopped(lane.spec.name, halt, lane.cause) for lane in lanes if (halt := lane.stopped)]
 
     @property
+    def reached(self) -> None:
+        """The group's offsets say it."""
+        return
+
+    @property
+    def busy(self) -> bool:
+        """Its inputs show all that it has to do."""
+        return False
+
+    @property
     def over(self) -> bool:
         """Never: more messages may come."""
         return False

@@ -121,6 +121,42 @@ def as_messages(frame: Any, key_field: str | None = None) -> Any:
     inner = frame.schema[META].dataType.names if nested else frame.columns
     came = {name: f.col(f"{META}.{name}" if nested else name) for name in inner if name in KAFKA}
     own = {META, KEY, HEADERS, TIMESTAMP, *(() if nested else KAFKA)}
+    made = _message(frame, came, own, key_field)
+    return frame.select(
+        *[came[name].alias(name) for name in PLACE], *made, f.coalesce(_when(frame, came), f.lit(0)).alias("timestamp")
+    )
+
+
+def as_outputs(frame: Any, key_field: str | None = None) -> Any:
+    """
+    Rows of a staged processor as messages: columns key, value, headers, timestamp (ms; else that of the staging).
+
+    They need not say which message they were made from: an aggregate was made from many. `_key`, `_headers`,
+    `_timestamp` and `_cues` mean what they mean elsewhere, and every other column belongs to the value; but a frame of
+    `key` and `value` (`headers`, `timestamp`) is what Spark's own Kafka sink takes, and means the same here.
+
+    Raises:
+        ConfigError: no column is left for the value.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    nested = META in frame.columns
+    types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    plain = not nested and types.get("value") in ("binary", "string") and set(types) <= {"value", KEY, *KAFKA}
+    inner = frame.schema[META].dataType.names if nested else frame.columns if plain else ()
+    came = {name: f.col(f"{META}.{name}" if nested else name) for name in inner if name in KAFKA}
+    own = {META, KEY, HEADERS, TIMESTAMP, *(KAFKA if plain else ())}
+    if plain and "key" in types and types["key"] not in ("binary", "string"):
+        came["key"] = came["key"].cast("string")
+    made = _message(frame, came, own, key_field)
+    now = f.unix_millis(f.current_timestamp())
+    return frame.select(*made, f.coalesce(_when(frame, came), now).alias("timestamp"))
+
+
+def _message(frame: Any, came: dict[str, Any], own: set[str], key_field: str | None) -> list[Any]:
+    """Columns key, value and headers."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
     rest = [name for name in frame.columns if name not in own]
     if not rest:
         raise ConfigError("no column is left for the value. Return at least one besides the coordinates.")
@@ -134,16 +170,20 @@ def as_messages(frame: Any, key_field: str | None = None) -> Any:
     key_type = types[keys[0]] if keys else "binary"
     if key_type not in ("binary", "string"):
         key = key.cast("string")
-    when = f.col(TIMESTAMP) if TIMESTAMP in frame.columns else came.get("timestamp")
-    if when is None:
-        when = f.lit(0)
-    elif types.get(TIMESTAMP, "timestamp") == "timestamp":
-        when = f.unix_millis(when)
     headers = f.col(HEADERS) if HEADERS in frame.columns else f.lit(None)
-    return frame.select(
-        *[came[name].alias(name) for name in PLACE],
+    return [
         key.cast("binary").alias("key"),
         value.alias("value"),
         headers.cast("array<struct<key:string,value:binary>>").alias("headers"),
-        f.coalesce(when.cast("bigint"), f.lit(0)).alias("timestamp"),
-    )
+    ]
+
+
+def _when(frame: Any, came: dict[str, Any]) -> Any:
+    """Milliseconds since the epoch: `_timestamp`, else the input's, else nothing."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    when = f.col(TIMESTAMP) if TIMESTAMP in frame.columns else came.get("timestamp")
+    if when is None:
+        return f.lit(None).cast("bigint")
+    return (f.unix_millis(when) if types.get(TIMESTAMP, "timestamp") == "timestamp" else when).cast("bigint")

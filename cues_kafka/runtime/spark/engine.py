@@ -20,8 +20,10 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.runtime.build import Identity, not_in_this_release
 from cues_kafka.runtime.lane import CommitPolicy
 from cues_kafka.runtime.spark.frames import FrameRun
+from cues_kafka.runtime.spark.made import made, mixes
 from cues_kafka.runtime.spark.query import PlainRun, Run, Settings, SparkWorker
 from cues_kafka.runtime.spark.slot import POLICY
+from cues_kafka.runtime.spark.staged_run import StagedRun
 from cues_kafka.runtime.spark.triggers import streaming_trigger
 from cues_kafka.runtime.spark.work import Work
 from cues_kafka.runtime.workers import Job
@@ -29,7 +31,7 @@ from cues_kafka.runtime.workers import Job
 log = get_logger("cues_kafka.spark")
 
 
-Mode: TypeAlias = Literal["direct", "natively", "refused"]
+Mode: TypeAlias = Literal["direct", "staged", "natively", "refused"]
 
 REFUSED_OPTIONS: Final[Mapping[str, str]] = {
     "asyncProgressTrackingEnabled": "Spark would go on before its offsets are down: more than one micro-batch would be "
@@ -116,10 +118,22 @@ class Spark:
 
     def _run(self, job: Job, settings: Settings) -> Run:
         if job.processor in job.graph.dataframes:
-            return FrameRun(job, settings, self.policy)
+            return self._frames(job, settings)
         identity = Identity.of_process(self.runtime)
         work = Work(job.graph, job.processor, job.options, job.planned, job.facts, identity, self.policy)
         return PlainRun(job, work, settings)
+
+    def _frames(self, job: Job, settings: Settings) -> Run:
+        """Direct where the plan leaves the input's partitions apart, else staged."""
+        assert isinstance(job.options, Kafka)
+        processor = job.graph.dataframes[job.processor]
+        if len(processor.inputs) == len(processor.outputs) == 1:
+            [topic] = processor.read_topics
+            begin = (0,) * job.facts.topics[topic].partitions
+            [frame] = made(settings, job.options, job.graph, processor, {topic: begin}).values()
+            if not mixes(frame):
+                return FrameRun(job, settings, self.policy)
+        return StagedRun(job, settings)
 
     def _upstream(self, graph: Graph, name: str) -> Callable[[], list[SparkWorker]]:
         """The workers of this session that feed a processor, those apart that it feeds itself."""
@@ -166,8 +180,7 @@ def verdict(graph: Graph, part: Processor | DataFrameProcessor) -> Verdict:
     if isinstance(part, DataFrameProcessor):
         if len(part.inputs) == len(part.outputs) == 1:
             return Verdict("direct", "one input, one output: its Spark partitions are the input's, unless it shuffles")
-        staged = "several inputs or outputs need staged writing, which comes with the next version"
-        return Verdict("refused", f"{staged}: leave it out with only=")
+        return Verdict("staged", "several inputs or outputs: each batch is prepared in files, then published")
     nowhere = not_in_this_release(part, graph)
     if what := _native_only(part):
         beside = f" ({nowhere})" if nowhere else ""
@@ -180,7 +193,7 @@ def verdict(graph: Graph, part: Processor | DataFrameProcessor) -> Verdict:
 def refusal(graph: Graph, part: Processor | DataFrameProcessor) -> str:
     """Why Spark cannot carry a processor, with the remedy; empty: it can."""
     found = verdict(graph, part)
-    return "" if found.mode == "direct" else found.why
+    return "" if found.mode in ("direct", "staged") else found.why
 
 
 def _native_only(processor: Processor) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -27,16 +26,25 @@ from cues_kafka.errors import CodecError, ConfigError, TaskStopped
 from cues_kafka.graph.declare import Json
 from cues_kafka.graph.names import backing_topic, check_name, group_id, transactional_id
 from cues_kafka.plan import backing_config
-from cues_kafka.ports import Broker, ClusterFacts, NewTopic, TopicPartition
+from cues_kafka.ports import ClusterFacts, NewTopic, Positions, TopicPartition
 from cues_kafka.runtime.build import DEFAULT_MAX_BYTES, Identity
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.lane import CommitPolicy
-from cues_kafka.runtime.spark.columns import as_columns, as_messages
-from cues_kafka.runtime.spark.messages import PREFIX, message_source
-from cues_kafka.runtime.spark.offset_log import batch_ends, has_jvm, query_id
+from cues_kafka.runtime.spark.columns import as_messages
+from cues_kafka.runtime.spark.made import made, mixes, plan_of
+from cues_kafka.runtime.spark.offset_log import batch_ends, query_id
+from cues_kafka.runtime.spark.places import shared_broker
 from cues_kafka.runtime.spark.publish import FrameSlot, Output, Range, Row, incarnation
-from cues_kafka.runtime.spark.query import AT_ONCE, RESULT, Settings, Tell, outcome_of_row, raise_stops, run_job
-from cues_kafka.runtime.spark.ranges import Input as Source
+from cues_kafka.runtime.spark.query import (
+    AT_ONCE,
+    RESULT,
+    Settings,
+    Tell,
+    outcome_of_row,
+    raise_stops,
+    run_job,
+    slot_position,
+)
 from cues_kafka.runtime.spark.slot import POLICY, Outcome
 from cues_kafka.runtime.spark.triggers import streaming_trigger
 from cues_kafka.runtime.workers import Job
@@ -47,11 +55,6 @@ PROCESSOR: Final = "write"
 INPUT: Final = "input"
 
 _SHUFFLES: Final = re.compile(r"(?<!Broadcast)Exchange\b|\bUnion\b|\bCoalesce \d")
-_LATER: Final = re.compile(
-    r"^[\s:+~-]*(Aggregate|Deduplicate\w*|Repartition\w*|RebalancePartitions|Union|Sort|Window|Distinct|GlobalLimit"
-    r"|LocalLimit|Limit|FlatMapGroupsWithState|FlatMapGroupsInPandasWithState|TransformWithState\w*)\b",
-    re.MULTILINE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,13 @@ class Frames:
     def slot(self, partition: int, batch: int, part: int, attempt: int) -> FrameSlot:
         """The slot of one partition, in this process."""
         spec = self.spec(partition, incarnation(self.query, batch, part, attempt))
-        return FrameSlot(spec, self.output, broker=_broker(self), clock=SystemClock(), policy=self.policy)
+        return FrameSlot(
+            spec,
+            self.output,
+            broker=shared_broker(self.options, self.identity.incarnation),
+            clock=SystemClock(),
+            policy=self.policy,
+        )
 
     def spec(self, partition: int, who: str) -> Spec:
         """The task of one partition; `who`: the incarnation of its writer."""
@@ -110,19 +119,6 @@ class Frames:
             slot=True,
             writer=Writer(name, self.identity.runtime, self.identity.name, who),
         )
-
-
-_brokers: dict[str, Broker] = {}
-_lock = threading.Lock()
-
-
-def _broker(frames: Frames) -> Broker:
-    """One for each process and query run: only for questions."""
-    with _lock:
-        run = frames.identity.incarnation
-        if run not in _brokers:
-            _brokers[run] = open_broker(frames.options)
-        return _brokers[run]
 
 
 class FrameBatch:
@@ -236,7 +232,7 @@ def check_plan(frame: Any) -> None:
     Raises:
         ConfigError: with the node of the plan.
     """
-    if found := _SHUFFLES.search(_plan_of(frame, "executedPlan")):
+    if found := _SHUFFLES.search(plan_of(frame, "executedPlan")):
         raise ConfigError(_staged(found.group().strip()))
 
 
@@ -249,17 +245,8 @@ def check_stream(frame: Any) -> None:
     """
     if not frame.isStreaming:
         raise ConfigError("this DataFrame does not stream. Read it with spark.readStream.")
-    if found := _LATER.search(_plan_of(frame, "analyzed")):
-        raise ConfigError(_staged(found.group(1)))
-
-
-def _plan_of(frame: Any, kind: str) -> str:
-    """A plan of Spark's as text; with Spark Connect what its `explain` shows of it."""
-    if has_jvm(frame.sparkSession):
-        return str(getattr(frame._jdf.queryExecution(), kind)().toString())  # noqa: SLF001 - only Java tells it
-    parts = re.split(r"^== (.+) ==$", frame._explain_string(extended=True), flags=re.MULTILINE)  # noqa: SLF001
-    heads = dict(zip(parts[1::2], parts[2::2], strict=True))
-    return heads["Physical Plan" if kind == "executedPlan" else "Analyzed Logical Plan"]
+    if node := mixes(frame):
+        raise ConfigError(_staged(node))
 
 
 def _staged(node: str) -> str:
@@ -397,7 +384,7 @@ class FrameRun:
             policy: when rows are committed at the latest.
 
         Raises:
-            ConfigError: the output topic is not there, or the function's plan cannot be written directly.
+            ConfigError: the output topic is not there.
         """
         assert isinstance(job.options, Kafka)
         graph, processor = job.graph, job.graph.dataframes[job.processor]
@@ -406,9 +393,7 @@ class FrameRun:
         typed = isinstance(declared.value, Json)
         width = job.facts.topics[source].partitions
         marks = job.broker.watermarks([TopicPartition(source, p) for p in range(width)])
-        self._fn = processor.fn
-        self._by_name = binding if processor.by_name else None
-        self._codec = graph.topic(source).value
+        self._job = job
         self._settings = settings
         self._work = Frames(
             job.options,
@@ -425,7 +410,6 @@ class FrameRun:
             binding=binding,
         )
         self.first: Spec = self._work.spec(0, "driver")
-        check_stream(self._made((0,) * width))
 
     def enter(self, partition: int) -> Outcome:
         """See `query.Run`."""
@@ -433,15 +417,17 @@ class FrameRun:
 
     def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
         """See `query.Run`."""
-        work, checkpoint = self._work, self._settings.checkpoint
-        batch = FrameBatch(lambda _, __, query: replace(work, query=query), checkpoint, tell)
-        return self._settings.write(self._made(positions), f"{work.graph}.{work.processor}", batch)
+        work, settings, graph = self._work, self._settings, self._job.graph
+        batch = FrameBatch(lambda _, __, query: replace(work, query=query), settings.checkpoint, tell)
+        processor = graph.dataframes[work.processor]
+        [frame] = made(settings, work.options, graph, processor, {work.source: positions}).values()
+        return settings.write(frame, f"{work.graph}.{work.processor}", batch, processor.output_mode)
 
-    def _made(self, positions: tuple[int, ...]) -> Any:
-        """What the function makes of its input from these positions on."""
-        settings, work = self._settings, self._work
-        name = f"{work.graph}.{work.processor}"
-        given = Source(name, work.options, work.source, positions, settings.limit)
-        settings.session.dataSource.register(message_source(given))
-        frame = as_columns(settings.session.readStream.format(PREFIX + name).load(), self._codec)
-        return self._fn(**{self._by_name: frame}) if self._by_name else self._fn(frame)
+    def positions(self, outcome: Outcome) -> Positions:
+        """See `query.Run`."""
+        return slot_position(self.first, self._job, outcome)
+
+    @property
+    def reached(self) -> None:
+        """See `query.Run`."""
+        return

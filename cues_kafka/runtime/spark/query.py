@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Protocol, TypeAlias
@@ -29,11 +29,12 @@ from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import BrokerError, CuesError
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Clock, Position
+from cues_kafka.ports import Clock, Position, Positions, TopicPartition
 from cues_kafka.runtime.build import spec_of
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.lane import RESTART_FIRST_S, RESTART_MAX_S, Lane
-from cues_kafka.runtime.spark.offset_log import batch_ends, has_jvm
+from cues_kafka.runtime.spark.files import has_jvm
+from cues_kafka.runtime.spark.offset_log import batch_ends
 from cues_kafka.runtime.spark.ranges import PREFIX, Input, RangeRow, range_source
 from cues_kafka.runtime.spark.slot import Outcome, standing
 from cues_kafka.runtime.spark.work import Work
@@ -50,6 +51,9 @@ BATCH_END_S: Final = 10.0
 leaves it open until the next start, or its time-out, and readers wait. What takes longer is user code, and is cut."""
 
 RESULT: Final = "outcome STRING"
+
+_WAITS: Final = "Waiting for data to arrive"
+"""What Spark says once a trigger has found nothing to do."""
 
 _MARK: Final = "cues-kafka-stopped:"
 
@@ -75,12 +79,13 @@ class Settings:
     patience_s: float = 20.0
     upstream: Callable[[], Sequence[SparkWorker]] = tuple
 
-    def write(self, frame: Any, name: str, batch: Callable[[Any, int], None]) -> Any:
+    def write(self, frame: Any, name: str, batch: Callable[[Any, int], None], mode: str = "append") -> Any:
         """Start a streaming query that calls `batch` for each micro-batch."""
         return (
             frame.writeStream.foreachBatch(batch)
             .queryName(name)
             .option("checkpointLocation", self.checkpoint)
+            .outputMode(mode)
             .trigger(**self.trigger)
             .start()
         )
@@ -105,6 +110,21 @@ class Run(Protocol):
         """Start Spark's query; `tell` gets what slots say, as far as this process hears it."""
         ...
 
+    def positions(self, outcome: Outcome) -> Positions:
+        """Where a task stands, for people."""
+        ...
+
+    @property
+    def reached(self) -> Mapping[TopicPartition, int] | None:
+        """See `Worker.reached`."""
+        ...
+
+
+def slot_position(spec: Spec, job: Job, outcome: Outcome) -> Positions:
+    """Of a slot that reads one partition of one topic."""
+    one = spec.inputs[0]
+    return (Position(one.binding, one.topic, job.facts.topics[one.topic].topic_id, outcome.position),)
+
 
 class PlainRun:
     """A plain processor: Spark gets rows of ranges, the function is called in the slots."""
@@ -127,6 +147,15 @@ class PlainRun:
         settings.session.dataSource.register(range_source(given))
         frame = settings.session.readStream.format(PREFIX + name).load()
         return settings.write(frame, name, Batch(self._work, settings.checkpoint, positions, tell))
+
+    def positions(self, outcome: Outcome) -> Positions:
+        """See `Run`."""
+        return slot_position(self.first, self._job, outcome)
+
+    @property
+    def reached(self) -> None:
+        """See `Run`."""
+        return
 
 
 class SparkWorker:
@@ -199,13 +228,13 @@ class SparkWorker:
         stopped = {one.task: one.halt for one in self._stops}
         state = "on spark" if self._query is not None else "starting"
         found = []
-        for partition, outcome in sorted(self._outcomes.copy().items()):
+        for _, outcome in sorted(self._outcomes.copy().items()):
             halt = stopped.get(outcome.task)
             found.append(
                 TaskStatus(
                     outcome.task,
                     "stopped" if halt else state,
-                    self._positions(partition, outcome.position),
+                    self._planned.positions(outcome),
                     outcome.totals,
                     halt.text if halt else "",
                     halt.remedy if halt else "",
@@ -229,14 +258,20 @@ class SparkWorker:
         return list(self._stops)
 
     @property
+    def reached(self) -> Mapping[TopicPartition, int] | None:
+        """See `workers.Worker`."""
+        return self._planned.reached
+
+    @property
+    def busy(self) -> bool:
+        """Whether Spark computes a batch: one without new messages shows in no input (windows that close, timers)."""
+        query = self._query
+        return not self._done and (query is None or query.status["message"] != _WAITS)
+
+    @property
     def over(self) -> bool:
         """Whether the query has delivered what there was (`available-now`), or was stopped."""
         return self._done
-
-    def _positions(self, partition: int, offset: int) -> tuple[Position, ...]:
-        del partition
-        one = self.first.inputs[0]
-        return (Position(one.binding, one.topic, self._job.facts.topics[one.topic].topic_id, offset),)
 
     # The thread that keeps the query running.
 
@@ -343,7 +378,7 @@ class SparkWorker:
 
     def _take(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
-            if outcome.position >= 0:
+            if outcome.position >= 0 or not outcome.kind:
                 self._outcomes[outcome.partition] = outcome
         halts = [Stopped(o.task, Halt(o.kind, o.text, o.remedy)) for o in outcomes if o.kind]
         if halts or all(not outcome.kind for outcome in outcomes):

@@ -1,0 +1,194 @@
+"""T2 and T3: what a driver may announce of a staged batch, and what a part of it may still publish. Pure.
+
+A staged batch is prepared as often as Spark likes, each time as files of their own. One attempt is announced, by a
+snapshot in the backing partition of slot 0, and the first committed announcement wins: the lock is the transactional
+id, so no file system is asked who was first. Its sequence is the *publication number*. Each part is published by an
+attempt that carries this number, in the slot of that part: a smaller one there means that the part is due, the same
+one that it is done, a greater one that whoever asks is a zombie.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from cues_kafka.core.events import Halt
+from cues_kafka.core.records import Attempt, Record, Staged
+
+
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """
+    A query starts: end what a predecessor left open, and see whether the query may go on from the newest record.
+
+    Attributes:
+        query: its id; empty: its checkpoint is new.
+        stateless: Spark keeps nothing for it between two batches.
+        part: which slot.
+    """
+
+    query: str
+    stateless: bool
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """
+    T2: this batch is prepared; commit its snapshot, or find that one was announced before.
+
+    Attributes:
+        batch: with its extents; it gets its number from the snapshot.
+        stateless: as in `Enter`.
+        settled: the publication that this driver saw in every part; -1: none.
+    """
+
+    batch: Staged
+    stateless: bool
+    settled: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """T3: publish this part, unless it is."""
+
+    batch: Staged
+
+
+Role: TypeAlias = Enter | Announce | Publish
+"""What a slot of a staged processor is there for."""
+
+
+class Turn(Enum):
+    """What a role does next."""
+
+    GO = "go on: what is wanted may be done, or is done"
+    ASK = "ask whether every part of the newest batch is published"
+    SNAPSHOT = "commit the snapshot"
+
+
+Verdict: TypeAlias = Turn | Halt
+
+
+def verdict(role: Role, record: Record | None, *, settled: bool | None = None) -> Verdict:
+    """
+    Decide what a slot does.
+
+    Args:
+        role: what it is there for.
+        record: the newest committed record of its backing partition.
+        settled: whether every part of that record's batch is published; None: not asked yet.
+    """
+    if record is None:
+        return _without_record(role)
+    if record.staged is None:
+        return Halt(
+            "refused",
+            "the newest record is not that of a staged processor",
+            "give the processor a new name: what was written directly does not go on staged",
+        )
+    match role:
+        case Enter():
+            return _entered(role, record.staged)
+        case Announce():
+            return _announced(role, record.staged, settled)
+        case Publish():
+            return _due(role.batch, record.staged)
+
+
+def is_published(role: Role | None, record: Record | None) -> bool:
+    """Whether the part is out: its slot's newest record is an attempt with this publication number."""
+    wanted = role.batch.number if isinstance(role, Publish) else -1
+    return isinstance(record, Attempt) and record.staged is not None and record.staged.number == wanted
+
+
+def _without_record(role: Role) -> Verdict:
+    match role:
+        case Announce():
+            return Turn.SNAPSHOT
+        case Publish(batch) if batch.part == 0:
+            return Halt(
+                "refused",
+                f"the announcement of batch {batch.batch} is gone: its backing partition is empty",
+                "restore the backing topic; what was published of the batch cannot be known without it",
+            )
+    return Turn.GO
+
+
+def _entered(role: Enter, was: Staged) -> Verdict:
+    return _foreign(was) if role.part == 0 and not role.stateless and role.query != was.query else Turn.GO
+
+
+def _announced(role: Announce, was: Staged, settled: bool | None) -> Verdict:
+    mine = role.batch
+    if was.parts != mine.parts:
+        text = f"batch {mine.batch} has {mine.parts} parts, the processor began with {was.parts}"
+        return Halt("refused", text, "start the query again: the parts of the first record hold")
+    if other := _other_sources(mine, was):
+        return other
+    if was.query != mine.query and not role.stateless:
+        return _foreign(was)
+    if was.query == mine.query and was.batch != mine.batch - 1:
+        return _same_query(mine, was)
+    if [e.start for e in mine.extents] != [e.end for e in was.extents]:
+        text = f"batch {mine.batch} begins at {_shown(mine, 'start')}, but {_shown(was, 'end')} is where the last ended"
+        return Halt("refused", text, "start the query from the checkpoint that wrote the last batch, or `reset`")
+    if settled is None and role.settled != was.number:
+        return Turn.ASK
+    if settled is False:
+        text = f"batch {was.batch} of query {was.query} is announced, and not all of its parts are published"
+        return Halt("refused", text, "start the query from that batch's checkpoint, which completes it; or `reset`")
+    return Turn.SNAPSHOT
+
+
+def _same_query(mine: Staged, was: Staged) -> Verdict:
+    if was.batch > mine.batch:
+        text = f"batch {mine.batch} was asked for, but batch {was.batch} of the same query is announced already"
+        return Halt(
+            "refused", text, "stop the older driver of the two; or, if its checkpoint was restored from a copy, `reset`"
+        )
+    if was.batch < mine.batch:
+        text = f"batch {mine.batch} was asked for, but batch {was.batch} is the newest that was announced"
+        return Halt("refused", text, "restore backing topic and checkpoint of the same moment, or `reset`")
+    if mine.extents != was.extents:
+        text = f"batch {mine.batch} was announced up to {_shown(was, 'end')}, and is now {_shown(mine, 'end')}"
+        return Halt("refused", text, "its checkpoint was altered or restored: take the newest one, or `reset`")
+    return Turn.GO
+
+
+def _other_sources(mine: Staged, was: Staged) -> Halt | None:
+    now, then = {e.source: e.topic_id for e in mine.extents}, {e.source: e.topic_id for e in was.extents}
+    if now.keys() != then.keys():
+        text = f"the query reads {sorted(now)}, the newest record has {sorted(then)}"
+        return Halt("refused", text, "declare the inputs as they were, or give the processor a new name")
+    if made := [source for source in now if now[source] != then[source]]:
+        text = f"the topics of {made} were deleted and made anew: offsets mean other messages now"
+        return Halt("refused", text, "`cues-kafka reset` starts at the new topics' beginning")
+    return None
+
+
+def _foreign(was: Staged) -> Halt:
+    return Halt(
+        "refused",
+        f"the newest record is of query {was.query}, batch {was.batch}, and this checkpoint is of another query: the "
+        "state that Spark kept for it is not here",
+        "start with the checkpoint of that query; or `cues-kafka reset`, after which outputs repeat",
+    )
+
+
+def _due(mine: Staged, was: Staged) -> Verdict:
+    if was.number > mine.number:
+        text = f"part {mine.part} of batch {mine.batch} was asked for, but batch {was.batch} is published there"
+        return Halt("refused", text, "stop the older driver of the two")
+    if was.number == mine.number and (was.attempt, was.checksum) != (mine.attempt, mine.checksum):
+        text = f"publication {mine.number} is attempt {was.attempt}, not {mine.attempt}"
+        return Halt("refused", text, "find who else writes the backing topic: only this processor may")
+    if was.number < mine.number and mine.part == 0:
+        text = f"the announcement of batch {mine.batch} is gone; the newest record is of batch {was.batch}"
+        return Halt("refused", text, "restore the backing topic; what was published of the batch cannot be known")
+    return Turn.GO
+
+
+def _shown(batch: Staged, side: str) -> str:
+    return ", ".join(f"{extent.source}: {getattr(extent, side) or 'unknown'}" for extent in batch.extents)

@@ -1,0 +1,99 @@
+"""What a function of DataFrames makes of its inputs: they are read, it is called, its plan is looked at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from cues_kafka.brokers.options import Kafka
+from cues_kafka.errors import ConfigError
+from cues_kafka.graph.definition import DataFrameProcessor, Graph
+from cues_kafka.runtime.spark.columns import as_columns
+from cues_kafka.runtime.spark.files import has_jvm
+from cues_kafka.runtime.spark.messages import PREFIX, message_source
+from cues_kafka.runtime.spark.query import Settings
+from cues_kafka.runtime.spark.ranges import Input
+
+_MIXES: Final = re.compile(
+    r"^[\s:+~-]*(Aggregate|Deduplicate\w*|Repartition\w*|RebalancePartitions|Union|Sort|Window|Distinct|GlobalLimit"
+    r"|LocalLimit|Limit|FlatMapGroupsWithState|FlatMapGroupsInPandas\w*|TransformWithState\w*|CoGroup\w*|MapGroups)\b",
+    re.MULTILINE,
+)
+"""Nodes of an analyzed plan after which rows of several partitions of the input meet, or one partition is parted."""
+
+_REMEMBERS: Final = re.compile(
+    r"^[\s:+~-]*(Aggregate|Deduplicate\w*|Distinct|GlobalLimit|LocalLimit|Limit|FlatMapGroups\w*|TransformWithState\w*)\b",
+    re.MULTILINE,
+)
+"""Nodes for which Spark keeps state between two micro-batches."""
+
+
+def made(
+    settings: Settings,
+    options: Kafka,
+    graph: Graph,
+    processor: DataFrameProcessor,
+    positions: Mapping[str, tuple[int, ...]],
+) -> dict[str, Any]:
+    """
+    What the function makes, by output binding.
+
+    Args:
+        settings: of the query.
+        options: the cluster.
+        graph, processor: whose function.
+        positions: by topic, where a query without a checkpoint begins to read.
+
+    Raises:
+        ConfigError: it gives something else than its declaration says.
+    """
+    frames = {}
+    for binding, topic in processor.inputs:
+        name = f"{graph.name}.{processor.name}" + (f".{binding}" if len(processor.inputs) > 1 else "")
+        given = Input(name, options, topic, positions[topic], settings.limit)
+        settings.session.dataSource.register(message_source(given))
+        frames[binding] = as_columns(settings.session.readStream.format(PREFIX + name).load(), graph.topic(topic).value)
+    found = processor.fn(**frames) if processor.by_name else processor.fn(*frames.values())
+    return _by_binding(processor, found)
+
+
+def _by_binding(processor: DataFrameProcessor, found: Any) -> dict[str, Any]:
+    names = [binding for binding, _ in processor.outputs]
+    if processor.output_shape == "one":
+        found = {names[0]: found}
+    if not isinstance(found, Mapping) or not set(found) <= set(names):
+        shown = sorted(found) if isinstance(found, Mapping) else type(found).__name__
+        raise ConfigError(
+            f"{processor.name!r} gave {shown}, its outputs are {names}: return {{binding: DataFrame}} of these"
+        )
+    for binding, frame in found.items():
+        if not getattr(frame, "isStreaming", False):
+            raise ConfigError(
+                f"{processor.name!r} gave for {binding!r} what does not stream: make it of the frames that it is given"
+            )
+    if not found:
+        raise ConfigError(f"{processor.name!r} gave no DataFrame at all; its outputs are {names}")
+    return dict(found)
+
+
+def mixes(frame: Any) -> str:
+    """The node of a plan that shuffles or keeps state; empty: the input's partitions stay apart."""
+    found = _MIXES.search(plan_of(frame, "analyzed"))
+    return found.group(1) if found else ""
+
+
+def keeps_state(frame: Any) -> bool:
+    """Whether Spark keeps state for it: a join counts where more than one of its sides may stream."""
+    plan = plan_of(frame, "analyzed")
+    streams = len(re.findall(r"^[\s:+~-]*Streaming\w*", plan, re.MULTILINE))
+    return bool(_REMEMBERS.search(plan)) or (streams > 1 and bool(re.search(r"^[\s:+~-]*Join\b", plan, re.MULTILINE)))
+
+
+def plan_of(frame: Any, kind: str) -> str:
+    """A plan of Spark's as text; with Spark Connect what its `explain` shows of it."""
+    if has_jvm(frame.sparkSession):
+        return str(getattr(frame._jdf.queryExecution(), kind)().toString())  # noqa: SLF001 - only Java tells it
+    parts = re.split(r"^== (.+) ==$", frame._explain_string(extended=True), flags=re.MULTILINE)  # noqa: SLF001
+    heads = dict(zip(parts[1::2], parts[2::2], strict=True))
+    return heads["Physical Plan" if kind == "executedPlan" else "Analyzed Logical Plan"]

@@ -1,0 +1,199 @@
+"""One Spark task's part of a staged batch, published in one transaction (T3, D3 to D5)."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final
+
+from cues_kafka.core import events as on
+from cues_kafka.core.delivery import HEADER, provenance_prefix
+from cues_kafka.core.records import Totals
+from cues_kafka.core.spec import Spec
+from cues_kafka.core.staged import Publish, is_published
+from cues_kafka.core.task import State, Task
+from cues_kafka.ports import Broker, Clock, GroupMetadata
+from cues_kafka.runtime.interpreter import Hook, Interpreter, World
+from cues_kafka.runtime.outbox import Outbox
+from cues_kafka.runtime.spark.publish import Output
+from cues_kafka.runtime.spark.slot import FENCED_S, WATCH_S, Outcome, stable_record
+from cues_kafka.runtime.spark.staging import Chunk, altered, checksum, unpacked
+
+IN_MEMORY: Final = 64 * 1024 * 1024
+"""Of a part's chunks; the rest waits on the local disk until it is published."""
+
+ERRORS: Final = -1
+"""In the column `output` of a message: it is an error message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a staged processor's messages go: its outputs in the order of declaration, and its errors topic."""
+
+    outputs: tuple[Output, ...]
+    errors: Output | None = None
+
+    def topic(self, number: int) -> Output:
+        """An output by its number."""
+        found = self.errors if number == ERRORS else self.outputs[number]
+        assert found
+        return found
+
+
+class Spool:
+    """A part's chunks, each of them checked, ready to be read again and again."""
+
+    def __init__(self, where: str) -> None:
+        """
+        Args:
+            where: of which part, for people.
+        """
+        self._where = where
+        self._file: BinaryIO = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # type: ignore[assignment] # noqa: SIM115
+        self._lengths: list[int] = []
+
+    def take(self, coming: Iterable[tuple[int, bytes]], expected: tuple[Chunk, ...]) -> None:
+        """
+        Keep what comes, if it is exactly what was announced, in that order.
+
+        Raises:
+            ConfigError: it is not.
+        """
+        count = 0
+        for row, payload in coming:
+            if count >= len(expected) or row != expected[count].row:
+                raise altered(self._where, f"have row {row}, which was not announced")
+            if checksum(payload).hex() != expected[count].checksum:
+                raise altered(self._where, f"do not have their checksum at row {row}")
+            self._file.write(payload)
+            self._lengths.append(len(payload))
+            count += 1
+        if count < len(expected):
+            raise altered(self._where, f"end before row {expected[count].row}")
+
+    def __iter__(self) -> Iterator[Any]:
+        self._file.seek(0)
+        for length in self._lengths:
+            yield unpacked(self._file.read(length))
+
+    def close(self) -> None:
+        """Give memory and disk back."""
+        self._file.close()
+
+
+class PartSlot:
+    """What a slot of a staged processor does: enter, announce, or publish its part."""
+
+    def __init__(self, spec: Spec, *, broker: Broker, clock: Clock, hook: Hook | None = None) -> None:
+        """
+        Args:
+            spec: the task, with `slot=True` and what it is there for in `staged`.
+            broker: the cluster.
+            clock: time.
+            hook: crash points.
+        """
+        group = GroupMetadata.outside(spec.group)
+        self._spec = spec
+        self._broker = broker
+        self._clock = clock
+        self._interpreter = Interpreter(spec, World(broker, clock, lambda _: None, lambda: group, hook))
+
+    @property
+    def task(self) -> Task:
+        """As it is now; its record says what was announced."""
+        return self._interpreter.task
+
+    def recover(self) -> Outcome:
+        """`Enter` and `Announce`: all that there is to do is done when the task has recovered."""
+        try:
+            self._interpreter.advance(on.Assigned(first=False))
+            return self._outcome(self._totals)
+        finally:
+            self._interpreter.advance(on.Revoked())
+
+    def publish(self, spool: Spool, chunks: tuple[Chunk, ...], target: Target) -> Outcome:
+        """`Publish`: in one transaction, if it is not published yet."""
+        rows, errors = sum(chunk.rows for chunk in chunks), sum(chunk.errors for chunk in chunks)
+        good = rows - errors
+        interpreter = self._interpreter
+        try:
+            interpreter.advance(on.Assigned(first=False))
+            before = self._totals
+            while interpreter.task.state is State.READY and not interpreter.task.published:
+                interpreter.following = self._records(spool, rows, target)
+                interpreter.advance(on.Called((), Totals(rows, good, errors, 0, good)) if rows else on.Idle(()))
+            halt = interpreter.task.halt
+            if interpreter.task.state is State.STOPPED and halt and halt.kind == "fenced":
+                return self._watch(halt)
+            return self._outcome(before)
+        finally:
+            interpreter.advance(on.Revoked())
+
+    def _records(self, spool: Spool, rows: int, target: Target) -> Iterator[Outbox]:
+        """Chunk by chunk; each record says which of the part's rows it is."""
+        spec = self._spec
+        prefix = provenance_prefix(spec.full_name, self.task.next_sequence, ())
+        index = 0
+        for table in spool:
+            outputs, keys, values, headers, times = (
+                table.column(name).to_pylist() for name in ("output", "key", "value", "headers", "timestamp")
+            )
+            box = Outbox()
+            for number in sorted(set(outputs)):
+                output = target.topic(number)
+                mine = [i for i, one in enumerate(outputs) if one == number]
+                places = [b"%b%d/%d -" % (prefix, index + i, rows) for i in mine]
+                given = [headers[i] for i in mine]
+                alone = output.provenance and not any(given)
+                box.extend(
+                    output.topic,
+                    spec.partition % output.partitions,
+                    [keys[i] for i in mine],
+                    [values[i] for i in mine],
+                    places
+                    if alone
+                    else [_headers(o, h, provenance=output.provenance) for o, h in zip(places, given, strict=True)],
+                    [times[i] for i in mine],
+                    alone=alone,
+                )
+            index += len(outputs)
+            yield box
+
+    def _watch(self, halt: on.Halt) -> Outcome:
+        """D5: fenced. Succeed when the record shows this part published: whoever fenced us does it."""
+        role = self._spec.staged
+        assert isinstance(role, Publish)
+        deadline = self._clock.monotonic() + FENCED_S
+        while True:
+            record = stable_record(self._spec, self._broker, self._clock)
+            if is_published(role, record) and record:
+                return Outcome(self._spec.name, self._spec.partition, totals=record.totals)
+            newer = record is not None and record.staged is not None and record.staged.number > role.batch.number
+            if newer or self._clock.monotonic() > deadline:
+                who = record.writer if record else None
+                name = f"{who.name!r} ({who.runtime}, {who.incarnation})" if who else "somebody"
+                text = f"fenced by {name}, which has not published batch {role.batch.batch}: {halt.text}"
+                stop = "stop one of the two drivers"
+                return Outcome(self._spec.name, self._spec.partition, kind="claimed", text=text, remedy=stop)
+            time.sleep(WATCH_S)
+
+    def _outcome(self, before: Totals) -> Outcome:
+        task, spec = self.task, self._spec
+        totals = self._totals
+        counts = Totals(*(b - a for a, b in zip(before, totals, strict=True)))
+        halt = task.halt if task.state is State.STOPPED else None
+        if halt:
+            return Outcome(spec.name, spec.partition, -1, counts, totals, halt.kind, halt.text, halt.remedy)
+        return Outcome(spec.name, spec.partition, -1, counts, totals)
+
+    @property
+    def _totals(self) -> Totals:
+        record = self.task.record
+        return record.totals if record else Totals()
+
+
+def _headers(place: bytes, given: Any, *, provenance: bool) -> list[tuple[str, bytes | None]]:
+    own = [(one["key"], one["value"]) for one in given or ()]
+    return [(HEADER, place), *own] if provenance else own

@@ -1,0 +1,348 @@
+"""DataFrames whose plan shuffles or keeps state: prepared once, published once, however often Spark computes a batch.
+
+A micro-batch is three steps. Job 1 computes it, with all its state, into files (T1). The driver announces one attempt
+in the backing topic, or finds that one was announced before (T2). Job 2 publishes what was announced, each part in one
+transaction (T3). Only then does Spark hear that the batch is done (T4). Whoever dies in between, the announcement says
+which files count; so nothing is asked of the function, not even that it gives the same rows twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+
+from cues_kafka.brokers.options import Kafka
+from cues_kafka.core.records import Extent, Staged, Writer
+from cues_kafka.core.spec import Spec
+from cues_kafka.core.staged import Announce, Enter, Publish, Role
+from cues_kafka.errors import ConfigError
+from cues_kafka.graph.names import backing_topic, group_id, transactional_id
+from cues_kafka.observe.log import get_logger
+from cues_kafka.ports import TopicPartition
+from cues_kafka.runtime.build import Identity
+from cues_kafka.runtime.clock import SystemClock
+from cues_kafka.runtime.spark.columns import as_outputs
+from cues_kafka.runtime.spark.files import has_jvm
+from cues_kafka.runtime.spark.offset_log import query_id, source_ends
+from cues_kafka.runtime.spark.parts import PartSlot, Spool, Target
+from cues_kafka.runtime.spark.places import shared_broker
+from cues_kafka.runtime.spark.publish import incarnation
+from cues_kafka.runtime.spark.query import AT_ONCE, RESULT, Tell, outcome_of_row, raise_stops, run_job
+from cues_kafka.runtime.spark.refusing import Refusing
+from cues_kafka.runtime.spark.slot import Outcome
+from cues_kafka.runtime.spark.staging import Chunk, Manifest, Pack, Staging
+
+log = get_logger("cues_kafka.spark")
+
+MESSAGES: Final = ("output", "key", "value", "headers", "timestamp", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class StagedWork:
+    """
+    What slots of a staged processor need, as one value that is pickled to them.
+
+    Attributes:
+        options: the cluster.
+        graph, processor: names.
+        parts: how many there are.
+        target: where messages go.
+        codecs: of the outputs, which every value must fit; None: any bytes.
+        key_fields: `key=` of the output topics.
+        stateless: Spark keeps nothing between two batches.
+        identity: of the query run.
+        query: Spark's id of the query.
+    """
+
+    options: Kafka
+    graph: str
+    processor: str
+    parts: int
+    target: Target
+    codecs: tuple[Any, ...]
+    key_fields: tuple[str | None, ...]
+    stateless: bool
+    identity: Identity
+    query: str = ""
+
+    def spec(self, part: int, role: Role, who: str) -> Spec:
+        """A slot's task, and what it is there for."""
+        name = transactional_id(self.graph, self.processor, part)
+        return Spec(
+            graph=self.graph,
+            processor=self.processor,
+            partition=part,
+            inputs=(),
+            transactional_id=name,
+            group=group_id(self.graph, self.processor),
+            backing=backing_topic(self.graph, self.processor),
+            quarantine_after=None,
+            width=self.parts,
+            slot=True,
+            staged=role,
+            writer=Writer(name, self.identity.runtime, self.identity.name, who),
+        )
+
+    def slot(self, part: int, role: Role, who: str) -> PartSlot:
+        """The slot of one part, in this process."""
+        broker = shared_broker(self.options, self.identity.incarnation)
+        return PartSlot(self.spec(part, role, who), broker=broker, clock=SystemClock())
+
+    def publish(
+        self, batch: Staged, chunks: tuple[Chunk, ...], coming: Iterator[tuple[int, bytes]], who: str
+    ) -> Outcome:
+        """T3: one part, out of chunks that are checked before its transaction begins."""
+        spool = Spool(f"part {batch.part} of batch {batch.batch} ({batch.attempt})")
+        try:
+            spool.take(coming, chunks)
+            return self.slot(batch.part, Publish(batch), who).publish(spool, chunks, self.target)
+        finally:
+            spool.close()
+
+
+@dataclass(frozen=True)
+class PublishParts:
+    """The function of job 2: chunks in, outcomes out; all chunks of a Spark task are of one part."""
+
+    work: StagedWork
+    batch: Staged
+    chunks: Mapping[int, tuple[Chunk, ...]]
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Publish this Spark task's part."""
+        coming = _rows(batches)
+        first = next(coming, None)
+        if first is None:
+            return
+        context = TaskContext.get()
+        attempt = context.attemptNumber() if context else 0
+        part = first[0]
+        who = incarnation(self.batch.query, self.batch.batch, part, attempt)
+        own = replace(self.batch, part=part, extents=self.batch.extents if part == 0 else ())
+        outcome = self.work.publish(own, self.chunks.get(part, ()), _of_part(part, first, coming), who)
+        yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(outcome))])], names=["outcome"])
+
+
+def _rows(batches: Iterator[Any]) -> Iterator[tuple[int, int, bytes]]:
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in ("part", "row", "payload"))
+        yield from zip(*columns, strict=True)
+
+
+def _of_part(
+    part: int, first: tuple[int, int, bytes], rest: Iterator[tuple[int, int, bytes]]
+) -> Iterator[tuple[int, bytes]]:
+    yield first[1], first[2]
+    for other, row, payload in rest:
+        if other != part:
+            raise ConfigError(f"one Spark task got chunks of parts {part} and {other}: report this")
+        yield row, payload
+
+
+class StagedBatch:
+    """What Spark calls for each micro-batch."""
+
+    def __init__(
+        self,
+        work: StagedWork,
+        extents: Callable[[Any, int], tuple[Extent, ...]],
+        checkpoint: str,
+        *,
+        tell: Tell | None = None,
+        done: Callable[[Staged], None] = lambda _: None,
+    ) -> None:
+        """
+        Args:
+            work: of the processor.
+            extents: what a batch takes of each source.
+            checkpoint: the query's directory.
+            tell: gets what slots say.
+            done: gets a batch all of whose parts are published.
+        """
+        self._work = work
+        self._extents = extents
+        self._checkpoint = checkpoint
+        self._tell = tell
+        self._done = done
+        self._settled = -1
+
+    def __call__(self, frame: Any, number: int) -> None:
+        """
+        Prepare, announce and publish one micro-batch.
+
+        Raises:
+            SlotsStopped: a slot refuses; the batch comes again.
+        """
+        session = frame.sparkSession
+        if not self._work.query:
+            self._work = replace(self._work, query=query_id(session, self._checkpoint))
+        work, staging, attempt = self._work, Staging(session, f"{self._checkpoint}/stage"), uuid4().hex
+        mine = Staged(
+            query=work.query,
+            batch=number,
+            attempt=attempt,
+            checksum=b"",
+            parts=work.parts,
+            extents=self._extents(session, number),
+        )
+        manifest = self._stage(staging, frame, mine)
+        try:
+            announced = self._announce(replace(mine, checksum=manifest.checksum))
+        except BaseException:
+            staging.drop(number, attempt)
+            raise
+        if announced.attempt != attempt:
+            staging.drop(number, attempt)
+            manifest = staging.read(number, announced.attempt, announced.checksum)
+        outcomes = self._publish(staging, announced, manifest)
+        if self._tell:
+            self._tell(outcomes)
+        raise_stops(outcomes, number)
+        self._settled = announced.number
+        staging.clean(number, announced.attempt)
+        self._done(announced)
+
+    def _stage(self, staging: Staging, frame: Any, mine: Staged) -> Manifest:
+        """T1. What a failed attempt leaves is taken away; what a killed one leaves, after the next publication."""
+        work = self._work
+        check = Refusing(work.graph, work.processor, work.query, mine.batch, work.codecs, work.target)
+        try:
+            return staging.write(frame, mine.batch, mine.attempt, Pack(work.parts, check))
+        except BaseException:
+            try:
+                staging.drop(mine.batch, mine.attempt)
+            except (Py4JError, PySparkException) as error:
+                log.info("staged files left", batch=mine.batch, attempt=mine.attempt, error=str(error)[:200])
+            raise
+
+    def _announce(self, mine: Staged) -> Staged:
+        """T2: what is announced of this batch, be it ours or an earlier attempt."""
+        role = Announce(mine, self._work.stateless, self._settled)
+        slot = self._work.slot(0, role, incarnation(mine.query, mine.batch, -1, 0))
+        raise_stops([slot.recover()], mine.batch)
+        record = slot.task.record
+        assert record
+        assert record.staged
+        return record.staged
+
+    def _publish(self, staging: Staging, batch: Staged, manifest: Manifest) -> list[Outcome]:
+        """T3: parts with rows in one job, those without by the driver."""
+        work = self._work
+        chunks = {part: own for part in range(batch.parts) if (own := manifest.part(part))}
+        outcomes = []
+        if chunks:
+            publish = PublishParts(work, batch, chunks)
+            frame = staging.chunks(manifest).select("part", "row", "payload")
+            sorted_ = frame.repartitionById(batch.parts, "part").sortWithinPartitions("row")
+            rows = run_job(sorted_.mapInArrow(publish, RESULT).collect)
+            outcomes = [outcome_of_row(json.loads(row[0])) for row in rows]
+            if missing := set(chunks) - {outcome.partition for outcome in outcomes}:
+                raise ConfigError(f"parts {sorted(missing)} of batch {batch.batch} left no rows in the staged files")
+        empty = [part for part in range(batch.parts) if part not in chunks]
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="publish") as pool:
+            outcomes += pool.map(lambda part: self._publish_empty(batch, part), empty)
+        return outcomes
+
+    def _publish_empty(self, batch: Staged, part: int) -> Outcome:
+        own = replace(batch, part=part, extents=batch.extents if part == 0 else ())
+        return self._work.publish(own, (), iter(()), incarnation(batch.query, batch.batch, part, 0))
+
+
+def messages_of(frames: Sequence[tuple[int, Any]], key_fields: Sequence[str | None]) -> Any:
+    """
+    What a function made, as one frame of messages.
+
+    Args:
+        frames: (number of the output, rows).
+        key_fields: `key=` of the output topics, by number.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    made = [
+        as_outputs(frame, key_fields[number])
+        .withColumns({"output": f.lit(number), "error": f.lit(False)})
+        .select(*MESSAGES)
+        for number, frame in frames
+    ]
+    whole = made[0]
+    for one in made[1:]:
+        whole = whole.union(one)
+    return whole
+
+
+def enter(work: StagedWork, part: int) -> tuple[Outcome, Staged | None]:
+    """D6: end what a predecessor left open; part 0 says which batch is the newest."""
+    slot = work.slot(part, Enter(work.query, work.stateless, part), f"{work.identity.incarnation}.enter")
+    outcome = slot.recover()
+    return outcome, slot.task.record.staged if slot.task.record else None
+
+
+def extents_of(
+    session: Any,
+    checkpoint: str,
+    number: int,
+    *,
+    names: Callable[[int, Any], tuple[str, bytes]],
+    first: Mapping[str, str],
+) -> tuple[Extent, ...]:
+    """
+    What a micro-batch takes of each source, as Spark wrote it before it called.
+
+    Args:
+        session: of Spark.
+        checkpoint: the query's directory.
+        number: of the batch.
+        names: from the number and the end of a source to its name and topic id.
+        first: by name, where batch 0 began.
+
+    Raises:
+        ConfigError: two sources of the query have one name, and do not end at the same place.
+    """
+    ends = source_ends(session, checkpoint, number)
+    starts: Sequence[Any] = source_ends(session, checkpoint, number - 1) if number else ()
+    found: dict[str, Extent] = {}
+    for place, end in enumerate(ends):
+        name, topic_id = names(place, end)
+        before = starts[place] if place < len(starts) else None
+        start = first.get(name, "") if before is None else canonical(before)
+        extent = Extent(name, topic_id, start, canonical(end))
+        if found.setdefault(name, extent) != extent:
+            raise ConfigError(
+                f"the query reads {name!r} twice, and not up to the same place: bind it once, use it twice"
+            )
+    return tuple(found[name] for name in sorted(found))
+
+
+def canonical(offsets: Any) -> str:
+    """Offsets as JSON, the same text for the same offsets."""
+    return json.dumps(offsets, sort_keys=True, separators=(",", ":"))
+
+
+def ends_in(batch: Staged) -> dict[TopicPartition, int]:
+    """Up to where a batch took topics."""
+    found: dict[TopicPartition, int] = {}
+    for extent in batch.extents:
+        for topic, ends in (json.loads(extent.end) or {}).items() if extent.topic_id else ():
+            found |= {TopicPartition(topic, int(p)): offset for p, offset in ends.items()}
+    return found
+
+
+def check_session(session: Any) -> None:
+    """
+    Raises:
+        ConfigError: staged writing needs what this session does not have.
+    """
+    if not has_jvm(session):
+        raise ConfigError(
+            "staged writing (shuffles, aggregations, state) needs Spark's Java in the driver, which Spark Connect does "
+            "not give. Use a classic session: SparkSession.builder.master(...), not remote(...)."
+        )

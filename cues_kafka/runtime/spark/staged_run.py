@@ -1,0 +1,160 @@
+"""A processor of DataFrames that is written staged, as `query.Run`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cues_kafka.brokers.options import Kafka
+from cues_kafka.core.records import Extent, Staged
+from cues_kafka.core.spec import Spec
+from cues_kafka.core.staged import Enter
+from cues_kafka.errors import ConfigError
+from cues_kafka.graph.declare import Json
+from cues_kafka.ports import Position, Positions, TopicPartition
+from cues_kafka.runtime.build import Identity
+from cues_kafka.runtime.clock import SystemClock
+from cues_kafka.runtime.spark.files import names
+from cues_kafka.runtime.spark.frames import output_of
+from cues_kafka.runtime.spark.made import keeps_state, made
+from cues_kafka.runtime.spark.offset_log import known_query
+from cues_kafka.runtime.spark.parts import Target
+from cues_kafka.runtime.spark.query import Settings, Tell
+from cues_kafka.runtime.spark.slot import Outcome, stable_record
+from cues_kafka.runtime.spark.staged import (
+    StagedBatch,
+    StagedWork,
+    canonical,
+    check_session,
+    ends_in,
+    enter,
+    extents_of,
+    messages_of,
+)
+from cues_kafka.runtime.workers import Job
+
+
+class StagedRun:
+    """Inputs and outputs as many as the function has; the slots are the parts of what it makes."""
+
+    def __init__(self, job: Job, settings: Settings) -> None:
+        """
+        Args:
+            job: the processor.
+            settings: of the query.
+
+        Raises:
+            ConfigError: an output topic is not there, or two bindings are one topic.
+        """
+        assert isinstance(job.options, Kafka)
+        check_session(settings.session)
+        graph, processor = job.graph, job.graph.dataframes[job.processor]
+        topics = processor.read_topics
+        if len(set(topics)) < len(topics):
+            raise ConfigError(f"{processor.name!r} has two bindings of one topic: bind it once, and use it twice")
+        self._job = job
+        self._settings = settings
+        self._processor = processor
+        self._bindings = {topic: binding for binding, topic in processor.inputs}
+        places = [TopicPartition(t, p) for t in topics for p in range(job.facts.topics[t].partitions)]
+        marks = job.broker.watermarks(places)
+        self._reached = {place: marks[place].low for place in places}
+        frames = made(settings, job.options, graph, processor, self._positions())
+        declared = [graph.topic(topic) for _, topic in processor.outputs]
+        width = max(job.facts.topics[topic].partitions for topic in topics)
+        self._work = StagedWork(
+            options=job.options,
+            graph=graph.name,
+            processor=processor.name,
+            parts=width,
+            target=Target(
+                tuple(
+                    output_of(job.facts, topic, provenance=one.provenance)
+                    for one, (_, topic) in zip(declared, processor.outputs, strict=True)
+                ),
+                output_of(job.facts, graph.errors) if graph.errors else None,
+            ),
+            codecs=tuple(one.value if isinstance(one.value, Json) else None for one in declared),
+            key_fields=tuple(one.key for one in declared),
+            stateless=not any(map(keeps_state, frames.values())),
+            identity=Identity.of_process("spark"),
+        )
+        self._newest: Staged | None = None
+        record = stable_record(self._enter_spec(0), job.broker, SystemClock())
+        if record is not None and record.staged is not None:
+            self._work = replace(self._work, parts=record.staged.parts)
+        self.first: Spec = self._enter_spec(0)
+
+    def enter(self, part: int) -> Outcome:
+        """See `query.Run`."""
+        if part == 0:
+            self._work = replace(self._work, query=known_query(self._settings.session, self._settings.checkpoint))
+        outcome, newest = enter(self._work, part)
+        if part == 0:
+            self._newest = newest
+        return outcome
+
+    def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
+        """See `query.Run`; where the inputs begin is in the newest record, not in the slots' positions."""
+        del positions
+        job, settings, newest = self._job, self._settings, self._newest
+        if newest and self._is_done(newest):
+            self._reached |= ends_in(newest)
+        first = self._positions()
+        frames = made(settings, self._work.options, job.graph, self._processor, first)
+        numbers = {binding: number for number, (binding, _) in enumerate(self._processor.outputs)}
+        whole = messages_of([(numbers[binding], frame) for binding, frame in frames.items()], self._work.key_fields)
+        begins = {
+            self._bindings[topic]: canonical({topic: {str(p): offset for p, offset in enumerate(offsets)}})
+            for topic, offsets in first.items()
+        }
+
+        def extents(session: Any, number: int) -> tuple[Extent, ...]:
+            ids = {name: facts.topic_id for name, facts in job.broker.facts(list(self._bindings)).topics.items()}
+
+            def named(_: int, end: Mapping[str, Any]) -> tuple[str, bytes]:
+                [topic] = end
+                return self._bindings[topic], ids.get(topic, b"")
+
+            return extents_of(session, settings.checkpoint, number, names=named, first=begins)
+
+        batch = StagedBatch(self._work, extents, settings.checkpoint, tell=tell, done=self._done)
+        return settings.write(whole, f"{job.graph.name}.{self._processor.name}", batch, self._processor.output_mode)
+
+    def positions(self, outcome: Outcome) -> Positions:
+        """See `query.Run`: what part 0 announced, for all inputs; the sums of their partitions' offsets."""
+        if outcome.partition:
+            return ()
+        sums = dict.fromkeys(self._bindings, 0)
+        for place, offset in self._reached.items():
+            sums[place.topic] += offset
+        return tuple(
+            Position(self._bindings[topic], topic, self._job.facts.topics[topic].topic_id, total)
+            for topic, total in sums.items()
+        )
+
+    @property
+    def reached(self) -> Mapping[TopicPartition, int]:
+        """See `query.Run`."""
+        return self._reached
+
+    def _enter_spec(self, part: int) -> Spec:
+        work = self._work
+        return work.spec(part, Enter(work.query, work.stateless, part), work.identity.incarnation)
+
+    def _done(self, batch: Staged) -> None:
+        self._reached = {**self._reached, **ends_in(batch)}
+
+    def _is_done(self, batch: Staged) -> bool:
+        """Whether Spark knows that a batch is published; else it comes again. Of another query, it must be."""
+        settings = self._settings
+        committed = names(settings.session, f"{settings.checkpoint}/commits")
+        return batch.query != self._work.query or str(batch.batch) in committed
+
+    def _positions(self) -> dict[str, tuple[int, ...]]:
+        """By topic, where a query without a checkpoint begins."""
+        found: dict[str, list[int]] = {topic: [] for topic in self._bindings}
+        for place, offset in sorted(self._reached.items()):
+            found[place.topic].append(offset)
+        return {topic: tuple(offsets) for topic, offsets in found.items()}

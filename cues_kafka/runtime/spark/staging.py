@@ -1,0 +1,278 @@
+"""The files of a staged batch (T1): messages in checksummed chunks, written by Spark, and a manifest that names them.
+
+`<stage>/<batch>/<attempt>/` belongs to one attempt at one batch; nobody else ever writes there. What a Spark task has
+made goes to one part, chunk by chunk, so its order is kept; a chunk is one row: Arrow's bytes and their checksum. The
+manifest is written last and lists every file and chunk that the job committed; its own checksum is in the announcement.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from cues_kafka.errors import ConfigError, RecoveryError
+from cues_kafka.runtime.spark.files import delete, names, read_text, size, write_text
+
+CHUNKS: Final = "part INT, row BIGINT, rows INT, errors INT, checksum BINARY, payload BINARY"
+
+CHUNK_BYTES: Final = 4 * 1024 * 1024
+"""A chunk is in memory as a whole, in the task that writes it and in the one that publishes it."""
+
+MANIFEST: Final = "manifest.json"
+
+_VERSION: Final = 1
+_ROW_BITS: Final = 33
+"""Of the number of a row within its Spark task, as in Spark's `monotonically_increasing_id`."""
+
+
+class Chunk(NamedTuple):
+    """
+    Some messages of one part.
+
+    Attributes:
+        part: which.
+        row: number of its first row; chunks of a part are published in this order.
+        rows, errors: how many, and how many of them are error messages.
+        checksum: of its bytes, in hexadecimal digits.
+        file: which of the manifest's files.
+    """
+
+    part: int
+    row: int
+    rows: int
+    errors: int
+    checksum: str
+    file: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """
+    What one attempt at a batch has prepared.
+
+    Attributes:
+        batch, attempt: which.
+        files: (name, bytes) of each.
+        chunks: of all parts, in the order of publication.
+    """
+
+    batch: int
+    attempt: str
+    files: tuple[tuple[str, int], ...]
+    chunks: tuple[Chunk, ...]
+
+    @property
+    def text(self) -> str:
+        """As it is written."""
+        plain = {
+            "version": _VERSION,
+            "batch": self.batch,
+            "attempt": self.attempt,
+            "files": self.files,
+            "chunks": self.chunks,
+        }
+        return json.dumps(plain, separators=(",", ":"))
+
+    @property
+    def checksum(self) -> bytes:
+        """Of the text."""
+        return checksum(self.text.encode())
+
+    @property
+    def rows(self) -> int:
+        """Of all parts."""
+        return sum(chunk.rows for chunk in self.chunks)
+
+    @property
+    def bytes(self) -> int:
+        """Of all files."""
+        return sum(length for _, length in self.files)
+
+    def part(self, number: int) -> tuple[Chunk, ...]:
+        """The chunks of one part."""
+        return tuple(chunk for chunk in self.chunks if chunk.part == number)
+
+
+def checksum(data: bytes) -> bytes:
+    """BLAKE2b, 128 bits."""
+    return blake2b(data, digest_size=16).digest()
+
+
+def parsed(text: str) -> Manifest:
+    """A manifest from its text."""
+    plain = json.loads(text)
+    files = tuple((name, length) for name, length in plain["files"])
+    return Manifest(plain["batch"], plain["attempt"], files, tuple(Chunk(*one) for one in plain["chunks"]))
+
+
+@dataclass(frozen=True)
+class Pack:
+    """
+    The last function of job 1: Arrow batches of messages in, chunks out.
+
+    Attributes:
+        parts: how many there are.
+        check: makes error messages of rows that cannot be sent.
+    """
+
+    parts: int
+    check: Callable[[pa.RecordBatch, int], pa.RecordBatch]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Pack this Spark task's messages; all of them go to one part."""
+        context = TaskContext.get()
+        task = context.partitionId() if context else 0
+        row = task << _ROW_BITS
+        for batch in batches:
+            for given in sliced(batch):
+                piece = self.check(given, row)
+                payload = packed(piece)
+                errors = piece.column("error").true_count
+                columns = [[task % self.parts], [row], [piece.num_rows], [errors], [checksum(payload)], [payload]]
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array(column, kind) for column, kind in zip(columns, _TYPES, strict=True)], names=_NAMES
+                )
+                row += piece.num_rows
+
+
+_NAMES: Final = ["part", "row", "rows", "errors", "checksum", "payload"]
+_TYPES: Final = [pa.int32(), pa.int64(), pa.int32(), pa.int32(), pa.binary(), pa.binary()]
+
+
+def sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Pieces of about `CHUNK_BYTES` at the most; a single row may have more."""
+    if not batch.num_rows:
+        return
+    step = max(1, batch.num_rows * CHUNK_BYTES // max(batch.nbytes, CHUNK_BYTES))
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
+
+
+def packed(piece: pa.RecordBatch) -> bytes:
+    """Arrow's stream format, compressed."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, piece.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_batch(piece)
+    return bytes(sink.getvalue())
+
+
+def unpacked(payload: bytes) -> pa.Table:
+    """What `packed` was given."""
+    return pa.ipc.open_stream(payload).read_all()
+
+
+class Staging:
+    """The staged files of one query."""
+
+    def __init__(self, session: Any, directory: str) -> None:
+        """
+        Args:
+            session: of Spark.
+            directory: of the query's own; on a file system that driver and executors share.
+        """
+        self._session = session
+        self._directory = directory.rstrip("/")
+
+    def write(self, messages: Any, batch: int, attempt: str, pack: Pack) -> Manifest:
+        """
+        Job 1: compute the batch once, with all its state, and keep what it gives.
+
+        Args:
+            messages: the columns of `columns.as_outputs`.
+            batch: number of the micro-batch.
+            attempt: a name that nobody else has.
+            pack: makes chunks of them.
+        """
+        place = self._place(batch, attempt)
+        chunks = messages.mapInArrow(pack, CHUNKS)
+        chunks.write.option("compression", "uncompressed").parquet(f"{place}/rows")
+        found = (
+            self._session.read.schema(CHUNKS)
+            .parquet(f"{place}/rows")
+            .select(*_NAMES[:-1], "_metadata.file_name", "_metadata.file_size")
+            .collect()
+        )
+        files = sorted({(row["file_name"], row["file_size"]) for row in found})
+        numbers = {name: number for number, (name, _) in enumerate(files)}
+        manifest = Manifest(
+            batch,
+            attempt,
+            tuple(files),
+            tuple(
+                sorted(
+                    Chunk(
+                        row["part"],
+                        row["row"],
+                        row["rows"],
+                        row["errors"],
+                        row["checksum"].hex(),
+                        numbers[row["file_name"]],
+                    )
+                    for row in found
+                )
+            ),
+        )
+        write_text(self._session, f"{place}/{MANIFEST}", manifest.text)
+        return manifest
+
+    def read(self, batch: int, attempt: str, expected: bytes) -> Manifest:
+        """
+        The manifest of an attempt that was announced.
+
+        Raises:
+            RecoveryError: it is not there, or not as it was.
+        """
+        path = f"{self._place(batch, attempt)}/{MANIFEST}"
+        try:
+            text = read_text(self._session, path)
+        except FileNotFoundError:
+            raise RecoveryError(
+                f"{path} is gone: batch {batch} was announced with it, and is not published yet. {_RESTORE}"
+            ) from None
+        if checksum(text.encode()) != expected:
+            raise RecoveryError(f"{path} is not as it was announced (its checksum differs). {_RESTORE}")
+        return parsed(text)
+
+    def chunks(self, manifest: Manifest) -> Any:
+        """The announced chunks as a DataFrame; only files that the manifest names are looked at."""
+        place = self._place(manifest.batch, manifest.attempt)
+        return self._session.read.schema(CHUNKS).parquet(*[f"{place}/rows/{name}" for name, _ in manifest.files])
+
+    def drop(self, batch: int, attempt: str) -> None:
+        """An attempt that lost, or that failed."""
+        delete(self._session, self._place(batch, attempt))
+
+    def clean(self, batch: int, attempt: str) -> None:
+        """T4: everything but this attempt: older batches, and losers of this one. Never a newer batch."""
+        for older in names(self._session, self._directory):
+            if older.isdigit() and int(older) < batch:
+                delete(self._session, f"{self._directory}/{older}")
+        for other in names(self._session, f"{self._directory}/{batch}"):
+            if other != attempt:
+                delete(self._session, self._place(batch, other))
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk now."""
+        return size(self._session, self._directory)
+
+    def _place(self, batch: int, attempt: str) -> str:
+        return f"{self._directory}/{batch}/{attempt}"
+
+
+_RESTORE: Final = (
+    "Restore the directory of staged files; or run `cues-kafka reset`, after which the outputs of that batch repeat."
+)
+
+
+def altered(place: str, why: str) -> ConfigError:
+    """Staged bytes that are not what was announced; nothing of their part is published."""
+    return ConfigError(
+        f"staged rows of {place} {why}: the files were altered or cut after they were announced. {_RESTORE}"
+    )
