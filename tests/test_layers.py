@@ -192,10 +192,10 @@ def test_importing_the_package_loads_no_driver() -> None:
     assert loaded.stdout.split() == []
 
 
-def test_the_core_has_at_most_1200_lines() -> None:
-    """Non-blank ones; what cannot be read in one sitting is not a core."""
+def test_the_core_has_at_most_1500_lines() -> None:
+    """Non-blank ones, the rules of staged batches among them; what cannot be read in one sitting is not a core."""
     lines = sum(
         bool(line.strip()) for path in (PACKAGE / "core").rglob("*.py") for line in path.read_text().splitlines()
     )
 
-    assert lines <= 1_200
+    assert lines <= 1_500

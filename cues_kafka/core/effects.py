@@ -140,6 +140,6 @@ class Release:
 
 
 Effect: TypeAlias = (
-    Init | FetchOffsets | FetchWatermark | ReadNewest | FetchInputs | FetchSibling | FetchParts | AssignReader | Begin | SendOffsets
-    | Produce | Flush | Commit | Discard | Await | Call | Quarantine | Stop | Release
+    Init | FetchOffsets | FetchWatermark | ReadNewest | FetchInputs | FetchSibling | FetchParts | AssignReader | Begin
+    | SendOffsets | Produce | Flush | Commit | Discard | Await | Call | Quarantine | Stop | Release
 )  # fmt: skip

@@ -288,7 +288,8 @@ def _staged(task: Task, settled: bool | None = None) -> Next:
         case on.Halt() as halt:
             return _stop(task, halt)
         case Turn.ASK:
-            assert task.record and task.record.staged
+            assert task.record
+            assert task.record.staged
             newest = task.record.staged
             return replace(task, state=State.FETCHING_PARTS), do.FetchParts(newest.number, newest.parts)
         case Turn.SNAPSHOT:
@@ -322,8 +323,10 @@ def _announcement(task: Task) -> Snapshot:
 
 def _publication(task: Task, batch: Totals) -> Attempt:
     """T3: a part's record says which publication it is of; part 0 keeps what was announced, which T2 asks for."""
-    assert isinstance(task.spec.staged, Publish)
-    mine, newest = task.spec.staged.batch, task.record
+    role, newest = task.spec.staged, task.record
+    if not isinstance(role, Publish) or task.published:
+        raise IllegalEvent(f"{task.spec.name} has nothing to publish")
+    mine = role.batch
     return Attempt(
         sequence=task.next_sequence,
         step=(newest.step if newest else 0) + batch.deliveries,

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cues_kafka import DataFrameProcessor, Graph, Json, Kafka, Source, Topic, start
+from cues_kafka import ConfigError, DataFrameProcessor, Graph, Json, Kafka, Source, TaskStopped, Topic, start
+from cues_kafka.codecs.records import ErrorMessage
+from cues_kafka.core.delivery import HEADER, parse_provenance
+from cues_kafka.runtime.running import Running
 from cues_kafka.spark import Spark
 from cues_kafka.testing.fixtures import KafkaFixture
 
 pytestmark = pytest.mark.timeout(300)
 
 WIDTH = 3
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,16 @@ class Order:
     id: str
     customer: str
     total: int
+    at: datetime = NOON
+
+
+@dataclass(frozen=True)
+class Payment:
+    """What comes in beside it."""
+
+    order: str
+    paid: int
+    at: datetime = NOON
 
 
 @dataclass(frozen=True)
@@ -45,31 +62,209 @@ def sums(orders: Any) -> Any:
     return counted.withColumn("nonce", f.expr("uuid()"))
 
 
-def make(name: str) -> Graph:
-    """Sums of orders."""
+def make(name: str, fn: Callable[..., Any] = sums, *, errors: bool = False, **changes: Any) -> Graph:
+    """Orders and payments in, whatever the function makes of them out."""
+    settings = {"inputs": f"{name}.orders", "outputs": f"{name}.out", "output_mode": "update"} | changes
+    outputs = settings["outputs"]
+    written = [outputs] if isinstance(outputs, str) else list(outputs.values())
     return Graph(
         name,
         Source(f"{name}.orders"),
-        DataFrameProcessor(sums, inputs=f"{name}.orders", outputs=f"{name}.sums", output_mode="update"),
+        Source(f"{name}.payments"),
+        DataFrameProcessor(fn, name="frames", **settings),
+        errors=f"{name}.errors" if errors else None,
         topics={
             f"{name}.orders": Topic(value=Json(Order), key="id", partitions=WIDTH),
-            f"{name}.sums": Topic(value=Json(Sum), key="customer", partitions=WIDTH),
+            f"{name}.payments": Topic(value=Json(Payment), key="order", partitions=2),
+            **{topic: Topic(value=Json(Sum if fn is sums else None), partitions=WIDTH) for topic in written},
         },
     )
 
 
-def test_every_row_of_an_aggregate_is_published_once_over_restarts(
-    spark: Any, kafka: KafkaFixture, tmp_path: Path
-) -> None:
+@dataclass
+class World:
+    """One graph after another over the same topics."""
+
+    spark: Any
+    options: Kafka
+    checkpoint: Path
+
+    def start(self, graph: Graph, checkpoint: str = "c") -> Running:
+        """On Spark."""
+        return start(graph, self.options, engine=Spark(self.spark, checkpoint=str(self.checkpoint / checkpoint)))
+
+
+@pytest.fixture
+def world(spark: Any, kafka: KafkaFixture, tmp_path: Path) -> World:
+    """The session and the cluster."""
+    return World(spark, Kafka(kafka.bootstrap), tmp_path)
+
+
+def orders(run: str, count: int = 20, **changes: Any) -> list[Order]:
+    """Of five customers."""
+    return [Order(f"{run}-{n}", f"c{n % 5}", n, **changes) for n in range(count)]
+
+
+def values(running: Running, topic: str) -> list[Any]:
+    """What is committed there."""
+    return [message.value for message in running.messages(topic)]
+
+
+def test_every_row_of_an_aggregate_is_published_once_over_restarts(world: World, kafka: KafkaFixture) -> None:
     """Each batch updates each customer once, so each count of orders appears once."""
     graph = make(kafka.unique("staged"))
-    options, topic = Kafka(kafka.bootstrap), f"{graph.name}.orders"
     for run in range(2):
-        with start(graph, options, engine=Spark(spark, checkpoint=str(tmp_path))) as running:
+        with world.start(graph) as running:
             for batch in range(2):
-                running.send_many(topic, [Order(f"{run}-{batch}-{n}", f"c{n % 5}", n) for n in range(20)])
+                running.send_many(f"{graph.name}.orders", orders(f"{run}-{batch}"))
                 running.wait_idle(timeout_s=180)
-            found = [message.value for message in running.messages(f"{graph.name}.sums")]
-    assert Counter((one.customer, one.orders) for one in found) == Counter(
-        (f"c{c}", 4 * batch) for c in range(5) for batch in range(1, 5)
+            found = running.messages(f"{graph.name}.out")
+            raw = list(running.committed(f"{graph.name}.out"))
+            status = running.status()
+    seen = Counter((one.value.customer, one.value.orders) for one in found)
+    assert seen == Counter((f"c{c}", 4 * batch) for c in range(5) for batch in range(1, 5))
+    assert sum(task.totals.messages for task in status.tasks) == 20
+    assert len(status.tasks) == WIDTH
+    places = [parse_provenance(bytes(dict(m.headers() or [])[HEADER] or b"")) for m in raw]
+    assert all(place.consumed == () for place in places)
+    rows = Counter((place.task, place.sequence, place.count) for place in places)
+    assert all(count == of for (_, _, of), count in rows.items())
+    assert not list((world.checkpoint / "c").glob("*/stage/[012]")), "older batches are cleaned"
+    assert list((world.checkpoint / "c").glob("*/stage/3/*/manifest.json")), "the last one never is"
+
+
+def test_a_join_of_two_streams_reads_both_once(world: World, kafka: KafkaFixture) -> None:
+    """Inner, with watermarks; inputs of different width; over a restart between the two sides."""
+
+    def paid(orders: Any, payments: Any) -> Any:
+        from pyspark.sql import functions as f
+
+        left = orders.withWatermark("at", "1 hour").select("id", "customer", f.col("at").alias("ordered"))
+        right = payments.withWatermark("at", "1 hour").select("order", "paid", f.col("at").alias("paid_at"))
+        close = "id = order AND paid_at BETWEEN ordered AND ordered + INTERVAL 1 HOUR"
+        return left.join(right, f.expr(close)).select("id", "customer", "paid")
+
+    name = kafka.unique("join")
+    graph = make(name, paid, inputs={"orders": f"{name}.orders", "payments": f"{name}.payments"}, output_mode="append")
+    with world.start(graph) as running:
+        running.send_many(f"{name}.orders", orders("a"))
+        running.wait_idle(timeout_s=180)
+        assert values(running, f"{name}.out") == []
+    with world.start(graph) as running:
+        running.send_many(f"{name}.payments", [Payment(f"a-{n}", n, NOON + timedelta(minutes=1)) for n in range(20)])
+        running.wait_idle(timeout_s=180)
+        found = values(running, f"{name}.out")
+    assert Counter((row["id"], row["customer"], row["paid"]) for row in found) == Counter(
+        (f"a-{n}", f"c{n % 5}", n) for n in range(20)
     )
+
+
+def test_windows_that_close_without_a_message_are_published(world: World, kafka: KafkaFixture) -> None:
+    """Append mode: a batch without new messages gives the rows of a window that the watermark has passed."""
+
+    def hourly(orders: Any) -> Any:
+        from pyspark.sql import functions as f
+
+        windows = orders.withWatermark("at", "10 minutes").groupBy(f.window("at", "1 hour"))
+        return windows.agg(f.sum("total").alias("total")).select(f.col("window.start").alias("hour"), "total")
+
+    graph = make(kafka.unique("windows"), hourly, output_mode="append")
+    with world.start(graph) as running:
+        running.send_many(f"{graph.name}.orders", orders("a"))
+        running.send(f"{graph.name}.orders", Order("later", "c0", 1, NOON + timedelta(hours=2)))
+        running.wait_idle(timeout_s=180)
+        found = values(running, f"{graph.name}.out")
+    assert found == [{"hour": "2026-01-01T12:00:00.000Z", "total": 190}]
+
+
+def test_several_outputs_share_one_publication(world: World, kafka: KafkaFixture) -> None:
+    """A row goes where its binding says; an output that gets nothing is none the worse."""
+
+    def split(orders: Any) -> Any:
+        unique = orders.dropDuplicates(["id"])
+        return {
+            "small": unique.where("total < 10").select("id", "total"),
+            "large": unique.where("total >= 10").select("id", "total"),
+        }
+
+    name = kafka.unique("split")
+    graph = make(name, split, outputs={"small": f"{name}.small", "large": f"{name}.large"}, output_mode="append")
+    with world.start(graph) as running:
+        running.send_many(f"{name}.orders", orders("a") + orders("a"))
+        running.wait_idle(timeout_s=180)
+        small, large = (values(running, f"{name}.{binding}") for binding in ("small", "large"))
+    assert sorted(row["total"] for row in small) == list(range(10))
+    assert sorted(row["total"] for row in large) == list(range(10, 20))
+
+
+def test_rows_that_do_not_fit_are_error_messages_of_the_same_publication(world: World, kafka: KafkaFixture) -> None:
+    """The others land; each refused row is one message on the errors topic."""
+
+    def wrong(orders: Any) -> Any:
+        from pyspark.sql import functions as f
+
+        counted = orders.groupBy("customer").agg(f.count("*").alias("orders"), f.sum("total").alias("total"))
+        nonce = f.when(f.col("customer") != "c3", f.lit("n"))  # none is not a str
+        return counted.withColumn("nonce", nonce)
+
+    name = kafka.unique("refused")
+    graph = make(name, wrong, errors=True)
+    graph = Graph(
+        name,
+        *graph.sources.values(),
+        *graph.dataframes.values(),
+        errors=graph.errors,
+        topics={**graph.topics, f"{name}.out": Topic(value=Json(Sum), key="customer", partitions=WIDTH)},
+    )
+    with world.start(graph) as running:
+        running.send_many(f"{name}.orders", orders("a"))
+        running.wait_idle(timeout_s=180)
+        good, [error] = values(running, f"{name}.out"), values(running, f"{name}.errors")
+        totals = [task.totals for task in running.status().tasks]
+    assert {one.customer for one in good} == {"c0", "c1", "c2", "c4"}
+    assert isinstance(error, ErrorMessage)
+    assert error.kind == "output"
+    assert "nonce" in error.text
+    assert json.loads(error.payload or b"")["customer"] == "c3"
+    assert (sum(one.errors for one in totals), sum(one.outputs for one in totals)) == (1, 4)
+
+
+def test_a_deleted_checkpoint_is_refused_before_anything_is_written(world: World, kafka: KafkaFixture) -> None:
+    """State that Spark kept is gone with it."""
+    graph = make(kafka.unique("lost"))
+    with world.start(graph) as running:
+        running.send_many(f"{graph.name}.orders", orders("a"))
+        running.wait_idle(timeout_s=180)
+    with pytest.raises(TaskStopped, match="this checkpoint is of another query"):
+        world.start(graph, "another")
+    with world.start(graph) as running:
+        running.send_many(f"{graph.name}.orders", orders("b"))
+        running.wait_idle(timeout_s=180)
+        assert len(values(running, f"{graph.name}.out")) == 10
+
+
+def test_without_state_another_checkpoint_goes_on_where_the_last_one_ended(world: World, kafka: KafkaFixture) -> None:
+    """The record says up to where the inputs are published."""
+
+    def sorted_apart(orders: Any) -> Any:
+        return orders.repartition(4, "customer").select("id", "total")
+
+    graph = make(kafka.unique("moved"), sorted_apart, output_mode="append")
+    for run in "ab":
+        with world.start(graph, run) as running:
+            running.send_many(f"{graph.name}.orders", orders(run))
+            running.wait_idle(timeout_s=180)
+            found = values(running, f"{graph.name}.out")
+    assert Counter(row["id"] for row in found) == Counter(f"{run}-{n}" for run in "ab" for n in range(20))
+
+
+def test_two_bindings_of_one_topic_are_refused(world: World, kafka: KafkaFixture) -> None:
+    """Spark would read it up to two places."""
+    name = kafka.unique("twice")
+
+    def both(a: Any, b: Any) -> Any:
+        return a.union(b)
+
+    graph = make(name, both, inputs={"a": f"{name}.orders", "b": f"{name}.orders"}, output_mode="append")
+    with pytest.raises(ConfigError, match="two bindings of one topic"):
+        world.start(graph)

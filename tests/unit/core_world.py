@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.hashing import fingerprint
-from cues_kafka.core.records import Attempt, Record, Snapshot, Start, Totals, Writer
+from cues_kafka.core.records import Attempt, Extent, Record, Snapshot, Staged, Start, Totals, Writer
 from cues_kafka.core.spec import Input, Spec
 from cues_kafka.core.task import Task, handle
 from cues_kafka.ports import Position, Positions
@@ -71,6 +71,28 @@ def snapshot(spec: Spec, begins: tuple[int, ...], ends: tuple[int, ...], steps: 
     return made(Snapshot, spec, at(*begins, spec=spec), **{"ends": at(*ends, spec=spec), "steps": steps} | fields)
 
 
+QUERY, OTHER_QUERY = "query", "another"
+
+
+def staged(number: int = 5, *, batch: int = 3, part: int = 0, **changes: Any) -> Staged:
+    """A batch of a query, which took [10 * batch, 10 * batch + 10) of its only input."""
+    common: dict[str, Any] = {
+        "query": QUERY, "batch": batch, "attempt": "first", "checksum": b"c", "number": number, "part": part,
+        "parts": 2, "extents": () if part else (Extent("in", A, str(10 * batch), str(10 * batch + 10)),),
+    }  # fmt: skip
+    return Staged(**common | changes)
+
+
+def announced(spec: Spec, batch: Staged, **fields: Any) -> Snapshot:
+    """T2: the snapshot of a staged batch."""
+    return made(Snapshot, spec, (), **{"ends": (), "steps": 0, "sequence": batch.number, "staged": batch} | fields)
+
+
+def published(spec: Spec, batch: Staged, **fields: Any) -> Attempt:
+    """T3: the attempt of one part."""
+    return made(Attempt, spec, (), **{"sequence": batch.number + 1, "staged": batch} | fields)
+
+
 def facts(spec: Spec, *, low: int = 0, stable: int = 100, high: int = 100) -> dict[str, on.InputFacts]:
     """What the cluster says of each input."""
     return {i.binding: on.InputFacts(IDS[i.topic], low, stable, high) for i in spec.inputs}
@@ -130,13 +152,15 @@ class World:
         """An effect that raised."""
         return on.Failed(text, self.now_s, fenced=fenced)
 
-    def _answer(self, effect: do.Effect) -> on.Event:
+    def _answer(self, effect: do.Effect) -> on.Event:  # noqa: C901 - one case for each effect
         if planned := self.answers.get(type(effect)):
             answer = planned.pop(0)
             return replace(answer, at_s=self.now_s) if isinstance(answer, on.Failed) else answer
         match effect:
             case do.Init():
                 return on.Initialised()
+            case do.FetchParts():
+                return on.PartsRead(True)
             case do.FetchOffsets():
                 return on.OffsetsFetched(self._held())
             case do.FetchWatermark():

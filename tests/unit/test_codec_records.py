@@ -19,7 +19,7 @@ from cues_kafka.codecs.records import (
     encode_record,
     load_schema,
 )
-from cues_kafka.core.records import Attempt, Record, Snapshot, Start, Totals, Writer
+from cues_kafka.core.records import Attempt, Extent, Record, Snapshot, Staged, Start, Totals, Writer
 from cues_kafka.ports import Coordinates, Position
 
 POSITIONS = (Position("flight", "flights", bytes(range(16)), 2**40), Position("plane", "planes", bytes(16), 0))
@@ -63,7 +63,44 @@ ERROR = ErrorMessage(
 )
 
 
-@pytest.mark.parametrize("record", [START, SNAPSHOT, ATTEMPT], ids=["start", "snapshot", "attempt"])
+STAGED = Staged(
+    query="0f0e",
+    batch=7,
+    attempt="a1",
+    checksum=bytes(16),
+    number=12,
+    part=0,
+    parts=3,
+    extents=(Extent("orders", bytes(range(16)), '{"orders":{"0":5}}', '{"orders":{"0":9}}'),),
+)
+ANNOUNCED = Snapshot(
+    sequence=12,
+    step=40,
+    positions=(),
+    totals=ATTEMPT.totals,
+    born=3,
+    writer=ATTEMPT.writer,
+    staged=STAGED,
+    ends=(),
+    steps=0,
+)
+PUBLISHED = Attempt(
+    sequence=13,
+    step=43,
+    positions=(),
+    totals=ATTEMPT.totals,
+    batch=ATTEMPT.batch,
+    born=3,
+    writer=ATTEMPT.writer,
+    staged=replace(STAGED, part=2, extents=()),
+)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [START, SNAPSHOT, ATTEMPT, ANNOUNCED, PUBLISHED],
+    ids=["start", "snapshot", "attempt", "announced", "published"],
+)
 def test_a_backing_record_comes_back_as_it_was(record: Record) -> None:
     """All fields, and the class."""
     assert decode_record(encode_record(record)) == record
@@ -73,12 +110,13 @@ def test_the_schemas_have_the_fingerprints_that_are_on_clusters() -> None:
     """Golden: a changed schema gets a file of its own beside the old one."""
     assert encode_record(START)[:10].hex() == "c301d0f14b4d9c56c4b6"
     assert encode_error(ERROR)[:10].hex() == "c30148abd1ff4b84847d"
+    assert encode_record(PUBLISHED)[:10].hex() == "c3018cf17e2476f987f7"
 
 
 def test_the_fingerprint_is_that_of_the_avro_specification() -> None:
     """Against the specification's own example, and against the library for both schemas."""
     assert crc64(b'"int"') == 0x7275D51A3F395C8F
-    for name in ("backing", "error"):
+    for name in ("backing", "staged", "error"):
         canonical = fastavro.schema.to_parsing_canonical_form(load_schema(name))
         theirs = bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
         assert crc64(canonical.encode()).to_bytes(8, "little") == theirs

@@ -13,13 +13,33 @@ from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Attempt, Snapshot, Totals
 from cues_kafka.core.spec import Spec
+from cues_kafka.core.staged import Announce, Enter, Publish
 from cues_kafka.core.task import MAX_ROUNDS, TRANSITIONS, Due, IllegalEvent, State, Task, handle
-from tests.unit.core_world import ME, TWO, at, attempt, facts, make_spec, snapshot, start
+from tests.unit.core_world import (
+    ME,
+    OTHER_QUERY,
+    QUERY,
+    TWO,
+    announced,
+    at,
+    attempt,
+    facts,
+    make_spec,
+    published,
+    snapshot,
+    staged,
+    start,
+)
 
 ALTS = make_spec(TWO, pairing="alts", effects=True, errors=True)
 WORLDS = {
     "pipe": make_spec(),
     "alts": ALTS,
+    "entering": make_spec((), slot=True, staged=Enter(QUERY, stateless=False, part=0)),
+    "announcing": make_spec((), slot=True, staged=Announce(staged(-1, batch=4, attempt="mine"), stateless=False)),
+    "announcing again": make_spec((), slot=True, staged=Announce(staged(-1, batch=4), stateless=True, settled=5)),
+    "publishing": make_spec((), slot=True, staged=Publish(staged(5))),
+    "publishing another part": make_spec((), slot=True, staged=Publish(staged(5, part=1))),
 }
 
 READING = frozenset({State.FETCHING_WATERMARK, State.READING_NEWEST, State.FETCHING_INPUTS})
@@ -31,7 +51,11 @@ Step = tuple[State, type[on.Event], State]
 def events(task: Task) -> list[on.Event]:
     """What the world may say to this task now: each kind of event of its row, in all shapes that matter."""
     of_kind = shapes(task.spec, task.due, task.expected)
-    return [event for kind in TRANSITIONS[task.state] for event in of_kind[kind]]
+    never: set[type[on.Event]] = set()
+    if task.spec.staged:  # it has no inputs of its own, and publishes once
+        due = isinstance(task.spec.staged, Publish) and not task.published
+        never = {on.Polled} if due else {on.Polled, on.Called, on.Idle}
+    return [event for kind in TRANSITIONS[task.state] if kind not in never for event in of_kind[kind]]
 
 
 @cache
@@ -44,13 +68,14 @@ def shapes(spec: Spec, due: Due | None, expected: int) -> dict[type[on.Event], l
         for starts, steps in ((0, 2), (1, 2), (2, 1))
     ]
     mine = snapshot(spec, zero, two, 2, writer=ME, choice=choice(spec, 2))
-    records = [start(spec, *zero), attempt(spec, *zero), *others, mine]
+    records = staged_records(spec) if spec.staged else [start(spec, *zero), attempt(spec, *zero), *others, mine]
     return {
         on.OffsetsFetched: [on.OffsetsFetched({i.binding: offset for i in spec.inputs}) for offset in (None, 7)],
         on.WatermarkFetched: [on.WatermarkFetched(10)],
         on.NewestRead: [on.NewestRead(None), on.NewestRead(None, "not ours"), *map(on.NewestRead, records)],
         on.InputsFetched: [on.InputsFetched({}, 0.0), *(on.InputsFetched(facts(spec), now) for now in (1e3, 1.1e3))],
         on.SiblingRead: [on.SiblingRead(None), on.SiblingRead(1)],
+        on.PartsRead: [on.PartsRead(settled) for settled in (True, False)],
         on.Flushed: [on.Flushed(got, 3, expected + off) for got, off in ((3, 0), (3, 1), (2, 0))],
         on.Committed: [on.Committed(), on.Committed("slow")],
         on.Failed: [on.Failed("x", 1e3), on.Failed("x", 1e3 + 1, fenced=True)],
@@ -69,6 +94,18 @@ def shapes(spec: Spec, due: Due | None, expected: int) -> dict[type[on.Event], l
     }
 
 
+def staged_records(spec: Spec) -> list[Any]:
+    """Of this batch and of others: announced or published, of this query and of another."""
+    batches = [
+        *(staged(number, batch=batch) for number, batch in ((4, 2), (5, 3), (6, 4), (9, 5))),
+        staged(5, query=OTHER_QUERY),
+        staged(5, attempt="second"),
+        staged(5, parts=3),
+        staged(5, extents=()),
+    ]
+    return [kind(spec, batch) for batch in batches for kind in (announced, published)] + [attempt(spec)]
+
+
 def choice(spec: Spec, steps: int) -> tuple[tuple[str, int], ...]:
     """The lead only."""
     return ((spec.inputs[0].binding, steps),) if spec.pairing == "alts" else ()
@@ -81,8 +118,8 @@ def outline(task: Task) -> tuple[Any, ...]:
         task.state, task.then, task.due, task.first, task.careful_until, task.choice, task.fenced_twice,
         task.rounds >= MAX_ROUNDS, task.owner is None, task.stale_since_s is None, task.fenced_at_s is None, task.halt,
         task.unleft, task.leaving, task.offsets if task.state in READING else (),
-        type(record), record and (record.positions, record.starts, record.left, record.writer),
-        type(pending), pending and (pending.positions, pending.starts, pending.left),
+        type(record), record and (record.positions, record.starts, record.left, record.writer, record.staged),
+        type(pending), pending and (pending.positions, pending.starts, pending.left, pending.staged),
     )  # fmt: skip
 
 
@@ -132,7 +169,8 @@ def test_each_state_asks_for_its_own_effect(name: str) -> None:
         State.INITIALISING: do.Init, State.FETCHING_OFFSETS: do.FetchOffsets,
         State.FETCHING_WATERMARK: do.FetchWatermark, State.READING_NEWEST: do.ReadNewest,
         State.FETCHING_INPUTS: do.FetchInputs,
-        State.FETCHING_SIBLING: do.FetchSibling, State.ASSIGNING: do.AssignReader, State.READY: do.Await,
+        State.FETCHING_SIBLING: do.FetchSibling, State.FETCHING_PARTS: do.FetchParts,
+        State.ASSIGNING: do.AssignReader, State.READY: do.Await,
         State.BEGINNING: do.Begin, State.SENDING_OFFSETS: do.SendOffsets, State.PRODUCING: do.Produce,
         State.FLUSHING: do.Flush, State.COMMITTING: do.Commit, State.DISCARDING: do.Discard, State.STOPPED: do.Stop,
         State.RELEASED: do.Release,
@@ -150,10 +188,11 @@ def test_no_reachable_task_breaks_an_invariant(name: str) -> None:
     for before, _event, after, effect in explored(name):
         pending = after.pending
         match effect:
-            case do.SendOffsets(positions):
+            case do.SendOffsets(positions, extents):
                 assert pending is not None
                 assert positions == pending.positions  # of all inputs, the record's
                 assert len(positions) == len(after.spec.inputs)
+                assert bool(extents) == isinstance(after.spec.staged, Announce)  # a part has none (T4)
             case do.Produce(record):
                 assert record == pending
                 assert record.sequence == (after.record.sequence + 1 if after.record else 0)

@@ -42,7 +42,8 @@ def made(
     Args:
         settings: of the query.
         options: the cluster.
-        graph, processor: whose function.
+        graph: where the topics are declared.
+        processor: whose function.
         positions: by topic, where a query without a checkpoint begins to read.
 
     Raises:
