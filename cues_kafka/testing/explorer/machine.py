@@ -108,14 +108,26 @@ class Machine:
         return known
 
     def _tell(self, task: core.Task, key: Key) -> tuple[int, int]:
+        task, effect = self._handled(task, _EVENTS[key[0]](self, *key[1:]), key)
+        while (answer := self.at_once(effect, key)) is not None:
+            task, effect = self._handled(task, answer, key)
+        return self.tasks.number(task), self.effects.number(effect)
+
+    def _handled(self, task: core.Task, event: on.Event, key: Key) -> tuple[core.Task, do.Effect]:
+        """What the core alone does: a failure of the explorer itself is no counterexample."""
         try:
-            task, effect = core.handle(task, _EVENTS[key[0]](self, *key[1:]))
-            while isinstance(effect, do.FetchInputs | do.Produce):
-                answer = self.facts.answer(key[2]) if isinstance(effect, do.FetchInputs) else on.Done()
-                task, effect = core.handle(task, answer)
+            return core.handle(task, event)
         except (AssertionError, LookupError, TypeError, ValueError) as error:
             raise Broken(f"{task.spec.name} is {task.state.value}, told {key}: {error!r}") from error
-        return self.tasks.number(task), self.effects.number(effect)
+
+    def at_once(self, effect: do.Effect, key: Key) -> on.Event | None:
+        """The answer to an effect that is no transition; None: it is one."""
+        match effect:
+            case do.FetchInputs():  # mutants ask elsewhere too, in worlds whose inputs do not grow
+                return self.facts.answer(key[2] if key[0] == "newest" else self.facts.high)
+            case do.Produce():
+                return on.Done()
+        return None
 
     def record(self, number: int) -> Record:
         """A record by its number."""
