@@ -11,9 +11,9 @@ import sys
 
 from cues_kafka.runtime.spark.engine import Spark
 from cues_kafka.runtime.spark.explain import Explained, Explanation, explain
-from cues_kafka.runtime.spark.frames import write_exactly_once
 from cues_kafka.runtime.spark.source import register
+from cues_kafka.runtime.spark.write import Written, write_exactly_once
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
-__all__ = ["Explained", "Explanation", "Spark", "explain", "register", "write_exactly_once"]
+__all__ = ["Explained", "Explanation", "Spark", "Written", "explain", "register", "write_exactly_once"]

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from cues_kafka import (
-    ConfigError,
     DataFrameProcessor,
     Graph,
     Json,
@@ -123,19 +122,6 @@ def test_a_row_that_does_not_fit_the_topic_stops_its_processor(spark: Any, kafka
         assert client.messages(f"{graph.name}.lines") == []
 
 
-def test_a_function_that_shuffles_is_refused_before_anything_is_written(
-    spark: Any, kafka: KafkaFixture, tmp_path: Path
-) -> None:
-    """Staged writing comes later."""
-
-    def counted(orders: Any) -> Any:
-        return orders.dropDuplicates(["id"])
-
-    graph = make(kafka.unique("frames"), counted)
-    with pytest.raises(ConfigError, match="the plan has Deduplicate"):
-        start(graph, Kafka(kafka.bootstrap), engine=Spark(spark, checkpoint=str(tmp_path)))
-
-
 # Any streaming frame.
 
 
@@ -241,39 +227,6 @@ def test_partitions_that_are_added_are_written_from_their_beginning(
     again.processAllAvailable()
     again.stop()
     assert numbers(options, target) == list(range(70))
-
-
-@pytest.mark.parametrize(
-    ("shape", "node"),
-    [
-        (lambda frame: frame.union(frame), "Union"),
-        (lambda frame: frame.repartition(2), "Repartition"),
-        (lambda frame: frame.coalesce(1), "Repartition"),
-        (lambda frame: frame.groupBy("key").count(), "Aggregate"),
-    ],
-    ids=["union", "repartition", "coalesce", "aggregate"],
-)
-def test_a_plan_that_parts_or_mixes_partitions_is_refused(
-    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path, shape: Callable[[Any], Any], node: str
-) -> None:
-    """Before the query is started."""
-    options, source, target = topics
-    with pytest.raises(ConfigError, match=f"the plan has {node}"):
-        write_exactly_once(
-            shape(frame_of(spark, options, source)), options, topic=target, name="never", checkpoint=str(tmp_path)
-        )
-
-
-def test_columns_that_say_where_a_row_comes_from_are_needed(
-    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
-) -> None:
-    """Without them no row could be told from its repetition."""
-    options, source, target = topics
-    frame = frame_of(spark, options, source).select("value")
-    query = write_exactly_once(frame, options, topic=target, name=f"{target}-blind", checkpoint=str(tmp_path))
-    with pytest.raises(Exception, match=r"columns \['topic', 'partition', 'offset'\] are gone"):
-        query.processAllAvailable()
-    assert numbers(options, target) == []
 
 
 @pytest.mark.slow

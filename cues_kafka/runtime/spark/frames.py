@@ -24,14 +24,14 @@ from cues_kafka.core.records import Writer
 from cues_kafka.core.spec import Input, Spec
 from cues_kafka.errors import CodecError, ConfigError, TaskStopped
 from cues_kafka.graph.declare import Json
-from cues_kafka.graph.names import backing_topic, check_name, group_id, transactional_id
+from cues_kafka.graph.names import backing_topic, group_id, transactional_id
 from cues_kafka.plan import backing_config
 from cues_kafka.ports import ClusterFacts, NewTopic, Positions, TopicPartition
 from cues_kafka.runtime.build import DEFAULT_MAX_BYTES, Identity
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.lane import CommitPolicy
 from cues_kafka.runtime.spark.columns import as_messages
-from cues_kafka.runtime.spark.made import made, mixes, plan_of
+from cues_kafka.runtime.spark.made import made, plan_of
 from cues_kafka.runtime.spark.offset_log import batch_ends, query_id
 from cues_kafka.runtime.spark.places import shared_broker
 from cues_kafka.runtime.spark.publish import FrameSlot, Output, Range, Row, incarnation
@@ -46,7 +46,6 @@ from cues_kafka.runtime.spark.query import (
     slot_position,
 )
 from cues_kafka.runtime.spark.slot import POLICY, Outcome
-from cues_kafka.runtime.spark.triggers import streaming_trigger
 from cues_kafka.runtime.workers import Job
 
 PROCESSOR: Final = "write"
@@ -208,7 +207,8 @@ class Publish:
             if row["partition"] != partition or row["topic"] != self.work.source:
                 raise ConfigError(
                     f"one Spark partition has rows of {self.work.source!r}/{partition} and of {row['topic']!r}/"
-                    f"{row['partition']}: the plan shuffles or coalesces. Staged writing comes with the next version."
+                    f"{row['partition']}: the plan shuffles or coalesces, which its analysis did not show. Leave the "
+                    "coordinates out, then it is written staged."
                 )
             headers = [(h["key"], h["value"]) for h in row["headers"] or ()]
             self._check(row)
@@ -236,23 +236,10 @@ def check_plan(frame: Any) -> None:
         raise ConfigError(_staged(found.group().strip()))
 
 
-def check_stream(frame: Any) -> None:
-    """
-    Refuse a streaming DataFrame whose plan keeps state or shuffles, before the query is started.
-
-    Raises:
-        ConfigError: with the node of the plan.
-    """
-    if not frame.isStreaming:
-        raise ConfigError("this DataFrame does not stream. Read it with spark.readStream.")
-    if node := mixes(frame):
-        raise ConfigError(_staged(node))
-
-
 def _staged(node: str) -> str:
     return (
-        f"the plan has {node}: rows of several partitions would meet, or one partition would be parted. Staged writing "
-        "comes with the next version; until then keep to columns, filters, explode and broadcast joins."
+        f"the plan has {node}: rows of several partitions would meet, or one partition would be parted; its analysis did "
+        "not show it. Leave the coordinates (_cues; topic, partition, offset) out, then it is written staged."
     )
 
 
@@ -270,55 +257,6 @@ def batch_ranges(session: Any, checkpoint: str, number: int) -> tuple[str, dict[
     [(topic, to)] = ends.items()
     since = starts.get(topic, {})
     return topic, {int(p): Range(since.get(p, -1), end) for p, end in to.items()}
-
-
-def write_exactly_once(
-    frame: Any,
-    options: Kafka,
-    *,
-    topic: str,
-    name: str,
-    checkpoint: str,
-    trigger: str = "0 seconds",
-    policy: CommitPolicy = POLICY,
-) -> Any:
-    """
-    Write a streaming DataFrame into a topic, exactly once.
-
-    Its rows keep the coordinates of the messages that they were made from: `_cues`, or `topic`, `partition` and
-    `offset` as Spark's own Kafka source has them. Key, headers and timestamp as in `columns.as_messages`.
-
-    Args:
-        frame: a streaming DataFrame over one topic, whose plan has no shuffle.
-        options: the cluster that the topic is on; the input must be on the same one.
-        topic: where to; it must exist.
-        name: of this job: of its backing topic, transactional ids and group; never change it, never use it twice.
-        checkpoint: the query's directory.
-        trigger: see `Spark`.
-        policy: when rows are committed at the latest.
-
-    Returns:
-        Spark's `StreamingQuery`.
-
-    Raises:
-        ConfigError: the plan cannot be written directly, or the topic is not there.
-        BrokerError: the cluster does not answer.
-    """
-    check_name(name, "write_exactly_once")
-    check_stream(frame)
-    broker = open_broker(options)
-    try:
-        output = output_of(broker.facts([topic]), topic)
-    finally:
-        broker.close()
-    identity = Identity.of_process("spark", name)
-
-    def prepare(source: str, ranges: Mapping[int, Range], query: str) -> Frames:
-        starts = first_offsets(options, source, ranges)
-        return enter(Frames(options, name, PROCESSOR, source, len(starts), starts, output, identity, query, policy))
-
-    settings = Settings(frame.sparkSession, checkpoint, streaming_trigger(trigger))
-    return settings.write(frame, f"{name}.{PROCESSOR}", FrameBatch(prepare, checkpoint))
 
 
 def output_of(facts: ClusterFacts, topic: str, *, provenance: bool = True) -> Output:

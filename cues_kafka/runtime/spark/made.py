@@ -87,8 +87,13 @@ def mixes(frame: Any) -> str:
 def keeps_state(frame: Any) -> bool:
     """Whether Spark keeps state for it: a join counts where more than one of its sides may stream."""
     plan = plan_of(frame, "analyzed")
-    streams = len(re.findall(r"^[\s:+~-]*Streaming\w*", plan, re.MULTILINE))
-    return bool(_REMEMBERS.search(plan)) or (streams > 1 and bool(re.search(r"^[\s:+~-]*Join\b", plan, re.MULTILINE)))
+    joins = re.search(r"^[\s:+~-]*Join\b", plan, re.MULTILINE)
+    return bool(_REMEMBERS.search(plan)) or (streams(frame) > 1 and joins is not None)
+
+
+def streams(frame: Any) -> int:
+    """How many streaming sources a plan names; one that it reads twice counts twice."""
+    return len(re.findall(r"^[\s:+~-]*Streaming\w*", plan_of(frame, "analyzed"), re.MULTILINE))
 
 
 def plan_of(frame: Any, kind: str) -> str:

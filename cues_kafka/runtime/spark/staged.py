@@ -23,11 +23,11 @@ from pyspark.errors import PySparkException
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.core.records import Extent, Staged, Writer
 from cues_kafka.core.spec import Spec
-from cues_kafka.core.staged import Announce, Enter, Publish, Role
+from cues_kafka.core.staged import Announce, Enter, Publish, Role, is_published
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.names import backing_topic, group_id, transactional_id
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports import Broker, TopicPartition
 from cues_kafka.runtime.build import Identity
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.spark.columns import as_outputs
@@ -38,7 +38,7 @@ from cues_kafka.runtime.spark.places import shared_broker
 from cues_kafka.runtime.spark.publish import incarnation
 from cues_kafka.runtime.spark.query import AT_ONCE, RESULT, Tell, outcome_of_row, raise_stops, run_job
 from cues_kafka.runtime.spark.refusing import Refusing
-from cues_kafka.runtime.spark.slot import Outcome
+from cues_kafka.runtime.spark.slot import Outcome, stable_record
 from cues_kafka.runtime.spark.staging import Chunk, Manifest, Pack, Staging
 
 log = get_logger("cues_kafka.spark")
@@ -92,10 +92,14 @@ class StagedWork:
             writer=Writer(name, self.identity.runtime, self.identity.name, who),
         )
 
+    @property
+    def broker(self) -> Broker:
+        """For questions; this process's."""
+        return shared_broker(self.options, self.identity.incarnation)
+
     def slot(self, part: int, role: Role, who: str) -> PartSlot:
         """The slot of one part, in this process."""
-        broker = shared_broker(self.options, self.identity.incarnation)
-        return PartSlot(self.spec(part, role, who), broker=broker, clock=SystemClock())
+        return PartSlot(self.spec(part, role, who), broker=self.broker, clock=SystemClock())
 
     def publish(
         self, batch: Staged, chunks: tuple[Chunk, ...], coming: Iterator[tuple[int, bytes]], who: str
@@ -185,31 +189,50 @@ class StagedBatch:
         session = frame.sparkSession
         if not self._work.query:
             self._work = replace(self._work, query=query_id(session, self._checkpoint))
-        work, staging, attempt = self._work, Staging(session, f"{self._checkpoint}/stage"), uuid4().hex
         mine = Staged(
-            query=work.query,
+            query=self._work.query,
             batch=number,
-            attempt=attempt,
+            attempt=uuid4().hex,
             checksum=b"",
-            parts=work.parts,
+            parts=self._work.parts,
             extents=self._extents(session, number),
         )
-        manifest = self._stage(staging, frame, mine)
+        self.write(frame, mine)
+
+    def write(self, frame: Any, mine: Staged, *, prepared: bool = False) -> list[Outcome]:
+        """
+        Prepare, announce and publish.
+
+        Args:
+            frame: the messages.
+            mine: the batch, and a name for this attempt at it.
+            prepared: it is announced already, and nothing needs its rows again: no state of Spark's is behind them.
+
+        Raises:
+            SlotsStopped: a slot refuses.
+        """
+        staging = Staging(frame.sparkSession, f"{self._checkpoint}/stage")
+        manifest = None if prepared else self._stage(staging, frame, mine)
         try:
-            announced = self._announce(replace(mine, checksum=manifest.checksum))
+            announced = self._announce(replace(mine, checksum=manifest.checksum) if manifest else mine)
         except BaseException:
-            staging.drop(number, attempt)
+            staging.drop(mine.batch, mine.attempt)
             raise
-        if announced.attempt != attempt:
-            staging.drop(number, attempt)
-            manifest = staging.read(number, announced.attempt, announced.checksum)
-        outcomes = self._publish(staging, announced, manifest)
+        outcomes: list[Outcome] | None = None
+        if manifest is None or announced.attempt != mine.attempt:
+            staging.drop(mine.batch, mine.attempt)
+            outcomes = self._published(announced)
+        if outcomes is None:
+            if manifest is None or announced.attempt != mine.attempt:
+                manifest = staging.read(mine.batch, announced.attempt, announced.checksum)
+            outcomes = self._publish(staging, announced, manifest)
         if self._tell:
             self._tell(outcomes)
-        raise_stops(outcomes, number)
+        raise_stops(outcomes, mine.batch)
         self._settled = announced.number
-        staging.clean(number, announced.attempt)
+        staging.clean(mine.batch, announced.attempt)
         self._done(announced)
+        return outcomes
 
     def _stage(self, staging: Staging, frame: Any, mine: Staged) -> Manifest:
         """T1. What a failed attempt leaves is taken away; what a killed one leaves, after the next publication."""
@@ -233,6 +256,17 @@ class StagedBatch:
         assert record
         assert record.staged
         return record.staged
+
+    def _published(self, batch: Staged) -> list[Outcome] | None:
+        """What the slots say if every part is published, as any reader sees it; then its files are not needed."""
+        work, found = self._work, []
+        for part in range(batch.parts):
+            role = Publish(replace(batch, part=part))
+            record = stable_record(work.spec(part, role, "look"), work.broker, SystemClock())
+            if record is None or not is_published(role, record):
+                return None
+            found.append(Outcome(f"{work.processor}/{part}", part, totals=record.totals))
+        return found
 
     def _publish(self, staging: Staging, batch: Staged, manifest: Manifest) -> list[Outcome]:
         """T3: parts with rows in one job, those without by the driver."""
@@ -284,6 +318,12 @@ def enter(work: StagedWork, part: int) -> tuple[Outcome, Staged | None]:
     slot = work.slot(part, Enter(work.query, work.stateless, part), f"{work.identity.incarnation}.enter")
     outcome = slot.recover()
     return outcome, slot.task.record.staged if slot.task.record else None
+
+
+def newest_batch(work: StagedWork, broker: Broker) -> Staged | None:
+    """The newest batch that was announced, as any reader sees it."""
+    record = stable_record(work.spec(0, Enter("", work.stateless, 0), "look"), broker, SystemClock())
+    return record.staged if record is not None else None
 
 
 def extents_of(

@@ -14,14 +14,13 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import Json
 from cues_kafka.ports import Position, Positions, TopicPartition
 from cues_kafka.runtime.build import Identity
-from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.spark.files import names
 from cues_kafka.runtime.spark.frames import output_of
 from cues_kafka.runtime.spark.made import keeps_state, made
 from cues_kafka.runtime.spark.offset_log import known_query
 from cues_kafka.runtime.spark.parts import Target
 from cues_kafka.runtime.spark.query import Settings, Tell
-from cues_kafka.runtime.spark.slot import Outcome, stable_record
+from cues_kafka.runtime.spark.slot import Outcome
 from cues_kafka.runtime.spark.staged import (
     StagedBatch,
     StagedWork,
@@ -31,6 +30,7 @@ from cues_kafka.runtime.spark.staged import (
     enter,
     extents_of,
     messages_of,
+    newest_batch,
 )
 from cues_kafka.runtime.workers import Job
 
@@ -81,10 +81,9 @@ class StagedRun:
             identity=Identity.of_process("spark"),
         )
         self._newest: Staged | None = None
-        record = stable_record(self._enter_spec(0), job.broker, SystemClock())
-        if record is not None and record.staged is not None:
-            self._work = replace(self._work, parts=record.staged.parts)
-        self.first: Spec = self._enter_spec(0)
+        if newest := newest_batch(self._work, job.broker):
+            self._work = replace(self._work, parts=newest.parts)
+        self.first: Spec = self._work.spec(0, Enter("", self._work.stateless, 0), self._work.identity.incarnation)
 
     def enter(self, part: int) -> Outcome:
         """See `query.Run`."""
@@ -138,10 +137,6 @@ class StagedRun:
     def reached(self) -> Mapping[TopicPartition, int]:
         """See `query.Run`."""
         return self._reached
-
-    def _enter_spec(self, part: int) -> Spec:
-        work = self._work
-        return work.spec(part, Enter(work.query, work.stateless, part), work.identity.incarnation)
 
     def _done(self, batch: Staged) -> None:
         self._reached = {**self._reached, **ends_in(batch)}

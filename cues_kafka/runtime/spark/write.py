@@ -1,0 +1,211 @@
+"""`write_exactly_once`: any DataFrame into a topic, without a graph.
+
+Streaming ones are written directly where their rows say which message they were made from and their plan leaves the
+input's partitions apart, else staged. A DataFrame that does not stream is one staged batch with the name of a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from uuid import uuid4
+
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.brokers.options import Kafka
+from cues_kafka.core.records import Extent, Staged
+from cues_kafka.errors import ConfigError, TaskStopped
+from cues_kafka.graph.names import backing_topic, check_name, group_id
+from cues_kafka.plan import backing_config
+from cues_kafka.ports import Broker, NewTopic
+from cues_kafka.runtime.build import Identity
+from cues_kafka.runtime.lane import CommitPolicy
+from cues_kafka.runtime.spark.columns import META, PLACE
+from cues_kafka.runtime.spark.frames import PROCESSOR, FrameBatch, Frames, first_offsets, output_of
+from cues_kafka.runtime.spark.frames import enter as enter_slots
+from cues_kafka.runtime.spark.made import keeps_state, mixes, streams
+from cues_kafka.runtime.spark.offset_log import known_query
+from cues_kafka.runtime.spark.parts import Target
+from cues_kafka.runtime.spark.publish import Output, Range
+from cues_kafka.runtime.spark.query import AT_ONCE, Settings
+from cues_kafka.runtime.spark.slot import POLICY, Outcome
+from cues_kafka.runtime.spark.staged import (
+    StagedBatch,
+    StagedWork,
+    check_session,
+    enter,
+    extents_of,
+    messages_of,
+    newest_batch,
+)
+from cues_kafka.runtime.spark.triggers import streaming_trigger
+
+JOB: Final = "job"
+"""In the place of a query's id: a batch that does not stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """
+    What became of a DataFrame that does not stream.
+
+    Attributes:
+        rows: in the topic, by this run or an earlier one.
+        errors: rows that became error messages instead.
+        again: it was written before: this run has changed nothing.
+    """
+
+    rows: int
+    errors: int
+    again: bool
+
+
+def write_exactly_once(
+    frame: Any,
+    options: Kafka,
+    *,
+    topic: str,
+    name: str,
+    checkpoint: str,
+    trigger: str = "0 seconds",
+    output_mode: str = "append",
+    errors: str | None = None,
+    policy: CommitPolicy = POLICY,
+) -> Any:
+    """
+    Write a DataFrame into a topic, exactly once.
+
+    A streaming one whose rows carry the coordinates of the message that they were made from (`_cues`; or `topic`,
+    `partition` and `offset`, as Spark's own Kafka source has them), and whose plan has neither a shuffle nor state, is
+    written directly. Every other one is staged: prepared once in files below the checkpoint, then published. One that
+    does not stream is a job: it is written once, and a run with the same name again is a no-op.
+
+    Columns: `_key`, `_headers` and `_timestamp` where they are given; `value` alone, if it is bytes or text, is the
+    value as it stands (with `key` beside it, as for Spark's Kafka sink); else all other columns are the value, as JSON.
+
+    Args:
+        frame: of any kind.
+        options: the cluster that the topic is on; for direct writing the input must be on the same one.
+        topic: where to; it must exist.
+        name: of this job: of its backing topic, transactional ids and group; never change it, never use it twice.
+        checkpoint: the query's directory; for a frame that does not stream, where it is staged.
+        trigger: see `Spark`.
+        output_mode: `append` or `update`, as Spark has them.
+        errors: topic for rows that cannot be sent, because they are larger than the topic takes; None: such a row
+            fails its batch. Direct writing does not use it.
+        policy: when rows are committed at the latest; a staged part is one transaction.
+
+    Returns:
+        Spark's `StreamingQuery`; for a frame that does not stream, when it is written, a `Written`.
+
+    Raises:
+        ConfigError: a topic is not there, or the session cannot do it.
+        TaskStopped: a slot refuses, for example because the checkpoint is not the one that the records know.
+        BrokerError: the cluster does not answer.
+    """
+    check_name(name, "write_exactly_once")
+    if output_mode not in ("append", "update"):
+        raise ConfigError(f"output_mode={output_mode!r}: choose 'append' or 'update'")
+    broker = open_broker(options)
+    try:
+        facts = broker.facts([topic, *([errors] if errors else [])])
+        output = output_of(facts, topic)
+        target = Target((output,), output_of(facts, errors) if errors else None)
+        if frame.isStreaming and _is_direct(frame):
+            settings = Settings(frame.sparkSession, checkpoint, streaming_trigger(trigger))
+            prepare = _prepare(options, name, output, policy)
+            return settings.write(frame, f"{name}.{PROCESSOR}", FrameBatch(prepare, checkpoint))
+        work = _work(frame, options, name, target)
+        check_session(frame.sparkSession)
+        work = _entered(broker, work, known_query(frame.sparkSession, checkpoint) if frame.isStreaming else JOB)
+        if not frame.isStreaming:
+            return _job(frame, work, checkpoint)
+    finally:
+        broker.close()
+    settings = Settings(frame.sparkSession, checkpoint, streaming_trigger(trigger))
+    return _staged(frame, work, settings, output_mode)
+
+
+def _is_direct(frame: Any) -> bool:
+    """Whether rows say where they come from, and the partitions of the only input stay apart."""
+    placed = META in frame.columns or set(PLACE) <= set(frame.columns)
+    return placed and streams(frame) == 1 and not mixes(frame)
+
+
+def _prepare(
+    options: Kafka, name: str, output: Output, policy: CommitPolicy
+) -> Callable[[str, Mapping[int, Range], str], Frames]:
+    identity = Identity.of_process("spark", name)
+
+    def prepare(source: str, ranges: Mapping[int, Range], query: str) -> Frames:
+        starts = first_offsets(options, source, ranges)
+        work = Frames(options, name, PROCESSOR, source, len(starts), starts, output, identity, query, policy)
+        return enter_slots(work)
+
+    return prepare
+
+
+def _work(frame: Any, options: Kafka, name: str, target: Target) -> StagedWork:
+    return StagedWork(
+        options=options,
+        graph=name,
+        processor=PROCESSOR,
+        parts=target.outputs[0].partitions,
+        target=target,
+        codecs=(None,),
+        key_fields=(None,),
+        stateless=not frame.isStreaming or not keeps_state(frame),
+        identity=Identity.of_process("spark", name),
+    )
+
+
+def _entered(broker: Broker, work: StagedWork, query: str) -> StagedWork:
+    """D6: the backing topic is there, nobody else writes, and what a predecessor left open is ended."""
+    backing, group = backing_topic(work.graph, work.processor), group_id(work.graph, work.processor)
+    facts = broker.facts([backing])
+    if backing not in facts.topics:
+        broker.create([NewTopic(backing, work.parts, min(3, facts.brokers), backing_config(facts.brokers))])
+    if members := broker.members(group):
+        raise ConfigError(f"group {group!r} has members {members}: stop them first")
+    work = replace(work, query=query)
+    if newest := newest_batch(work, broker):
+        work = replace(work, parts=newest.parts)
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="enter") as pool:
+        found = [outcome for outcome, _ in pool.map(lambda part: enter(work, part), range(work.parts))]
+    _raise(found)
+    return work
+
+
+def _raise(found: list[Outcome]) -> None:
+    if stops := [outcome for outcome in found if outcome.kind]:
+        raise TaskStopped("; ".join(f"{stop.task}: {stop.text}. Remedy: {stop.remedy}" for stop in stops))
+
+
+def _staged(frame: Any, work: StagedWork, settings: Settings, output_mode: str) -> Any:
+    def extents(session: Any, number: int) -> tuple[Extent, ...]:
+        def named(place: int, end: Any) -> tuple[str, bytes]:
+            return str(place), _ids(work, end)
+
+        return extents_of(session, settings.checkpoint, number, names=named, first={})
+
+    messages = messages_of([(0, frame)], work.key_fields)
+    batch = StagedBatch(replace(work, query=""), extents, settings.checkpoint)
+    return settings.write(messages, f"{work.graph}.{work.processor}", batch, output_mode)
+
+
+def _ids(work: StagedWork, end: Any) -> bytes:
+    """The ids of the topics that offsets in the form of a Kafka source speak of, if they are on this cluster."""
+    topics = sorted(end) if isinstance(end, Mapping) and all(isinstance(v, Mapping) for v in end.values()) else []
+    facts = work.broker.facts(topics).topics if topics else {}
+    return b"".join(facts[topic].topic_id for topic in topics) if set(topics) <= set(facts) else b""
+
+
+def _job(frame: Any, work: StagedWork, directory: str) -> Written:
+    """One batch of its own; what was announced is published, what is published is left alone."""
+    mine = Staged(query=JOB, batch=0, attempt=uuid4().hex, checksum=b"", parts=work.parts)
+    batch = StagedBatch(work, lambda _, __: (), directory)
+    again = newest_batch(work, work.broker) is not None
+    outcomes = batch.write(messages_of([(0, frame)], work.key_fields), mine, prepared=again)
+    rows, errors = (sum(getattr(outcome.totals, field) for outcome in outcomes) for field in ("messages", "errors"))
+    return Written(rows, errors, again and not any(outcome.counts.deliveries for outcome in outcomes))

@@ -1,0 +1,174 @@
+"""`write_exactly_once` of frames that shuffle, keep state, come from anywhere, or do not stream at all."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cues_kafka import ConfigError, Kafka, TaskStopped, connect
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.ports import NewTopic
+from cues_kafka.spark import Written, write_exactly_once
+from cues_kafka.testing.fixtures import KafkaFixture
+from tests.spark.streams import frame_of
+
+pytestmark = pytest.mark.timeout(300)
+
+WIDTH = 3
+COUNT = 60
+
+
+@pytest.fixture
+def topics(kafka: KafkaFixture) -> Iterator[tuple[Kafka, str, str]]:
+    """The cluster, an input with 60 messages, and an output."""
+    options, source, target = Kafka(kafka.bootstrap), kafka.unique("in"), kafka.unique("out")
+    broker = open_broker(options)
+    broker.create([NewTopic(source, WIDTH), NewTopic(target, WIDTH)])
+    with connect(options) as client:
+        client.send_many(source, [{"n": n} for n in range(COUNT)])
+    yield options, source, target
+    broker.close()
+
+
+def found(options: Kafka, topic: str) -> list[Any]:
+    """What readers at read_committed see."""
+    with connect(options) as client:
+        return [one.value for one in client.messages(topic)]
+
+
+def number(frame: Any) -> Any:
+    """Of a message."""
+    from pyspark.sql import functions as f
+
+    return f.get_json_object(frame["value"].cast("string"), "$.n").cast("int")
+
+
+def union(frame: Any) -> Any:
+    """Each message twice."""
+    return frame.union(frame).select("value")
+
+
+def repartitioned(frame: Any) -> Any:
+    """Rows of several partitions in one Spark task."""
+    return frame.repartition(2).select("value")
+
+
+def parity(frame: Any) -> Any:
+    """State, and a row for each batch."""
+    return frame.groupBy((number(frame) % 2).alias("parity")).count()
+
+
+def blind(frame: Any) -> Any:
+    """No shuffle, but nothing says which message a row was made from."""
+    return frame.select("value")
+
+
+Shape = tuple[Callable[[Any], Any], str, Counter[Any]]
+SHAPES: list[Shape] = [
+    (union, "append", Counter(dict.fromkeys(range(COUNT), 2))),
+    (repartitioned, "append", Counter(range(COUNT))),
+    (blind, "append", Counter(range(COUNT))),
+    (parity, "update", Counter({(0, 30): 1, (1, 30): 1})),
+]
+
+
+@pytest.mark.parametrize("given", SHAPES, ids=[shape[0].__name__ for shape in SHAPES])
+def test_what_cannot_be_written_directly_is_staged(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path, given: Shape
+) -> None:
+    """And a batch that Spark runs again, for its commit log was lost, changes nothing."""
+    (options, source, target), (shape, mode, expected) = topics, given
+    for _ in range(2):
+        frame = shape(frame_of(spark, options, source))
+        query = write_exactly_once(
+            frame, options, topic=target, name=f"{target}-job", checkpoint=str(tmp_path), output_mode=mode
+        )
+        query.processAllAvailable()
+        query.stop()
+        rows = found(options, target)
+        assert Counter(row["n"] if "n" in row else (row["parity"], row["count"]) for row in rows) == expected
+        last = max(int(path.name) for path in (tmp_path / "commits").iterdir() if path.name.isdecimal())
+        (tmp_path / "commits" / str(last)).unlink()
+        (tmp_path / "commits" / f".{last}.crc").unlink(missing_ok=True)
+
+
+def test_a_source_that_is_no_topic_is_staged_too(spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path) -> None:
+    """Files that arrive in a directory."""
+    options, _, target = topics
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    for run in range(2):
+        (inbox / f"{run}.json").write_text("\n".join(f'{{"n": {n}}}' for n in range(10 * run, 10 * run + 10)))
+        frame = spark.readStream.schema("n INT").json(str(inbox))
+        query = write_exactly_once(
+            frame, options, topic=target, name=f"{target}-files", checkpoint=str(tmp_path / "checkpoint")
+        )
+        query.processAllAvailable()
+        query.stop()
+    assert sorted(row["n"] for row in found(options, target)) == list(range(20))
+
+
+def test_a_checkpoint_that_is_gone_is_refused_where_there_was_state(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """Before the query is started; nothing is written."""
+    options, source, target = topics
+    given: dict[str, Any] = {"topic": target, "name": f"{target}-state", "output_mode": "update"}
+    query = write_exactly_once(
+        parity(frame_of(spark, options, source)), options, checkpoint=str(tmp_path / "a"), **given
+    )
+    query.processAllAvailable()
+    query.stop()
+    with pytest.raises(TaskStopped, match="this checkpoint is of another query"):
+        write_exactly_once(parity(frame_of(spark, options, source)), options, checkpoint=str(tmp_path / "b"), **given)
+    assert len(found(options, target)) == 2
+
+
+def test_a_frame_that_does_not_stream_is_written_once_by_its_name(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """Again, with other rows: a no-op, also when its files are gone; under another name: another job."""
+    options, _, target = topics
+
+    def write(count: int, name: str) -> Written:
+        frame = spark.range(count).selectExpr("id AS n", "uuid() AS nonce")
+        written: Written = write_exactly_once(
+            frame, options, topic=target, name=f"{target}-{name}", checkpoint=str(tmp_path / name)
+        )
+        return written
+
+    assert write(COUNT, "backfill") == Written(COUNT, 0, again=False)
+    first = found(options, target)
+    assert write(COUNT + 1, "backfill") == Written(COUNT, 0, again=True)
+    shutil.rmtree(tmp_path / "backfill")
+    assert write(COUNT, "backfill") == Written(COUNT, 0, again=True)
+    assert found(options, target) == first
+    assert write(5, "another") == Written(5, 0, again=False)
+    assert len(found(options, target)) == COUNT + 5
+
+
+def test_a_row_that_is_too_large_goes_to_the_errors_topic(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """Or fails the job, if there is none, before anything is announced."""
+    options, source, target = topics
+    frame = spark.range(3).selectExpr("id AS n", "repeat('x', IF(id = 1, 2000000, 1)) AS text")
+    with pytest.raises(Exception, match="a row does not fit"):
+        write_exactly_once(frame, options, topic=target, name=f"{target}-large", checkpoint=str(tmp_path / "a"))
+    written = write_exactly_once(
+        frame, options, topic=target, name=f"{target}-large", checkpoint=str(tmp_path / "a"), errors=source
+    )
+    assert written == Written(2, 1, again=False)
+    assert sorted(row["n"] for row in found(options, target)) == [0, 2]
+
+
+def test_a_topic_that_is_not_there_is_named(spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path) -> None:
+    """Before anything is computed."""
+    options, _, target = topics
+    with pytest.raises(ConfigError, match="'nowhere' does not exist"):
+        write_exactly_once(spark.range(1), options, topic="nowhere", name=target, checkpoint=str(tmp_path))
