@@ -4,17 +4,20 @@ A staged batch is prepared as often as Spark likes, each time as files of their 
 snapshot in the backing partition of slot 0, and the first committed announcement wins: the lock is the transactional
 id, so no file system is asked who was first. Its sequence is the *publication number*. Each part is published by an
 attempt that carries this number, in the slot of that part: a smaller one there means that the part is due, the same
-one that it is done, a greater one that whoever asks is a zombie.
+one that it is done, a greater one that whoever asks is a zombie. A reset takes a number too, in every slot.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Attempt, Record, Staged
+
+RESET: Final = -1
+"""In the place of a batch's number: an operator has reset the processor; the query is the one that is void since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,8 @@ def _without_record(role: Role) -> Verdict:
 
 
 def _entered(role: Enter, was: Staged) -> Verdict:
+    if role.part == 0 and was.batch == RESET:
+        return _void() if role.query == was.query else Turn.GO
     return _foreign(was) if role.part == 0 and not role.stateless and role.query != was.query else Turn.GO
 
 
@@ -125,17 +130,23 @@ def _announced(role: Announce, was: Staged, settled: bool | None) -> Verdict:
     if was.parts != mine.parts:
         text = f"batch {mine.batch} has {mine.parts} parts, the processor began with {was.parts}"
         return Halt("refused", text, "start the query again: the parts of the first record hold")
-    if other := _other_sources(mine, was):
+    anywhere = was.batch == RESET and not was.extents
+    if not anywhere and (other := _other_sources(mine, was)):
         return other
-    if was.query != mine.query and not role.stateless:
+    if was.batch == RESET:
+        if mine.query == was.query or mine.batch > 0:  # a new query announces its batch 0 first
+            return _void()
+    elif was.query != mine.query and not role.stateless:
         return _foreign(was)
-    if was.query == mine.query and was.batch != mine.batch - 1:
+    elif was.query == mine.query and was.batch != mine.batch - 1:
         return _same_query(mine, was)
-    if [e.start for e in mine.extents] != [e.end for e in was.extents]:
+    if not anywhere and [e.start for e in mine.extents] != [e.end for e in was.extents]:
         text = f"batch {mine.batch} begins at {_shown(mine, 'start')}, but {_shown(was, 'end')} is where the last ended"
         return Halt("refused", text, "start the query from the checkpoint that wrote the last batch, or `reset`")
     if settled is None and role.settled != was.number:
         return Turn.ASK
+    if settled is False and was.batch == RESET:
+        return Halt("refused", "its reset has not reached all parts", "run `cues-kafka reset` again, to its end")
     if settled is False:
         text = f"batch {was.batch} of query {was.query} is announced, and not all of its parts are published"
         return Halt("refused", text, "start the query from that batch's checkpoint, which completes it; or `reset`")
@@ -177,9 +188,15 @@ def _foreign(was: Staged) -> Halt:
     )
 
 
+def _void() -> Halt:
+    text = "the processor was reset, and this checkpoint is from before that"
+    return Halt("refused", text, "delete the checkpoint's directory, or give another one: the query begins anew")
+
+
 def _due(mine: Staged, was: Staged) -> Verdict:
     if was.number > mine.number:
-        text = f"part {mine.part} of batch {mine.batch} was asked for, but batch {was.batch} is published there"
+        since = "the processor was reset since" if was.batch == RESET else f"batch {was.batch} is published there"
+        text = f"part {mine.part} of batch {mine.batch} was asked for, but {since}"
         return Halt("refused", text, "stop the older driver of the two")
     if was.number == mine.number and (was.attempt, was.checksum) != (mine.attempt, mine.checksum):
         text = f"publication {mine.number} is attempt {was.attempt}, not {mine.attempt}"

@@ -10,7 +10,7 @@ import pytest
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Attempt, Record, Snapshot, Totals
-from cues_kafka.core.staged import Announce, Enter, Publish, Role, Turn, is_published, verdict
+from cues_kafka.core.staged import RESET, Announce, Enter, Publish, Role, Turn, is_published, verdict
 from cues_kafka.core.task import State, Task
 from tests.unit.core_world import (
     ANEW,
@@ -36,6 +36,14 @@ def announce(batch: Any = NEXT, *, stateless: bool = False, settled: int = -1) -
 
 
 OF_ANOTHER = replace(NEXT, query=OTHER_QUERY, batch=0)
+
+ANYWHERE = published(SPEC, staged(6, batch=RESET, attempt="", extents=()))
+"""What `reset --to earliest` leaves behind publication 5."""
+
+AT_40 = published(
+    SPEC, staged(6, batch=RESET, attempt="", extents=(OF_ANOTHER.extents[0]._replace(start="40", end="40"),))
+)
+"""What `reset --to latest` leaves; `OF_ANOTHER` begins there."""
 
 GOES: list[tuple[str, Role, Record | None, bool | None, Turn]] = [
     ("enter: nothing there", Enter("", stateless=False, part=0), None, None, Turn.GO),
@@ -67,6 +75,20 @@ GOES: list[tuple[str, Role, Record | None, bool | None, Turn]] = [
     ("publish: due in an empty part", Publish(staged(part=1)), None, None, Turn.GO),
     ("publish: due in another part", Publish(staged(part=1)), published(SPEC, staged(3, part=1)), None, Turn.GO),
     ("publish: done in another part", Publish(staged(part=1)), published(SPEC, staged(part=1)), None, Turn.GO),
+    ("enter: a new checkpoint after a reset", Enter("", stateless=False, part=0), ANYWHERE, None, Turn.GO),
+    ("enter: begun after a reset", Enter(OTHER_QUERY, stateless=False, part=0), ANYWHERE, None, Turn.GO),
+    ("enter: another part after a reset", Enter(QUERY, stateless=False, part=1), ANYWHERE, None, Turn.GO),
+    ("announce: is all of it reset?", announce(OF_ANOTHER), ANYWHERE, None, Turn.ASK),
+    ("announce: the first after a reset", announce(OF_ANOTHER), ANYWHERE, True, Turn.SNAPSHOT),
+    ("announce: where the reset said", announce(OF_ANOTHER), AT_40, True, Turn.SNAPSHOT),
+    (
+        "announce: after a reset, of other topics",
+        announce(replace(OF_ANOTHER, extents=(NEXT.extents[0]._replace(topic_id=ANEW),))),
+        ANYWHERE,
+        True,
+        Turn.SNAPSHOT,
+    ),
+    ("publish: the first after a reset", Publish(staged(7, part=1)), ANYWHERE, None, Turn.GO),
 ]
 
 
@@ -93,6 +115,14 @@ REFUSED: list[tuple[str, Role, Record | None, bool | None, str]] = [
     ("announce: other inputs", announce(replace(NEXT, extents=(NEXT.extents[0]._replace(source="other"),))),
      published(SPEC, staged()), True, "the query reads"),
     ("announce: other parts", announce(replace(NEXT, parts=3)), published(SPEC, staged()), True, "3 parts"),
+    ("enter: a checkpoint from before a reset", Enter(QUERY, stateless=True, part=0), ANYWHERE, None, "was reset"),
+    ("announce: a driver from before a reset", announce(settled=5, stateless=True), ANYWHERE, None, "was reset"),
+    ("announce: its batch 0 once more", announce(staged(-1, batch=0)), ANYWHERE, None, "was reset"),
+    ("announce: a driver of another query", announce(replace(OF_ANOTHER, batch=2)), ANYWHERE, None, "was reset"),
+    ("announce: over half a reset", announce(OF_ANOTHER), ANYWHERE, False, "has not reached all parts"),
+    ("announce: not where the reset said", announce(replace(OF_ANOTHER, extents=staged(batch=7).extents)), AT_40, True,
+     "begins at in: 70"),
+    ("publish: a zombie from before a reset", Publish(staged(5, part=1)), ANYWHERE, None, "was reset since"),
     ("announce: written directly before", announce(), attempt(make_spec(), 7), None, "not that of a staged"),
     ("publish: a zombie", Publish(staged(4, part=1)), published(SPEC, staged(5, part=1)), None, "batch 3 is published"),
     ("publish: a zombie in part 0", Publish(staged(4)), announced(SPEC, staged(5)), None, "batch 3 is published"),
