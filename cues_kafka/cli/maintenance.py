@@ -22,7 +22,7 @@ reset_epilog = """Examples:\n\n
     cues-kafka reset shop:graph check                            # say what would be repeated\n\n
     cues-kafka reset shop:graph check --yes                      # deliver all that is there again\n\n
     cues-kafka reset shop:graph check --to latest --partition 2 --yes\n\n
-    Stop the workers of the processor first. Exits with 1 when nothing was done."""
+    Stop the workers of the processor, or its query on Spark, first. Exits with 1 when nothing was done."""
 
 accept_loss_epilog = """Examples:\n\n
     cues-kafka accept-loss shop:graph check\n\n
@@ -41,7 +41,11 @@ def reset(
     profile: Profile = None,
     file: File = None,
 ) -> None:
-    """Let the tasks of a processor begin anew. Outputs repeat (earliest) or messages are skipped (latest)."""
+    """
+    Let the tasks of a processor begin anew. Outputs repeat (earliest) or messages are skipped (latest).
+
+    DataFrames that shuffle or keep state begin anew as a whole, and with a new checkpoint.
+    """
     _act(
         target, processor, lambda tool: tool.reset(to=to, partition=partition),
         who="reset", yes=yes, bootstrap=bootstrap, profile=profile, file=file,
@@ -96,5 +100,10 @@ def _act(
             raise typer.Exit(1)
         tool.carry_out(moves)
         typer.echo(f"{processor}: {len(moves)} task(s) moved")
+        if tool.staged:
+            typer.echo(
+                f"Now delete the checkpoint of its query (<checkpoint>/{graph.name}.{processor}), or give another "
+                "directory: the processor goes on with a new checkpoint only."
+            )
     finally:
         broker.close()

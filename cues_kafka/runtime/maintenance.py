@@ -4,26 +4,31 @@ Whoever writes to a backing partition does it with the task's transactional id, 
 while the group has no members. `Maintenance` joins the group for the moment, so that no worker can join unnoticed and
 the offsets carry real proof of membership (P5). Each task is moved in a transaction of its own, offsets and record
 together.
+
+A staged processor (DataFrames that shuffle or keep state) has one place for all of its slots: what its newest batch
+took. So it is reset as a whole, slot 0 first, whose record gives the reset its publication number.
 """
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 from cues_kafka.codecs.records import decode_record
 from cues_kafka.core.events import InputFacts
-from cues_kafka.core.records import Attempt, Record, Snapshot, Start
+from cues_kafka.core.records import Attempt, Extent, Record, Snapshot, Staged, Start, Totals, Writer
 from cues_kafka.core.recover import plan_of
-from cues_kafka.core.spec import Spec
+from cues_kafka.core.spec import Input, Spec
+from cues_kafka.core.staged import RESET
 from cues_kafka.errors import CodecError, ConfigError, RecoveryError, RetriableError
-from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import quoted
+from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
+from cues_kafka.graph.names import backing_topic, group_id, quoted, transactional_id
 from cues_kafka.plan import Plan, plan, topics_to_ask
-from cues_kafka.ports import Broker, Clock, GroupMetadata, Member, Position, Positions, TopicPartition
+from cues_kafka.ports import Broker, Clock, GroupMetadata, Member, Position, Positions, TopicPartition, Watermarks
 from cues_kafka.runtime.backing import newest
 from cues_kafka.runtime.build import Identity, spec_of
 from cues_kafka.runtime.clock import SystemClock
@@ -31,6 +36,9 @@ from cues_kafka.runtime.interpreter import INIT_TIMEOUT_S, record_message
 
 JOIN_TIMEOUT_S = 60.0
 """Brokers hold the first join of a group back for some seconds, and wait for members of a group that is not empty."""
+
+PATIENCE_S = 3.0
+"""How long the markers of a transaction that is over may be on their way."""
 
 To: TypeAlias = Literal["earliest", "latest"]
 Target: TypeAlias = "Callable[[Spec, Record | None, Mapping[str, InputFacts]], Positions | None]"
@@ -47,6 +55,8 @@ class Move:
         positions: where it is to stand.
         inputs: what the cluster says of its inputs.
         notes: what will be lost, or done again, in words.
+        offsets: what the group gets, for lag tools and as a cross-check.
+        staged: of a staged processor: what its record says; its slots have no positions.
     """
 
     spec: Spec
@@ -54,10 +64,18 @@ class Move:
     positions: Positions
     inputs: Mapping[str, InputFacts]
     notes: tuple[str, ...]
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    staged: Staged | None = None
 
 
 class Maintenance:
-    """Moves the tasks of one processor: `reset` or `accept_loss` say what would happen, then `carry_out` does it."""
+    """
+    Moves the tasks of one processor: `reset` or `accept_loss` say what would happen, then `carry_out` does it.
+
+    Attributes:
+        specs: its tasks; the tool is their writer.
+        staged: it is a staged processor, which begins anew as a whole.
+    """
 
     def __init__(self, graph: Graph, broker: Broker, processor: str, *, who: str, clock: Clock | None = None) -> None:
         """
@@ -71,27 +89,43 @@ class Maintenance:
         Raises:
             ConfigError: there is no such processor, or it was never started on this cluster.
         """
-        if processor not in graph.processors:
+        everyone: dict[str, Processor | DataFrameProcessor] = {**graph.processors, **graph.dataframes}
+        if processor not in everyone:
             raise ConfigError(
-                f"graph {graph.name!r} has no {processor!r}; its processors are {quoted(sorted(graph.processors))}"
+                f"graph {graph.name!r} has no {processor!r}; its processors are {quoted(sorted(everyone))}"
             )
         facts = broker.facts(topics_to_ask(graph))
-        planned = plan(graph, facts)
-        declared, names = graph.processors[processor], planned[processor]
-        for topic in (*declared.input_topics, names.backing):
+        declared, backing = everyone[processor], backing_topic(graph.name, processor)
+        topics = declared.read_topics if isinstance(declared, DataFrameProcessor) else declared.input_topics
+        for topic in (*topics, backing):
             if topic not in facts.topics:
                 raise ConfigError(
                     f"topic {topic!r} does not exist, so there is nothing to move: {processor!r} was never started on "
                     "this cluster, or its topic is gone"
                 )
-        width = min(facts.topics[topic].partitions for topic in (*declared.input_topics, names.backing))
-        make = spec_of(
-            graph, planned, declared, facts.topics[declared.lead].partitions, Identity.of_process("tool", who)
-        )
-        self.specs = tuple(make(partition) for partition in range(width))
         self._ids = {topic: found.topic_id for topic, found in facts.topics.items()}
+        self._sizes = {topic: facts.topics[topic].partitions for topic in (*topics, backing)}
+        self._inputs_of = tuple(Input(*pair) for pair in declared.inputs)
         self._broker = broker
         self._clock = clock or SystemClock()
+        identity = Identity.of_process("tool", who)
+        if isinstance(declared, DataFrameProcessor):
+            make = _frame_specs(graph, declared, self._sizes[topics[0]], identity)
+            self.specs, self.staged = self._frame(declared, make)
+        else:
+            make = spec_of(graph, plan(graph, facts), declared, self._sizes[declared.lead], identity)
+            self.specs, self.staged = tuple(map(make, range(min(self._sizes.values())))), False
+
+    def _frame(self, declared: DataFrameProcessor, make: Callable[[int], Spec]) -> tuple[tuple[Spec, ...], bool]:
+        """Its records say how a processor of DataFrames is written, and in how many parts."""
+        slots = [replace(make(slot), inputs=()) for slot in range(self._sizes[make(0).backing])]
+        found = [record for slot in slots if (record := self._newest(slot, self._backing(slot).stable))]
+        staged = [record.staged for record in found if record.staged]
+        if staged:
+            return tuple(replace(slot, width=staged[0].parts) for slot in slots[: staged[0].parts]), True
+        if len(declared.inputs) > 1 or len(declared.outputs) > 1 or not found:
+            raise ConfigError(f"{declared.name!r} has no record, so there is nothing to move: it was never started")
+        return tuple(map(make, range(min(self._sizes.values())))), False
 
     def reset(self, *, to: To = "earliest", partition: int | None = None) -> list[Move]:
         """
@@ -102,9 +136,16 @@ class Maintenance:
             partition: of one task; None: all of them.
 
         Raises:
-            ConfigError: no such partition.
+            ConfigError: no such partition; or a single one of a staged processor.
             RecoveryError: the group has members, or a record is not this task's.
         """
+        if self.staged:
+            if partition is not None:
+                raise ConfigError(
+                    f"--partition {partition}: {self.specs[0].processor!r} is written staged. Its batches take all "
+                    "partitions of its inputs at once, so it begins anew as a whole: leave --partition out"
+                )
+            return self._anew(to)
         if partition is not None and partition not in range(len(self.specs)):
             raise ConfigError(f"--partition {partition}: {self.specs[0].processor!r} has 0 to {len(self.specs) - 1}")
 
@@ -121,8 +162,15 @@ class Maintenance:
         Let tasks whose next messages are gone from the log (retention, trim) go on at the first one that is there.
 
         Raises:
+            ConfigError: it is a staged processor.
             RecoveryError: the group has members, a record is not this task's, or a topic was made anew.
         """
+        if self.staged:
+            raise ConfigError(
+                f"{self.specs[0].processor!r} is written staged: where it goes on is in the checkpoint of its query, "
+                "together with the state that Spark keeps, and no record can move that. `cues-kafka reset` lets it "
+                "begin anew, at the first messages that are there or behind the last ones"
+            )
 
         def target(spec: Spec, record: Record | None, inputs: Mapping[str, InputFacts]) -> Positions | None:
             if record is None:
@@ -147,36 +195,112 @@ class Maintenance:
         """
         if not moves:
             return
-        self._refuse_members()
-        spec = self.specs[0]
-        with _Membership(self._broker, spec, self._clock) as membership:
+        self._refuse_others()
+        lead, group = self._inputs_of[0].topic, self.specs[0].group
+        with _Membership(self._broker, group, lead, self._sizes[lead], self._clock) as membership:
             for move in moves:
                 self._move(move, membership())
 
+    def _anew(self, to: To) -> list[Move]:
+        """All slots of a staged processor. The first one decides; it is the first to be moved, too."""
+        self._refuse_others()
+        records = [self._newest(spec, self._backing(spec).stable) for spec in self.specs]
+        known = [record.staged for record in records if record and record.staged]
+        newest = max(known, key=lambda staged: staged.number)
+        first = records[0].sequence if records[0] else -1
+        extents, begins = self._begins(to)
+        anew = Staged(
+            query=newest.query,
+            batch=RESET,
+            attempt="",
+            checksum=b"",
+            number=max(first, newest.number) + 1,
+            parts=newest.parts,
+            extents=extents,
+        )
+        if len(known) == len(records) and all(
+            was == replace(anew, number=newest.number, part=part, extents=() if part else extents)
+            for part, was in enumerate(known)
+        ):
+            return []
+        unpublished = [
+            part for part, record in enumerate(records) if not (record and _is_out(record, newest.number))
+        ]  # fmt: skip
+        notes = tuple(self._notes_anew(to, newest, unpublished, begins))
+        return [
+            Move(
+                spec,
+                record,
+                (),
+                {},
+                () if spec.partition else notes,
+                {} if spec.partition else begins,
+                anew if spec.partition == 0 else replace(anew, part=spec.partition, extents=()),
+            )
+            for spec, record in zip(self.specs, records, strict=True)
+        ]
+
+    def _begins(self, to: To) -> tuple[tuple[Extent, ...], dict[TopicPartition, int]]:
+        """Where a staged processor is to begin: what the record says, if anything, and the offset of each partition."""
+        topics = dict.fromkeys(i.topic for i in self._inputs_of)
+        places = [TopicPartition(topic, p) for topic in topics for p in range(self._sizes[topic])]
+        marks = self._broker.watermarks(places)
+        offsets = {place: marks[place].low if to == "earliest" else marks[place].stable for place in places}
+        if to == "earliest":
+            return (), offsets  # at what is there by then, not by now
+        ends = {
+            topic: json.dumps(
+                {topic: {str(p): offsets[TopicPartition(topic, p)] for p in range(self._sizes[topic])}},
+                sort_keys=True,
+                separators=(",", ":"),
+            )
+            for topic in topics
+        }
+        extents = (Extent(i.binding, self._ids[i.topic], ends[i.topic], ends[i.topic]) for i in self._inputs_of)
+        return tuple(sorted(extents)), offsets
+
+    def _notes_anew(
+        self, to: To, newest: Staged, unpublished: Sequence[int], begins: Mapping[TopicPartition, int]
+    ) -> Iterator[str]:
+        if newest.batch != RESET and unpublished:
+            parts = ", ".join(map(str, unpublished))
+            yield f"batch {newest.batch} is announced, but its parts {parts} are not published, and never will be"
+        for topic in dict.fromkeys(place.topic for place in begins):
+            places = ", ".join(f"{place.partition} at {begins[place]}" for place in begins if place.topic == topic)
+            yield (
+                f"{topic}: begins anew, by partition: {places}; outputs of what lies behind REPEAT"
+                if to == "earliest"
+                else f"{topic}: begins anew, by partition: {places}; what lies below and is not published yet is LOST"
+            )
+        yield (
+            f"what Spark keeps in the checkpoint of query {newest.query} (sums, windows, joined rows) is void, and "
+            "that checkpoint is refused from then on"
+        )
+
     def _moves(self, target: Target, specs: Sequence[Spec]) -> list[Move]:
-        self._refuse_members()
+        self._refuse_others()
         moves = []
         for spec in specs:
             inputs = self._inputs(spec)
-            backing = TopicPartition(spec.backing, spec.partition)
-            record = self._newest(spec, self._broker.watermarks([backing])[backing].stable)
+            record = self._newest(spec, self._backing(spec).stable)
             positions = target(spec, record, inputs)
             if positions is None or (isinstance(record, Attempt | Start) and positions == record.positions):
                 continue
-            moves.append(Move(spec, record, positions, inputs, tuple(_notes(spec, record, positions))))
+            offsets = {TopicPartition(p.topic, spec.partition): p.offset for p in positions}
+            moves.append(Move(spec, record, positions, inputs, tuple(_notes(spec, record, positions)), offsets))
         return moves
 
     def _move(self, move: Move, metadata: GroupMetadata) -> None:
         spec = move.spec
-        backing = TopicPartition(spec.backing, spec.partition)
         session = self._broker.session(spec.transactional_id)
         try:
             session.init(timeout_s=INIT_TIMEOUT_S)
-            high = self._broker.watermarks([backing])[backing].high  # R3
+            high = self._backing(spec).high  # R3
             if self._newest(spec, high) != move.record:
                 raise RecoveryError(f"{spec.name} has moved since. Run the command again.")
             session.begin()
-            session.send_offsets({TopicPartition(p.topic, spec.partition): p.offset for p in move.positions}, metadata)
+            if move.offsets:
+                session.send_offsets(move.offsets, metadata)
             session.produce([record_message(spec, moved_record(move))])
             landed = session.flush().first_offset
             if landed != high:  # P6a
@@ -190,6 +314,10 @@ class Maintenance:
             session.abandon()
             raise
         session.close()
+
+    def _backing(self, spec: Spec) -> Watermarks:
+        place = TopicPartition(spec.backing, spec.partition)
+        return self._broker.watermarks([place])[place]
 
     def _newest(self, spec: Spec, high: int) -> Record | None:
         found = newest(self._broker, TopicPartition(spec.backing, spec.partition), high, self._clock)
@@ -211,18 +339,70 @@ class Maintenance:
         marks = self._broker.watermarks(list(places.values()))
         return {binding: InputFacts(self._ids[place.topic], *marks[place]) for binding, place in places.items()}
 
-    def _refuse_members(self) -> None:
+    def _refuse_others(self) -> None:
+        """A query on Spark is no member; what shows of it is the transaction that it is in."""
         group = self.specs[0].group
+        if self.staged:
+            self._refuse_publishing()
         if members := self._broker.members(group):
             raise RecoveryError(
                 f"group {group!r} has members ({', '.join(sorted(members))}). Stop its workers first; one that was "
                 "killed is a member until its session ends, 10 s by default."
             )
 
+    def _refuse_publishing(self) -> None:
+        deadline, pause = self._clock.monotonic() + PATIENCE_S, threading.Event()
+        while busy := [spec.name for spec in self.specs if (marks := self._backing(spec)).stable < marks.high]:
+            if self._clock.monotonic() > deadline:
+                raise RecoveryError(
+                    f"{', '.join(busy)}: a transaction is open. Stop the query that is publishing; that of a query "
+                    "which was killed ends with its time-out, after 60 s by default"
+                )
+            pause.wait(0.1)
+
+
+def _frame_specs(graph: Graph, frame: DataFrameProcessor, width: int, identity: Identity) -> Callable[[int], Spec]:
+    """Makes the spec of one slot of a processor of DataFrames that is written directly."""
+
+    def make(slot: int) -> Spec:
+        name = transactional_id(graph.name, frame.name, slot)
+        return Spec(
+            graph=graph.name,
+            processor=frame.name,
+            partition=slot,
+            inputs=tuple(Input(*pair) for pair in frame.inputs),
+            transactional_id=name,
+            group=group_id(graph.name, frame.name),
+            backing=backing_topic(graph.name, frame.name),
+            quarantine_after=None,
+            width=width,
+            slot=True,
+            writer=Writer(name, identity.runtime, identity.name, identity.incarnation),
+        )
+
+    return make
+
+
+def _is_out(record: Record, number: int) -> bool:
+    return isinstance(record, Attempt) and record.staged is not None and record.staged.number == number
+
 
 def moved_record(move: Move) -> Record:
     """The record of a task that was moved: sequence and totals go on, snapshots and careful mode are over."""
     spec, before = move.spec, move.record
+    if move.staged:
+        sequence = before.sequence + 1 if before else 0
+        return Attempt(
+            # A part has a sequence of its own; that of slot 0 is the publication number, which never goes back.
+            sequence=sequence if spec.partition else move.staged.number,
+            step=before.step if before else 0,
+            positions=(),
+            totals=before.totals if before else Totals(),
+            born=move.staged.parts,
+            writer=spec.writer,
+            strategy=spec.strategy,
+            staged=move.staged,
+        )
     common: dict[str, Any] = {
         "positions": move.positions,
         "writer": spec.writer,
@@ -271,11 +451,12 @@ def _notes(spec: Spec, record: Record | None, positions: Positions) -> list[str]
 class _Membership:
     """The only member of a group, for a moment; calling it gives the proof, and fails when somebody else has joined."""
 
-    def __init__(self, broker: Broker, spec: Spec, clock: Clock) -> None:
-        self._spec = spec
+    def __init__(self, broker: Broker, group: str, topic: str, width: int, clock: Clock) -> None:
+        self._group = group
+        self._width = width
         self._clock = clock
         self._owned: set[int] = set()
-        self._member: Member = broker.member(spec.group, spec.inputs[0].topic, self)
+        self._member: Member = broker.member(group, topic, self)
 
     def __enter__(self) -> Self:
         deadline = self._clock.monotonic() + JOIN_TIMEOUT_S
@@ -284,9 +465,7 @@ class _Membership:
         while not self._alone:
             if self._clock.monotonic() > deadline:
                 self._member.close(leave=True)
-                raise RecoveryError(
-                    f"group {self._spec.group!r} is not free after {JOIN_TIMEOUT_S:g} s. Stop its workers."
-                )
+                raise RecoveryError(f"group {self._group!r} is not free after {JOIN_TIMEOUT_S:g} s. Stop its workers.")
             pause.wait(0.05)  # a poll never waits, and there is no event behind it
             self._member.poll()
         return self
@@ -297,12 +476,12 @@ class _Membership:
     def __call__(self) -> GroupMetadata:
         self._member.poll()
         if not self._alone:
-            raise RecoveryError(f"a worker joined group {self._spec.group!r}. Stop it, run the command again.")
+            raise RecoveryError(f"a worker joined group {self._group!r}. Stop it, run the command again.")
         return self._member.metadata()
 
     @property
     def _alone(self) -> bool:
-        return self._member.metadata().generation >= 0 and self._owned >= set(range(self._spec.width))
+        return self._member.metadata().generation >= 0 and self._owned >= set(range(self._width))
 
     def on_assign(self, partitions: Sequence[int]) -> None:
         """Whoever has all partitions is alone."""
