@@ -238,8 +238,8 @@ def check_plan(frame: Any) -> None:
 
 def _staged(node: str) -> str:
     return (
-        f"the plan has {node}: rows of several partitions would meet, or one partition would be parted; its analysis did "
-        "not show it. Leave the coordinates (_cues; topic, partition, offset) out, then it is written staged."
+        f"the plan has {node}: rows of several partitions would meet, or one partition would be parted. Its analysis "
+        "did not show it. Leave the coordinates (_cues; topic, partition, offset) out, then it is written staged."
     )
 
 

@@ -35,6 +35,8 @@ def made(
     graph: Graph,
     processor: DataFrameProcessor,
     positions: Mapping[str, tuple[int, ...]],
+    *,
+    back: bool = True,
 ) -> dict[str, Any]:
     """
     What the function makes, by output binding.
@@ -45,6 +47,7 @@ def made(
         graph: where the topics are declared.
         processor: whose function.
         positions: by topic, where a query without a checkpoint begins to read.
+        back: see `Input.back`.
 
     Raises:
         ConfigError: it gives something else than its declaration says.
@@ -52,7 +55,7 @@ def made(
     frames = {}
     for binding, topic in processor.inputs:
         name = f"{graph.name}.{processor.name}" + (f".{binding}" if len(processor.inputs) > 1 else "")
-        given = Input(name, options, topic, positions[topic], settings.limit)
+        given = Input(name, options, topic, positions[topic], settings.limit, back)
         settings.session.dataSource.register(message_source(given))
         frames[binding] = as_columns(settings.session.readStream.format(PREFIX + name).load(), graph.topic(topic).value)
     found = processor.fn(**frames) if processor.by_name else processor.fn(*frames.values())
@@ -92,8 +95,9 @@ def keeps_state(frame: Any) -> bool:
 
 
 def streams(frame: Any) -> int:
-    """How many streaming sources a plan names; one that it reads twice counts twice."""
-    return len(re.findall(r"^[\s:+~-]*Streaming\w*", plan_of(frame, "analyzed"), re.MULTILINE))
+    """How many streaming sources a streaming plan names; one that it reads twice counts twice."""
+    # A plan that is nothing but a source prints the source's short name.
+    return max(1, len(re.findall(r"^[\s:+~-]*Streaming\w*", plan_of(frame, "analyzed"), re.MULTILINE)))
 
 
 def plan_of(frame: Any, kind: str) -> str:
