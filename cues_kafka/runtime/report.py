@@ -17,6 +17,9 @@ class TaskReport:
     """
     What was found of one task.
 
+    Of a part of a staged processor: a step is a row, torn are publications of which some rows are there and some are
+    not, lost are the rows of those of which nothing is.
+
     Attributes:
         task: `processor/partition`.
         steps: that the input holds below the positions.
@@ -31,7 +34,7 @@ class TaskReport:
         unfounded: outcomes of messages that the input does not hold.
         ahead: outcomes above the position, of no committed batch.
         behind: offsets between the positions and the inputs' last stable offsets, markers included; 0 where no message
-            is among them.
+            is among them. Of a staged processor part 0 has them; 1 more where the part of an announced batch is due.
         problems: what is wrong with the backing records and their totals.
         limits: what cannot be seen, and why.
         details: which messages the counts are about, the first of each.

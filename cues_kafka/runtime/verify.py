@@ -14,6 +14,9 @@ For each task, from the outside and with nothing but reads:
 
 5. What the inputs hold above the positions is counted, not judged: it is not delivered yet.
 
+A staged processor (`runtime.published`) names no messages: its rows say which publication of which part they are of, so
+3 is without its inputs, and what is lost or torn are rows.
+
 So nothing has to stop for it, and what is still under way is not taken for a defect. Where the cluster does not hold
 any more what would be needed (trimmed, compacted, hidden by an open transaction), the report says so, and is not "ok".
 """
@@ -28,10 +31,10 @@ from typing import TypeAlias, TypeVar
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from cues_kafka.core.delivery import HEADER, show_topic_id
-from cues_kafka.core.records import KEY, Attempt, Record, Start, Totals
-from cues_kafka.errors import CodecError, ConfigError, RetriableError
-from cues_kafka.graph.definition import Graph, Processor
-from cues_kafka.graph.names import quoted
+from cues_kafka.core.records import Record, Totals
+from cues_kafka.errors import ConfigError, RetriableError
+from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
+from cues_kafka.graph.names import backing_topic, quoted
 from cues_kafka.observe.ledger import (
     ERROR,
     EXISTS,
@@ -45,8 +48,9 @@ from cues_kafka.observe.ledger import (
     offsets_of,
 )
 from cues_kafka.plan import Plan, ProcessorPlan, plan, topics_to_ask
-from cues_kafka.ports import Broker, ClusterFacts, Position, TopicPartition, Watermarks, WireMessage
-from cues_kafka.runtime.interpreter import read_record
+from cues_kafka.ports import Broker, ClusterFacts, TopicPartition, Watermarks, WireMessage
+from cues_kafka.runtime.chain import Chain
+from cues_kafka.runtime.published import Part, parts_of
 from cues_kafka.runtime.report import ANOMALIES, ProcessorReport, Report, TaskReport
 
 __all__ = ["ANOMALIES", "ProcessorReport", "Progress", "Report", "TaskReport", "verify"]
@@ -57,9 +61,6 @@ Progress: TypeAlias = Callable[[int, int], None]
 PATIENCE_S = 10.0
 """How long no message comes before an open transaction is said to hide the rest. Transactions of live workers are over
 sooner; that of a dead one ends with the recovery of its task, or its time-out."""
-
-PROBLEMS = 10
-"""Texts that are kept of one task."""
 
 LOOKED_THROUGH = 1000
 """Offsets above a position that are read to see whether there is any message among them: a task's position moves over
@@ -97,14 +98,23 @@ def verify(
         BrokerError: something cannot be read, for example because it was trimmed in this moment.
     """
     began = monotonic()
+    _check_names(graph, processors)
     facts = _patiently(lambda: broker.facts(topics_to_ask(graph)), patience_s)
     planned = plan(graph, facts)
-    tasks = [
+    everyone: dict[str, Processor | DataFrameProcessor] = {**graph.processors, **graph.dataframes}
+    tasks: list[_Task | Part] = [
         _Task(graph, graph.processors[name], planned[name], facts, partition)
-        for name in _chosen(graph, processors)
+        for name in _chosen(graph.processors, processors)
         for partition in range(planned[name].partitions or 0)
     ]
+    for name in _chosen(graph.dataframes, processors):
+        tasks += parts_of(graph, graph.dataframes[name], facts)
     scan = _Scan(graph, broker, tasks, facts, patience_s=patience_s, progress=progress)
+    scan.left = {
+        name: f"{name} never started: its backing topic does not exist"
+        for name in _chosen(graph.dataframes, processors)
+        if backing_topic(graph.name, name) not in facts.topics
+    }
     scan.records()
     scan.messages()
     scan.later()
@@ -114,12 +124,13 @@ def verify(
         processors=tuple(
             ProcessorReport(
                 name=name,
-                kind=planned[name].kind,
-                tasks=tuple(scan.report(task) for task in tasks if task.processor.name == name),
+                kind=everyone[name].kind,
+                tasks=tuple(scan.report(task) for task in scan.tasks if task.processor.name == name),
             )
-            for name in _chosen(graph, processors)
+            for name in _chosen(everyone, processors)
+            if name not in scan.left
         ),
-        limits=tuple(_not_looked_at(graph, planned, processors)),
+        limits=(*_without_tasks(planned, _chosen(graph.processors, processors)), *scan.left.values()),
         notes=tuple(scan.notes()),
         scanned=scan.scanned,
         seconds=monotonic() - began,
@@ -137,94 +148,20 @@ def _patiently(ask: Callable[[], _Answer], patience_s: float) -> _Answer:
     return again(ask)
 
 
-def _chosen(graph: Graph, processors: Sequence[str] | None) -> list[str]:
-    unknown = sorted(set(processors or ()) - set(graph.processors) - set(graph.dataframes))
-    if unknown:
-        raise ConfigError(
-            f"graph {graph.name!r} has no {quoted(unknown)}; its processors are {quoted(sorted(graph.processors))}"
-        )
-    return [name for name in graph.processors if processors is None or name in processors]
+def _check_names(graph: Graph, processors: Sequence[str] | None) -> None:
+    known = {**graph.processors, **graph.dataframes}
+    if unknown := sorted(set(processors or ()) - set(known)):
+        raise ConfigError(f"graph {graph.name!r} has no {quoted(unknown)}; its processors are {quoted(sorted(known))}")
 
 
-def _not_looked_at(graph: Graph, planned: Plan, processors: Sequence[str] | None) -> Iterator[str]:
-    for name in graph.dataframes:
-        if processors is None or name in processors:
-            yield f"{name} works on DataFrames, whose outputs name no single message"
-    for name in _chosen(graph, processors):
+def _chosen(names: Iterable[str], processors: Sequence[str] | None) -> list[str]:
+    return [name for name in names if processors is None or name in processors]
+
+
+def _without_tasks(planned: Plan, names: Iterable[str]) -> Iterator[str]:
+    for name in names:
         if not planned[name].partitions:
             yield f"{name} has no tasks: its input {planned[name].inputs[0][1]!r} does not exist"
-
-
-class _Chain:
-    """
-    The backing records of one task, in order (I13).
-
-    Attributes:
-        newest: the last one so far.
-        begin: positions of the `Start`, while compaction has left it.
-        next_offset: where the next record is looked for.
-        hidden: an open transaction hides what follows.
-        problems: what is wrong.
-    """
-
-    def __init__(self, transactional_id: str) -> None:
-        self.newest: Record | None = None
-        self.begin: tuple[Position, ...] | None = None
-        self.next_offset = 0
-        self.hidden = False
-        self.problems: list[str] = []
-        self._transactional_id = transactional_id
-
-    def feed(self, messages: Sequence[WireMessage]) -> None:
-        for message in messages:
-            offset = message.offset()
-            if message.key() == KEY:
-                try:
-                    record = read_record(message)
-                except CodecError as error:
-                    self._say(f"the backing record at offset {offset} cannot be read: {error}")
-                    continue
-                for text in (*self._alone(record), *self._after(record, offset)):
-                    self._say(f"backing record {record.sequence} at offset {offset}: {text}")
-                self.newest = record
-                self.next_offset = offset + 1
-
-    def _say(self, text: str) -> None:
-        if len(self.problems) < PROBLEMS:
-            self.problems.append(text)
-
-    def _alone(self, record: Record) -> Iterator[str]:
-        for name, counts in (("totals", record.totals), ("counts of its batch", record.batch)):
-            if counts.deliveries != counts.outputs + counts.errors + counts.nils or counts.messages < counts.outputs:
-                yield f"its {name} do not add up: {_show(counts)}"
-        if record.step != record.totals.deliveries:
-            yield f"it says step {record.step}, but its totals say {record.totals.deliveries} deliveries"
-        if record.writer.transactional_id != self._transactional_id:
-            yield f"{record.writer.transactional_id!r} wrote it, which does not hold this task"
-
-    def _after(self, record: Record, offset: int) -> Iterator[str]:
-        before = self.newest
-        if before is None:
-            if isinstance(record, Start) and record.sequence == 0:
-                self.begin = record.positions
-            return
-        gap = record.sequence - before.sequence
-        # A record takes two offsets at least, its own and its marker's, so a wider gap may be compaction's.
-        if gap < 1 or offset - self.next_offset + 1 < 2 * gap:
-            yield f"it follows record {before.sequence}: records are missing or repeated"
-        if isinstance(record, Start):
-            yield "it is a second beginning"
-        for old, new in zip(before.positions, record.positions, strict=False):
-            if old[:3] == new[:3] and new.offset < old.offset:
-                yield f"its position on {new.topic!r} goes back from {old.offset} to {new.offset}"
-        if gap == 1 and record.totals != before.totals.plus(record.batch):
-            yield f"its totals are not those before it and its batch: {_show(record.totals)}"
-        if gap == 1 and record.step != before.step + (record.batch.deliveries if isinstance(record, Attempt) else 0):
-            yield f"it says step {record.step} after step {before.step}"
-
-
-def _show(counts: Totals) -> str:
-    return ", ".join(f"{value} {name}" for name, value in counts._asdict().items())
 
 
 class _Task:
@@ -238,7 +175,10 @@ class _Task:
         strays: outcomes that name what is no input of it.
         behind: offsets that are not delivered yet.
         sequence: the highest that an outcome names.
+        there: it has a place in the report.
     """
+
+    there = True
 
     def __init__(
         self, graph: Graph, processor: Processor, names: ProcessorPlan, facts: ClusterFacts, partition: int
@@ -250,7 +190,7 @@ class _Task:
         self.written = tuple(dict.fromkeys(topic for _, topic in names.outputs))
         self.backing = TopicPartition(names.backing, partition)
         self.ids = {b: facts.topics[topic].topic_id for b, topic in names.inputs if topic in facts.topics}
-        self.chain = _Chain(names.transactional_id(partition))
+        self.chain = Chain(names.transactional_id(partition))
         self.record: Record | None = None
         self.marks: dict[str, Marks] = {}
         self.columns: dict[str, array[int]] = {}
@@ -261,6 +201,27 @@ class _Task:
     @property
     def join(self) -> bool:
         return self.processor.input_shape == "join"
+
+    @property
+    def bindings(self) -> tuple[str, ...]:
+        """Inputs whose messages the outcomes name."""
+        return tuple(binding for binding, _ in self.names.inputs)
+
+    @property
+    def above(self) -> bool:
+        """Outcomes were seen that the newest record does not account for."""
+        known = self.record.sequence if self.record else -1
+        return self.sequence > known or any(marks.ahead for marks in self.marks.values())
+
+    def places(self) -> list[TopicPartition]:
+        """What it reads."""
+        return [self.place(binding) for binding in self.bindings]
+
+    def standing(self, marks: Mapping[TopicPartition, Watermarks]) -> Iterator[tuple[TopicPartition, int]]:
+        """Where it stands by now on what it reads, as far as that exists."""
+        for binding in self.bindings:
+            if (place := self.place(binding)) in marks:
+                yield place, self.stands(binding, marks[place])
 
     def place(self, binding: str) -> TopicPartition:
         return TopicPartition(dict(self.names.inputs)[binding], self.partition)
@@ -322,7 +283,7 @@ class _Scan:
         self,
         graph: Graph,
         broker: Broker,
-        tasks: Sequence[_Task],
+        tasks: Sequence[_Task | Part],
         facts: ClusterFacts,
         *,
         patience_s: float,
@@ -330,13 +291,12 @@ class _Scan:
     ) -> None:
         self._graph = graph
         self._broker = broker
-        self._tasks = tasks
+        self.tasks = tasks
+        self.left: dict[str, str] = {}
         self._facts = facts
         self._patience_s = patience_s
         self._progress = progress
-        self._by_processor: dict[str, dict[int, _Task]] = {}
-        for task in tasks:
-            self._by_processor.setdefault(task.processor.name, {})[task.partition] = task
+        self._by_processor: dict[str, dict[int, _Task | Part]] = {}
         self._marks: dict[TopicPartition, Watermarks] = {}
         self._outcomes: dict[TopicPartition, Outcomes] = {}
         self._veils: dict[str, list[str]] = {}
@@ -346,12 +306,16 @@ class _Scan:
     # 1
 
     def records(self) -> None:
-        """The backing records of all tasks."""
-        self._read_records([task for task in self._tasks if self._exists(task.backing)])
-        for task in self._tasks:
+        """The backing records of all tasks; of DataFrames they say whether they are staged, and in how many parts."""
+        self._read_records([task for task in self.tasks if self._exists(task.backing)])
+        for task in self.tasks:
             task.open()
+        self.left |= {t.processor.name: why for t in self.tasks if isinstance(t, Part) and (why := t.not_staged)}
+        self.tasks = [task for task in self.tasks if task.processor.name not in self.left and task.there]
+        for task in self.tasks:
+            self._by_processor.setdefault(task.processor.name, {})[task.partition] = task
 
-    def _read_records(self, tasks: Sequence[_Task]) -> None:
+    def _read_records(self, tasks: Sequence[_Task | Part]) -> None:
         chains = {task.backing: task.chain for task in tasks}
         marks = self._watermarks(chains)
         ranges = {
@@ -372,14 +336,10 @@ class _Scan:
 
     def messages(self) -> None:
         """Inputs, outputs and errors, each topic once, whoever reads or writes it."""
-        readers: dict[TopicPartition, list[tuple[_Task, str]]] = {}
-        for task in self._tasks:
-            for binding, _ in task.names.inputs:
-                if task.record and self._exists(task.place(binding)):
-                    readers.setdefault(task.place(binding), []).append((task, binding))
+        readers = self._readers()
         written = dict.fromkeys(
             TopicPartition(topic, partition)
-            for task in self._tasks
+            for task in self.tasks
             for topic in (*task.written, *([task.errors] if task.errors else []))
             if topic in self._facts.topics
             for partition in range(self._facts.topics[topic].partitions)
@@ -408,6 +368,16 @@ class _Scan:
                     f"an open transaction hides {topic}/{place.partition} from offset {offset} on"
                 )
 
+    def _readers(self) -> dict[TopicPartition, list[tuple[_Task, str]]]:
+        """Who reads a partition, under which binding; parts read batches, which no row names."""
+        readers: dict[TopicPartition, list[tuple[_Task, str]]] = {}
+        for task in self.tasks:
+            if isinstance(task, _Task) and task.record:
+                for binding in task.bindings:
+                    if self._exists(task.place(binding)):
+                        readers.setdefault(task.place(binding), []).append((task, binding))
+        return readers
+
     def _veil(self, place: TopicPartition) -> None:
         """Why outcomes in a topic may be gone although they were committed."""
         veils = self._veils.setdefault(place.topic, [])
@@ -432,6 +402,8 @@ class _Scan:
             if graph != self._graph.name or tasks is None:
                 return None
             task = tasks.get(int(partition))
+            if isinstance(task, Part) and places == "-":
+                return task.track_rows(place, int(sequence))
             if task is None:  # there is no such partition, so what it names cannot exist
                 marks, track = next(iter(tasks.values())).track("", place.topic)
             else:
@@ -498,12 +470,7 @@ class _Scan:
 
     def later(self) -> None:
         """Backing records that came since, of tasks whose outcomes were above their positions."""
-        tasks = []
-        for task in self._tasks:
-            above = any(marks.ahead for marks in task.marks.values())
-            known = task.record.sequence if task.record else -1
-            if (above or task.sequence > known) and self._exists(task.backing):
-                tasks.append(task)
+        tasks = [task for task in self.tasks if task.above and self._exists(task.backing)]
         if tasks:
             self._read_records(tasks)
 
@@ -526,31 +493,23 @@ class _Scan:
             if end - start > LOOKED_THROUGH or newest.get(place, -1) >= start:
                 task.behind += end - start
 
-    def _gaps(self) -> Iterator[tuple[_Task, TopicPartition, int, int]]:
+    def _gaps(self) -> Iterator[tuple[_Task | Part, TopicPartition, int, int]]:
         """Task, partition, position and last stable offset; the lowest positions first."""
-        inputs = [
-            (task, binding)
-            for task in self._tasks
-            for binding, _ in task.names.inputs
-            if self._exists(task.place(binding))
-        ]
-        unknown = {task.place(binding) for task, binding in inputs} - self._marks.keys()
+        unknown = {place for task in self.tasks for place in task.places() if self._exists(place)} - self._marks.keys()
         marks = {**self._marks, **self._watermarks(unknown)}
         found = [
-            (
-                task,
-                task.place(binding),
-                task.stands(binding, marks[task.place(binding)]),
-                marks[task.place(binding)].stable,
-            )
-            for task, binding in inputs
+            (task, place, position, marks[place].stable)
+            for task in self.tasks
+            for place, position in task.standing(marks)
         ]
         yield from sorted((gap for gap in found if gap[2] < gap[3]), key=lambda gap: gap[2])
 
     # The balance
 
-    def report(self, task: _Task) -> TaskReport:
+    def report(self, task: _Task | Part) -> TaskReport:
         """The balance of one task."""
+        if isinstance(task, Part):
+            return task.report(self._blinds(task), self._unmarked(task))
         return _Balance(
             task, self._marks, self._compacted_inputs(task), self._blinds(task), self._unmarked(task)
         ).report()
@@ -558,11 +517,11 @@ class _Scan:
     def _compacted_inputs(self, task: _Task) -> list[str]:
         return [t for _, t in task.names.inputs if t in self._facts.topics and self._compacted(t)]
 
-    def _blinds(self, task: _Task) -> list[str]:
+    def _blinds(self, task: _Task | Part) -> list[str]:
         topics = (*task.written, *([task.errors] if task.errors else []))
         return [text for topic in topics for text in self._veils.get(topic, ())]
 
-    def _unmarked(self, task: _Task) -> list[str]:
+    def _unmarked(self, task: _Task | Part) -> list[str]:
         topics = (*task.written, *([task.errors] if task.errors else []))
         return [topic for topic in topics if not self._graph.topic(topic).provenance]
 
