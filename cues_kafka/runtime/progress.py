@@ -1,11 +1,13 @@
 """How far a graph is, seen from outside: the newest committed backing record of every task.
 
 Read-only: nothing is initialised, so no worker is fenced. A record carries totals since its task's beginning and the
-task's positions (PROTOCOL 1), so the newest one of each task says all.
+task's positions (PROTOCOL 1), so the newest one of each task says all. Those of a staged processor have no positions:
+slot 0's says what its newest batch took of the inputs, and those of all slots whether it is published.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -14,13 +16,14 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_expo
 
 from cues_kafka.core.records import KEY, Record, Totals
 from cues_kafka.errors import ConfigError, RetriableError
-from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.definition import DataFrameProcessor, Graph
 from cues_kafka.graph.names import backing_topic
-from cues_kafka.ports import Broker, Clock, Reader, TopicPartition, Watermarks
+from cues_kafka.ports import Broker, Clock, Reader, TopicFacts, TopicPartition, Watermarks
 from cues_kafka.runtime.backing import newest
 from cues_kafka.runtime.client import read_range
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.interpreter import read_record
+from cues_kafka.runtime.published import is_published, published_ends
 
 PATIENCE_S = 15.0
 """How long questions are repeated: a partition may have no leader for a moment."""
@@ -69,7 +72,7 @@ class Progress:
         self._graph = graph
         self._broker = broker
         self._clock = clock or SystemClock()
-        self._processors = {backing_topic(graph.name, name): name for name in graph.processors}
+        self._processors = {backing_topic(graph.name, name): name for name in (*graph.processors, *graph.dataframes)}
         self._widths = self._ask_widths()
         self._places = [TopicPartition(t, p) for t, width in self._widths.items() for p in range(width)]
         starts = {place: self._first(place, marks) for place, marks in self._marks(self._places).items()}
@@ -99,7 +102,7 @@ class Progress:
     def behind(self) -> list[TopicPartition]:
         """
         Input partitions with messages that are not delivered, by what was seen up to now, or that an open transaction
-        writes to. Empty: the graph is idle.
+        writes to; and backing partitions of parts that are announced and not published yet. Empty: the graph is idle.
 
         An output's commit marker may come a moment after the marker behind the record that speaks of it. Therefore the
         high watermark counts too: what a record speaks of was written before it.
@@ -113,6 +116,8 @@ class Progress:
                 waiting = [place for place in places if self._waits(name, place, marks[place])]
                 if processor.input_shape != "join" or len(waiting) == len(places):  # a join is as far as its shortest
                     found.update(waiting)
+        for name, frame in self._graph.dataframes.items():
+            found.update(self._frames_waiting(name, frame, marks))
         return sorted(found)
 
     def close(self) -> None:
@@ -134,6 +139,26 @@ class Progress:
     def _marks(self, places: list[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         return self._broker.watermarks(places)
 
+    def _facts_of(self, topics: Collection[str]) -> Mapping[str, TopicFacts]:
+        return self._broker.facts(list(topics)).topics if topics else {}
+
+    def _frames_waiting(
+        self, name: str, frame: DataFrameProcessor, marks: Mapping[TopicPartition, Watermarks]
+    ) -> Iterator[TopicPartition]:
+        """Of a processor of DataFrames, staged or not."""
+        backing = backing_topic(self._graph.name, name)
+        seen = [self.newest.get((name, partition)) for partition in range(self._widths[backing])]
+        records = [one.record if one else None for one in seen]
+        first = records[0].staged if records and records[0] else None
+        if first:
+            due = (part for part, record in enumerate(records[: first.parts]) if not is_published(record, first))
+            yield from (TopicPartition(backing, part) for part in due)
+        ends = published_ends(records) if first else _positions(records)
+        for place in (place for place in marks if place.topic in frame.read_topics):
+            at = ends.get(place, marks[place].low)
+            if at < marks[place].stable and holds_messages(self._broker, place, at, marks[place].stable):
+                yield place
+
     def _ask_widths(self) -> dict[str, int]:
         facts = self._broker.facts(list(self._processors)).topics
         if missing := sorted(self._processors.keys() - facts.keys()):
@@ -145,7 +170,8 @@ class Progress:
         for name, processor in self._graph.processors.items():
             width = self._widths[backing_topic(self._graph.name, name)]
             widths |= dict.fromkeys(processor.input_topics, width)
-        return widths
+        read = {topic for frame in self._graph.dataframes.values() for topic in frame.read_topics} - widths.keys()
+        return widths | {name: facts.partitions for name, facts in self._facts_of(read).items()}
 
     def _first(self, place: TopicPartition, marks: Watermarks) -> int:
         """Where to begin to read: at the newest committed record."""
@@ -160,6 +186,14 @@ class Progress:
         if seen is not None:
             [at] = [p.offset for p in seen.record.positions if p.topic == place.topic]
         return at < marks.stable and holds_messages(self._broker, place, at, marks.stable)
+
+
+def _positions(records: Sequence[Record | None]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(position.topic, partition): position.offset
+        for partition, record in enumerate(records)
+        for position in (record.positions if record else ())
+    }
 
 
 def holds_messages(broker: Broker, place: TopicPartition, start: int, end: int) -> bool:

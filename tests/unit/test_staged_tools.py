@@ -14,6 +14,7 @@ from cues_kafka.core.records import Attempt, Snapshot, Totals
 from cues_kafka.core.staged import RESET
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.maintenance import Maintenance, Move
+from cues_kafka.runtime.progress import Progress
 from cues_kafka.runtime.published import Publication
 from cues_kafka.runtime.spark.publish import Output
 from cues_kafka.runtime.verify import ANOMALIES, Report, verify
@@ -402,3 +403,27 @@ def test_a_publication_knows_which_of_its_rows_are_missing() -> None:
     assert [one.add(row) for row in (3, 70_000, 199_999)] == [True] * 3
     assert list(one.missing()) == []
     assert not one.add(3)
+
+
+# Progress
+
+
+def test_progress_follows_what_is_announced_and_published() -> None:
+    """Behind is what no published batch has taken, and a part that is due; totals are rows."""
+    world = World()
+    with Progress(GRAPH, world.broker) as progress:
+        assert set(progress.behind()) == set(places())
+        world.driver().deliver(0)
+        while len(progress.newest) < PARTS or progress.behind():
+            progress.poll(0.2)
+        assert progress.totals("frames").deliveries == 12
+
+        _, announced = world.driver().announce(1)
+        assert announced
+        for part in (0, 2):
+            world.driver().publish(announced, part, ())
+        while progress.behind() != [TopicPartition("g.frames.backing", 1)]:
+            progress.poll(0.2)
+        world.driver().publish(announced, 1, ())
+        while progress.behind():
+            progress.poll(0.2)
