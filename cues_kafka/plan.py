@@ -32,6 +32,7 @@ from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts
 
 __all__ = [
     "Acl",
+    "FramePlan",
     "Growth",
     "Plan",
     "ProcessorPlan",
@@ -157,6 +158,36 @@ class ProcessorPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class FramePlan:
+    """
+    One processor of DataFrames on the cluster.
+
+    Attributes:
+        name: the processor's name.
+        inputs: (binding, topic) of each input.
+        outputs: (binding, topic) of each output.
+        errors: the graph's errors topic, or None.
+        group: where lag tools see how far it is.
+        transactional_prefix: what its transactional ids begin with.
+        backing: its backing topic.
+        staged: it is written staged whatever its function does, because it has several inputs or outputs; else only
+            Spark's plan says so.
+        slots: transactions side by side: of a staged processor the parts, which its first record fixes; else one for
+            each partition of the input; None: not known offline.
+    """
+
+    name: str
+    inputs: tuple[tuple[str, str], ...]
+    outputs: tuple[tuple[str, str], ...]
+    errors: str | None
+    group: str
+    transactional_prefix: str
+    backing: str
+    staged: bool
+    slots: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """
     A graph on a cluster.
@@ -167,6 +198,7 @@ class Plan:
         processors: the processors, in the order of declaration.
         create: topics to create, the user's before the framework's own.
         grow: topics of the framework's own that need more partitions.
+        dataframes: processors of DataFrames, in the order of declaration; their tasks are slots on Spark.
         acls: the permissions that are needed, sorted.
         warnings: what is allowed but weakens something, in full sentences.
         refusals: why the graph must not run, in full sentences with the remedy.
@@ -180,6 +212,7 @@ class Plan:
     acls: tuple[Acl, ...]
     warnings: tuple[str, ...]
     refusals: tuple[str, ...]
+    dataframes: tuple[FramePlan, ...] = ()
 
     def __getitem__(self, processor: str) -> ProcessorPlan:
         """
@@ -235,7 +268,8 @@ def plan(graph: Graph, facts: ClusterFacts | None = None, *, listed: Collection[
     """
     sizes = {topic: partitions_of(graph, topic, facts) for topic in graph.topics_used()}
     processors = tuple(_processor_plan(graph, processor, sizes, facts) for processor in graph.processors.values())
-    own = (*_own_topics(processors), *_frame_topics(graph, sizes))
+    frames = tuple(_frame_plan(graph, frame, sizes, facts) for frame in graph.dataframes.values())
+    own = (*_own_topics(processors), *(_OwnTopic(one.backing, one.slots, compacted=True) for one in frames))
     create = (*_user_topics(graph, facts), *_missing(own, facts))
     return Plan(
         graph=graph.name,
@@ -243,9 +277,10 @@ def plan(graph: Graph, facts: ClusterFacts | None = None, *, listed: Collection[
         processors=processors,
         create=create,
         grow=tuple(_growths(own, facts)),
-        acls=_acls(graph, processors, create),
+        acls=_acls(graph, processors, frames, create),
         warnings=(*_warnings(graph, processors, facts), *_orphans(graph, listed)),
-        refusals=tuple(_refusals(graph, processors, sizes, facts)),
+        refusals=tuple(_refusals(graph, (processors, frames), sizes, facts)),
+        dataframes=frames,
     )
 
 
@@ -331,12 +366,25 @@ def _own_topics(processors: Iterable[ProcessorPlan]) -> Iterator[_OwnTopic]:
             yield _OwnTopic(topic, one.partitions, compacted=True)
 
 
-def _frame_topics(graph: Graph, sizes: Mapping[str, int | None]) -> Iterator[_OwnTopic]:
-    for frame in graph.dataframes.values():
-        widest = [sizes[topic] for topic in frame.read_topics]
-        known = [size for size in widest if size is not None]
-        partitions = max(known) if len(known) == len(widest) else None
-        yield _OwnTopic(backing_topic(graph.name, frame.name), partitions, compacted=True)
+def _frame_plan(
+    graph: Graph, frame: DataFrameProcessor, sizes: Mapping[str, int | None], facts: ClusterFacts | None
+) -> FramePlan:
+    backing = backing_topic(graph.name, frame.name)
+    known = None if facts is None else facts.topics.get(backing)
+    staged = len(frame.inputs) > 1 or len(frame.outputs) > 1
+    widths = [sizes[topic] for topic in frame.read_topics]
+    widest = None if None in widths else max(size for size in widths if size is not None)
+    return FramePlan(
+        name=frame.name,
+        inputs=frame.inputs,
+        outputs=frame.outputs,
+        errors=graph.errors,
+        group=group_id(graph.name, frame.name),
+        transactional_prefix=transactional_prefix(graph.name, frame.name),
+        backing=backing,
+        staged=staged,
+        slots=known.partitions if staged and known else widest,  # added input partitions add no parts
+    )
 
 
 def _replication(brokers: int | None) -> int:
@@ -379,11 +427,15 @@ def _growths(own: Iterable[_OwnTopic], facts: ClusterFacts | None) -> Iterator[G
 # --- ACLs
 
 
-def _acls(graph: Graph, processors: Iterable[ProcessorPlan], create: Iterable[NewTopic]) -> tuple[Acl, ...]:
+def _acls(
+    graph: Graph, processors: Iterable[ProcessorPlan], frames: Iterable[FramePlan], create: Iterable[NewTopic]
+) -> tuple[Acl, ...]:
     """The least that is needed; nothing is named by a wildcard."""
     needed: set[Acl] = set()
     for one in processors:
         needed |= set(_worker_acls(graph.processors[one.name], one))
+    for frame in frames:
+        needed |= set(_frame_acls(frame))
     for topic in graph.sources:
         needed.add(Acl("sender", "topic", "literal", topic, "Write", "send"))
         prefix = sender_id(graph.name, topic, "")
@@ -423,19 +475,42 @@ def _worker_acls(processor: Processor, planned: ProcessorPlan) -> Iterator[Acl]:
         yield Acl("operator", "topic", "literal", planned.errors, "Read", "list, show and replay errors")
 
 
+def _frame_acls(planned: FramePlan) -> Iterator[Acl]:
+    name = planned.name
+    yield Acl(
+        "worker", "transactional-id", "prefixed", planned.transactional_prefix, "Write", f"transactions of {name}"
+    )
+    yield Acl("worker", "group", "literal", planned.group, "Read", f"membership and offsets of {name}")
+    for _, topic in planned.inputs:
+        yield Acl("worker", "topic", "literal", topic, "Read", "input")
+    for _, topic in planned.outputs:
+        yield Acl("worker", "topic", "literal", topic, "Write", "output")
+    if planned.errors is not None:
+        yield Acl("worker", "topic", "literal", planned.errors, "Write", "error messages")
+    yield Acl("worker", "topic", "literal", planned.backing, "Read", "recovery")
+    yield Acl("worker", "topic", "literal", planned.backing, "Write", "records of tasks")
+
+
 # --- Refusals and warnings
 
 
 def _refusals(
-    graph: Graph, processors: Iterable[ProcessorPlan], sizes: Mapping[str, int | None], facts: ClusterFacts | None
+    graph: Graph,
+    planned: tuple[Collection[ProcessorPlan], Collection[FramePlan]],
+    sizes: Mapping[str, int | None],
+    facts: ClusterFacts | None,
 ) -> Iterator[str]:
+    processors, frames = planned
     for one in processors:
         yield from _unequal_inputs(graph.processors[one.name], sizes)
     if facts is None:
         return
     yield from _missing_inputs(graph, facts)
     for one in processors:
+        yield from _bad_policy((one.backing, *(changelog for _, changelog in one.changelogs)), facts)
         yield from _bad_backing(one, facts)
+    for frame in frames:
+        yield from _bad_policy((frame.backing,), facts)
     yield from _narrow_errors(graph, facts)
     for topic, known in sorted(facts.topics.items()):
         if facts.brokers >= REPLICATION and topic in topics_to_ask(graph) and _promised(graph):
@@ -443,8 +518,10 @@ def _refusals(
 
 
 def _promised(graph: Graph) -> bool:
-    """Whether any processor promises exactly-once."""
-    return any(graph.strategy_of(processor) == "exactly-once" for processor in graph.processors.values())
+    """Whether any processor promises exactly-once; those of DataFrames always do."""
+    return bool(graph.dataframes) or any(
+        graph.strategy_of(processor) == "exactly-once" for processor in graph.processors.values()
+    )
 
 
 def _missing_inputs(graph: Graph, facts: ClusterFacts) -> Iterator[str]:
@@ -476,8 +553,8 @@ def _unequal_inputs(processor: Processor, sizes: Mapping[str, int | None]) -> It
             )
 
 
-def _bad_backing(planned: ProcessorPlan, facts: ClusterFacts) -> Iterator[str]:
-    for topic in (planned.backing, *(changelog for _, changelog in planned.changelogs)):
+def _bad_policy(topics: Iterable[str], facts: ClusterFacts) -> Iterator[str]:
+    for topic in topics:
         known = facts.topics.get(topic)
         if known is None:
             continue
@@ -487,6 +564,9 @@ def _bad_backing(planned: ProcessorPlan, facts: ClusterFacts) -> Iterator[str]:
                 f"Topic {topic!r} has cleanup.policy={policy}, so Kafka would delete what tasks recover from. Set it "
                 f"to compact alone: kafka-configs --alter --topic {topic} --add-config cleanup.policy=compact."
             )
+
+
+def _bad_backing(planned: ProcessorPlan, facts: ClusterFacts) -> Iterator[str]:
     backing = facts.topics.get(planned.backing)
     if backing is not None and planned.partitions is not None and backing.partitions > planned.partitions:
         yield (
@@ -537,7 +617,8 @@ def _warnings(graph: Graph, processors: Iterable[ProcessorPlan], facts: ClusterF
         )
     for group in topology.cycles(graph):
         yield f"Messages can go round in a cycle: {quoted(group)}. Make sure that they come to an end."
-    for topic in sorted({topic for p in graph.processors.values() for topic in p.output_topics}):
+    everyone: tuple[Processor | DataFrameProcessor, ...] = (*graph.processors.values(), *graph.dataframes.values())
+    for topic in sorted({topic for p in everyone for topic in p.output_topics}):
         if not graph.topic(topic).provenance:
             yield f"Topic {topic!r} has provenance=False, so verify cannot say what in it is lost or duplicated."
     for one in processors:
@@ -576,10 +657,16 @@ def _weakness(strategy: Strategy) -> str:
 
 def _lines(planned: Plan) -> Iterator[str]:
     where = "offline" if planned.brokers is None else f"on {planned.brokers} broker(s)"
-    yield f"Graph {planned.graph}, planned {where}: {len(planned.processors)} processors, {len(planned.tasks)} tasks"
+    count = len(planned.processors) + len(planned.dataframes)
+    slots = sum(one.slots or 0 for one in planned.dataframes)
+    beside = f", {slots} slots on Spark" if planned.dataframes else ""
+    yield f"Graph {planned.graph}, planned {where}: {count} processors, {len(planned.tasks)} tasks{beside}"
     for one in planned.processors:
         yield ""
         yield from _processor_lines(one)
+    for frame in planned.dataframes:
+        yield ""
+        yield from _frame_lines(frame)
     yield from _section("Topics to create", [_new_topic(topic) for topic in planned.create])
     yield from _section("Partitions to add", [f"{g.topic}: from {g.partitions} to {g.wanted}" for g in planned.grow])
     yield from _section("ACLs needed", [_acl(acl) for acl in planned.acls])
@@ -605,6 +692,22 @@ def _processor_lines(one: ProcessorPlan) -> Iterator[str]:
     rows += [("replay", one.replay)] if one.replay else []
     rows += [(f"changelog {store}", topic) for store, topic in one.changelogs]
     rows += [("fingerprint", one.fingerprint.hex())] if one.fingerprint else []
+    yield from (f"  {label:<22}{text}" for label, text in rows)
+
+
+def _frame_lines(one: FramePlan) -> Iterator[str]:
+    what = ("part", "staged") if one.staged else ("slot", "direct, or staged if its plan shuffles or keeps state")
+    slots = f"{what[0]}s not known offline" if one.slots is None else f"{one.slots} {what[0]}(s)"
+    yield f"{one.name}: dataframe, exactly-once, {what[1]}, {slots}"
+    last = "" if not one.slots else f" .. {one.transactional_prefix}{one.slots - 1}"
+    rows = [(f"input {binding}", topic) for binding, topic in one.inputs]
+    rows += [(f"output {binding}", topic) for binding, topic in one.outputs]
+    rows += [("errors", one.errors)] if one.errors else []
+    rows += [
+        ("group", one.group),
+        ("transactional ids", f"{one.transactional_prefix}0{last}"),
+        ("backing", one.backing),
+    ]
     yield from (f"  {label:<22}{text}" for label, text in rows)
 
 

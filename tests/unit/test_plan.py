@@ -322,3 +322,57 @@ def test_facts_are_asked_for_all_topics_of_the_graph() -> None:
     assert topics_to_ask(PIPE) == ("checked", "orders", "shop.errors", "shop.check.backing", "shop.check.replay")
     with pytest.raises(KeyError):
         plan(PIPE)["chek"]
+
+
+FRAMES = Graph(
+    "shop",
+    Source("orders"),
+    Source("payments"),
+    DataFrameProcessor(anything, name="paid", inputs={"o": "orders", "p": "payments"}, outputs="paid"),
+    DataFrameProcessor(anything, name="sums", inputs="orders", outputs="sums"),
+    errors="shop.errors",
+    topics={"orders": Topic(partitions=2), "payments": Topic(partitions=5), "paid": Topic(provenance=False)},
+)
+
+
+def test_processors_of_dataframes_are_planned_as_others() -> None:
+    """Backing topic, parts, ids and permissions; a staged one has as many parts as its widest input has partitions."""
+    planned = plan(FRAMES, facts())
+
+    assert [(one.name, one.staged, one.slots) for one in planned.dataframes] == [("paid", True, 5), ("sums", False, 2)]
+    assert {("shop.paid.backing", 5), ("shop.sums.backing", 2)} <= {(t.name, t.partitions) for t in planned.create}
+    assert Acl("worker", "transactional-id", "prefixed", "shop.paid.", "Write", "transactions of paid") in planned.acls
+    assert Acl("worker", "group", "literal", "shop.paid", "Read", "membership and offsets of paid") in planned.acls
+    assert {
+        ("Read", "orders"),
+        ("Read", "payments"),
+        ("Write", "paid"),
+        ("Write", "sums"),
+        ("Write", "shop.errors"),
+        *((verb, f"shop.{name}.backing") for verb in ("Read", "Write") for name in ("paid", "sums")),
+    } == {(acl.operation, acl.name) for acl in planned.acls if acl.role == "worker" and acl.resource == "topic"}
+    assert "Topic 'paid' has provenance=False" in "\n".join(planned.warnings)
+    text = str(planned)
+    for part in (
+        "2 processors, 0 tasks, 7 slots on Spark",
+        "paid: dataframe, exactly-once, staged, 5 part(s)",
+        "transactional ids     shop.paid.0 .. shop.paid.4",
+        "sums: dataframe, exactly-once, direct, or staged if its plan shuffles or keeps state, 2 slot(s)",
+    ):
+        assert part in text
+    assert "parts not known offline" in str(plan(Graph("g", FRAMES.dataframes["paid"])))
+
+
+def test_added_input_partitions_give_a_staged_processor_no_parts() -> None:
+    """Its first record fixes them; one that may be direct needs a slot for each partition."""
+    planned = plan(FRAMES, facts(orders=8, payments=9, shop__paid__backing=5, shop__sums__backing=2))
+
+    assert [one.slots for one in planned.dataframes] == [5, 8]
+    assert planned.grow == (Growth("shop.sums.backing", 2, 8),)
+
+
+def test_backing_topics_of_dataframes_must_be_compacted_too() -> None:
+    """And be safe, as all topics of the promise."""
+    planned = plan(FRAMES, facts(config={"cleanup.policy": "delete"}, shop__paid__backing=5))
+
+    assert "'shop.paid.backing' has cleanup.policy=delete" in planned.refusals[0]
