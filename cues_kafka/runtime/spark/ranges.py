@@ -42,6 +42,8 @@ class Input:
         topic: the input.
         first: by partition, where a query without a checkpoint begins; pinned before Spark can ask twice.
         limit: offsets in one micro-batch, over all partitions; None: all that is there.
+        back: records may be behind Spark's checkpoint, and the query goes back to them. Not where Spark keeps state, or
+            its batches are announced: what it has taken once it never takes again.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Input:
     topic: str
     first: tuple[int, ...]
     limit: int | None = None
+    back: bool = True
 
 
 @dataclass
@@ -131,7 +134,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         comes. So the next batch leads back to the records, and is empty; the one after it has what they miss. After a
         crash a batch that Spark has done again already looks the same, hence the question to the group.
         """
-        if self._compared:
+        if self._compared or not self._given.back:
             return {}
         self._compared = True
         places = [

@@ -101,7 +101,7 @@ class StagedRun:
         if newest and self._is_done(newest):
             self._reached |= ends_in(newest)
         first = self._positions()
-        frames = made(settings, self._work.options, job.graph, self._processor, first)
+        frames = made(settings, self._work.options, job.graph, self._processor, first, back=False)
         numbers = {binding: number for number, (binding, _) in enumerate(self._processor.outputs)}
         whole = messages_of([(numbers[binding], frame) for binding, frame in frames.items()], self._work.key_fields)
         begins = {
