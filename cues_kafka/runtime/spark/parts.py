@@ -122,7 +122,9 @@ class PartSlot:
             interpreter.advance(on.Assigned(first=False))
             before = self._totals
             while interpreter.task.state is State.READY and not interpreter.task.published:
-                interpreter.following = self._records(spool, rows, target)
+                # Taken here, because while records are made this attempt is the pending one.
+                prefix = provenance_prefix(self._spec.full_name, self.task.next_sequence, ())
+                interpreter.following = self._records(spool, rows, target, prefix)
                 interpreter.advance(on.Called((), Totals(rows, good, errors, 0, good)) if rows else on.Idle(()))
             halt = interpreter.task.halt
             if interpreter.task.state is State.STOPPED and halt and halt.kind == "fenced":
@@ -131,10 +133,9 @@ class PartSlot:
         finally:
             interpreter.advance(on.Revoked())
 
-    def _records(self, spool: Spool, rows: int, target: Target) -> Iterator[Outbox]:
+    def _records(self, spool: Spool, rows: int, target: Target, prefix: bytes) -> Iterator[Outbox]:
         """Chunk by chunk; each record says which of the part's rows it is."""
         spec = self._spec
-        prefix = provenance_prefix(spec.full_name, self.task.next_sequence, ())
         index = 0
         for table in spool:
             outputs, keys, values, headers, times = (
