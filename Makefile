@@ -53,8 +53,8 @@ check: .venv/.ready  ## lint, format, strict types, layers
 bench: .venv/.ready  ## ratios against a hand-written transactional loop, on a real broker
 	@$(PY) benchmarks/run.py $(ARGS)
 
-bench-spark: .venv/.ready  ## ratios of Spark against one native worker, and against at-least-once
-	@$(PY) benchmarks/run.py --only spark $(ARGS)
+bench-spark: .venv/.ready  ## ratios of Spark against one native worker, at-least-once, and unsafe and raw writing
+	@$(PY) benchmarks/run.py --only spark --only staged $(ARGS)
 
 proof-simulation: .venv/.ready  ## 100,000 seeds of the simulation in 20 parts, restartable; results in docs/proof
 	@for part in $$(seq 0 19); do \

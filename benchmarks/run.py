@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks import latency, memory, recovery, report, spark, start, throughput
+from benchmarks import latency, memory, recovery, report, spark, staged, start, throughput
 from benchmarks.harness import Cluster
 from cues_kafka.brokers.local import LocalBroker
 
@@ -34,6 +34,7 @@ PROGRAMS: dict[str, Callable[[Size, Cluster], report.Section]] = {
     "recovery": lambda size, cluster: recovery.measure(size.kills, cluster),
     "memory": lambda size, cluster: memory.measure(size.backlog, size.records, cluster),
     "start": lambda size, cluster: start.measure(size.repetitions, cluster),
+    "staged": lambda size, cluster: staged.measure(min(3, size.repetitions), cluster),
     "spark": lambda size, cluster: spark.measure(min(3, size.repetitions), size.backlog, cluster),
 }
 
@@ -46,7 +47,7 @@ def main() -> None:
     size = QUICK if given.quick else FULL
     if (load := os.getloadavg()[0]) > 1:
         print(f"The load average is {load:.1f}: something else runs here, and the figures will be worth less.")
-    for name in given.only or [name for name in PROGRAMS if name != "spark"]:
+    for name in given.only or [name for name in PROGRAMS if name not in ("spark", "staged")]:
         began, load = time.monotonic(), os.getloadavg()[0]
         print(f"{name} ...", flush=True)
         with LocalBroker(benchmark=True) as broker:  # a new one for each: no program works on another one's heap

@@ -200,6 +200,13 @@ def spark(mode: str, cluster: Cluster, pipe: Pipe, *, limit: int) -> Iterator[tu
     words = ["--bootstrap", cluster.bootstrap, "--name", pipe.name, "--source", pipe.source, "--target", pipe.target]
     command = [sys.executable, "-m", "benchmarks.spark_side", mode, *words]
     command += ["--partitions", str(pipe.partitions), "--limit", str(limit)]
+    with said_by(command) as found:
+        yield found
+
+
+@contextmanager
+def said_by(command: Sequence[str]) -> Iterator[tuple[Any, _Said]]:
+    """A child process that says what it does; it ends in order when its input is closed."""
     process = psutil.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     said = _Said(process)
     try:

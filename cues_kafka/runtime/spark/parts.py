@@ -5,8 +5,11 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
+
+import pyarrow.compute as pc
 
 from cues_kafka.core import events as on
 from cues_kafka.core.delivery import HEADER, provenance_prefix
@@ -14,7 +17,7 @@ from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Publish, is_published
 from cues_kafka.core.task import State, Task
-from cues_kafka.ports import Broker, Clock, GroupMetadata
+from cues_kafka.ports import Broker, Clock, GroupMetadata, Headers
 from cues_kafka.runtime.interpreter import Hook, Interpreter, World
 from cues_kafka.runtime.outbox import Outbox
 from cues_kafka.runtime.spark.publish import Output
@@ -113,13 +116,29 @@ class PartSlot:
         finally:
             self._interpreter.advance(on.Revoked())
 
-    def publish(self, spool: Spool, chunks: tuple[Chunk, ...], target: Target) -> Outcome:
-        """`Publish`: in one transaction, if it is not published yet."""
+    def publish(
+        self, spool: Spool, coming: Iterable[tuple[int, bytes]], chunks: tuple[Chunk, ...], target: Target
+    ) -> Outcome:
+        """
+        `Publish`: in one transaction, if it is not published yet.
+
+        Args:
+            spool: is filled while the slot recovers, which is a matter of waiting (D2).
+            coming: chunks: number of the first row, and bytes.
+            chunks: what must come.
+            target: where to.
+
+        Raises:
+            ConfigError: something else came; nothing was written.
+        """
         rows, errors = sum(chunk.rows for chunk in chunks), sum(chunk.errors for chunk in chunks)
         good = rows - errors
         interpreter = self._interpreter
         try:
-            interpreter.advance(on.Assigned(first=False))
+            with ThreadPoolExecutor(1, thread_name_prefix="recover") as pool:
+                recovered = pool.submit(interpreter.advance, on.Assigned(first=False))
+                spool.take(coming, chunks)
+                recovered.result()
             before = self._totals
             while interpreter.task.state is State.READY and not interpreter.task.published:
                 # Taken here, because while records are made this attempt is the pending one.
@@ -138,28 +157,25 @@ class PartSlot:
         spec = self._spec
         index = 0
         for table in spool:
-            outputs, keys, values, headers, times = (
-                table.column(name).to_pylist() for name in ("output", "key", "value", "headers", "timestamp")
-            )
             box = Outbox()
-            for number in sorted(set(outputs)):
+            outputs = table.column("output")
+            for number in outputs.unique().to_pylist():
+                mine = pc.indices_nonzero(pc.equal(outputs, number))
+                own = table if len(mine) == len(table) else table.take(mine)
                 output = target.topic(number)
-                mine = [i for i, one in enumerate(outputs) if one == number]
-                places = [b"%b%d/%d -" % (prefix, index + i, rows) for i in mine]
-                given = [headers[i] for i in mine]
-                alone = output.provenance and not any(given)
+                places = [b"%b%d/%d -" % (prefix, index + i, rows) for i in mine.to_pylist()]
+                given = own.column("headers")
+                alone = output.provenance and given.null_count == len(own)
                 box.extend(
                     output.topic,
                     spec.partition % output.partitions,
-                    [keys[i] for i in mine],
-                    [values[i] for i in mine],
-                    places
-                    if alone
-                    else [_headers(o, h, provenance=output.provenance) for o, h in zip(places, given, strict=True)],
-                    [times[i] for i in mine],
+                    own.column("key").to_pylist(),
+                    own.column("value").to_pylist(),
+                    places if alone else _headers(places, given.to_pylist(), provenance=output.provenance),
+                    own.column("timestamp").to_pylist(),
                     alone=alone,
                 )
-            index += len(outputs)
+            index += len(table)
             yield box
 
     def _watch(self, halt: on.Halt) -> Outcome:
@@ -195,6 +211,6 @@ class PartSlot:
         return record.totals if record else Totals()
 
 
-def _headers(place: bytes, given: Any, *, provenance: bool) -> list[tuple[str, bytes | None]]:
-    own = [(one["key"], one["value"]) for one in given or ()]
-    return [(HEADER, place), *own] if provenance else own
+def _headers(places: list[bytes], given: list[Any], *, provenance: bool) -> list[Headers]:
+    own: list[Headers] = [[(one["key"], one["value"]) for one in each or ()] for each in given]
+    return [[(HEADER, place), *each] for place, each in zip(places, own, strict=True)] if provenance else own

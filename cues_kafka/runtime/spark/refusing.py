@@ -65,29 +65,21 @@ class Refusing:
         return pa.RecordBatch.from_arrays(arrays, schema=piece.schema)
 
     def _refused(self, piece: pa.RecordBatch) -> Iterator[tuple[int, str]]:
-        outputs, values = piece.column("output"), piece.column("value")
-        for number in pc.unique(outputs).to_pylist():
+        outputs, values, sizes = piece.column("output"), piece.column("value"), _sizes(piece)
+        for number in outputs.unique().to_pylist():
             most, codec = self.target.topic(number).max_bytes, self.codecs[number]
-            if (
-                codec is None
-                and (pc.max(pc.binary_length(values)).as_py() or 0) < most // 2
-                and piece.nbytes < most // 2
-            ):
+            mine = pc.equal(outputs, number)
+            for at in pc.indices_nonzero(pc.and_(mine, pc.greater(sizes, most))).to_pylist():
+                yield at, f"{sizes[at].as_py()} bytes, more than the {most} that the topic takes"
+            if codec is None:
                 continue
-            decode = codec_for(codec).decode if codec is not None else None
-            keys, headers = piece.column("key"), piece.column("headers")
-            for at, (one, value) in enumerate(zip(outputs.to_pylist(), values.to_pylist(), strict=True)):
-                if one != number:
-                    continue
-                size = len(value or b"") + len(keys[at].as_py() or b"") + OVERHEAD_BYTES
-                size += sum(len(h["key"]) + len(h["value"] or b"") for h in headers[at].as_py() or ())
-                if size > most:
-                    yield at, f"{size} bytes, more than the {most} that the topic takes"
-                elif decode is not None and value is not None:
-                    try:
-                        decode(value)
-                    except CodecError as error:
-                        yield at, str(error)
+            decode = codec_for(codec).decode
+            fits = pc.and_(pc.and_(mine, pc.less_equal(sizes, most)), pc.is_valid(values))
+            for at in pc.indices_nonzero(fits).to_pylist():
+                try:
+                    decode(values[at].as_py())
+                except CodecError as error:
+                    yield at, str(error)
 
     def _error(self, columns: dict[str, list[Any]], at: int, row: int, why: str) -> bytes:
         name = f"{self.graph}.{self.processor}/{self.query}/{self.batch}/{row}"
@@ -108,3 +100,15 @@ class Refusing:
                 payload=columns["value"][at],
             )
         )
+
+
+def _sizes(piece: pa.RecordBatch) -> pa.Array:
+    """Bytes of each row as a record."""
+    headers = piece.column("headers")
+    sizes = pa.array([OVERHEAD_BYTES] * len(piece), pa.int64())
+    for name in ("key", "value"):
+        sizes = pc.add(sizes, pc.fill_null(pc.binary_length(piece.column(name)), 0))
+    if headers.null_count < len(headers):
+        given = [sum(len(h["key"]) + len(h["value"] or b"") for h in each or ()) for each in headers.to_pylist()]
+        sizes = pc.add(sizes, pa.array(given, pa.int64()))
+    return sizes

@@ -9,6 +9,7 @@ which files count; so nothing is asked of the function, not even that it gives t
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -107,8 +108,7 @@ class StagedWork:
         """T3: one part, out of chunks that are checked before its transaction begins."""
         spool = Spool(f"part {batch.part} of batch {batch.batch} ({batch.attempt})")
         try:
-            spool.take(coming, chunks)
-            return self.slot(batch.part, Publish(batch), who).publish(spool, chunks, self.target)
+            return self.slot(batch.part, Publish(batch), who).publish(spool, coming, chunks, self.target)
         finally:
             spool.close()
 
@@ -163,6 +163,7 @@ class StagedBatch:
         *,
         tell: Tell | None = None,
         done: Callable[[Staged], None] = lambda _: None,
+        undecided: Callable[[Staged], None] = lambda _: None,
     ) -> None:
         """
         Args:
@@ -171,12 +172,14 @@ class StagedBatch:
             checkpoint: the query's directory.
             tell: gets what slots say.
             done: gets a batch all of whose parts are published.
+            undecided: gets a batch whose announcement failed: whether it is announced shows when slot 0 is entered.
         """
         self._work = work
         self._extents = extents
         self._checkpoint = checkpoint
         self._tell = tell
         self._done = done
+        self._undecided = undecided
         self._settled = -1
 
     def __call__(self, frame: Any, number: int) -> None:
@@ -211,13 +214,15 @@ class StagedBatch:
         Raises:
             SlotsStopped: a slot refuses.
         """
-        staging = Staging(frame.sparkSession, f"{self._checkpoint}/stage")
+        staging, began_s = Staging(frame.sparkSession, stage_of(self._checkpoint)), time.monotonic()
         manifest = None if prepared else self._stage(staging, frame, mine)
+        staged_s = time.monotonic()
         try:
             announced = self._announce(replace(mine, checksum=manifest.checksum) if manifest else mine)
         except BaseException:
-            staging.drop(mine.batch, mine.attempt)
+            self._undecided(mine)  # its files stay: the announcement may have been committed all the same
             raise
+        announced_s = time.monotonic()
         outcomes: list[Outcome] | None = None
         if manifest is None or announced.attempt != mine.attempt:
             staging.drop(mine.batch, mine.attempt)
@@ -230,6 +235,17 @@ class StagedBatch:
             self._tell(outcomes)
         raise_stops(outcomes, mine.batch)
         self._settled = announced.number
+        log.info(
+            "published",
+            processor=self._work.processor,
+            batch=mine.batch,
+            attempt=announced.attempt,
+            rows=manifest.rows if manifest else 0,
+            bytes=manifest.bytes if manifest else 0,
+            staged_s=round(staged_s - began_s, 3),
+            announced_s=round(announced_s - staged_s, 3),
+            published_s=round(time.monotonic() - announced_s, 3),
+        )
         staging.clean(mine.batch, announced.attempt)
         self._done(announced)
         return outcomes
@@ -289,6 +305,11 @@ class StagedBatch:
     def _publish_empty(self, batch: Staged, part: int) -> Outcome:
         own = replace(batch, part=part, extents=batch.extents if part == 0 else ())
         return self._work.publish(own, (), iter(()), incarnation(batch.query, batch.batch, part, 0))
+
+
+def stage_of(checkpoint: str) -> str:
+    """Where a query has its staged files."""
+    return f"{checkpoint}/stage"
 
 
 def messages_of(frames: Sequence[tuple[int, Any]], key_fields: Sequence[str | None]) -> Any:

@@ -31,7 +31,9 @@ from cues_kafka.runtime.spark.staged import (
     extents_of,
     messages_of,
     newest_batch,
+    stage_of,
 )
+from cues_kafka.runtime.spark.staging import Staging
 from cues_kafka.runtime.workers import Job
 
 
@@ -81,6 +83,7 @@ class StagedRun:
             identity=Identity.of_process("spark"),
         )
         self._newest: Staged | None = None
+        self._undecided: list[Staged] = []
         if newest := newest_batch(self._work, job.broker):
             self._work = replace(self._work, parts=newest.parts)
         self.first: Spec = self._work.spec(0, Enter("", self._work.stateless, 0), self._work.identity.incarnation)
@@ -118,7 +121,10 @@ class StagedRun:
 
             return extents_of(session, settings.checkpoint, number, names=named, first=begins)
 
-        batch = StagedBatch(self._work, extents, settings.checkpoint, tell=tell, done=self._done)
+        self._drop_losers(newest)
+        batch = StagedBatch(
+            self._work, extents, settings.checkpoint, tell=tell, done=self._done, undecided=self._undecided.append
+        )
         return settings.write(whole, f"{job.graph.name}.{self._processor.name}", batch, self._processor.output_mode)
 
     def positions(self, outcome: Outcome) -> Positions:
@@ -137,6 +143,14 @@ class StagedRun:
     def reached(self) -> Mapping[TopicPartition, int]:
         """See `query.Run`."""
         return self._reached
+
+    def _drop_losers(self, newest: Staged | None) -> None:
+        """Attempts of this process that were not announced after all; slot 0 was entered, so that is decided."""
+        staging = Staging(self._settings.session, stage_of(self._settings.checkpoint))
+        while self._undecided:
+            one = self._undecided.pop()
+            if newest is None or one.attempt != newest.attempt:
+                staging.drop(one.batch, one.attempt)
 
     def _done(self, batch: Staged) -> None:
         self._reached = {**self._reached, **ends_in(batch)}

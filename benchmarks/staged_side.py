@@ -1,0 +1,201 @@
+"""A Spark driver that writes an aggregate, as a child process: ``python -m benchmarks.staged_side MODE``.
+
+Modes: `staged` is `write_exactly_once`. `direct` is the same query by hand, which is not safe: each Spark task produces
+its rows with a plain producer, and a batch that comes again is there twice. `publish` writes a DataFrame that does not
+stream; `raw` produces the same messages in two plain processes. Its words go to stdout as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import multiprocessing
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import pyarrow as pa
+import structlog
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+import cues_kafka.spark
+from cues_kafka import Kafka
+
+PARTS = 4
+VALUE = "x" * 60
+
+
+class Produce:
+    """The body of a Spark task, by hand: produce, flush, count."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.bootstrap, self.topic = bootstrap, topic
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Nothing is known of a row but its bytes."""
+        producer = plain(self.bootstrap)
+        count = 0
+        for batch in batches:
+            for key, value in zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True):
+                produce(producer, self.topic, value, key)
+                count += 1
+        producer.flush()
+        yield pa.RecordBatch.from_arrays([pa.array([count])], names=["count"])
+
+
+def plain(bootstrap: str) -> Any:
+    """A producer with the settings of ours, but for the transactions."""
+    from confluent_kafka import Producer  # noqa: PLC0415 - functions that use it go by value, which it cannot
+
+    return Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "compression.type": "lz4",
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 200_000,
+        }
+    )
+
+
+def produce(producer: Any, topic: str, value: bytes, key: bytes) -> None:
+    """A full queue is waited for."""
+    while True:
+        try:
+            producer.produce(topic, value, key)
+            return
+        except BufferError:
+            producer.poll(0.05)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("mode", choices=["staged", "direct", "publish", "raw"])
+    for name in ("--bootstrap", "--source", "--target", "--name"):
+        parser.add_argument(name, required=True)
+    parser.add_argument("--rows", type=int, required=True)
+    given = parser.parse_args()
+    if given.mode == "raw":
+        say(raw(given))
+        return
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO), processors=[_published])
+    session = _session()
+    with tempfile.TemporaryDirectory() as checkpoint:
+        if given.mode == "publish":
+            for run in range(3):
+                _publish(session, given, f"{checkpoint}/{run}", f"{given.name}-{run}")
+            return
+        session.streams.addListener(_Listener())
+        query = _query(session, given, checkpoint)
+        sys.stdin.read()
+        query.stop()
+
+
+def _session() -> Any:
+    return (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "3g")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", str(PARTS))
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+
+
+def _query(session: Any, given: argparse.Namespace, checkpoint: str) -> Any:
+    cues_kafka.spark.register(session)
+    frame = (
+        session.readStream.format("cues")
+        .option("kafka.bootstrap.servers", given.bootstrap)
+        .option("subscribe", given.source)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", str(given.rows))
+        .load()
+    )
+    counted = frame.groupBy(f.concat_ws("-", "partition", "offset").alias("id")).agg(f.count("*").alias("count"))
+    options = Kafka(given.bootstrap)
+    if given.mode == "staged":
+        return cues_kafka.spark.write_exactly_once(
+            counted.select(f.col("id").alias("_key"), "id", "count"),
+            options,
+            topic=given.target,
+            name=given.name,
+            checkpoint=checkpoint,
+            output_mode="update",
+        )
+    rows = counted.select(
+        f.col("id").cast("binary").alias("key"), f.to_json(f.struct("id", "count")).cast("binary").alias("value")
+    )
+    produce_rows = Produce(given.bootstrap, given.target)
+
+    def write(batch: Any, _: int) -> None:
+        batch.mapInArrow(produce_rows, "count BIGINT").collect()
+
+    return rows.writeStream.foreachBatch(write).outputMode("update").option("checkpointLocation", checkpoint).start()
+
+
+def _publish(session: Any, given: argparse.Namespace, checkpoint: str, name: str) -> None:
+    frame = session.range(0, given.rows, numPartitions=PARTS).select(
+        f.col("id").cast("string").alias("_key"), f.concat(f.lit(VALUE), f.col("id")).alias("value")
+    )
+    cues_kafka.spark.write_exactly_once(
+        frame, Kafka(given.bootstrap), topic=given.target, name=name, checkpoint=checkpoint
+    )
+
+
+def raw(given: argparse.Namespace) -> dict[str, float]:
+    """Rows a second of two processes, from their first call to their flush."""
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        pool.map(_ready, range(2))
+        began = time.monotonic()
+        pool.starmap(_raw, [(given.bootstrap, given.target, given.rows // 2 * k, given.rows // 2) for k in range(2)])
+        return {"rate": given.rows / (time.monotonic() - began)}
+
+
+def _ready(_: int) -> None:
+    time.sleep(0.1)  # so that both processes of the pool get one
+
+
+def _raw(bootstrap: str, topic: str, first: int, count: int) -> None:
+    producer, value = plain(bootstrap), VALUE.encode()
+    for number in range(first, first + count):
+        key = b"%d" % number
+        produce(producer, topic, value + key, key)
+    producer.flush()
+
+
+def _published(_: Any, __: str, event: MutableMapping[str, Any]) -> str:
+    """What a batch says of its three steps; every other line of the log is left out."""
+    if event.get("event") == "published":
+        say({key: event[key] for key in ("batch", "rows", "bytes", "staged_s", "announced_s", "published_s")})
+    raise structlog.DropEvent
+
+
+class _Listener(StreamingQueryListener):
+    def onQueryStarted(self, event: Any) -> None: ...
+
+    def onQueryProgress(self, event: Any) -> None:
+        """Milliseconds of each batch that had rows."""
+        progress = event.progress
+        if progress.numInputRows:
+            say({"addBatch": progress.durationMs["addBatch"], "trigger": progress.durationMs["triggerExecution"]})
+
+    def onQueryIdle(self, event: Any) -> None: ...
+
+    def onQueryTerminated(self, event: Any) -> None: ...
+
+
+def say(row: dict[str, Any]) -> None:
+    """One line."""
+    print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()

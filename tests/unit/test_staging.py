@@ -1,0 +1,149 @@
+"""Chunks, manifests, spools, and rows that cannot be sent: the parts of staged writing that need no Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cues_kafka import CodecError, ConfigError, Json
+from cues_kafka.codecs.records import decode_error
+from cues_kafka.runtime.spark.parts import ERRORS, Spool, Target
+from cues_kafka.runtime.spark.publish import Output
+from cues_kafka.runtime.spark.refusing import Refusing
+from cues_kafka.runtime.spark.staging import CHUNK_BYTES, Chunk, Manifest, Pack, parsed, sliced, unpacked
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@dataclass(frozen=True)
+class Line:
+    """What the first output takes."""
+
+    n: int
+
+
+def rows(*values: bytes | None, output: int = 0, headers: Any = None) -> pa.RecordBatch:
+    """Messages as job 1 gets them."""
+    count = len(values)
+    columns = {
+        "output": pa.array([output] * count, pa.int32()),
+        "key": pa.array([b"k"] * count, pa.binary()),
+        "value": pa.array(values, pa.binary()),
+        "headers": pa.array([headers] * count, HEADERS),
+        "timestamp": pa.array([1] * count, pa.int64()),
+        "error": pa.array([False] * count),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+TARGET = Target((Output("lines", 3, 1_000), Output("raw", 3, 1_000)), Output("errors", 1, 1_000_000))
+CHECK = Refusing("g", "p", "q", 7, (Json(Line), None), TARGET)
+
+
+def same(piece: pa.RecordBatch, _: int) -> pa.RecordBatch:
+    """Nothing is refused."""
+    return piece
+
+
+def chunks_of(*batches: pa.RecordBatch) -> list[dict[str, Any]]:
+    """What `Pack` makes of them."""
+    return [row for batch in Pack(4, same)(batches) for row in batch.to_pylist()]
+
+
+def expected(chunks: list[dict[str, Any]]) -> tuple[Chunk, ...]:
+    """As a manifest lists them."""
+    return tuple(Chunk(c["part"], c["row"], c["rows"], c["errors"], c["checksum"].hex(), 0) for c in chunks)
+
+
+def test_chunks_give_back_what_they_were_made_of() -> None:
+    """Rows are numbered through, and the bytes survive."""
+    batches = [rows(b"1", None, b"3"), rows(b"4")]
+    chunks = chunks_of(*batches)
+    assert [(chunk["row"], chunk["rows"]) for chunk in chunks] == [(0, 3), (3, 1)]
+    assert [unpacked(chunk["payload"]).to_pylist() for chunk in chunks] == [batch.to_pylist() for batch in batches]
+
+
+def test_large_batches_are_cut_and_empty_ones_leave_nothing() -> None:
+    """A chunk is in memory as a whole, wherever it goes."""
+    large = rows(*[b"x" * (CHUNK_BYTES // 4)] * 9)
+    assert [len(piece) for piece in sliced(large)] == [3, 3, 3]
+    assert [len(piece) for piece in sliced(rows(b"x" * (2 * CHUNK_BYTES)))] == [1]
+    assert list(sliced(rows())) == []
+
+
+def test_a_manifest_survives_its_text() -> None:
+    """And another one has another checksum."""
+    manifest = Manifest(7, "a1", (("part-0.parquet", 10), ("part-1.parquet", 20)), expected(chunks_of(rows(b"1"))))
+    assert parsed(manifest.text) == manifest
+    assert (manifest.rows, manifest.bytes, manifest.part(0), manifest.part(1)) == (1, 30, manifest.chunks, ())
+    assert replace(manifest, attempt="a2").checksum != manifest.checksum
+
+
+def test_a_spool_is_read_as_often_as_a_transaction_is_tried() -> None:
+    """Also when it does not fit into memory."""
+    chunks = chunks_of(rows(b"1"), rows(b"2"))
+    spool = Spool("part 0")
+    spool.take(((chunk["row"], chunk["payload"]) for chunk in chunks), expected(chunks))
+    for _ in range(2):
+        assert [table.column("value").to_pylist() for table in spool] == [[b"1"], [b"2"]]
+    spool.close()
+
+
+FIRST, SECOND = chunks_of(rows(b"1"), rows(b"2"))
+
+
+@pytest.mark.parametrize(
+    ("coming", "text"),
+    [
+        ([(0, FIRST["payload"])], "end before row 1"),
+        ([(1, SECOND["payload"])], "have row 1, which was not announced"),
+        ([(0, FIRST["payload"]), (1, FIRST["payload"])], "do not have their checksum at row 1"),
+        ([(0, FIRST["payload"]), (1, SECOND["payload"]), (2, SECOND["payload"])], "have row 2"),
+        ([(0, b"\0" + FIRST["payload"][1:]), (1, SECOND["payload"])], "checksum at row 0"),
+    ],
+    ids=["cut", "the first is gone", "exchanged", "more", "altered"],
+)
+def test_what_was_not_announced_is_refused_and_named(coming: list[tuple[int, bytes]], text: str) -> None:
+    """Before anything of the part is written, with the remedy."""
+    spool = Spool("part 2 of batch 7 (a1)")
+    with pytest.raises(ConfigError, match=text) as refused:
+        spool.take(coming, expected([FIRST, SECOND]))
+    assert "part 2 of batch 7" in str(refused.value)
+    assert "Restore the directory" in str(refused.value)
+    spool.close()
+
+
+def test_rows_that_do_not_fit_become_error_messages_and_the_others_stay() -> None:
+    """In their places, so that the order of a part is the same."""
+    piece = rows(b'{"n": 1}', b'{"n": "x"}', None, b"x" * 2_000)
+    checked = CHECK(piece, 100)
+    assert checked.column("output").to_pylist() == [0, ERRORS, 0, ERRORS]
+    assert checked.column("error").to_pylist() == [False, True, False, True]
+    assert checked.column("value").to_pylist()[:3:2] == [b'{"n": 1}', None]
+    wrong, large = (decode_error(checked.column("value")[at].as_py()) for at in (1, 3))
+    assert (wrong.kind, wrong.payload, wrong.context["row"]) == ("output", b'{"n": "x"}', "101")
+    assert "more than the 1000 that the topic takes" in large.text
+    assert wrong.hash != large.hash
+
+
+def test_nothing_is_copied_where_everything_fits() -> None:
+    """Outputs without a schema are not even looked into."""
+    piece = rows(b"\xff", output=1)
+    assert CHECK(piece, 0) is piece
+
+
+def test_headers_count_as_bytes_of_a_record() -> None:
+    """As the broker counts them."""
+    checked = CHECK(rows(b'{"n": 1}', headers=[{"key": "trace", "value": b"x" * 1_000}]), 0)
+    assert checked.column("output").to_pylist() == [ERRORS]
+    assert checked.column("headers").to_pylist() == [None]
+
+
+def test_without_an_errors_topic_the_batch_fails_and_says_what_to_declare() -> None:
+    """Before it is announced."""
+    check = replace(CHECK, target=replace(TARGET, errors=None))
+    with pytest.raises(CodecError, match=r"does not fit 'lines': .*Declare an errors topic"):
+        check(rows(b"{}"), 0)
