@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from cues_kafka.core.records import KEY, Record, Totals
 from cues_kafka.errors import ConfigError, RetriableError
-from cues_kafka.graph.definition import DataFrameProcessor, Graph
+from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.ports import Broker, Clock, Reader, TopicFacts, TopicPartition, Watermarks
 from cues_kafka.runtime.backing import newest
@@ -27,6 +27,9 @@ from cues_kafka.runtime.published import is_published, published_ends
 
 PATIENCE_S = 15.0
 """How long questions are repeated: a partition may have no leader for a moment."""
+
+
+_Part = TypeVar("_Part", Processor, DataFrameProcessor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +58,17 @@ class Progress:
         newest: what was seen last of each task, by (processor, partition); a task without a record is not in it.
     """
 
-    def __init__(self, graph: Graph, broker: Broker, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, graph: Graph, broker: Broker, *, only: Collection[str] | None = None, clock: Clock | None = None
+    ) -> None:
         """
         Find the newest records, and follow from there.
 
         Args:
             graph: whose tasks.
             broker: the cluster.
+            only: names of processors; None: all, but those of DataFrames from their first record on, for nobody knows
+                whether there is a Spark that runs them.
             clock: time.
 
         Raises:
@@ -72,7 +79,9 @@ class Progress:
         self._graph = graph
         self._broker = broker
         self._clock = clock or SystemClock()
-        self._processors = {backing_topic(graph.name, name): name for name in (*graph.processors, *graph.dataframes)}
+        self._only = only
+        names = [name for name in (*graph.processors, *graph.dataframes) if only is None or name in only]
+        self._processors = {backing_topic(graph.name, name): name for name in names}
         self._widths = self._ask_widths()
         self._places = [TopicPartition(t, p) for t, width in self._widths.items() for p in range(width)]
         starts = {place: self._first(place, marks) for place, marks in self._marks(self._places).items()}
@@ -110,13 +119,13 @@ class Progress:
         inputs = [TopicPartition(t, p) for t, width in self._input_widths().items() for p in range(width)]
         marks = self._marks(inputs)
         found = {place for place in inputs if marks[place].stable < marks[place].high}
-        for name, processor in self._graph.processors.items():
+        for name, processor in self._named(self._graph.processors):
             for partition in range(self._widths[backing_topic(self._graph.name, name)]):
                 places = [TopicPartition(topic, partition) for topic in processor.input_topics]
                 waiting = [place for place in places if self._waits(name, place, marks[place])]
                 if processor.input_shape != "join" or len(waiting) == len(places):  # a join is as far as its shortest
                     found.update(waiting)
-        for name, frame in self._graph.dataframes.items():
+        for name, frame in self._named(self._graph.dataframes):
             found.update(self._frames_waiting(name, frame, marks))
         return sorted(found)
 
@@ -138,6 +147,15 @@ class Progress:
     )
     def _marks(self, places: list[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         return self._broker.watermarks(places)
+
+    def _named(self, processors: Mapping[str, _Part]) -> Iterator[tuple[str, _Part]]:
+        """Those that are followed; of DataFrames, unless they were asked for, those that have begun."""
+        begun = {name for name, _ in self.newest}
+        for name, processor in processors.items():
+            if backing_topic(self._graph.name, name) in self._processors and (
+                self._only is not None or name in begun or not isinstance(processor, DataFrameProcessor)
+            ):
+                yield name, processor
 
     def _facts_of(self, topics: Collection[str]) -> Mapping[str, TopicFacts]:
         return self._broker.facts(list(topics)).topics if topics else {}
@@ -161,16 +179,20 @@ class Progress:
 
     def _ask_widths(self) -> dict[str, int]:
         facts = self._broker.facts(list(self._processors)).topics
+        if self._only is None:  # one of DataFrames that was never started is not waited for
+            frames = {backing_topic(self._graph.name, name) for name in self._graph.dataframes}
+            self._processors = {t: name for t, name in self._processors.items() if t in facts or t not in frames}
         if missing := sorted(self._processors.keys() - facts.keys()):
             raise ConfigError(f"graph {self._graph.name!r} was never started on this cluster: {missing} are not there")
         return {topic: facts[topic].partitions for topic in self._processors}
 
     def _input_widths(self) -> dict[str, int]:
         widths: dict[str, int] = {}
-        for name, processor in self._graph.processors.items():
+        for name, processor in self._named(self._graph.processors):
             width = self._widths[backing_topic(self._graph.name, name)]
             widths |= dict.fromkeys(processor.input_topics, width)
-        read = {topic for frame in self._graph.dataframes.values() for topic in frame.read_topics} - widths.keys()
+        read = {topic for _, frame in self._named(self._graph.dataframes) for topic in frame.read_topics}
+        read -= widths.keys()
         return widths | {name: facts.partitions for name, facts in self._facts_of(read).items()}
 
     def _first(self, place: TopicPartition, marks: Watermarks) -> int:

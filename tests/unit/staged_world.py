@@ -58,6 +58,31 @@ def typical(part: int) -> Rows:
     return [(n % 2, b"%d-%d" % (part, n)) for n in range(5)] + [(ERRORS, b"bad")]
 
 
+def chunks_of(rows: Rows) -> tuple[list[tuple[int, bytes]], tuple[Chunk, ...]]:
+    """A part's rows as they are staged, and as they are announced."""
+    if not rows:
+        return [], ()
+    batch = pa.RecordBatch.from_pylist(
+        [
+            {"output": output, "key": None, "value": value, "headers": None, "timestamp": 0, "error": output == ERRORS}
+            for output, value in rows
+        ],
+        schema=pa.schema(
+            [
+                ("output", pa.int32()),
+                ("key", pa.binary()),
+                ("value", pa.binary()),
+                ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+                ("timestamp", pa.int64()),
+                ("error", pa.bool_()),
+            ]
+        ),
+    )
+    payload = packed(batch)
+    errors = sum(output == ERRORS for output, _ in rows)
+    return [(0, payload)], (Chunk(0, 0, len(rows), errors, checksum(payload).hex(), 0),)
+
+
 @dataclass(frozen=True)
 class Driver:
     """One query's driver, as far as it talks to Kafka."""
@@ -95,9 +120,9 @@ class Driver:
 
     def publish(self, batch: Staged, part: int, rows: Rows) -> Outcome:
         """T3."""
-        spool, chunks = self.world.spooled(rows)
+        coming, chunks = chunks_of(rows)
         own = replace(batch, part=part, extents=batch.extents if part == 0 else ())
-        return self.slot(part, Publish(own)).publish(spool, chunks, self.world.target)
+        return self.slot(part, Publish(own)).publish(Spool("test"), coming, chunks, self.world.target)
 
     def deliver(self, batch: int, rows: Callable[[int], Rows] = typical) -> Staged:
         """A batch as a whole."""
@@ -152,23 +177,6 @@ class World:
             staged=role,
             writer=Writer(name, "spark", "test", who),
         )
-
-    def spooled(self, rows: Rows) -> tuple[Spool, tuple[Chunk, ...]]:
-        """The chunks of a part."""
-        spool, chunks = Spool("test"), []
-        if rows:
-            columns = {
-                "output": [output for output, _ in rows],
-                "key": [None for _ in rows],
-                "value": [value for _, value in rows],
-                "headers": [None for _ in rows],
-                "timestamp": [0 for _ in rows],
-            }
-            payload = packed(pa.RecordBatch.from_pydict(columns))
-            errors = sum(output == ERRORS for output, _ in rows)
-            chunks = [Chunk(0, 0, len(rows), errors, checksum(payload).hex(), 0)]
-            spool.take(iter([(0, payload)]), tuple(chunks))
-        return spool, tuple(chunks)
 
     def offsets(self, name: str, side: str) -> str:
         """Of an input, as Spark has them."""
