@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from cues_kafka import ConfigError, DataFrameProcessor, Graph, Kafka, Processor, Source, Store, Topic, start
+from cues_kafka import ConfigError, DataFrameProcessor, Graph, Json, Kafka, Processor, Source, Store, Topic, start
+from cues_kafka.cli.on_spark import _carried
 from cues_kafka.plan import plan
 from cues_kafka.ports import ClusterFacts, TopicFacts
-from cues_kafka.runtime.spark.engine import refused_settings, weak_settings
+from cues_kafka.runtime.spark.engine import Verdict, refused_settings, weak_settings
 from cues_kafka.runtime.spark.triggers import streaming_trigger
 from cues_kafka.runtime.start import carried
 from cues_kafka.spark import Spark, explain
@@ -55,9 +57,19 @@ GRAPH = Graph(
     Processor(later, name="later", inputs="orders", outputs="latered", concurrency=8),
     Processor(one, name="often", inputs="orders", outputs="oftened", strategy="at-least-once"),
     DataFrameProcessor(two, name="stats", inputs={"a": "orders", "b": "customers"}, outputs="stats"),
+    DataFrameProcessor(one, name="rows", inputs="orders", outputs="rowed"),
     errors="shop.errors",
     defaults=Topic(partitions=3),
 )
+
+
+@dataclass(frozen=True)
+class Row:
+    """A message with fields."""
+
+    id: str
+
+
 PLAIN = Graph("plain", Source("orders"), Processor(one, name="clean", inputs="orders", outputs="cleaned"))
 
 
@@ -133,12 +145,106 @@ def test_what_no_runtime_of_this_release_runs_is_not_sent_elsewhere() -> None:
     assert "natively" not in found.why
 
 
-def test_dataframes_with_several_inputs_are_refused_for_now() -> None:
-    """With the way out."""
-    found = explain(GRAPH)["stats"]
+def test_dataframes_with_several_inputs_are_staged() -> None:
+    """That is known without their plan; as many parts as the widest input has partitions."""
+    facts = ClusterFacts(3, {name: TopicFacts(name, b"1" * 16, n) for name, n in {"orders": 2, "customers": 5}.items()})
+    found = explain(GRAPH, facts)["stats"]
 
-    assert (found.mode, found.kind) == ("refused", "dataframe")
-    assert "leave it out with only=" in found.why
+    assert (found.mode, found.kind, found.slots, found.state) == ("staged", "dataframe", 5, None)
+    assert found.why == "several inputs: each batch is prepared in files, then published part by part"
+    assert found.stage == "<checkpoint>/shop.stats/stage"
+    assert found.transactional_ids[-1] == "shop.stats.4"
+    lines = str(found).splitlines()
+    assert lines[0] == "stats: dataframe, on Spark, staged"
+    assert "  parts                 5" in lines
+    assert lines[-1] == "  stage                 <checkpoint>/shop.stats/stage"
+
+
+def test_how_dataframes_with_one_input_are_written_their_plan_says() -> None:
+    """Without an engine only that is known."""
+    found = explain(GRAPH)["rows"]
+
+    assert (found.mode, found.slots, found.stage) == ("direct or staged", 3, "")
+    assert "direct, or staged if its plan shuffles or keeps state" in found.why
+    assert "engine=" in found.why
+    assert str(found).startswith("rows: dataframe, on Spark, direct or staged")
+
+
+def _rows(orders: Any) -> Any:
+    return orders.select("id")
+
+
+def _sums(orders: Any) -> Any:
+    return orders.groupBy("id").count()
+
+
+def _apart(orders: Any) -> Any:
+    return orders.repartition(3, "id").select("id")
+
+
+def _split(orders: Any) -> Any:
+    return {"a": orders.select("id"), "b": orders.dropDuplicates(["id"])}
+
+
+FILES = "each batch is prepared in files, then published part by part"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("fn", "outputs", "found"),
+    [
+        (
+            _rows,
+            "out",
+            Verdict("direct", "one input, one output, and the plan leaves the input's partitions apart", state=False),
+        ),
+        (
+            _sums,
+            "out",
+            Verdict(
+                "staged", f"the plan has Aggregate: {FILES}; Spark keeps state from one batch to the next", state=True
+            ),
+        ),
+        (
+            _apart,
+            "out",
+            Verdict(
+                "staged",
+                f"the plan has RepartitionByExpression: {FILES}; Spark keeps no state from one batch to the next",
+                state=False,
+            ),
+        ),
+        (
+            _split,
+            {"a": "out", "b": "other"},
+            Verdict(
+                "staged",
+                f"several outputs; the plan has Deduplicate: {FILES}; Spark keeps state from one batch to the next",
+                state=True,
+            ),
+        ),
+    ],
+)
+def test_with_an_engine_the_plan_of_the_function_is_shown(spark: Any, fn: Any, outputs: Any, found: Verdict) -> None:
+    """The node, and whether Spark keeps state; nothing is started, and no broker is asked."""
+    graph = Graph(
+        "plans",
+        Source("orders"),
+        DataFrameProcessor(fn, name="frames", inputs="orders", outputs=outputs),
+        topics={"orders": Topic(value=Json(Row), partitions=2)},
+    )
+    shown = explain(graph, ClusterFacts(3, {}), engine=Spark(spark, checkpoint="/cp"))["frames"]
+
+    assert Verdict(shown.mode, shown.why, shown.state) == found
+    assert shown.checkpoint == "/cp/plans.frames"
+    assert shown.stage == ("/cp/plans.frames/stage" if found.mode == "staged" else "")
+    assert not spark.streams.active
+
+
+def test_the_first_line_of_a_run_has_dataframes_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """Staged or not, Spark carries them."""
+    assert _carried(GRAPH, None, chosen=False) == ["clean", "archive", "later", "stats", "rows"]
+    assert "Spark carries clean, archive, later, stats, rows; left: pair (a join" in capsys.readouterr().out
 
 
 def test_an_explanation_prints_every_processor() -> None:
@@ -193,7 +299,7 @@ def test_the_engine_and_the_explanation_agree() -> None:
     engine = Spark(session(), checkpoint="s3a://shop/checkpoints/")
     explained = explain(GRAPH, engine=engine)
 
-    assert carried(GRAPH, engine, None) == list(explained.carried) == ["clean", "archive", "later"]
+    assert carried(GRAPH, engine, None) == list(explained.carried) == ["clean", "archive", "later", "stats", "rows"]
     assert explained["clean"].checkpoint == "s3a://shop/checkpoints/shop.clean"
     everyone: dict[str, Any] = {**GRAPH.processors, **GRAPH.dataframes}
     assert {name: why for name, part in everyone.items() if (why := engine.refuses(GRAPH, part))} == explained.left
@@ -204,12 +310,11 @@ def test_what_was_asked_for_and_cannot_run_is_named_before_anything_is_opened() 
     engine = Spark(session(), checkpoint="/tmp/checkpoints")
 
     with pytest.raises(ConfigError) as caught:
-        start(GRAPH, Kafka("127.0.0.1:9"), engine=engine, only=["clean", "pair", "any", "stats"])
+        start(GRAPH, Kafka("127.0.0.1:9"), engine=engine, only=["clean", "pair", "any"])
 
     text = str(caught.value)
     assert "run it natively: --only pair" in text
     assert "run it natively: --only any" in text
-    assert "stats: " in text
     assert "clean: " not in text
 
 

@@ -20,7 +20,7 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.runtime.build import Identity, not_in_this_release
 from cues_kafka.runtime.lane import CommitPolicy
 from cues_kafka.runtime.spark.frames import FrameRun
-from cues_kafka.runtime.spark.made import made, mixes
+from cues_kafka.runtime.spark.made import keeps_state, made, mixes
 from cues_kafka.runtime.spark.query import PlainRun, Run, Settings, SparkWorker
 from cues_kafka.runtime.spark.slot import POLICY
 from cues_kafka.runtime.spark.staged_run import StagedRun
@@ -31,7 +31,9 @@ from cues_kafka.runtime.workers import Job
 log = get_logger("cues_kafka.spark")
 
 
-Mode: TypeAlias = Literal["direct", "staged", "natively", "refused"]
+Mode: TypeAlias = Literal["direct", "staged", "direct or staged", "natively", "refused"]
+
+ON_SPARK: Final[tuple[Mode, ...]] = ("direct", "staged", "direct or staged")
 
 REFUSED_OPTIONS: Final[Mapping[str, str]] = {
     "asyncProgressTrackingEnabled": "Spark would go on before its offsets are down: more than one micro-batch would be "
@@ -47,7 +49,7 @@ REFUSED_OPTIONS: Final[Mapping[str, str]] = {
 @dataclass(frozen=True, slots=True)
 class Spark:
     """
-    Runs plain processors (pipes, forks, sinks) on Spark.
+    Runs plain processors (pipes, forks, sinks) and those of DataFrames on Spark.
 
     Attributes:
         session: a `SparkSession`.
@@ -130,8 +132,8 @@ class Spark:
         if len(processor.inputs) == len(processor.outputs) == 1:
             [topic] = processor.read_topics
             begin = (0,) * job.facts.topics[topic].partitions
-            [frame] = made(settings, job.options, job.graph, processor, {topic: begin}).values()
-            if not mixes(frame):
+            frames = made(settings, job.options, job.graph, processor, {topic: begin})
+            if planned_verdict(processor, frames).mode == "direct":
                 return FrameRun(job, settings, self.policy)
         return StagedRun(job, settings)
 
@@ -166,21 +168,28 @@ class Verdict:
     Where a processor can run.
 
     Attributes:
-        mode: `direct`: on Spark, one Kafka transaction for each slot (PROTOCOL 5); `natively`: not there, but in native
-            workers; `refused`: nowhere in this release.
-        why: the reason; where it is not direct, with the remedy.
+        mode: `direct`: on Spark, one Kafka transaction for each slot (PROTOCOL 5); `staged`: there too, each batch is
+            prepared in files first (PROTOCOL 6); `direct or staged`: only Spark's plan of its function says which of
+            the two; `natively`: not there, but in native workers; `refused`: nowhere in this release.
+        why: the reason; where it is not on Spark, with the remedy.
+        state: whether Spark keeps state for it from one batch to the next; None: its function was not called.
     """
 
     mode: Mode
     why: str
+    state: bool | None = None
 
 
 def verdict(graph: Graph, part: Processor | DataFrameProcessor) -> Verdict:
     """Whether Spark can carry a processor, and what to do where it cannot."""
     if isinstance(part, DataFrameProcessor):
-        if len(part.inputs) == len(part.outputs) == 1:
-            return Verdict("direct", "one input, one output: its Spark partitions are the input's, unless it shuffles")
-        return Verdict("staged", "several inputs or outputs: each batch is prepared in files, then published")
+        if several := _several(part):
+            return Verdict("staged", f"{several}: {_STAGED}")
+        return Verdict(
+            "direct or staged",
+            "one input, one output: direct, or staged if its plan shuffles or keeps state; explain(graph, cluster, "
+            "engine=...) shows which",
+        )
     nowhere = not_in_this_release(part, graph)
     if what := _native_only(part):
         beside = f" ({nowhere})" if nowhere else ""
@@ -190,10 +199,36 @@ def verdict(graph: Graph, part: Processor | DataFrameProcessor) -> Verdict:
     return Verdict("direct", "one input, so one Spark task for each of its partitions, which commits by itself")
 
 
+_STAGED: Final = "each batch is prepared in files, then published part by part"
+
+
+def planned_verdict(part: DataFrameProcessor, frames: Mapping[str, Any]) -> Verdict:
+    """
+    How a processor of DataFrames is written.
+
+    Args:
+        part: the processor.
+        frames: what its function makes, by output binding.
+    """
+    nodes = sorted({node for frame in frames.values() if (node := mixes(frame))})
+    state = any(map(keeps_state, frames.values()))
+    found = f"the plan has {', '.join(nodes)}" if nodes else "the plan joins streams" if state else ""
+    why = [text for text in (_several(part), found) if text]
+    if not why:
+        return Verdict("direct", "one input, one output, and the plan leaves the input's partitions apart", state=False)
+    kept = "Spark keeps state" if state else "Spark keeps no state"
+    return Verdict("staged", f"{'; '.join(why)}: {_STAGED}; {kept} from one batch to the next", state=state)
+
+
+def _several(part: DataFrameProcessor) -> str:
+    many = [word for word, bindings in (("inputs", part.inputs), ("outputs", part.outputs)) if len(bindings) > 1]
+    return f"several {' and '.join(many)}" if many else ""
+
+
 def refusal(graph: Graph, part: Processor | DataFrameProcessor) -> str:
     """Why Spark cannot carry a processor, with the remedy; empty: it can."""
     found = verdict(graph, part)
-    return "" if found.mode in ("direct", "staged") else found.why
+    return "" if found.mode in ON_SPARK else found.why
 
 
 def _native_only(processor: Processor) -> str:

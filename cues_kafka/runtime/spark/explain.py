@@ -1,17 +1,41 @@
-"""`explain(graph)`: where each processor would run, under which names, and why; nothing is started or created."""
+"""
+`explain(graph)`: where each processor would run, under which names, and why; nothing is started or created.
+
+Whether DataFrames with one input and one output are written directly, only Spark's plan of their function says: with a
+cluster and an engine the function is called, as `start` calls it, and its plan is looked at.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
-from cues_kafka.graph.names import group_id, transactional_prefix
+from cues_kafka.graph.names import backing_topic, group_id, transactional_prefix
 from cues_kafka.plan import partitions_of, plan, topics_to_ask
-from cues_kafka.ports import ClusterFacts
-from cues_kafka.runtime.spark.engine import Mode, Spark, checkpoint_of, query_name, session_findings, verdict
+from cues_kafka.ports import ClusterFacts, TopicPartition
+from cues_kafka.runtime.backing import newest
+from cues_kafka.runtime.clock import SystemClock
+from cues_kafka.runtime.interpreter import read_record
+from cues_kafka.runtime.spark.engine import (
+    ON_SPARK,
+    Mode,
+    Spark,
+    Verdict,
+    checkpoint_of,
+    planned_verdict,
+    query_name,
+    session_findings,
+    verdict,
+)
+from cues_kafka.runtime.spark.made import made
+from cues_kafka.runtime.spark.query import Settings
+
+NOBODY = "127.0.0.1:9"
+"""In the place of a cluster of which only facts were given: a plan asks no broker."""
 
 ANYWHERE = "<checkpoint>"
 """In the place of a directory that is not known."""
@@ -25,13 +49,16 @@ class Explained:
     Attributes:
         name: of the processor.
         kind: pipe, fork, sink, join ...
-        mode: `direct`: on Spark; `natively`: in native workers; `refused`: not in this release.
+        mode: see `Verdict`.
         why: the reason, with the remedy where Spark cannot carry it.
-        slots: transactions side by side, one for each partition of the input; None: not known without the cluster.
+        slots: transactions side by side, one for each partition of the input; of a staged processor its parts, as many
+            as the widest input had partitions when it began; None: not known without the cluster.
         group: where its positions are shown to lag tools.
         transactional_prefix: what its transactional ids begin with; slot p has `<prefix>p`.
         query: the name of its streaming query; empty where it is not on Spark.
         checkpoint: the directory of that query.
+        stage: where a staged processor prepares its batches.
+        state: see `Verdict`.
     """
 
     name: str
@@ -43,6 +70,8 @@ class Explained:
     transactional_prefix: str
     query: str
     checkpoint: str
+    stage: str = ""
+    state: bool | None = None
 
     @property
     def transactional_ids(self) -> tuple[str, ...]:
@@ -85,12 +114,12 @@ class Explanation:
     @property
     def carried(self) -> tuple[str, ...]:
         """Names of the processors that run on Spark."""
-        return tuple(one.name for one in self.processors if one.mode == "direct")
+        return tuple(one.name for one in self.processors if one.mode in ON_SPARK)
 
     @property
     def left(self) -> dict[str, str]:
         """The others, and why."""
-        return {one.name: one.why for one in self.processors if one.mode != "direct"}
+        return {one.name: one.why for one in self.processors if one.mode not in ON_SPARK}
 
     def __str__(self) -> str:
         parts = [f"Graph {self.graph} on Spark", *map(str, self.processors)]
@@ -105,55 +134,96 @@ def explain(graph: Graph, cluster: Kafka | ClusterFacts | None = None, *, engine
     Args:
         graph: the graph.
         cluster: where to look how many partitions the inputs have; None: as they are declared, if they are.
-        engine: what `start` would be given, for the checkpoint's directory and for what its session says.
+        engine: what `start` would be given, for the checkpoint's directory and for what its session says; with a
+            cluster, functions of DataFrames are called with empty streams, and Spark's plans of them are looked at.
 
     Raises:
+        ConfigError: a function of DataFrames gives something else than its declaration says.
         BrokerError: the cluster does not answer.
     """
-    facts = _facts(graph, cluster)
+    facts, parts = _facts(graph, cluster)
     everyone: list[Processor | DataFrameProcessor] = [*graph.processors.values(), *graph.dataframes.values()]
     directory = engine.checkpoint if engine else ANYWHERE
-    processors = tuple(_explained(graph, part, facts, directory) for part in everyone)
+    verdicts = {part.name: verdict(graph, part) for part in everyone}
+    if engine and facts is not None:
+        options = cluster if isinstance(cluster, Kafka) else Kafka(NOBODY)
+        for name, frame in graph.dataframes.items():
+            verdicts[name] = planned_verdict(frame, _frames(graph, frame, facts, engine, options))
+    processors = tuple(
+        _explained(graph, part, verdicts[part.name], _slots(graph, part, facts, parts), directory) for part in everyone
+    )
     queries = [one.query for one in processors if one.query]
     refusals, warnings = session_findings(engine.session, queries) if engine else ([], [])
     return Explanation(graph.name, processors, (*plan(graph, facts).refusals, *refusals), tuple(warnings))
 
 
-def _facts(graph: Graph, cluster: Kafka | ClusterFacts | None) -> ClusterFacts | None:
+def _facts(graph: Graph, cluster: Kafka | ClusterFacts | None) -> tuple[ClusterFacts | None, dict[str, int]]:
+    """Of the topics; and how many parts staged processors have, by the records that they wrote."""
     if cluster is None or isinstance(cluster, ClusterFacts):
-        return cluster
+        return cluster, {}
     broker = open_broker(cluster)
     try:
-        return broker.facts(topics_to_ask(graph))
+        facts = broker.facts(topics_to_ask(graph))
+        firsts = {name: TopicPartition(backing_topic(graph.name, name), 0) for name in graph.dataframes}
+        places = [place for place in firsts.values() if place.topic in facts.topics]
+        marks = broker.watermarks(places) if places else {}
+        parts: dict[str, int] = {}
+        for name, place in firsts.items():
+            found = newest(broker, place, marks[place].stable, SystemClock()) if place in marks else None
+            staged = read_record(found).staged if found is not None else None
+            parts |= {name: staged.parts} if staged else {}
+        return facts, parts
     finally:
         broker.close()
 
 
+def _frames(
+    graph: Graph, frame: DataFrameProcessor, facts: ClusterFacts, engine: Spark, options: Kafka
+) -> dict[str, Any]:
+    begin = {topic: (0,) * (partitions_of(graph, topic, facts) or 1) for topic in frame.read_topics}
+    settings = Settings(engine.session, checkpoint_of(engine.checkpoint, graph.name, frame.name), {})
+    return made(settings, options, graph, frame, begin)
+
+
+def _slots(
+    graph: Graph, part: Processor | DataFrameProcessor, facts: ClusterFacts | None, parts: Mapping[str, int]
+) -> int | None:
+    sizes = [partitions_of(graph, topic, facts) for topic in part.read_topics]
+    if isinstance(part, Processor):
+        return sizes[0]
+    known = [size for size in sizes if size is not None]
+    return parts.get(part.name, max(known) if len(known) == len(sizes) else None)
+
+
 def _explained(
-    graph: Graph, part: Processor | DataFrameProcessor, facts: ClusterFacts | None, directory: str
+    graph: Graph, part: Processor | DataFrameProcessor, found: Verdict, slots: int | None, directory: str
 ) -> Explained:
-    found = verdict(graph, part)
-    direct = found.mode == "direct"
+    here = found.mode in ON_SPARK
+    checkpoint = checkpoint_of(directory, graph.name, part.name) if here else ""
     return Explained(
         name=part.name,
         kind=part.kind,
         mode=found.mode,
         why=found.why,
-        slots=partitions_of(graph, part.read_topics[0], facts) if direct else None,
+        slots=slots if here else None,
         group=group_id(graph.name, part.name),
         transactional_prefix=transactional_prefix(graph.name, part.name),
-        query=query_name(graph.name, part.name) if direct else "",
-        checkpoint=checkpoint_of(directory, graph.name, part.name) if direct else "",
+        query=query_name(graph.name, part.name) if here else "",
+        checkpoint=checkpoint,
+        stage=f"{checkpoint}/stage" if found.mode == "staged" else "",
+        state=found.state,
     )
 
 
 def _lines(one: Explained) -> Iterator[str]:
-    yield f"{one.name}: {one.kind}, {'on Spark, direct' if one.mode == 'direct' else one.mode}"
+    yield f"{one.name}: {one.kind}, {f'on Spark, {one.mode}' if one.mode in ON_SPARK else one.mode}"
     rows = [("why", one.why)]
-    if one.mode == "direct":
+    if one.mode in ON_SPARK:
+        label = "parts" if one.mode == "staged" else "slots"
+        unknown = "as many as the widest input has partitions" if one.stage else "as many as the input has partitions"
         last = f" .. {one.transactional_ids[-1]}" if one.slots and one.slots > 1 else ""
         rows += [
-            ("slots", "as many as the input has partitions" if one.slots is None else str(one.slots)),
+            (label, unknown if one.slots is None else str(one.slots)),
             (
                 "transactional ids",
                 f"{one.transactional_prefix}0{last}" if one.slots else f"{one.transactional_prefix}<p>",
@@ -161,5 +231,6 @@ def _lines(one: Explained) -> Iterator[str]:
             ("group", one.group),
             ("query", one.query),
             ("checkpoint", one.checkpoint),
+            *([("stage", one.stage)] if one.stage else []),
         ]
     yield from (f"  {label:<22}{text}" for label, text in rows)
