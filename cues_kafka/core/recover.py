@@ -160,7 +160,7 @@ def other_writer(spec: Spec, record: Record) -> Refuse | None:
     if record.staged and not spec.staged:
         return _refuse(
             f"the newest record of {spec.backing!r} is that of a staged processor",
-            "keep it staged, or give the processor a new name: a staged processor does not move (T4)",
+            "keep it staged, or give the processor a new name: a staged processor does not move",
         )
     return None
 

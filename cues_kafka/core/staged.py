@@ -184,7 +184,8 @@ def _foreign(was: Staged) -> Halt:
         "refused",
         f"the newest record is of query {was.query}, batch {was.batch}, and this checkpoint is of another query: the "
         "state that Spark kept for it is not here",
-        "start with the checkpoint of that query; or `cues-kafka reset`, after which outputs repeat",
+        "start with the checkpoint of that query; or `cues-kafka reset` (where there is no graph: another name), after "
+        "which outputs repeat",
     )
 
 

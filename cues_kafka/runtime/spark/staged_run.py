@@ -12,6 +12,7 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Enter
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import Json
+from cues_kafka.graph.names import backing_topic
 from cues_kafka.ports import Position, Positions, TopicPartition
 from cues_kafka.runtime.build import Identity
 from cues_kafka.runtime.spark.files import names
@@ -65,6 +66,8 @@ class StagedRun:
         frames = made(settings, job.options, graph, processor, self._positions())
         declared = [graph.topic(topic) for _, topic in processor.outputs]
         width = max(job.facts.topics[topic].partitions for topic in topics)
+        if backing := job.facts.topics.get(backing_topic(graph.name, processor.name)):
+            width = min(width, backing.partitions)  # it was made before an input was given more
         self._work = StagedWork(
             options=job.options,
             graph=graph.name,
