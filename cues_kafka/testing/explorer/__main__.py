@@ -11,11 +11,11 @@ from hashlib import sha256
 from pathlib import Path
 
 from cues_kafka.testing.explorer import trace
-from cues_kafka.testing.explorer.mutants import COVERED, MUTANTS, NO_SUBJECT, applied
+from cues_kafka.testing.explorer.mutant import applied
+from cues_kafka.testing.explorer.mutants import COVERED, MUTANTS, NO_SUBJECT
 from cues_kafka.testing.explorer.search import Found, Search
 from cues_kafka.testing.explorer.states import Faults, Setting
-from cues_kafka.testing.explorer.world import World
-from cues_kafka.testing.explorer.worlds import LEVELS, WORLDS, with_faults
+from cues_kafka.testing.explorer.worlds import LEVELS, WORLDS, with_faults, world_of
 
 PACKAGE = Path(__file__).parents[2]
 
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _mutants(options.write)
     names = options.world or list(WORLDS)
     faults = Faults(*map(int, options.faults.split(","))) if options.faults else LEVELS[options.level]
-    print(f"{'world':14}{'states':>12}{'moves':>12}{'depth':>7}{'seconds':>9}{'states/s':>10}  verdict")
+    print(f"{'world':16}{'states':>12}{'moves':>12}{'depth':>7}{'seconds':>9}{'states/s':>10}  verdict")
     settings = [with_faults(name, faults) for name in names]
     return max([_explore(setting, options.states, options.write) for setting in settings])
 
@@ -64,12 +64,12 @@ def _explore(setting: Setting, states: int | None, folder: Path | None) -> int:
     about = json.loads(json.dumps(about))
     enough = known.get("complete") or (states is not None and known.get("states", 0) >= states)
     if enough and all(known.get(key) == value for key, value in about.items()):
-        print(f"{setting.name:14}{known['states']:12,}  is there already, from the same code")
+        print(f"{setting.name:16}{known['states']:12,}  is there already, from the same code")
         return 0
-    found = Search(World(setting), limit=states).run()
+    found = Search(world_of(setting), limit=states).run()
     verdict = found.violated or ("all states" if found.complete else "the nearest states")
     print(
-        f"{setting.name:14}{found.states:12,}{found.transitions:12,}{found.depth:7}{found.seconds:9.1f}"
+        f"{setting.name:16}{found.states:12,}{found.transitions:12,}{found.depth:7}{found.seconds:9.1f}"
         f"{found.rate:10,.0f}  {verdict}",
         flush=True,
     )

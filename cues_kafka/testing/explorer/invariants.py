@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections import Counter
 
 from cues_kafka.core.records import Record
+from cues_kafka.testing.explorer import staging
 from cues_kafka.testing.explorer.machine import offsets_of
+from cues_kafka.testing.explorer.staging import Staging
 from cues_kafka.testing.explorer.states import IDLE, ONGOING, Part, State, Step
 from cues_kafka.testing.explorer.world import World
 
@@ -34,7 +36,9 @@ class Invariants:
             if verdict is None:
                 part = self._world.values.items[number]
                 assert isinstance(part, Part)
-                verdict = self._verdicts[number] = judge(self._world, part)
+                world = self._world
+                verdict = staging.judge(world, part) if isinstance(world, Staging) else judge(world, part)
+                self._verdicts[number] = verdict
             if verdict:
                 return verdict
         return ""

@@ -66,6 +66,10 @@ class Lanes(Cluster):
             do.Stop: self._stopped,
         }
 
+    def _name(self, w: int, p: int) -> str:
+        """Of a lane, for people."""
+        return f"w{w}/p{p}"
+
     def _tell(self, s: State, w: int, p: int, lane: Lane, *key: Any) -> State:
         """An event for a lane; what it waits for next shows in the new state."""
         task, number = self.machine.tell(lane.task, key)
@@ -116,11 +120,11 @@ class Lanes(Cluster):
         revoked = owner and not slot and group.revoking[p] and not lane.said
         if revoked and self.task(lane).state not in PAST_GATE:
             told = lane._replace(said=True)
-            out.append(((f"w{w}/p{p}", "is revoked"), True, self._tell(s, w, p, told, "revoked")))
+            out.append(((self._name(w, p), "is revoked"), True, self._tell(s, w, p, told, "revoked")))
             return
         if lane.effect < 0:
             first = not slot or self.worker(s, w).deaths > 0
-            out.append(((f"w{w}/p{p}", "begins to recover"), owner, self._tell(s, w, p, lane, "assigned", first)))
+            out.append(((self._name(w, p), "begins to recover"), owner, self._tell(s, w, p, lane, "assigned", first)))
             return
         effect = self.machine.effects.items[lane.effect]
         if not owner and isinstance(effect, do.Discard | do.Stop):
@@ -139,11 +143,11 @@ class Lanes(Cluster):
         for how, world in after:
             spent = self._spend(world, NET)
             if spent is not None:
-                out.append(((f"w{w}/p{p}", f"{what}: {how}"), False, self._failed(spent, w, p, lane, "no answer")))
+                out.append(((self._name(w, p), f"{what}: {how}"), False, self._failed(spent, w, p, lane, "no answer")))
 
     def _init(self, turn: Turn, _: Any) -> None:
         s, w, p, lane, owner, out = turn
-        who, part = f"w{w}/p{p}", self.part(s, p)
+        who, part = self._name(w, p), self.part(s, p)
         if part.phase == ONGOING:
             alive = self._open_elsewhere(s, p)
             if not (alive and lane.aborted):  # a bound: two that init in turn could do so for ever
@@ -176,10 +180,10 @@ class Lanes(Cluster):
         part = self.part(s, p)
         if part.pending and self._require_stable():
             after = self._failed(s, w, p, lane, "unstable")
-            out.append(((f"w{w}/p{p}", "group offsets: not stable"), owner, after))
+            out.append(((self._name(w, p), "group offsets: not stable"), owner, after))
             return
         after = self._tell(s, w, p, lane, "held", part.held)
-        out.append(((f"w{w}/p{p}", f"group offsets: {part.held or 'none'}"), owner, after))
+        out.append(((self._name(w, p), f"group offsets: {part.held or 'none'}"), owner, after))
 
     def _require_stable(self) -> bool:
         return True
@@ -188,13 +192,13 @@ class Lanes(Cluster):
         s, w, p, lane, owner, out = turn
         high = self._watermark(self.part(s, p).log)
         after = self._tell(s, w, p, lane, "high", high)
-        out.append(((f"w{w}/p{p}", f"high watermark: {high}"), owner, after))
+        out.append(((self._name(w, p), f"high watermark: {high}"), owner, after))
         log = self.part(s, p).log
         stale = next((i for i in range(len(log) - 1, 0, -1) if log[i] >= 0), 0)
         spent = self._spend(s, NET) if stale else None
         if spent is not None:
             told = self._tell(spent, w, p, lane, "high", stale)
-            out.append(((f"w{w}/p{p}", f"high watermark, of a leader that is none any more: {stale}"), False, told))
+            out.append(((self._name(w, p), f"high watermark, of a leader that is none any more: {stale}"), False, told))
 
     def _watermark(self, log: tuple[int, ...]) -> int:
         return len(log)
@@ -204,21 +208,21 @@ class Lanes(Cluster):
         number = newest_below(self.part(s, p).log, read.high)
         if number is None:
             after = self._failed(s, w, p, lane, "blocked")
-            out.append(((f"w{w}/p{p}", "an open transaction blocks reading"), owner, after))
+            out.append(((self._name(w, p), "an open transaction blocks reading"), owner, after))
             return
         what = shown(self.machine.record(number)) if number >= 0 else "nothing"
         told = self._tell(s, w, p, lane, "newest", number, self.highs(self.part(s, p)))
-        out.append(((f"w{w}/p{p}", f"reads {what}"), owner, told))
+        out.append(((self._name(w, p), f"reads {what}"), owner, told))
 
     def _fetch_sibling(self, turn: Turn, _: Any) -> None:
         s, w, p, lane, owner, out = turn
         records = [self.newest(part) for i, part in enumerate(self.parts(s)) if i != p]
         born = next((record.born for record in records if record), None)
-        out.append(((f"w{w}/p{p}", f"sibling: {born}"), owner, self._tell(s, w, p, lane, "sibling", born)))
+        out.append(((self._name(w, p), f"sibling: {born}"), owner, self._tell(s, w, p, lane, "sibling", born)))
 
     def _go_on(self, turn: Turn, effect: Any) -> None:
         s, w, p, lane, owner, out = turn
-        out.append(((f"w{w}/p{p}", type(effect).__name__), owner, self._tell(s, w, p, lane, "done")))
+        out.append(((self._name(w, p), type(effect).__name__), owner, self._tell(s, w, p, lane, "done")))
 
     def _assign(self, turn: Turn, assign: do.AssignReader) -> None:
         s, w, p, lane, owner, out = turn
@@ -226,13 +230,13 @@ class Lanes(Cluster):
         after = self._tell(s, w, p, lane, "done")
         if self.setting.grows and not self.part(s, p).begin:
             after = self._put_part(after, p, self.part(after, p)._replace(begin=at))
-        out.append(((f"w{w}/p{p}", f"begins to read at {at}"), owner, after))
+        out.append(((self._name(w, p), f"begins to read at {at}"), owner, after))
 
     # A transaction.
 
     def _send_offsets(self, turn: Turn, send: do.SendOffsets) -> None:
         s, w, p, lane, owner, out = turn
-        who, part = f"w{w}/p{p}", self.part(s, p)
+        who, part = self._name(w, p), self.part(s, p)
         if not self._current(s, w, p, lane):
             after = self._failed(s, w, p, lane, "fenced", fenced=True)
             out.append(((who, "offsets: fenced"), owner, after))
@@ -266,7 +270,7 @@ class Lanes(Cluster):
 
     def _flush(self, turn: Turn, _: Any) -> None:
         s, w, p, lane, owner, out = turn
-        who, part = f"w{w}/p{p}", self.part(s, p)
+        who, part = self._name(w, p), self.part(s, p)
         number, outcomes = self._loose(lane)
         if not self._current(s, w, p, lane):
             out.append(((who, "produce: fenced"), owner, self._failed(s, w, p, lane, "fenced", fenced=True)))
@@ -301,7 +305,7 @@ class Lanes(Cluster):
 
     def _commit(self, turn: Turn, _: Any) -> None:
         s, w, p, lane, owner, out = turn
-        who, part = f"w{w}/p{p}", self.part(s, p)
+        who, part = self._name(w, p), self.part(s, p)
         if not self._current(s, w, p, lane):
             out.append(((who, "commit: fenced"), owner, self._failed(s, w, p, lane, "fenced", fenced=True)))
             return
@@ -313,6 +317,7 @@ class Lanes(Cluster):
         self._lose(s, w, p, lane, "commit", *variants, out=out)
         spent = self._spend(ended, NET)
         if spent is not None:
+            out.append(((who, "commit: done, no reply, asks again"), False, spent))
             told = self._tell(self._send(spent, ("end", p)), w, p, lane, "committed", "repeated")
             out.append(((who, "commit: done at the second try, the first will come late"), False, told))
 
@@ -320,7 +325,7 @@ class Lanes(Cluster):
 
     def _await(self, turn: Turn, _: Any) -> None:
         s, w, p, lane, owner, out = turn
-        task, who = self.task(lane), f"w{w}/p{p}"
+        task, who = self.task(lane), self._name(w, p)
         offsets = offsets_of(task.positions)
         if task.due:
             due = task.due
@@ -341,7 +346,7 @@ class Lanes(Cluster):
 
     def _at_the_end(self, turn: Turn, offsets: tuple[int, ...]) -> None:
         s, w, p, lane, owner, out = turn
-        high, who = self.highs(self.part(s, p)), f"w{w}/p{p}"
+        high, who = self.highs(self.part(s, p)), self._name(w, p)
         if self.setting.workers[w] == "slot":
             if not lane.said:
                 after = self._tell(s, w, p, lane._replace(said=True), "revoked")
@@ -408,7 +413,7 @@ class Lanes(Cluster):
     def _run(self, turn: Turn, steps: tuple[Step, ...]) -> None:
         """User code for these steps: every way in which it can end."""
         s, w, p, lane, owner, out = turn
-        task, who = self.task(lane), f"w{w}/p{p}"
+        task, who = self.task(lane), self._name(w, p)
         offsets = offsets_of(task.positions)
         wrong = self._identified(task, steps)
         for kinds, halt in self._results(steps):
@@ -497,7 +502,7 @@ class Lanes(Cluster):
             )
         carried = lane._replace(carried=((steps[0], "q"),))
         told = self._tell(s, w, p, carried, "called", ends, counts("q"), "")
-        out.append(((f"w{w}/p{p}", "takes the message out, undecoded"), owner, told))
+        out.append(((self._name(w, p), "takes the message out, undecoded"), owner, told))
 
     def _stopped(self, turn: Turn, stop: do.Stop) -> None:
         """A refusal is tried again later; a slot ends; who stops on purpose stays so until an operator comes."""
@@ -505,11 +510,11 @@ class Lanes(Cluster):
         if self.setting.workers[w] == "slot":
             deaths, lanes = self.worker(s, w)
             after = self._put_worker(s, w, Worker(deaths + 1, put(lanes, p, None)))
-            out.append(((f"w{w}/p{p}", f"ends: {stop.halt.text}"), owner, after))
+            out.append(((self._name(w, p), f"ends: {stop.halt.text}"), owner, after))
         elif stop.halt.kind == "refused":
             out.append(
                 (
-                    (f"w{w}/p{p}", f"tries again after: {stop.halt.text}"),
+                    (self._name(w, p), f"tries again after: {stop.halt.text}"),
                     owner,
                     self._tell(s, w, p, lane, "assigned", True),
                 )

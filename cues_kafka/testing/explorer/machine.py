@@ -166,6 +166,7 @@ _EVENTS: dict[str, Callable[..., on.Event]] = {
     "held": _held,
     "high": lambda _, high: on.WatermarkFetched(high),
     "newest": _newest,
+    "parts": lambda _, settled: on.PartsRead(settled),
     "sibling": lambda _, born: on.SiblingRead(born),
     "flushed": lambda _, delivered, produced, first: on.Flushed(delivered, produced, first),
     "committed": lambda _, suspect: on.Committed(suspect),

@@ -6,11 +6,9 @@ alone and why. What has no subject here is listed in `NO_SUBJECT` with the reaso
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import recover as rules
@@ -22,127 +20,33 @@ from cues_kafka.ports import Coordinates
 from cues_kafka.testing.explorer import lanes as around
 from cues_kafka.testing.explorer import states
 from cues_kafka.testing.explorer.machine import offsets_of
-from cues_kafka.testing.explorer.search import Found, Search
-from cues_kafka.testing.explorer.states import ONGOING, Faults, Turn
+from cues_kafka.testing.explorer.mutant import (
+    CRASH,
+    MOVE,
+    MOVES,
+    NET,
+    NET_AND_CRASH,
+    NET_AND_MOVE,
+    NOTHING,
+    ZOMBIE,
+    ZOMBIE_AND_CRASH,
+    Handler,
+    Mutant,
+    Patch,
+    anywhere,
+    around_world,
+    fenced_slot_again,
+    handler,
+    handlers,
+    reading_first,
+    reports_ignored,
+    suspect_trusted,
+)
+from cues_kafka.testing.explorer.staged_mutants import COVERED_STAGED, STAGED
+from cues_kafka.testing.explorer.states import ONGOING, Turn
 from cues_kafka.testing.explorer.world import World
-from cues_kafka.testing.explorer.worlds import with_faults
-
-Patch: TypeAlias = tuple[Any, str, Any]
-"""Owner of a name, the name, and what stands there instead."""
-
-Handler: TypeAlias = Callable[..., tuple[Task, do.Effect]]
-
-CRASH = Faults(crash=1, move=0, net=0, zombie=0, total=1)
-CRASHES = Faults(crash=2, move=0, net=0, zombie=0, total=2)
-NET = Faults(crash=0, move=0, net=1, zombie=0, total=1)
-MOVE = Faults(crash=0, move=1, net=0, zombie=0, total=1)
-MOVES = Faults(crash=0, move=2, net=0, zombie=0, total=2)
-ZOMBIE = Faults(crash=0, move=0, net=0, zombie=1, total=1)
-NOTHING = Faults(crash=0, move=0, net=0, zombie=0, total=0)
-NET_AND_CRASH = Faults(crash=1, move=0, net=1, zombie=0, total=2)
-NET_AND_MOVE = Faults(crash=0, move=1, net=1, zombie=0, total=2)
-ZOMBIE_AND_CRASH = Faults(crash=1, move=0, net=0, zombie=1, total=2)
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """
-    One change.
-
-    Attributes:
-        name: what is missing.
-        world: where it must show.
-        faults: that are enough for it.
-        patches: the change.
-    """
-
-    name: str
-    world: str
-    faults: Faults
-    patches: tuple[Patch, ...]
-
-    def explore(self, *, limit: int = 400_000) -> Found:
-        """Search the world with the rule taken out."""
-        with applied(*self.patches):
-            return Search(World(with_faults(self.world, self.faults)), limit=limit).run()
-
-
-@contextmanager
-def applied(*patches: Patch) -> Iterator[None]:
-    """Put the changes in their places, and back what stood there."""
-    with ExitStack() as stack:
-        for owner, name, new in patches:
-            old = getattr(owner, name)
-            stack.callback(setattr, owner, name, old)
-            setattr(owner, name, new)
-        yield
-
-
-def handler(name: str, new: Handler) -> Patch:
-    """Another handler in the core's table, see `handlers`."""
-    return handlers(**{name: new})
-
-
-def handlers(**new: Handler) -> Patch:
-    """
-    Other handlers in the core's table, by the names of those that they replace.
-
-    Each is given the original one, the task and the event, and may lead anywhere.
-    """
-    everywhere = frozenset(State)
-    table = {
-        state: {
-            event: (partial(new[old.__name__], old), everywhere) if old.__name__ in new else (old, following)
-            for event, (old, following) in row.items()
-        }
-        for state, row in core.TRANSITIONS.items()
-    }
-    return core, "TRANSITIONS", table
-
-
-def around_world(name: str, new: Callable[..., Any]) -> Patch:
-    """Another method of the world, which is given the original one first."""
-    old = getattr(World, name)
-
-    def method(self: World, *args: Any, **kwargs: Any) -> Any:
-        return new(old, self, *args, **kwargs)
-
-    return World, name, method
-
 
 # The core's rules.
-
-
-def _reading_first(**more: Handler) -> Patch:
-    """R1 behind R4."""
-
-    def start(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
-        task, _ = old(task, event)
-        return replace(task, state=State.FETCHING_OFFSETS), do.FetchOffsets()
-
-    def newest(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
-        task, _ = old(task, event)
-        return replace(task, state=State.INITIALISING), do.Init()
-
-    def initialised(_: Handler, task: Task, _event: Any) -> tuple[Task, do.Effect]:
-        return replace(task, state=State.FETCHING_INPUTS), do.FetchInputs()
-
-    return handlers(_assigned=start, _discarded=start, _newest_read=newest, _initialised=initialised, **more)
-
-
-def _reports_ignored(*, place: bool) -> Patch:
-    """P6, and with `place` P6a too."""
-
-    def flushed(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
-        first = task.expected if place else event.first_offset
-        return old(task, replace(event, delivered=event.produced, first_offset=first))
-
-    return handler("_flushed", flushed)
-
-
-def _anywhere(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
-    """P6a left out."""
-    return old(task, replace(event, first_offset=task.expected))
 
 
 def _unrecorded(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
@@ -151,10 +55,6 @@ def _unrecorded(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
     assert after.pending
     record = replace(after.pending, sequence=-1)
     return replace(after, state=State.ASSIGNING, pending=None, record=record), do.AssignReader(record.positions)
-
-
-def _suspect_trusted() -> Patch:
-    return handler("_committed", lambda old, task, event: old(task, replace(event, suspect=None)))
 
 
 def _after_failed_commit(new: Callable[[Task], tuple[Task, do.Effect]]) -> Patch:
@@ -214,14 +114,6 @@ def _session_kept() -> Patch:
         if not isinstance(effect, do.Discard) or event.fenced:
             return after, effect
         return replace(after, state=State.FETCHING_OFFSETS), do.FetchOffsets()
-
-    return handler("_failed", failed)
-
-
-def _fenced_slot_again() -> Patch:
-    def failed(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
-        after, effect = old(replace(task, spec=replace(task.spec, slot=False)), event)
-        return replace(after, spec=task.spec), effect
 
     return handler("_failed", failed)
 
@@ -437,28 +329,28 @@ def _always_died(_: Any, record: Any) -> bool:
 
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
-    Mutant("init after reading", "pipe", CRASH, (_reading_first(),)),
+    Mutant("init after reading", "pipe", CRASH, (reading_first(),)),
     Mutant(
         "init after reading, up to the last stable offset, without P6a",
         "pipe",
         ZOMBIE,
-        (_reading_first(_flushed=_anywhere), _last_stable(), _unstable_read(), _OFFSETS_TRUSTED),
+        (reading_first(_flushed=anywhere), _last_stable(), _unstable_read(), _OFFSETS_TRUSTED),
     ),
     Mutant(
         "group offsets over the record, init after reading, unstable ones read as they are",
         "pipe",
         ZOMBIE,
-        (_reading_first(_flushed=_anywhere), _last_stable(), _unstable_read(), _decided(_by_offsets)),
+        (reading_first(_flushed=anywhere), _last_stable(), _unstable_read(), _decided(_by_offsets)),
     ),
-    Mutant("delivery reports not counted", "alone", NET, (_reports_ignored(place=False),)),
-    Mutant("no flush: neither reports nor place are looked at", "alone", NET, (_reports_ignored(place=True),)),
-    Mutant("suspect commit trusted", "alone", NET, (_suspect_trusted(),)),
+    Mutant("delivery reports not counted", "alone", NET, (reports_ignored(place=False),)),
+    Mutant("no flush: neither reports nor place are looked at", "alone", NET, (reports_ignored(place=True),)),
+    Mutant("suspect commit trusted", "alone", NET, (suspect_trusted(),)),
     Mutant("failed commit taken for an abort", "alone", NET, (_after_failed_commit(_taken_for_abort),)),
     Mutant("failed commit taken for a commit", "alone", NET, (_after_failed_commit(_went_well),)),
     Mutant("positions from memory", "alone", NET, (_from_memory(), _OFFSETS_TRUSTED)),
     Mutant("EndTxn repeated in the same epoch", "alone", NET, (_after_failed_commit(_repeated),)),
     Mutant("failure without a new session", "alone", NET, (_session_kept(),)),
-    Mutant("fenced slot takes the id again", "slots", MOVE, (_fenced_slot_again(),)),
+    Mutant("fenced slot takes the id again", "slots", MOVE, (fenced_slot_again(),)),
     Mutant("snapshot without offsets", "alone", NOTHING, (_snapshot_sends(lambda _: None),)),
     Mutant("snapshot with the offsets of its ends", "alone", NOTHING, (_snapshot_sends(lambda r: r.ends),)),
     Mutant(
@@ -516,7 +408,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant("choice of alts not replayed", "alts-effects", CRASH, (_decided(_choose_anew),)),
     Mutant("what a retry puts off is forgotten", "alts-retry", NET_AND_CRASH, (_FORGOTTEN,)),
     Mutant("start=latest not recorded", "latest", CRASH, (handler("_sibling_read", _unrecorded),)),
-    Mutant("a second id in the backing partition, without P6a", "intruder", MOVES, (handler("_flushed", _anywhere),)),
+    Mutant("a second id in the backing partition, without P6a", "intruder", MOVES, (handler("_flushed", anywhere),)),
     Mutant("group offsets of somebody else accepted", "reset", MOVES, (_OFFSETS_TRUSTED,)),
     Mutant("no snapshot before a choice of alts", "alts-effects", CRASH, (_NO_CHOICE_SNAPSHOT,)),
     Mutant("effects without step numbers", "effects", CRASH, (around_world("_applied", _effects_unguarded),)),
@@ -536,17 +428,19 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "stale watermark trusted: neither P6a nor offsets are compared",
         "alone",
         NET_AND_CRASH,
-        (handler("_flushed", _anywhere), _OFFSETS_TRUSTED, _EMPTY_TRUSTED),
+        (handler("_flushed", anywhere), _OFFSETS_TRUSTED, _EMPTY_TRUSTED),
     ),
     Mutant("late records taken outside of a transaction", "alone", NET, _unverified()),
+    *STAGED,
 )
 
 COVERED: Final[tuple[tuple[Mutant, str], ...]] = (
-    (Mutant("no P6a", "pipe", NET, (handler("_flushed", _anywhere),)), "init before reading; offsets are compared"),
+    (Mutant("no P6a", "pipe", NET, (handler("_flushed", anywhere),)), "init before reading; offsets are compared"),
     (Mutant("last stable offset at R3", "pipe", ZOMBIE_AND_CRASH, (_last_stable(),)), "init before reading"),
     (Mutant("unstable offsets read as they are", "pipe", ZOMBIE, (_unstable_read(),)), "init before reading"),
     (Mutant("no return to R1 when blocked", "pipe", ZOMBIE, (_blocked_waits(),)), "offsets first: nobody blocks"),
     (Mutant("group offsets not compared", "pipe", NET, (_OFFSETS_TRUSTED,)), "P6a"),
+    *COVERED_STAGED,
 )
 """Rules that another one covers for, within these faults; together they are among the mutants."""
 
@@ -560,6 +454,5 @@ NO_SUBJECT: Final[tuple[tuple[str, str], ...]] = (
     ("position past the log's end accepted", "the worlds' brokers lose nothing"),
     ("SQL effects fenced by sequence alone under pipelining", "nothing is called ahead in the worlds"),
     ("store not rolled back; replay appended to the input", "not built yet"),
-    ("manifests, publication numbers, an older driver's snapshot", "staged work is not built yet"),
 )
 """Mutants of PROTOCOL 9 that cannot be made here, and why."""

@@ -146,9 +146,10 @@ class Faults(NamedTuple):
 
     Attributes:
         crash: deaths of a process.
-        move: rebalances; starts of further slots; group offsets that somebody sets; records of an intruder.
+        move: rebalances; starts of further slots; group offsets that somebody sets; records of an intruder. Staged:
+            a second driver; checkpoints that are new or restored.
         net: requests or replies that are lost or late; time-outs of the coordinator; errors that are retried.
-        zombie: members that are expelled and do not know it.
+        zombie: members that are expelled and do not know it; Spark's tasks that are taken for lost.
         total: of all together.
     """
 
@@ -185,7 +186,7 @@ class Setting:
         inputs: by binding, messages by offset: `o`utput, `f`ork, `e`rror, `n`il, `?` any of o, n and e, `r` may be
             retried, `k` kills, `s` stops on purpose, `.` a marker.
         pairing: see `Spec`.
-        workers: `native` or `slot`.
+        workers: `native` or `slot`; in staged worlds see `staging`.
         partitions: of each input; all have the same messages.
         batch: at most so many steps in one transaction.
         effects: user code acts on a target that is fenced by step number and owner (E1).
@@ -195,6 +196,9 @@ class Setting:
         start: see `Spec`.
         intruder: somebody may write into the backing partition, with another transactional id.
         resets: somebody may set the group's offsets, and an operator then deletes them.
+        stateless: staged: Spark keeps nothing between two batches.
+        checkpoints: staged: `other`: a query with a new checkpoint may be started; `restored`: an old copy of the
+            checkpoint may be put in its place.
         faults: how many.
     """
 
@@ -212,6 +216,8 @@ class Setting:
     start: str = "earliest"
     intruder: bool = False
     resets: bool = False
+    stateless: bool = True
+    checkpoints: str = ""
     faults: Faults = NO_FAULTS
 
 
@@ -286,6 +292,9 @@ def counts(kinds: str) -> tuple[int, ...]:
 
 def shown(record: Record) -> str:
     """A record, for people."""
+    if of := record.staged:
+        text = f"{type(record).__name__} {record.sequence}, publication {of.number}: batch {of.batch} of {of.query}"
+        return f"{text}, attempt {of.attempt or 'unnamed'}"
     text = f"{type(record).__name__} {record.sequence} at {offsets_of(record.positions)}"
     if isinstance(record, Snapshot):
         text += f" up to {offsets_of(record.ends)}, {record.starts} deaths{', left' if record.left else ''}"

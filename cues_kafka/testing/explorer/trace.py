@@ -12,7 +12,7 @@ from cues_kafka.testing.explorer.invariants import Invariants
 from cues_kafka.testing.explorer.machine import Broken
 from cues_kafka.testing.explorer.search import Found, Move, stuck
 from cues_kafka.testing.explorer.states import Faults, Setting
-from cues_kafka.testing.explorer.world import World
+from cues_kafka.testing.explorer.worlds import world_of
 
 
 class Differs(Exception):
@@ -51,7 +51,7 @@ def follow(setting: Setting, path: Iterable[Move]) -> str:
     Raises:
         Differs: the path does not exist any more.
     """
-    world = World(setting)
+    world = world_of(setting)
     state = world.first()
     for line, move in enumerate(path, 1):
         moves = world.moves(state)

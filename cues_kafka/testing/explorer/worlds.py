@@ -1,18 +1,33 @@
 """The worlds, by name. `make test` explores each of them with few faults, `make proof-model` with more.
 
 One partition is enough for most: tasks share nothing but the group's membership, because the transactional id, the
-backing partition and the offsets belong to one task each. `two-tasks` has what they share.
+backing partition and the offsets belong to one task each. `two-tasks` has what they share. The parts of a staged batch
+share the announcement, so staged worlds have two, of which part 1 gets no row of the second message; what is decided
+by the announcement alone has one.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from cues_kafka.testing.explorer.staged import StagedWorld
 from cues_kafka.testing.explorer.states import Faults, Setting
+from cues_kafka.testing.explorer.world import World
 
 ONE = Faults(crash=1, move=1, net=1, zombie=1, total=1)
 TWO = Faults(crash=2, move=2, net=2, zombie=1, total=2)
 THREE = Faults(crash=2, move=2, net=2, zombie=1, total=3)
+
+_STAGED = Setting(
+    name="",
+    about="",
+    inputs=("oo", "on"),
+    workers=("driver", "driver", "tasks", "tasks", "lost"),
+    partitions=2,
+    batch=1,
+)
+
+_ONE_PART = replace(_STAGED, inputs=("oo",), partitions=1)
 
 _WORLDS = [
     Setting(name="alone", about="one worker that dies and loses requests", workers=("native",), inputs=("oo",)),
@@ -43,6 +58,25 @@ _WORLDS = [
     ),
     Setting(name="slots", about="two Spark slots for one range", inputs=("oo",), workers=("slot", "slot")),
     Setting(name="both", about="a native worker and a Spark slot", inputs=("oo",), workers=("native", "slot")),
+    replace(_STAGED, name="staged", about="a driver of Spark, its successors, and tasks of theirs that stay behind"),
+    replace(_ONE_PART, name="staged-one", about="the same with one part"),
+    replace(_STAGED, name="staged-other", about="another query without state takes over", checkpoints="other"),
+    replace(_ONE_PART, name="staged-query", about="the same with one part", checkpoints="other"),
+    replace(
+        _ONE_PART,
+        name="staged-state",
+        about="another query with state is refused",
+        checkpoints="other",
+        stateless=False,
+    ),
+    replace(
+        _ONE_PART,
+        name="staged-restored",
+        about="an old copy of the checkpoint",
+        workers=("driver", "tasks", "lost"),
+        batch=2,
+        checkpoints="restored",
+    ),
 ]
 
 WORLDS = {setting.name: setting for setting in _WORLDS}
@@ -51,6 +85,11 @@ WORLDS = {setting.name: setting for setting in _WORLDS}
 def with_faults(name: str, faults: Faults) -> Setting:
     """A world by its name, with so many faults."""
     return replace(WORLDS[name], faults=faults)
+
+
+def world_of(setting: Setting) -> World:
+    """What a setting speaks of."""
+    return StagedWorld(setting) if "driver" in setting.workers else World(setting)
 
 
 LEVELS = {1: ONE, 2: TWO, 3: THREE}
