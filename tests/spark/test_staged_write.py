@@ -172,3 +172,29 @@ def test_a_topic_that_is_not_there_is_named(spark: Any, topics: tuple[Kafka, str
     options, _, target = topics
     with pytest.raises(ConfigError, match="'nowhere' does not exist"):
         write_exactly_once(spark.range(1), options, topic="nowhere", name=target, checkpoint=str(tmp_path))
+
+
+def test_a_directory_that_driver_and_executors_do_not_share_is_refused(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver finds fewer chunks than the tasks wrote; announcing those would lose the rest in silence."""
+    from pyspark.sql.readwriter import DataFrameWriter
+
+    options, _, target = topics
+    parquet = DataFrameWriter.parquet
+
+    def elsewhere(self: Any, path: str) -> None:
+        parquet(self, path)
+        max(Path(path).glob("part-*.parquet"), key=lambda file: file.stat().st_size).unlink()
+
+    def write() -> Written:
+        frame, name = spark.range(10, numPartitions=2), f"{target}-shared"
+        written: Written = write_exactly_once(frame, options, topic=target, name=name, checkpoint=str(tmp_path))
+        return written
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DataFrameWriter, "parquet", elsewhere)
+        with pytest.raises(ConfigError, match="has 1 of the 2 chunks"):
+            write()
+    assert found(options, target) == []
+    assert write() == Written(10, 0, again=False)

@@ -67,6 +67,14 @@ def names(session: Any, path: str) -> list[str]:
     return sorted(found.getPath().getName() for found in system.listStatus(place))
 
 
+def lengths(session: Any, path: str) -> dict[str, int]:
+    """The bytes of each file in a directory; nothing where there is none."""
+    place, system = _place(session, path)
+    if not system.exists(place):
+        return {}
+    return {str(found.getPath().getName()): int(found.getLen()) for found in system.listStatus(place)}
+
+
 def delete(session: Any, path: str) -> None:
     """A directory and all below it; one that is not there is ignored."""
     place, system = _place(session, path)

@@ -9,6 +9,7 @@ which files count; so nothing is asked of the function, not even that it gives t
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,7 @@ from cues_kafka.brokers.options import Kafka
 from cues_kafka.core.records import Extent, Staged, Writer
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Announce, Enter, Publish, Role, is_published
-from cues_kafka.errors import ConfigError
+from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.graph.names import backing_topic, group_id, transactional_id
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, TopicPartition
@@ -37,7 +38,16 @@ from cues_kafka.runtime.spark.offset_log import query_id, source_ends
 from cues_kafka.runtime.spark.parts import PartSlot, Spool, Target
 from cues_kafka.runtime.spark.places import shared_broker
 from cues_kafka.runtime.spark.publish import incarnation
-from cues_kafka.runtime.spark.query import AT_ONCE, RESULT, Tell, outcome_of_row, raise_stops, run_job
+from cues_kafka.runtime.spark.query import (
+    AT_ONCE,
+    RESULT,
+    BatchFailed,
+    Tell,
+    brief,
+    outcome_of_row,
+    raise_stops,
+    run_job,
+)
 from cues_kafka.runtime.spark.refusing import Refusing
 from cues_kafka.runtime.spark.slot import Outcome, stable_record
 from cues_kafka.runtime.spark.staging import Chunk, Manifest, Pack, Staging
@@ -228,9 +238,13 @@ class StagedBatch:
             staging.drop(mine.batch, mine.attempt)
             outcomes = self._published(announced)
         if outcomes is None:
-            if manifest is None or announced.attempt != mine.attempt:
-                manifest = staging.read(mine.batch, announced.attempt, announced.checksum)
-            outcomes = self._publish(staging, announced, manifest)
+            try:
+                if manifest is None or announced.attempt != mine.attempt:
+                    manifest = staging.read(mine.batch, announced.attempt, announced.checksum)
+                outcomes = self._publish(staging, announced, manifest)
+            except (BatchFailed, RecoveryError):
+                self._refuse_older(announced)
+                raise
         if self._tell:
             self._tell(outcomes)
         raise_stops(outcomes, mine.batch)
@@ -256,11 +270,13 @@ class StagedBatch:
         check = Refusing(work.graph, work.processor, work.query, mine.batch, work.codecs, work.target)
         try:
             return staging.write(frame, mine.batch, mine.attempt, Pack(work.parts, check))
-        except BaseException:
+        except BaseException as failed:
             try:
                 staging.drop(mine.batch, mine.attempt)
             except (Py4JError, PySparkException) as error:
                 log.info("staged files left", batch=mine.batch, attempt=mine.attempt, error=str(error)[:200])
+            if isinstance(failed, Py4JError | PySparkException):
+                raise BatchFailed(f"batch {mine.batch} could not be prepared: {innermost(str(failed))}") from None
             raise
 
     def _announce(self, mine: Staged) -> Staged:
@@ -284,6 +300,15 @@ class StagedBatch:
             found.append(Outcome(f"{work.processor}/{part}", part, totals=record.totals))
         return found
 
+    def _refuse_older(self, batch: Staged) -> None:
+        """Whoever has published this batch and gone on has taken its files away; they are not to be restored."""
+        newest = newest_batch(self._work, self._work.broker)
+        if newest and newest.number > batch.number:
+            raise RecoveryError(
+                f"batch {batch.batch} was asked for, but batch {newest.batch} is announced already: stop the older "
+                "driver of the two"
+            )
+
     def _publish(self, staging: Staging, batch: Staged, manifest: Manifest) -> list[Outcome]:
         """T3: parts with rows in one job, those without by the driver."""
         work = self._work
@@ -305,6 +330,15 @@ class StagedBatch:
     def _publish_empty(self, batch: Staged, part: int) -> Outcome:
         own = replace(batch, part=part, extents=batch.extents if part == 0 else ())
         return self._work.publish(own, (), iter(()), incarnation(batch.query, batch.batch, part, 0))
+
+
+_CAUSED: Final = re.compile(r"^Caused by: (?:[\w.$]+\.)?(\w+: .+)$", re.MULTILINE)
+
+
+def innermost(text: str) -> str:
+    """Why a job failed: what Python raised in it, else the last cause that Java names, such as a disk that is full."""
+    causes = [] if "Traceback (most recent call last)" in text else _CAUSED.findall(text)
+    return str(causes[-1])[:1_000] if causes else brief(text)
 
 
 def stage_of(checkpoint: str) -> str:

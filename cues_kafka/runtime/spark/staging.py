@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from cues_kafka.errors import ConfigError, RecoveryError
-from cues_kafka.runtime.spark.files import delete, names, read_text, size, write_text
+from cues_kafka.runtime.spark.files import delete, lengths, names, read_text, size, write_text
 
 CHUNKS: Final = "part INT, row BIGINT, rows INT, errors INT, checksum BINARY, payload BINARY"
 
@@ -188,9 +188,16 @@ class Staging:
             batch: number of the micro-batch.
             attempt: a name that nobody else has.
             pack: makes chunks of them.
+
+        Raises:
+            ConfigError: not all that was written is found: the directory is not one that driver and executors share.
         """
-        place = self._place(batch, attempt)
-        chunks = messages.mapInArrow(pack, CHUNKS)
+        from pyspark.sql import Observation  # noqa: PLC0415 - only the driver needs it
+        from pyspark.sql import functions as f  # noqa: PLC0415
+
+        place, seen = self._place(batch, attempt), Observation()
+        # Counted where they are written: a driver that looks into another directory of that name would find fewer.
+        chunks = messages.mapInArrow(pack, CHUNKS).observe(seen, f.count(f.lit(1)).alias("chunks"))
         chunks.write.option("compression", "uncompressed").parquet(f"{place}/rows")
         found = (
             self._session.read.schema(CHUNKS)
@@ -198,6 +205,11 @@ class Staging:
             .select(*_NAMES[:-1], "_metadata.file_name", "_metadata.file_size")
             .collect()
         )
+        if len(found) != (written := seen.get["chunks"]):
+            raise ConfigError(
+                f"{place} has {len(found)} of the {written} chunks that Spark's tasks wrote there: the driver and the "
+                "executors do not share that directory. Give a checkpoint on a file system that all of them see"
+            )
         files = sorted({(row["file_name"], row["file_size"]) for row in found})
         numbers = {name: number for number, (name, _) in enumerate(files)}
         manifest = Manifest(
@@ -233,15 +245,28 @@ class Staging:
             text = read_text(self._session, path)
         except FileNotFoundError:
             raise RecoveryError(
-                f"{path} is gone: batch {batch} was announced with it, and is not published yet. {_RESTORE}"
+                f"{path} is gone: batch {batch} was announced with it, and is not published yet. {_GONE}"
             ) from None
         if checksum(text.encode()) != expected:
             raise RecoveryError(f"{path} is not as it was announced (its checksum differs). {_RESTORE}")
         return parsed(text)
 
     def chunks(self, manifest: Manifest) -> Any:
-        """The announced chunks as a DataFrame; only files that the manifest names are looked at."""
+        """
+        The announced chunks as a DataFrame; only files that the manifest names are looked at.
+
+        Raises:
+            RecoveryError: one of them is not there, or not as long as it was: Spark would not say what to do.
+        """
         place = self._place(manifest.batch, manifest.attempt)
+        found = lengths(self._session, f"{place}/rows")
+        for name, length in manifest.files:
+            if found.get(name) != length:
+                why = f"has {found[name]} bytes, not {length}" if name in found else "is gone"
+                raise RecoveryError(
+                    f"{place}/rows/{name} {why}: batch {manifest.batch} was announced with it, and is not published "
+                    f"yet. {_RESTORE if name in found else _GONE}"
+                )
         return self._session.read.schema(CHUNKS).parquet(*[f"{place}/rows/{name}" for name, _ in manifest.files])
 
     def drop(self, batch: int, attempt: str) -> None:
@@ -269,6 +294,9 @@ class Staging:
 _RESTORE: Final = (
     "Restore the directory of staged files; or run `cues-kafka reset`, after which the outputs of that batch repeat."
 )
+
+_GONE: Final = f"If another driver runs this query, stop one of the two. {_RESTORE}"
+"""A copy of a checkpoint has not what is announced from the other one."""
 
 
 def altered(place: str, why: str) -> ConfigError:
