@@ -58,6 +58,7 @@ class Driver(Program):
         directory: Path,
         *args: Any,
         graph: str = GRAPH,
+        program: str = "tests.spark.fault_driver",
         master: str = "local[2]",
         conf: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
@@ -74,6 +75,7 @@ class Driver(Program):
             directory: for checkpoint and scratch; drivers of one test share it.
             args: of the graph, behind its name.
             graph: `module:function` that makes it.
+            program: the module that is run.
             master: of Spark.
             conf: of Spark.
             environment: variables besides those of this process.
@@ -104,7 +106,7 @@ class Driver(Program):
         written.write_text(json.dumps(given))
         self._pipe_fd = os.open(self._pipe, os.O_RDWR)  # never empty of writers, so that reading never ends by itself
         super().__init__(
-            [sys.executable, "-m", "tests.spark.fault_driver", str(written)],
+            [sys.executable, "-m", program, str(written)],
             start_new_session=True,
             env={**os.environ, **_ENVIRONMENT, "SPARK_LOCAL_DIRS": str(directory), **(environment or {})},
         )
@@ -171,6 +173,10 @@ class Driver(Program):
         for pid in (self.process.pid, java):
             _end(pid)
         self.process.wait()
+
+    def gone(self) -> None:
+        """Wait until whatever it has started has ended, but for what is paused."""
+        until(lambda: not self.pids(), "all ends")
 
     def kill_all(self, *but: int) -> None:
         """SIGKILL of everything that it started, but for these; daemons first, lest they tell their workers."""

@@ -113,7 +113,7 @@ class Point:
         return False
 
     def _act(self, partition: int) -> None:
-        if self.action == "SIGSTOP" and not self.entering:
+        if self.action == "SIGSTOP" and os.getsid(0) != os.getpid():  # a driver leads its own
             os.setsid()
             subprocess.Popen([sys.executable, "-c", _UNTIL_THE_TEST_ENDS, self.pipe], start_new_session=True)
         tell(self.pipe, f"point: at {self.where} of {partition} pid {os.getpid()}")
@@ -192,12 +192,22 @@ class PointedSpark(Spark):
         worker._take_and_tell = tell_and_stop  # type: ignore[method-assign]
 
 
-def main(setup: Mapping[str, Any]) -> int:
-    """The session, then the graph until told to stop."""
+def session_of(setup: Mapping[str, Any]) -> SparkSession:
+    """The session that a setup asks for."""
     builder = SparkSession.builder.master(setup["master"]).appName("fault")
     for key, value in setup["conf"].items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    return builder.getOrCreate()
+
+
+def run_graph(setup: Mapping[str, Any], engine: Spark) -> int:
+    """The graph on Spark, until told to stop."""
+    return run_child({**setup, "policy": {}, "instance": None, "point": None}, engine)
+
+
+def main(setup: Mapping[str, Any]) -> int:
+    """The session, then the graph until told to stop."""
+    session = session_of(setup)
     engine = PointedSpark(
         session,
         checkpoint=setup["checkpoint"],
@@ -207,7 +217,7 @@ def main(setup: Mapping[str, Any]) -> int:
         batches=setup["batches"],
         pipe=setup["pipe"],
     )
-    return run_child({**setup, "policy": {}, "instance": None, "point": None}, engine)
+    return run_graph(setup, engine)
 
 
 if __name__ == "__main__":
