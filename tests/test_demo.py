@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -19,6 +20,7 @@ import pytest
 from examples.flights import independent
 from examples.flights.demo import Plan, mixed
 from examples.flights.independent import Difference
+from examples.flights.picture import Scale, draw, means
 from examples.flights.sides import DRIVER, NATIVE, PYTHON
 
 ROOT = Path(__file__).parents[1]
@@ -47,13 +49,17 @@ def test_the_flights_of_the_first_weeks_pass_two_kills_exactly_once() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(360)
-def test_the_flights_of_the_first_days_pass_kills_of_spark_exactly_once() -> None:
-    """Two processors on Spark, whose driver and one of whose Python workers are killed, and one on native workers."""
-    out = run("--limit", "5000", "--kills", "2", "--seed", "1", timeout_s=340)
+def test_the_flights_of_the_first_days_pass_kills_of_spark_exactly_once(tmp_path: Path) -> None:
+    """Three processors on Spark, whose driver and one of whose Python workers are killed, and one on native workers."""
+    picture = tmp_path / "hours.png"
+    out = run("--limit", "5000", "--kills", "2", "--seed", "1", "--picture", str(picture), timeout_s=340)
 
     assert re.search(r"kills +2 by SIGKILL", out)
     assert re.search(r"Spark driver +│ +1 ", out)
     assert re.search(r"Python worker of Spark +│ +1 ", out)
+    assert re.search(r"hourly +3\d\d hours of an airport with their weather", out)
+    assert f"picture       {picture}" in out
+    assert picture.read_bytes().startswith(b"\x89PNG")
     assert out.count("5,000") >= 3, "the tasks' count, the tables' count, and the head line"
 
 
@@ -147,6 +153,82 @@ def test_the_comparison_finds_each_kind_of_defect(
 
     assert (got.lost, got.added, got.reordered) == difference
     assert bool(got) is any(difference)
+
+
+NOON, ONE = ("EWR", "2013-01-01T12:00:00Z"), ("EWR", "2013-01-01T13:00:00Z")
+HOURS = {hour: {"flights": 3, "delay": 30, "visib": 10.0} for hour in (NOON, ONE)}
+EARLIER, LAST = {"flights": 1, "delay": 4, "visib": 10.0}, HOURS[NOON]
+
+
+@pytest.mark.parametrize(
+    ("noon", "difference"),
+    [
+        ([LAST], (0, 0, 0)),
+        ([EARLIER, LAST], (0, 0, 0)),
+        ([], (1, 0, 0)),
+        ([EARLIER], (1, 0, 0)),
+        ([EARLIER, EARLIER, LAST], (0, 1, 0)),
+        ([EARLIER, LAST, LAST], (0, 1, 0)),
+        ([LAST, EARLIER], (1, 0, 1)),
+        ([EARLIER, {**LAST, "visib": None}], (1, 0, 0)),
+    ],
+)
+def test_the_comparison_of_hours_finds_each_kind_of_defect(
+    noon: list[dict[str, Any]], difference: tuple[int, int, int]
+) -> None:
+    """Equal at once or in the end; missing, left behind, published twice, swapped, with other weather."""
+    got = independent.compare_hours(HOURS, {NOON: noon, ONE: [LAST]})
+
+    assert (got.lost, got.added, got.reordered) == difference
+
+
+def test_an_hour_that_nobody_expects_is_too_many() -> None:
+    """All its rows are."""
+    assert independent.compare_hours({}, {NOON: [EARLIER, LAST]}).added == 2
+
+
+def test_hours_are_what_the_tables_say_by_hand() -> None:
+    """Flights that did not take off, or to an airport that nobody knows, do not count; "NA" of the weather is None."""
+    line = "2013,1,1,{},{},{},830,819,11,UA,1545,N14228,EWR,{},227,1400,5,15,2013-01-01T10:00:00Z"
+    expected = independent.Expected()
+    for number, flight in enumerate(
+        (
+            ("517", "515", "2", "IAH"),
+            ("529", "559", "-30", "IAH"),
+            ("NA", "510", "NA", "IAH"),
+            ("501", "500", "1", "BQN"),
+        )
+    ):
+        expected.add(line.format(*flight), number, frozenset({"IAH"}))
+    assert expected.hours() == {}, "without weather no hour"
+    expected.see("EWR,2013,1,1,5,NA,26.06,59.37,270,10.357019999999999,NA,0,1012,10,2013-01-01T10:00:00Z")
+    expected.see("JFK,2013,1,1,5,39.02,26.06,59.37,270,10,NA,0,1012,10,2013-01-01T10:00:00Z")
+
+    assert expected.hours() == {
+        ("EWR", "2013-01-01T10:00:00Z"): {
+            "origin": "EWR",
+            "hour": "2013-01-01T10:00:00Z",
+            "flights": 2,
+            "delay": -28,
+            "temp": None,
+            "wind_speed": 10.357019999999999,
+            "precip": 0.0,
+            "visib": 10.0,
+        }
+    }
+
+
+def test_the_picture_weighs_hours_by_their_flights(tmp_path: Path) -> None:
+    """What is not known is in no bar, and what is below the first step is in the first."""
+    scale = Scale("visib", "visibility", (1, 2, 4))
+    hours = [
+        {"flights": flights, "delay": delay, "visib": visib, "precip": 0.0, "wind_speed": None}
+        for flights, delay, visib in ((1, 10, 0.5), (3, 6, 1.99), (2, 7, 10.0), (5, 99, None))
+    ]
+
+    assert means(hours, scale) == [(1, 4.0, 4), (4, 3.5, 2)]
+    draw(hours, tmp_path / "hours.png")
+    assert (tmp_path / "hours.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_other_opinion_imports_nothing_of_ours() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import random
 import sys
 import tempfile
@@ -16,8 +17,9 @@ from rich.console import Console
 
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.errors import CuesError
-from examples.flights.check import check
+from examples.flights.check import Result, check
 from examples.flights.demo import ROWS, Demo, Failed
+from examples.flights.picture import draw
 from examples.flights.table import Bars, print_result
 
 
@@ -54,13 +56,16 @@ def main(arguments: list[str] | None = None) -> int:
                     console.print(demo.log_tail(), markup=False, highlight=False)
                     raise
             console.print("reading everything back ...")
-            result = check(bootstrap, demo.ledger, demo.loader.expected, outcome.totals)
+            expected = demo.loader.expected
+            result = check(bootstrap, demo.ledger, expected, outcome.totals, hourly=outcome.hourly)
             if result.differences:
                 console.print(demo.log_tail(), markup=False, highlight=False)
     except (Failed, CuesError) as error:
         console.print(f"[red]failed[/]: {error}", highlight=False)
         return 1
     print_result(console, result, outcome, loaded=rows)
+    if result.hours:
+        console.print(f"picture       {_picture(result, args.picture)}", highlight=False, soft_wrap=True)
     for difference in result.differences:
         console.print(f"[red]unequal[/]: {difference}", highlight=False)
     verdict = "[red]NOT exactly once" if result.differences else "[green]every flight exactly once"
@@ -77,13 +82,28 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--native", action="store_true", help="all processors on native workers, and none on Spark")
     parser.add_argument("--workers", type=int, default=2, help="native worker processes (2)")
     parser.add_argument("--bootstrap", help="a cluster that has none of the graph's topics; else one is started")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="where the picture goes (a new temporary file)")
     parser.add_argument("--seed", type=int, help="of the moments and victims of the kills")
     return parser
 
 
 def _where(args: argparse.Namespace) -> str:
     native = f"{args.workers} native workers"
-    return native if args.native else f"clean and route on Spark, ledger on {native}"
+    return native if args.native else f"clean, route and hourly on Spark, ledger on {native}"
+
+
+def _picture(result: Result, file: Path | None) -> str:
+    """Where it is, or why there is none; the demo is no worse for it."""
+    if file is None:
+        descriptor, name = tempfile.mkstemp(prefix="flights-", suffix=".png")
+        os.close(descriptor)
+        file = Path(name)
+    try:
+        draw(result.hours, file)
+    except ImportError as error:
+        file.unlink(missing_ok=True)
+        return f"none, for {error.name} is not installed: pip install 'cues-kafka[demo]'"
+    return str(file)
 
 
 @contextmanager

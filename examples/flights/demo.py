@@ -18,7 +18,7 @@ from cues_kafka.graph.names import backing_topic
 from cues_kafka.ports import Broker, TopicPartition
 from cues_kafka.runtime.build import prepare
 from cues_kafka.runtime.progress import Progress, Seen
-from examples.flights.graph import graph
+from examples.flights.graph import graph, plain
 from examples.flights.load import Loader
 from examples.flights.sides import DRIVER, NATIVE, PYTHON, NativeWorkers, Side, SparkDriver, Victim
 
@@ -89,6 +89,7 @@ class Outcome:
         totals: by processor.
         restarts: of supervised processes.
         lost: Spark tasks whose Python worker died on the way; Spark tried them again.
+        hourly: what the parts of `hourly` counted; None: it does not run on native workers.
     """
 
     kills: list[Kill] = field(default_factory=list)
@@ -96,6 +97,7 @@ class Outcome:
     totals: dict[str, Totals] = field(default_factory=dict)
     restarts: int = 0
     lost: int = 0
+    hourly: Totals | None = None
 
 
 def mixed(kills: int) -> list[str]:
@@ -177,12 +179,13 @@ class Demo:
             show: is called with the progress up to now.
         """
         self.rows = rows
-        self.loader = Loader(bootstrap, rows)
+        self.loader = Loader(bootstrap, rows, weather=not native)
         self.outcome = Outcome()
         self.ledger = directory / "ledger.db"
         self._servers = bootstrap
         self._draw = random.Random(seed)
         self._show = show
+        self._graph = plain if native else graph
         if native:
             self._sides: list[Side] = [
                 NativeWorkers(bootstrap, directory, processors=list(graph.processors), workers=workers)
@@ -203,7 +206,9 @@ class Demo:
         broker = open_broker(Kafka(self._servers))
         try:
             self._prepare(broker)
-            with Progress(graph, broker) as progress, self._running():
+            # Named, or a processor of DataFrames would only count as behind once it has begun.
+            everyone = [*self._graph.processors, *self._graph.dataframes]
+            with Progress(self._graph, broker, only=everyone) as progress, self._running():
                 self._work(broker, progress)
         finally:
             broker.close()
@@ -217,7 +222,7 @@ class Demo:
     def _prepare(self, broker: Broker) -> None:
         if broker.facts(graph.topics_used()).topics:
             raise Failed("this cluster has topics of the graph already: the demo needs a cluster without them")
-        prepare(graph, broker)
+        prepare(self._graph, broker)
 
     @contextmanager
     def _running(self) -> Iterator[None]:
@@ -238,6 +243,7 @@ class Demo:
                 self._note(one)
                 last = one.at_s
             self.outcome.totals = {name: progress.totals(name) for name in graph.processors}
+            self.outcome.hourly = progress.totals("hourly") if self._graph.dataframes else None
             self._show(self)
             self._check(began, last, progress)
             kind = self._plan.due(self.outcome.totals["clean"].deliveries)

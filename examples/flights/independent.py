@@ -19,6 +19,9 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 PARTITIONS = 4
 LATE_MIN = 15
 
+Hour = tuple[str, str]
+"""An airport, and when an hour begins, in UTC."""
+
 Streams = dict[str, list[bytes]]
 """The messages of one topic in order, by what must keep its order: the key, or where there is none the partition."""
 
@@ -34,6 +37,8 @@ class Expected:
         never: flights that did not take off.
         booked: rows of the ledger and how often each must be there.
         rows: rows of the table.
+        delays: by airport and hour, how many flights took off, and the sum of their delays.
+        weather: by airport and hour.
     """
 
     topics: dict[str, Streams] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
@@ -41,6 +46,8 @@ class Expected:
     never: int = 0
     booked: Counter[tuple[Any, ...]] = field(default_factory=Counter)
     rows: int = 0
+    delays: dict[Hour, tuple[int, int]] = field(default_factory=dict)
+    weather: dict[Hour, dict[str, float | None]] = field(default_factory=dict)
 
     def count(self, topic: str) -> int:
         """Messages of a topic."""
@@ -68,6 +75,24 @@ class Expected:
         for topic in ("flights.clean", "flights.all", "flights.delayed" if late else "flights.on_time"):
             self.topics[topic][tail if known else f"partition {number % PARTITIONS}"].append(message)
         self.booked[date, carrier, int(flight), origin, dest, int(distance)] += 1
+        hour = origin, line.rpartition(",")[2]
+        flights, delay = self.delays.get(hour, (0, 0))
+        self.delays[hour] = flights + 1, delay + int(dep_delay)
+
+    def see(self, line: str) -> None:
+        """Follow one line of the table of weather."""
+        columns = line.split(",")
+        seen = dict(zip(("temp", "wind_speed", "precip", "visib"), (columns[n] for n in (5, 9, 11, 13)), strict=True))
+        known = {name: None if text == "NA" else float(text) for name, text in seen.items()}
+        self.weather[columns[0], columns[-1]] = known
+
+    def hours(self) -> dict[Hour, dict[str, Any]]:
+        """What must be known in the end of each hour that has both flights and weather."""
+        return {
+            hour: {"origin": hour[0], "hour": hour[1], "flights": flights, "delay": delay, **self.weather[hour]}
+            for hour, (flights, delay) in self.delays.items()
+            if hour in self.weather
+        }
 
 
 def quoted(text: str) -> str:
@@ -163,6 +188,36 @@ def compare(expected: Streams, found: Streams) -> Difference:
 def _same(want: list[bytes], have: list[bytes]) -> bool:
     """The same values, although written in another way."""
     return [json.loads(one) for one in want] == [json.loads(one) for one in have]
+
+
+def read_hours(bootstrap: str, topic: str) -> dict[Hour, list[dict[str, Any]]]:
+    """What was published of each hour, oldest first."""
+    found: dict[Hour, list[dict[str, Any]]] = defaultdict(list)
+    for message in _read(bootstrap, topic):
+        row = json.loads(message.value())
+        found[row["origin"], row["hour"]].append(row)
+    return found
+
+
+def compare_hours(expected: dict[Hour, dict[str, Any]], found: dict[Hour, list[dict[str, Any]]]) -> Difference:
+    """
+    The last row of each hour must be the expected one, and each row must count more flights than the one before it.
+
+    Which rows come before the last depends on how messages fall into micro-batches. But a row that is published only
+    when its hour has changed has counted more flights, so one that was published twice, or after a newer one, shows.
+    """
+    lost = added = reordered = 0
+    example = ""
+    for hour in expected.keys() | found.keys():
+        want, rows = expected.get(hour), found.get(hour, [])
+        counts = [row["flights"] for row in rows]
+        repeated, unsorted = len(counts) - len(set(counts)), counts != sorted(counts)
+        wrong = want is not None and (not rows or rows[-1] != want)
+        unknown = len(rows) if want is None else 0
+        lost, added, reordered = lost + wrong, added + (unknown or repeated), reordered + unsorted
+        if wrong or unknown or repeated or unsorted:
+            example = example or f"{hour}: expected {want}, found {rows[-3:]}"
+    return Difference(lost, added, reordered, example)
 
 
 def read_ledger(path: Path) -> tuple[int, Counter[tuple[Any, ...]]]:

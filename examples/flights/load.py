@@ -1,4 +1,4 @@
-"""Sends the flights, as far as it is allowed to."""
+"""Sends the flights, as far as it is allowed to, and the weather beside them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import islice
 
 from cues_kafka import Kafka, Message, connect
 from examples.flights import data, independent
-from examples.flights.graph import graph
+from examples.flights.graph import Weather, graph
 
 CHUNK_ROWS = 5_000
 """In one transaction: readers see all of them or none."""
@@ -23,13 +23,20 @@ class Loader(threading.Thread):
         error: why it failed.
     """
 
-    def __init__(self, bootstrap: str, rows: int) -> None:
+    def __init__(self, bootstrap: str, rows: int, *, weather: bool) -> None:
+        """
+        Args:
+            bootstrap: the cluster.
+            rows: how many flights.
+            weather: whether to send that too.
+        """
         super().__init__(name="loader", daemon=True)
         self.expected = independent.Expected()
         self.sent = 0
         self.error: BaseException | None = None
         self._servers = bootstrap
         self._rows = rows
+        self._weather = weather
         self._allowed = 0
         self._more = threading.Condition()
 
@@ -55,6 +62,8 @@ class Loader(threading.Thread):
     def _run(self) -> None:
         lines = enumerate(data.flights(self._rows))
         airports = data.airports()
+        weather = list(data.weather()) if self._weather else []
+        told = 0
         with connect(Kafka(self._servers), graph) as client:
             while self.sent < self._rows:
                 with self._more:
@@ -64,6 +73,11 @@ class Loader(threading.Thread):
                 for number, line in chunk:
                     self.expected.add(line, number, airports)
                 self.sent += client.send_many("flights.raw", [message(line, number) for number, line in chunk])
+                # Its table is in another order, so that sometimes the flights come first and sometimes the weather.
+                share = weather[told : len(weather) * self.sent // self._rows]
+                for line in share:
+                    self.expected.see(line)
+                told += client.send_many("flights.weather", [seen(line) for line in share]) if share else 0
 
 
 def message(line: str, number: int) -> Message[bytes]:
@@ -72,3 +86,12 @@ def message(line: str, number: int) -> Message[bytes]:
     if tail == "NA":
         return Message(line.encode(), partition=number % independent.PARTITIONS)
     return Message(line.encode(), key=tail)
+
+
+def seen(line: str) -> Weather:
+    """A line of the table of weather; "NA" is None."""
+    row = dict(zip(data.WEATHER, line.split(","), strict=True))
+    temp, wind_speed, precip, visib = (
+        None if row[name] == "NA" else float(row[name]) for name in ("temp", "wind_speed", "precip", "visib")
+    )
+    return Weather(row["origin"], row["time_hour"], temp, wind_speed, precip, visib)

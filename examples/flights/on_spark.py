@@ -1,4 +1,4 @@
-"""`clean` and `route` on Spark: the driver's program.
+"""`clean`, `route` and `hourly` on Spark: the driver's program.
 
 ::
 
@@ -20,7 +20,7 @@ from cues_kafka import Kafka, start
 from cues_kafka.spark import Spark
 from examples.flights.graph import graph
 
-PROCESSORS = ["clean", "route"]
+PROCESSORS = ["clean", "route", "hourly"]
 
 BATCH = 20_000
 """Messages in one micro-batch at most, over all partitions: small, so that the demo has many of them."""
@@ -45,6 +45,7 @@ def open_session() -> SparkSession:
         builder.appName("flights")
         .master("local[2, 4]")
         .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )

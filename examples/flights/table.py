@@ -43,6 +43,8 @@ class Bars:
         if not self._console.is_terminal and time.monotonic() - self._printed_s > LINE_S:
             self._printed_s = time.monotonic()
             done = ", ".join(f"{name} {total.deliveries:,}" for name, total in demo.outcome.totals.items())
+            if demo.outcome.hourly:
+                done += f", hourly {demo.outcome.hourly.outputs:,}"
             self._console.print(f"sent {demo.loader.sent:,}, {done}, {kills} kills", highlight=False)
         self._progress.update(self._sent, completed=demo.loader.sent, note=f"{kills} kills")
         took_off = demo.rows - demo.loader.expected.never - demo.loader.expected.unknown.total()
@@ -70,6 +72,11 @@ def print_result(console: Console, result: Result, outcome: Outcome, *, loaded: 
         f"{deliveries / outcome.seconds:,.0f} deliveries/s, kills included ({outcome.seconds:.1f} s)"
     )
     console.print(f"read back     {result.messages:,} messages and rows, each compared with the tables")
+    if outcome.hourly:
+        console.print(
+            f"hourly        {len(result.hours):,} hours of an airport with their weather, in {result.published:,} "
+            f"messages; for {result.without:,} there is no weather"
+        )
 
 
 def _print_kills(console: Console, outcome: Outcome) -> None:
