@@ -14,10 +14,13 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import Kafka, start
+from cues_kafka import DataFrameProcessor, Graph, Json, Kafka, Source, Topic, start
 from cues_kafka.runtime.running import Running
 from cues_kafka.spark import Spark
 from cues_kafka.testing.fixtures import KafkaFixture
+from examples.flights import data, independent
+from examples.flights.graph import Flight, Hour, Weather, clean, hourly
+from examples.flights.load import seen
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -182,3 +185,36 @@ def test_alarms_are_raised_once_though_the_state_is_carried_over_a_restart(examp
             found = example.found("raised")
     assert Counter(found) == Counter(expected)
     assert expected
+
+
+def test_the_hours_of_the_demo_are_what_the_tables_say(spark: Any, kafka: KafkaFixture, tmp_path: Path) -> None:
+    """Weather of one airport comes before its flights, that of the others later, over a restart."""
+    name, airports, expected = kafka.unique("hours"), data.airports(), independent.Expected()
+    lines = list(data.flights(600))
+    for number, line in enumerate(lines):
+        expected.add(line, number, airports)
+    known = [line.encode() for line in lines if line.split(",")[13] in airports]
+    took_off = [flight for line in known if (flight := clean(line, airports))]
+    weather = [line for line in data.weather() if ",2013,1,1," in line]
+    for line in weather:
+        expected.see(line)
+    inputs = {"flights": f"{name}.flights", "weather": f"{name}.weather"}
+    graph = Graph(
+        name,
+        *map(Source, inputs.values()),
+        DataFrameProcessor(hourly, inputs=inputs, outputs=f"{name}.hours", output_mode="update"),
+        topics={
+            f"{name}.flights": Topic(value=Json(Flight), partitions=2),
+            f"{name}.weather": Topic(value=Json(Weather), key="origin", partitions=2),
+            f"{name}.hours": Topic(value=Json(Hour), partitions=independent.PARTITIONS),
+        },
+    )
+    for share in (lambda line: line.startswith("EWR"), lambda line: not line.startswith("EWR")):
+        with start(graph, Kafka(kafka.bootstrap), engine=Spark(spark, checkpoint=str(tmp_path / "c"))) as running:
+            running.send_many(inputs["weather"], [seen(line) for line in weather if share(line)])
+            half, took_off = took_off[:300], took_off[300:]
+            running.send_many(inputs["flights"], half)
+            running.wait_idle(timeout_s=180)
+    found = independent.read_hours(kafka.bootstrap, f"{name}.hours")
+    assert not independent.compare_hours(expected.hours(), found)
+    assert len(found) > 30
