@@ -203,7 +203,7 @@ COVERED_STAGED: Final[tuple[tuple[Mutant, str], ...]] = (
         "asked again before anything is announced",
     ),
     (
-        Mutant("parts not entered", "staged-other", MOVE, (around_world("_entering", _not_entered, StagedWorld),)),
+        Mutant("parts not entered", "staged", ZOMBIE, (around_world("_entering", _not_entered, StagedWorld),)),
         "each task inits; but an orphan transaction blocks readers until then",
     ),
 )
