@@ -14,11 +14,10 @@ import multiprocessing
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -83,7 +82,10 @@ def main() -> None:
     if given.mode == "raw":
         say(raw(given))
         return
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO), processors=[_published])
+    spoken = logging.getLogger("cues_kafka.spark")
+    spoken.setLevel(logging.INFO)
+    spoken.addHandler(_Published())
+    spoken.propagate = False
     session = _session()
     with tempfile.TemporaryDirectory() as checkpoint:
         if given.mode == "publish":
@@ -171,11 +173,15 @@ def _raw(bootstrap: str, topic: str, first: int, count: int) -> None:
     producer.flush()
 
 
-def _published(_: Any, __: str, event: MutableMapping[str, Any]) -> str:
+class _Published(logging.Handler):
     """What a batch says of its three steps; every other line of the log is left out."""
-    if event.get("event") == "published":
-        say({key: event[key] for key in ("batch", "rows", "bytes", "staged_s", "announced_s", "published_s")})
-    raise structlog.DropEvent
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """`published batch=3 rows=3000 ...`, as a row."""
+        event, *pairs = record.getMessage().split()
+        if event == "published":
+            given = dict(pair.split("=", 1) for pair in pairs)
+            say({key: float(given[key]) for key in ("batch", "rows", "bytes", "staged_s", "announced_s", "published_s")})
 
 
 class _Listener(StreamingQueryListener):
