@@ -162,9 +162,13 @@ def _same_query(mine: Staged, was: Staged) -> Verdict:
     if was.batch < mine.batch:
         text = f"batch {mine.batch} was asked for, but batch {was.batch} is the newest that was announced"
         return Halt("refused", text, "restore backing topic and checkpoint of the same moment, or `reset`")
-    if [e.end for e in mine.extents] != [e.end for e in was.extents]:  # the start of batch 0 is asked for anew
+    if [e.end for e in mine.extents] != [e.end for e in was.extents]:
         text = f"batch {mine.batch} was announced up to {_shown(was, 'end')}, and is now {_shown(mine, 'end')}"
         return Halt("refused", text, "its checkpoint was altered or restored: take the newest one, or `reset`")
+    pairs = zip(mine.extents, was.extents, strict=True)
+    if any(now.start != then.start for now, then in pairs if now.start and then.start):
+        text = f"batch {mine.batch} was announced from {_shown(was, 'start')}, and is now from {_shown(mine, 'start')}"
+        return Halt("refused", text, "start the query again: it begins where that batch was announced; or `reset`")
     return Turn.GO
 
 

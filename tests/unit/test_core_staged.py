@@ -37,6 +37,8 @@ def announce(batch: Any = NEXT, *, stateless: bool = False, settled: int = -1) -
 
 OF_ANOTHER = replace(NEXT, query=OTHER_QUERY, batch=0)
 
+FROM_ZERO = (staged().extents[0]._replace(start="0"),)
+
 ANYWHERE = published(SPEC, staged(6, batch=RESET, attempt="", extents=()))
 """What `reset --to earliest` leaves behind publication 5."""
 
@@ -62,6 +64,13 @@ GOES: list[tuple[str, Role, Record | None, bool | None, Turn]] = [
     ("announce: this driver saw it complete", announce(settled=5), published(SPEC, staged()), None, Turn.SNAPSHOT),
     ("announce: it saw another one", announce(settled=4), published(SPEC, staged()), None, Turn.ASK),
     ("announce: it was announced", announce(staged(-1, attempt="mine")), announced(SPEC, staged()), None, Turn.GO),
+    (
+        "announce: where it began is not known",
+        announce(replace(staged(-1), extents=(staged().extents[0]._replace(start=""),))),
+        announced(SPEC, staged()),
+        None,
+        Turn.GO,
+    ),
     ("announce: it is published", announce(staged(-1, attempt="mine")), published(SPEC, staged()), None, Turn.GO),
     (
         "announce: another query, no state",
@@ -107,6 +116,8 @@ REFUSED: list[tuple[str, Role, Record | None, bool | None, str]] = [
     ("announce: over an incomplete batch", announce(), announced(SPEC, staged()), False, "not all of its parts"),
     ("announce: an older driver", announce(staged(-1, batch=2)), published(SPEC, staged()), None,
      "is announced already"),
+    ("announce: it begins elsewhere now", announce(replace(staged(-1), extents=FROM_ZERO)), published(SPEC, staged()),
+     None, "was announced from in: 30, and is now from in: 0"),
     ("announce: a batch is missing", announce(staged(-1, batch=6)), published(SPEC, staged()), None, "is the newest"),
     ("announce: a restored checkpoint", announce(staged(-1, extents=(staged(batch=3).extents[0]._replace(end="39"),))),
      announced(SPEC, staged()), None, "and is now in: 39"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -424,10 +424,33 @@ def canonical(offsets: Any) -> str:
 
 def ends_in(batch: Staged) -> dict[TopicPartition, int]:
     """Up to where a batch took topics."""
+    return _places((extent.topic_id, extent.end) for extent in batch.extents)
+
+
+def begun(newest: Staged, query: str, committed: Collection[str]) -> dict[TopicPartition, int]:
+    """
+    Where a query stands in its topics, by the newest record.
+
+    Spark asks again where batch 0 begins when that comes again. Only its announcement tells: the log may have been cut
+    since, or a reset may have said where; from elsewhere its state would not be that of the rows that are published.
+
+    Args:
+        newest: the newest batch that was announced.
+        query: which one asks.
+        committed: numbers of the batches that Spark knows to be published; others come again. Of another query, the
+            newest one must be published.
+    """
+    if newest.query != query or str(newest.batch) in committed:
+        return ends_in(newest)
+    return _places((extent.topic_id, extent.start) for extent in newest.extents)
+
+
+def _places(known: Iterable[tuple[bytes, str]]) -> dict[TopicPartition, int]:
+    """Offsets of topics, from their ids and Spark's JSON."""
     found: dict[TopicPartition, int] = {}
-    for extent in batch.extents:
-        for topic, ends in (json.loads(extent.end) or {}).items() if extent.topic_id else ():
-            found |= {TopicPartition(topic, int(p)): offset for p, offset in ends.items()}
+    for topic_id, offsets in known:
+        for topic, own in (json.loads(offsets) or {}).items() if topic_id and offsets else ():
+            found |= {TopicPartition(topic, int(p)): offset for p, offset in own.items()}
     return found
 
 

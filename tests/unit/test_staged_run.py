@@ -1,0 +1,43 @@
+"""Where a staged query begins to read."""
+
+from __future__ import annotations
+
+import pytest
+
+from cues_kafka.core.records import Extent, Staged
+from cues_kafka.core.staged import RESET
+from cues_kafka.ports import TopicPartition
+from cues_kafka.runtime.spark.staged import begun
+from cues_kafka.runtime.spark.staged_run import start_of
+
+
+def batch(number: int, *, query: str = "mine", start: str = '{"orders":{"0":1000}}') -> Staged:
+    """The newest record's; it took [1000, 1010), and something of a source that is no topic."""
+    extents = (Extent("orders", b"id", start, '{"orders":{"0":1010}}'), Extent("1", b"", "", '{"logOffset":3}'))
+    return Staged(query=query, batch=number, attempt="a", checksum=b"c", parts=1, extents=extents)
+
+
+@pytest.mark.parametrize(
+    ("newest", "committed", "offset"),
+    [
+        (batch(0), [], 1_000),
+        (batch(0), ["0"], 1_010),
+        (batch(7), ["6"], 1_000),
+        (batch(3, query="another"), [], 1_010),
+        (batch(RESET, query="another"), [], 1_010),
+        (batch(0, start=""), [], None),
+    ],
+    ids=["batch 0 comes again", "it is over", "a later one comes again", "another query", "a reset", "not known"],
+)
+def test_a_batch_that_comes_again_begins_where_it_was_announced(
+    newest: Staged, committed: list[str], offset: int | None
+) -> None:
+    """Not where the log begins by now, nor where this process has got to: the state would be of other rows."""
+    assert begun(newest, "mine", committed) == ({} if offset is None else {TopicPartition("orders", 0): offset})
+
+
+def test_partitions_that_an_input_was_given_are_not_in_its_start() -> None:
+    """So a batch begins exactly where the newest record says, though a new query reads the new partition too."""
+    known = {TopicPartition("orders", 0): 5}
+    assert start_of("orders", (5, 0), known) == '{"orders":{"0":5}}'
+    assert start_of("orders", (5, 0), {}) == '{"orders":{"0":5,"1":0}}'
