@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cues_kafka import CodecError, ConfigError, Json
+from cues_kafka import CodecError, ConfigError, Json, RecoveryError
 from cues_kafka.codecs.records import decode_error
 from cues_kafka.runtime.spark.parts import ERRORS, Spool, Target
 from cues_kafka.runtime.spark.publish import Output
@@ -76,10 +76,42 @@ def test_large_batches_are_cut_and_empty_ones_leave_nothing() -> None:
 
 def test_a_manifest_survives_its_text() -> None:
     """And another one has another checksum."""
-    manifest = Manifest(7, "a1", (("part-0.parquet", 10), ("part-1.parquet", 20)), expected(chunks_of(rows(b"1"))))
+    files = (("part-0.parquet", 10), ("part-1.parquet", 20))
+    manifest = Manifest(7, "a1", files, expected(chunks_of(rows(b"1"))), ("lines", "raw"), "errors")
     assert parsed(manifest.text) == manifest
     assert (manifest.rows, manifest.bytes, manifest.part(0), manifest.part(1)) == (1, 30, manifest.chunks, ())
     assert replace(manifest, attempt="a2").checksum != manifest.checksum
+    assert replace(manifest, outputs=("raw", "lines")).checksum != manifest.checksum
+
+
+def test_a_manifest_of_another_version_is_refused_by_name() -> None:
+    """It may mean something else by the same fields."""
+    with pytest.raises(RecoveryError, match="has version 2; this program knows 1"):
+        parsed('{"version": 2}')
+
+
+def test_rows_go_to_the_topics_that_they_were_announced_for() -> None:
+    """Whatever the order in which a changed program declares them."""
+    lines, raw = TARGET.outputs
+    changed = Target((Output("new", 3, 1_000), raw, lines), TARGET.errors)
+    assert changed.announced(("lines", "raw"), "errors") == TARGET
+    assert replace(changed, errors=None).announced(("lines",), "").outputs == (lines,)
+
+
+@pytest.mark.parametrize(
+    ("now", "text"),
+    [
+        (replace(TARGET, outputs=TARGET.outputs[1:]), r"announced for \['lines'\].* are \['raw', 'errors'\] now"),
+        (replace(TARGET, errors=None), r"announced for \['errors'\]"),
+        (replace(TARGET, errors=Output("e2", 1, 1_000)), r"announced for \['errors'\]"),
+    ],
+    ids=["an output is gone", "the errors topic is gone", "another errors topic"],
+)
+def test_a_topic_that_announced_rows_need_is_named_where_it_is_gone(now: Target, text: str) -> None:
+    """With what to do; nothing of the part is written."""
+    with pytest.raises(RecoveryError, match=text) as refused:
+        now.announced(("lines", "raw"), "errors")
+    assert "as they were" in str(refused.value)
 
 
 def test_a_spool_is_read_as_often_as_a_transaction_is_tried() -> None:

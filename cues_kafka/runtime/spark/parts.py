@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
@@ -17,6 +17,7 @@ from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Publish, is_published
 from cues_kafka.core.task import State, Task
+from cues_kafka.errors import RecoveryError
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Headers
 from cues_kafka.runtime.interpreter import Hook, Interpreter, World
 from cues_kafka.runtime.outbox import Outbox
@@ -43,6 +44,34 @@ class Target:
         found = self.errors if number == ERRORS else self.outputs[number]
         assert found
         return found
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the outputs' topics."""
+        return tuple(output.topic for output in self.outputs)
+
+    def announced(self, outputs: Sequence[str], errors: str) -> Target:
+        """
+        The topics that a batch was announced with, whose numbers its messages have.
+
+        Args:
+            outputs: their names.
+            errors: where error messages go; empty: the batch has none.
+
+        Raises:
+            RecoveryError: rows would go elsewhere, because one of them is no output any more.
+        """
+        mine = {output.topic: output for output in self.outputs}
+        gone = [topic for topic in outputs if topic not in mine]
+        if errors and (self.errors is None or self.errors.topic != errors):
+            gone.append(errors)
+        if gone:
+            now = [*mine, *([self.errors.topic] if self.errors else [])]
+            raise RecoveryError(
+                f"the batch was announced for {sorted(gone)}, and is not published yet; the topics are {now} now. Name "
+                "them as they were, outputs and errors topic, until it is; for a job use another name"
+            )
+        return Target(tuple(mine[topic] for topic in outputs), self.errors)
 
 
 class Spool:

@@ -269,7 +269,9 @@ class StagedBatch:
         work = self._work
         check = Refusing(work.graph, work.processor, work.query, mine.batch, work.codecs, work.target)
         try:
-            return staging.write(frame, mine.batch, mine.attempt, Pack(work.parts, check))
+            target, pack = work.target, Pack(work.parts, check)
+            errors = target.errors.topic if target.errors else ""
+            return staging.write(frame, mine.batch, mine.attempt, pack, outputs=target.names, errors=errors)
         except BaseException as failed:
             try:
                 staging.drop(mine.batch, mine.attempt)
@@ -315,7 +317,9 @@ class StagedBatch:
         chunks = {part: own for part in range(batch.parts) if (own := manifest.part(part))}
         outcomes = []
         if chunks:
-            publish = PublishParts(work, batch, chunks)
+            errors = manifest.errors if any(chunk.errors for chunk in manifest.chunks) else ""
+            target = work.target.announced(manifest.outputs, errors)
+            publish = PublishParts(replace(work, target=target), batch, chunks)
             frame = staging.chunks(manifest).select("part", "row", "payload")
             sorted_ = frame.repartitionById(batch.parts, "part").sortWithinPartitions("row")
             rows = run_job(sorted_.mapInArrow(publish, RESULT).collect)

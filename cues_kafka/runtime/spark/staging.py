@@ -60,12 +60,16 @@ class Manifest:
         batch, attempt: which.
         files: (name, bytes) of each.
         chunks: of all parts, in the order of publication.
+        outputs: topics, by the numbers that messages have; a program that is changed since may have others.
+        errors: topic of error messages; empty: there is none.
     """
 
     batch: int
     attempt: str
     files: tuple[tuple[str, int], ...]
     chunks: tuple[Chunk, ...]
+    outputs: tuple[str, ...]
+    errors: str
 
     @property
     def text(self) -> str:
@@ -76,6 +80,8 @@ class Manifest:
             "attempt": self.attempt,
             "files": self.files,
             "chunks": self.chunks,
+            "outputs": self.outputs,
+            "errors": self.errors,
         }
         return json.dumps(plain, separators=(",", ":"))
 
@@ -105,10 +111,21 @@ def checksum(data: bytes) -> bytes:
 
 
 def parsed(text: str) -> Manifest:
-    """A manifest from its text."""
+    """
+    A manifest from its text.
+
+    Raises:
+        RecoveryError: another version of this package wrote it.
+    """
     plain = json.loads(text)
+    if (version := plain.get("version")) != _VERSION:
+        raise RecoveryError(
+            f"the manifest of an announced batch has version {version}; this program knows {_VERSION}. Publish the "
+            "batch with the version of cues-kafka that announced it, then update"
+        )
     files = tuple((name, length) for name, length in plain["files"])
-    return Manifest(plain["batch"], plain["attempt"], files, tuple(Chunk(*one) for one in plain["chunks"]))
+    chunks = tuple(Chunk(*one) for one in plain["chunks"])
+    return Manifest(plain["batch"], plain["attempt"], files, chunks, tuple(plain["outputs"]), plain["errors"])
 
 
 @dataclass(frozen=True)
@@ -179,7 +196,9 @@ class Staging:
         self._session = session
         self._directory = directory.rstrip("/")
 
-    def write(self, messages: Any, batch: int, attempt: str, pack: Pack) -> Manifest:
+    def write(
+        self, messages: Any, batch: int, attempt: str, pack: Pack, *, outputs: tuple[str, ...], errors: str
+    ) -> Manifest:
         """
         Job 1: compute the batch once, with all its state, and keep what it gives.
 
@@ -188,6 +207,8 @@ class Staging:
             batch: number of the micro-batch.
             attempt: a name that nobody else has.
             pack: makes chunks of them.
+            outputs: topics, see `Manifest`.
+            errors: topic, see `Manifest`.
 
         Raises:
             ConfigError: not all that was written is found: the directory is not one that driver and executors share.
@@ -229,6 +250,8 @@ class Staging:
                     for row in found
                 )
             ),
+            outputs,
+            errors,
         )
         write_text(self._session, f"{place}/{MANIFEST}", manifest.text)
         return manifest
