@@ -89,7 +89,7 @@ def write_exactly_once(
         options: the cluster that the topic is on; for direct writing the input must be on the same one.
         topic: where to; it must exist.
         name: of this job: of its backing topic, transactional ids and group; never change it, never use it twice.
-        checkpoint: the query's directory; for a frame that does not stream, where it is staged.
+        checkpoint: the query's directory; for a frame that does not stream, where it is staged, below its name.
         trigger: see `Spark`.
         output_mode: `append` or `update`, as Spark has them.
         errors: topic for rows that cannot be sent, because they are larger than the topic takes; None: such a row
@@ -204,7 +204,8 @@ def _ids(work: StagedWork, end: Any) -> bytes:
 def _job(frame: Any, work: StagedWork, directory: str) -> Written:
     """One batch of its own; what was announced is published, what is published is left alone."""
     mine = Staged(query=JOB, batch=0, attempt=uuid4().hex, checksum=b"", parts=work.parts)
-    batch = StagedBatch(work, lambda _, __: (), directory)
+    # A directory of its own: what cleans up after one job must not see what is announced of another.
+    batch = StagedBatch(work, lambda _, __: (), f"{directory.rstrip('/')}/jobs/{work.graph}")
     again = newest_batch(work, work.broker) is not None
     outcomes = batch.write(messages_of([(0, frame)], work.key_fields), mine, prepared=again)
     rows, errors = (sum(getattr(outcome.totals, field) for outcome in outcomes) for field in ("messages", "errors"))
