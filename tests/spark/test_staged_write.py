@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import ConfigError, Kafka, TaskStopped, connect
+from cues_kafka import ConfigError, Kafka, RecoveryError, TaskStopped, connect
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.ports import NewTopic
+from cues_kafka.runtime.spark.staged import StagedBatch
 from cues_kafka.spark import Written, write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.spark.streams import frame_of
@@ -152,6 +153,53 @@ def test_a_frame_that_does_not_stream_is_written_once_by_its_name(
     assert len(found(options, target)) == COUNT + 5
 
 
+def test_jobs_that_share_a_directory_leave_each_other_alone(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """One that was announced and not published finds its files, though another one has cleaned up since."""
+    options, _, target = topics
+
+    def write(name: str) -> Written:
+        written: Written = write_exactly_once(
+            spark.range(5), options, topic=target, name=f"{target}-{name}", checkpoint=str(tmp_path)
+        )
+        return written
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StagedBatch, "_publish", dies)
+        with pytest.raises(KeyboardInterrupt):
+            write("first")
+    assert write("second") == Written(5, 0, again=False)
+    assert write("first") == Written(5, 0, again=False)
+
+
+def test_a_job_that_was_announced_for_another_topic_says_so(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """Nothing of it goes anywhere else."""
+    options, source, target = topics
+
+    def write(topic: str) -> Written:
+        written: Written = write_exactly_once(
+            spark.range(5), options, topic=topic, name=f"{target}-moved", checkpoint=str(tmp_path)
+        )
+        return written
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StagedBatch, "_publish", dies)
+        with pytest.raises(KeyboardInterrupt):
+            write(target)
+    with pytest.raises(RecoveryError, match=f"announced for \\['{target}'\\]"):
+        write(source)
+    assert write(target) == Written(5, 0, again=False)
+    assert len(found(options, source)) == COUNT
+
+
+def dies(*_: Any) -> None:
+    """In the place of `StagedBatch._publish`: the driver is gone once its batch is announced."""
+    raise KeyboardInterrupt
+
+
 def test_a_row_that_is_too_large_goes_to_the_errors_topic(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
 ) -> None:
@@ -165,6 +213,27 @@ def test_a_row_that_is_too_large_goes_to_the_errors_topic(
     )
     assert written == Written(2, 1, again=False)
     assert sorted(row["n"] for row in found(options, target)) == [0, 2]
+
+
+def test_rows_that_the_broker_would_refuse_never_hold_up_the_others(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """A compacted topic takes no row without a key, and brokers take none of tomorrow."""
+    options, source, target = topics
+    compacted = f"{target}-compacted"
+    broker = open_broker(options)
+    broker.create([NewTopic(compacted, WIDTH, config={"cleanup.policy": "compact"})])
+    broker.close()
+    frame = spark.range(5).selectExpr(
+        "id AS n",
+        "IF(id = 1, NULL, string(id)) AS _key",
+        "current_timestamp() + IF(id = 2, INTERVAL '1' DAY, INTERVAL '0' DAY) AS _timestamp",
+    )
+    written = write_exactly_once(
+        frame, options, topic=compacted, name=f"{target}-refused", checkpoint=str(tmp_path), errors=source
+    )
+    assert written == Written(3, 2, again=False)
+    assert sorted(row["n"] for row in found(options, compacted)) == [0, 3, 4]
 
 
 def test_a_topic_that_is_not_there_is_named(spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -172,6 +173,64 @@ def test_headers_count_as_bytes_of_a_record() -> None:
     checked = CHECK(rows(b'{"n": 1}', headers=[{"key": "trace", "value": b"x" * 1_000}]), 0)
     assert checked.column("output").to_pylist() == [ERRORS]
     assert checked.column("headers").to_pylist() == [None]
+
+
+NOW_MS = int(time.time() * 1000)
+STRICT = Output("lines", 3, 1_000, compacted=True, older_ms=60_000, newer_ms=60_000)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "why"),
+    [
+        ("key", None, "it has no key, and a compacted topic takes none without"),
+        ("timestamp", -1, "its timestamp is -1"),
+        ("timestamp", 1, "its timestamp 1 is older than the 60000 ms"),
+        ("timestamp", NOW_MS + 10**9, "is further ahead than the 60000 ms"),
+        ("headers", [{"key": None, "value": b"x"}], "a header of it has no name"),
+        ("headers", [None], "a header of it has no name"),
+        ("headers", [{"key": "\u00e9" * 300, "value": b""}], "1102 bytes, more than the 1000"),
+    ],
+    ids=["no key", "negative", "old", "ahead", "nameless header", "null header", "header of two bytes a letter"],
+)
+def test_what_the_broker_would_refuse_for_ever_is_refused_before_it_is_announced(
+    column: str, value: Any, why: str
+) -> None:
+    """A batch that is announced must be one that can be published; its error message can be, wherever it goes."""
+    strict = replace(CHECK, codecs=(None,), target=Target((STRICT,), replace(STRICT, topic="errors", max_bytes=10_000)))
+    piece = changed(rows(b"1", b"2"), "timestamp", NOW_MS)
+    assert strict(piece, 0) is piece
+    checked = strict(changed(piece, column, value), 100)
+    assert checked.column("error").to_pylist() == [True, True]
+    assert why in decode_error(checked.column("value")[0].as_py()).text
+    again = checked.set_column(0, "output", pa.array([0, 0], pa.int32()))
+    assert replace(strict, target=Target((replace(STRICT, max_bytes=10_000),)))(again, 0) is again
+
+
+def changed(piece: pa.RecordBatch, column: str, value: Any) -> pa.RecordBatch:
+    """All rows with one value in one column."""
+    at = piece.schema.get_field_index(column)
+    return piece.set_column(at, column, pa.array([value] * len(piece), piece.schema.field(at).type))
+
+
+def test_a_topic_without_such_settings_takes_what_it_always_took() -> None:
+    """A null key, the broker's own time, and any timestamp."""
+    piece = changed(changed(rows(b"1", output=1), "key", None), "timestamp", 0)
+    assert CHECK(piece, 0) is piece
+
+
+def test_a_row_whose_key_is_too_large_becomes_an_error_message_without_it() -> None:
+    """The message itself says what the key was, cut."""
+    small = replace(CHECK, target=replace(TARGET, errors=Output("errors", 1, 20_000)))
+    checked = small(changed(rows(b'{"n": 1}'), "key", b"k" * 30_000), 0)
+    assert checked.column("key").to_pylist() == [None]
+    assert decode_error(checked.column("value")[0].as_py()).key
+
+
+def test_an_errors_topic_that_takes_no_error_message_fails_the_batch_and_is_named() -> None:
+    """It could never be published."""
+    tiny = replace(CHECK, target=replace(TARGET, errors=Output("errors", 1, 600)))
+    with pytest.raises(CodecError, match=r"does not fit 'errors', which takes 600: raise its max\.message\.bytes"):
+        tiny(rows(b"{}"), 0)
 
 
 def test_without_an_errors_topic_the_batch_fails_and_says_what_to_declare() -> None:
