@@ -14,6 +14,7 @@ from cues_kafka.codecs.records import decode_error
 from cues_kafka.runtime.spark.parts import ERRORS, Spool, Target
 from cues_kafka.runtime.spark.publish import Output
 from cues_kafka.runtime.spark.refusing import Refusing
+from cues_kafka.runtime.spark.staged import check_parts
 from cues_kafka.runtime.spark.staging import CHUNK_BYTES, Chunk, Manifest, Pack, parsed, sliced, unpacked
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -83,6 +84,30 @@ def test_a_manifest_survives_its_text() -> None:
     assert (manifest.rows, manifest.bytes, manifest.part(0), manifest.part(1)) == (1, 30, manifest.chunks, ())
     assert replace(manifest, attempt="a2").checksum != manifest.checksum
     assert replace(manifest, outputs=("raw", "lines")).checksum != manifest.checksum
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "timeout_s", "fits"),
+    [
+        (12_000_000, 6 * 10**9, 60, True),
+        (12_000_001, 1, 60, False),
+        (1, 6 * 10**9 + 1, 60, False),
+        (12_000_001, 1, 61, True),
+        (90_000_001, 1, 900, False),
+    ],
+)
+def test_a_part_that_no_transaction_can_take_is_refused_before_it_is_announced(
+    rows: int, size: int, timeout_s: float, *, fits: bool
+) -> None:
+    """What is announced can be published, if need be with a longer time-out."""
+    chunks = tuple(Chunk(part, at, rows // 2 + at * (rows % 2), 0, "", part) for part in (0, 1) for at in (0, 1))
+    manifest = Manifest(7, "a1", (("a", size), ("b", 1)), chunks, ("lines",), "")
+    assert manifest.largest == (rows, size)
+    if fits:
+        check_parts(manifest, timeout_s)
+    else:
+        with pytest.raises(ConfigError, match=r"a part of batch 7 has .* Raise transaction_timeout_s"):
+            check_parts(manifest, timeout_s)
 
 
 def test_a_manifest_of_another_version_is_refused_by_name() -> None:

@@ -110,7 +110,8 @@ class StagedWork:
 
     def slot(self, part: int, role: Role, who: str) -> PartSlot:
         """The slot of one part, in this process."""
-        return PartSlot(self.spec(part, role, who), broker=self.broker, clock=SystemClock())
+        timeout_s = self.options.transaction_timeout_s
+        return PartSlot(self.spec(part, role, who), broker=self.broker, clock=SystemClock(), timeout_s=timeout_s)
 
     def publish(
         self, batch: Staged, chunks: tuple[Chunk, ...], coming: Iterator[tuple[int, bytes]], who: str
@@ -271,7 +272,9 @@ class StagedBatch:
         try:
             target, pack = work.target, Pack(work.parts, check)
             errors = target.errors.topic if target.errors else ""
-            return staging.write(frame, mine.batch, mine.attempt, pack, outputs=target.names, errors=errors)
+            manifest = staging.write(frame, mine.batch, mine.attempt, pack, outputs=target.names, errors=errors)
+            check_parts(manifest, work.options.transaction_timeout_s)
+            return manifest
         except BaseException as failed:
             try:
                 staging.drop(mine.batch, mine.attempt)
@@ -334,6 +337,32 @@ class StagedBatch:
     def _publish_empty(self, batch: Staged, part: int) -> Outcome:
         own = replace(batch, part=part, extents=batch.extents if part == 0 else ())
         return self._work.publish(own, (), iter(()), incarnation(batch.query, batch.batch, part, 0))
+
+
+ROWS_PER_S: Final = 200_000
+BYTES_PER_S: Final = 100_000_000
+"""What no part was ever seen to do: half of these rows, and a third of these staged bytes, were the most."""
+
+LONGEST_S: Final = 450.0
+"""Half of the longest time-out that brokers allow: with that, what is announced goes out at half the rate too."""
+
+
+def check_parts(manifest: Manifest, timeout_s: float) -> None:
+    """
+    Refuse a part that its one transaction cannot take, before the announcement: afterwards nothing could take it back.
+
+    Raises:
+        ConfigError: it has too many rows or bytes for a transaction of `timeout_s`, even at the best.
+    """
+    rows, size = manifest.largest
+    time_s = min(timeout_s, LONGEST_S)
+    if rows > time_s * ROWS_PER_S or size > time_s * BYTES_PER_S:
+        raise ConfigError(
+            f"a part of batch {manifest.batch} has {rows:,} rows, {size:,} bytes: more than a transaction of "
+            f"{timeout_s:g} s can take. Raise transaction_timeout_s, which brokers allow up to 900; spread the rows "
+            "over more Spark tasks, by a repartition() at the end, and more partitions; or take less at once: "
+            "max_offsets_per_trigger"
+        )
 
 
 _CAUSED: Final = re.compile(r"^Caused by: (?:[\w.$]+\.)?(\w+: .+)$", re.MULTILINE)

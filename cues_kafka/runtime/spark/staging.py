@@ -8,6 +8,7 @@ manifest is written last and lists every file and chunk that the job committed; 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -99,6 +100,17 @@ class Manifest:
     def bytes(self) -> int:
         """Of all files."""
         return sum(length for _, length in self.files)
+
+    @property
+    def largest(self) -> tuple[int, int]:
+        """Rows and bytes of the parts that have most of them; a file is of one Spark task, and so of one part."""
+        rows, files = Counter[int](), {chunk.file: chunk.part for chunk in self.chunks}
+        for chunk in self.chunks:
+            rows[chunk.part] += chunk.rows
+        size = Counter[int]()
+        for file, part in files.items():
+            size[part] += self.files[file][1]
+        return max(rows.values(), default=0), max(size.values(), default=0)
 
     def part(self, number: int) -> tuple[Chunk, ...]:
         """The chunks of one part."""
