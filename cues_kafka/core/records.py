@@ -62,7 +62,7 @@ class Extent(NamedTuple):
     Attributes:
         source: the input's binding; where there is no graph, the source's number in the query.
         topic_id: of the topic that it is; empty: it is none.
-        start, end: Spark's offsets as canonical JSON; no start: not known, for Spark does not log that of batch 0.
+        start, end: Spark's offsets as canonical JSON; empty: none yet, or not known: Spark logs no start of batch 0.
     """
 
     source: str

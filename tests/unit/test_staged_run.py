@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from cues_kafka.core.records import Extent, Staged
 from cues_kafka.core.staged import RESET
 from cues_kafka.ports import TopicPartition
+from cues_kafka.runtime.spark import staged
 from cues_kafka.runtime.spark.staged import begun
 from cues_kafka.runtime.spark.staged_run import start_of
 
@@ -41,3 +44,16 @@ def test_partitions_that_an_input_was_given_are_not_in_its_start() -> None:
     known = {TopicPartition("orders", 0): 5}
     assert start_of("orders", (5, 0), known) == '{"orders":{"0":5}}'
     assert start_of("orders", (5, 0), {}) == '{"orders":{"0":5,"1":0}}'
+
+
+def test_a_source_without_an_offset_yet_goes_on_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch begins exactly where the one before it ended, in every source."""
+    log = {0: [{"logOffset": 0}, None], 1: [{"logOffset": 1}, None], 2: [{"logOffset": 1}, {"logOffset": 0}]}
+    monkeypatch.setattr(staged, "source_ends", lambda _, __, number: log[number])
+    batches = [
+        staged.extents_of(None, "", number, names=lambda place, _: (str(place), b""), first={"0": "{}"})
+        for number in log
+    ]
+    assert batches[0] == (Extent("0", b"", "{}", '{"logOffset":0}'), Extent("1", b"", "", ""))
+    for before, after in pairwise(batches):
+        assert [extent.start for extent in after] == [extent.end for extent in before]

@@ -441,8 +441,9 @@ def extents_of(
     for place, end in enumerate(ends):
         name, topic_id = names(place, end)
         before = starts[place] if place < len(starts) else None
-        start = first.get(name, "") if before is None else canonical(before)
-        extent = Extent(name, topic_id, start, canonical(end))
+        start = canonical(before) if before is not None else "" if number else first.get(name, "")
+        # A source that has no offset yet has none as the start of the next batch either.
+        extent = Extent(name, topic_id, start, "" if end is None else canonical(end))
         if found.setdefault(name, extent) != extent:
             raise ConfigError(
                 f"the query reads {name!r} twice, and not up to the same place: bind it once, use it twice"
