@@ -12,7 +12,9 @@ import pytest
 
 from cues_kafka import ConfigError, Kafka, RecoveryError, TaskStopped, connect
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.ports import NewTopic
+from cues_kafka.graph.names import backing_topic
+from cues_kafka.plan import backing_config
+from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.runtime.spark.staged import StagedBatch
 from cues_kafka.spark import Written, write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
@@ -114,20 +116,71 @@ def test_a_source_that_is_no_topic_is_staged_too(spark: Any, topics: tuple[Kafka
     assert sorted(row["n"] for row in found(options, target)) == list(range(20))
 
 
-def test_a_checkpoint_that_is_gone_is_refused_where_there_was_state(
-    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+@pytest.mark.parametrize("given", [(parity, "update", 2), (blind, "append", COUNT)], ids=["state", "no state"])
+def test_a_checkpoint_that_is_gone_is_refused(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path, given: tuple[Callable[[Any], Any], str, int]
 ) -> None:
-    """Before the query is started; nothing is written."""
-    options, source, target = topics
-    given: dict[str, Any] = {"topic": target, "name": f"{target}-state", "output_mode": "update"}
-    query = write_exactly_once(
-        parity(frame_of(spark, options, source)), options, checkpoint=str(tmp_path / "a"), **given
-    )
+    """Before the query is started, and without state too: where its sources were nobody else knows."""
+    (options, source, target), (shape, mode, rows) = topics, given
+
+    def write(checkpoint: str) -> Any:
+        return write_exactly_once(
+            shape(frame_of(spark, options, source)),
+            options,
+            topic=target,
+            name=f"{target}-gone",
+            checkpoint=str(tmp_path / checkpoint),
+            output_mode=mode,
+        )
+
+    query = write("a")
     query.processAllAvailable()
     query.stop()
-    with pytest.raises(TaskStopped, match="this checkpoint is of another query"):
-        write_exactly_once(parity(frame_of(spark, options, source)), options, checkpoint=str(tmp_path / "b"), **given)
-    assert len(found(options, target)) == 2
+    with pytest.raises(TaskStopped, match=r"this checkpoint is of another query.*another name and checkpoint"):
+        write("b")
+    assert len(found(options, target)) == rows
+
+
+def test_a_topic_more_that_fits_the_pattern_is_read_too(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """No other topic was made anew for that; and the group has the offsets of both."""
+    options, source, target = topics
+    broker = open_broker(options)
+    for run in (1, 2):
+        broker.create([NewTopic(f"{source}-{run}", run)])
+        with connect(options) as client:
+            client.send_many(f"{source}-{run}", [{"n": 100 * run + n} for n in range(10)])
+        frame = (
+            spark.readStream.format("cues")
+            .option("kafka.bootstrap.servers", options.bootstrap)
+            .option("subscribePattern", f"{source}-.*")
+            .option("startingOffsets", "earliest")
+            .load()
+        )
+        query = write_exactly_once(
+            union(frame), options, topic=target, name=f"{target}-pattern", checkpoint=str(tmp_path)
+        )
+        query.processAllAvailable()
+        query.stop()
+    assert Counter(row["n"] for row in found(options, target)) == Counter(
+        dict.fromkeys([*range(100, 110), *range(200, 210)], 2)
+    )
+    place = TopicPartition(f"{source}-1", 0)
+    assert broker.committed(f"{target}-pattern.write", [place])[place] is not None
+    broker.close()
+
+
+def test_an_output_that_has_grown_since_is_written_in_as_many_parts_as_before(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """Its backing topic was made, and then nothing was announced before it got more partitions."""
+    options, _, target = topics
+    name, broker = f"{target}-grown", open_broker(options)
+    broker.create([NewTopic(backing_topic(name, "write"), WIDTH - 1, config=backing_config(1))])
+    broker.close()
+    written = write_exactly_once(spark.range(9), options, topic=target, name=name, checkpoint=str(tmp_path))
+    assert written == Written(9, 0, again=False)
 
 
 def test_a_frame_that_does_not_stream_is_written_once_by_its_name(

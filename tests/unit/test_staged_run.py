@@ -9,6 +9,7 @@ import pytest
 from cues_kafka.core.records import Extent, Staged
 from cues_kafka.core.staged import RESET
 from cues_kafka.ports import TopicPartition
+from cues_kafka.runtime.interpreter import offsets_of
 from cues_kafka.runtime.spark import staged
 from cues_kafka.runtime.spark.staged import begun
 from cues_kafka.runtime.spark.staged_run import start_of
@@ -57,3 +58,11 @@ def test_a_source_without_an_offset_yet_goes_on_from_there(monkeypatch: pytest.M
     assert batches[0] == (Extent("0", b"", "{}", '{"logOffset":0}'), Extent("1", b"", "", ""))
     for before, after in pairwise(batches):
         assert [extent.start for extent in after] == [extent.end for extent in before]
+
+
+def test_offsets_go_to_the_group_for_topics_that_are_on_this_cluster() -> None:
+    """A source of any number of topics says which of them are."""
+    start = '{"a":{"0":5},"gone":{"0":7}}'
+    assert offsets_of(Extent("0", b'{"a":"0102030405060708"}', start, "")) == {TopicPartition("a", 0): 5}
+    assert offsets_of(Extent("0", b"", start, "")) == {}
+    assert len(offsets_of(Extent("orders", bytes(16), start, ""))) == 2
