@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from cues_kafka import ConfigError, Kafka, RecoveryError, TaskStopped, connect
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.plan import backing_config
 from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.runtime.spark.query import BatchFailed
+from cues_kafka.runtime.spark.slot import Outcome
 from cues_kafka.runtime.spark.staged import StagedBatch
 from cues_kafka.spark import Written, write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
@@ -171,6 +174,35 @@ def test_a_topic_more_that_fits_the_pattern_is_read_too(
     broker.close()
 
 
+def test_an_announced_batch_is_finished_though_its_messages_are_gone(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """Without state nothing needs them: what was announced is published as it was staged."""
+    options, source, target = topics
+
+    def write() -> Any:
+        frame = repartitioned(frame_of(spark, options, source))
+        return write_exactly_once(frame, options, topic=target, name=f"{target}-expired", checkpoint=str(tmp_path))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StagedBatch, "_publish", fails)
+        with pytest.raises(PySparkException, match="gone"):
+            write().processAllAvailable()
+    broker = open_broker(options)
+    places = [TopicPartition(source, p) for p in range(WIDTH)]
+    broker.trim({place: marks.stable for place, marks in broker.watermarks(places).items()})
+    broker.close()
+    query = write()
+    query.processAllAvailable()
+    query.stop()
+    assert Counter(row["n"] for row in found(options, target)) == Counter(range(COUNT))
+
+
+def fails(*_: Any) -> None:
+    """In the place of `StagedBatch._publish`: its driver dies, and Spark tells that the query failed."""
+    raise BatchFailed("the driver is gone")
+
+
 def test_an_output_that_has_grown_since_is_written_in_as_many_parts_as_before(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
 ) -> None:
@@ -287,6 +319,42 @@ def test_rows_that_the_broker_would_refuse_never_hold_up_the_others(
     )
     assert written == Written(3, 2, again=False)
     assert sorted(row["n"] for row in found(options, compacted)) == [0, 3, 4]
+
+
+def test_what_a_message_has_besides_key_and_value_makes_no_json_of_it(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """`_timestamp` and `_headers` are no part of the value; and a frame that says where it goes is told who does."""
+    options, _, target = topics
+    frame = spark.range(3).selectExpr(
+        "string(id) AS key",
+        "concat('{\"n\":', id, '}') AS value",
+        "timestamp_millis(unix_millis(current_timestamp()) - 60000) AS _timestamp",
+        "array(named_struct('key', 'trace', 'value', binary('t1'))) AS _headers",
+    )
+    given: dict[str, Any] = {"topic": target, "name": f"{target}-plain", "checkpoint": str(tmp_path)}
+    with pytest.raises(ConfigError, match=r"columns \['topic'\] say where a row goes .* Drop them"):
+        write_exactly_once(frame.selectExpr("*", "'elsewhere' AS topic"), options, **given)
+    write_exactly_once(frame, options, **given)
+    with connect(options) as client:
+        messages = sorted(client.messages(target), key=lambda one: str(one.key))
+    assert [(one.key, one.value) for one in messages] == [(str(n), {"n": n}) for n in range(3)]
+    assert all(("trace", b"t1") in one.headers for one in messages)
+
+
+def test_a_job_that_a_slot_refuses_is_a_task_that_stopped(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """As for a query, and with what to do; so is one whose rows cannot be made."""
+    options, _, target = topics
+    given: dict[str, Any] = {"topic": target, "checkpoint": str(tmp_path)}
+    with pytest.raises(TaskStopped, match="batch 0 could not be prepared"):
+        write_exactly_once(spark.range(3).selectExpr("raise_error('no')"), options, name=f"{target}-a", **given)
+    stop = Outcome("write/0", 0, kind="refused", text="why", remedy="what")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StagedBatch, "_publish", lambda *_: [stop])
+        with pytest.raises(TaskStopped, match=r"write/0: why\. Remedy: what"):
+            write_exactly_once(spark.range(3), options, name=f"{target}-b", **given)
 
 
 def test_a_topic_that_is_not_there_is_named(spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 
 from cues_kafka.core.records import Extent, Staged
 from cues_kafka.core.staged import RESET
@@ -66,3 +68,15 @@ def test_offsets_go_to_the_group_for_topics_that_are_on_this_cluster() -> None:
     assert offsets_of(Extent("0", b'{"a":"0102030405060708"}', start, "")) == {TopicPartition("a", 0): 5}
     assert offsets_of(Extent("0", b"", start, "")) == {}
     assert len(offsets_of(Extent("orders", bytes(16), start, ""))) == 2
+
+
+def test_files_that_cannot_be_deleted_are_left_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """They are in nobody's way, and the batch is out."""
+
+    def refused(*_: Any) -> None:
+        raise Py4JError("Caused by: java.nio.file.AccessDeniedException: AccessDenied: no right to delete")
+
+    with caplog.at_level("WARNING"):
+        staged.tidy(refused, batch(3))
+    assert "staged files left" in caplog.text
+    assert "no right to delete" in caplog.text

@@ -211,7 +211,12 @@ class StagedBatch:
             parts=self._work.parts,
             extents=self._extents(session, number),
         )
-        self.write(frame, mine)
+        self.write(frame, mine, prepared=self._settled < 0 and self._work.stateless and self._is_announced(mine))
+
+    def _is_announced(self, mine: Staged) -> bool:
+        """Whether a predecessor has announced this batch; without state its rows, which may be gone, are not needed."""
+        newest = newest_batch(self._work, self._work.broker)
+        return newest is not None and (newest.query, newest.batch) == (mine.query, mine.batch)
 
     def write(self, frame: Any, mine: Staged, *, prepared: bool = False) -> list[Outcome]:
         """
@@ -236,7 +241,7 @@ class StagedBatch:
         announced_s = time.monotonic()
         outcomes: list[Outcome] | None = None
         if manifest is None or announced.attempt != mine.attempt:
-            staging.drop(mine.batch, mine.attempt)
+            tidy(staging.drop, mine)
             outcomes = self._published(announced)
         if outcomes is None:
             try:
@@ -261,7 +266,7 @@ class StagedBatch:
             announced_s=round(announced_s - staged_s, 3),
             published_s=round(time.monotonic() - announced_s, 3),
         )
-        staging.clean(mine.batch, announced.attempt)
+        tidy(staging.clean, announced)
         self._done(announced)
         return outcomes
 
@@ -276,10 +281,7 @@ class StagedBatch:
             check_parts(manifest, work.options.transaction_timeout_s)
             return manifest
         except BaseException as failed:
-            try:
-                staging.drop(mine.batch, mine.attempt)
-            except (Py4JError, PySparkException) as error:
-                log.info("staged files left", batch=mine.batch, attempt=mine.attempt, error=str(error)[:200])
+            tidy(staging.drop, mine)
             if isinstance(failed, Py4JError | PySparkException):
                 raise BatchFailed(f"batch {mine.batch} could not be prepared: {innermost(str(failed))}") from None
             raise
@@ -372,6 +374,14 @@ def innermost(text: str) -> str:
     """Why a job failed: what Python raised in it, else the last cause that Java names, such as a disk that is full."""
     causes = [] if "Traceback (most recent call last)" in text else _CAUSED.findall(text)
     return str(causes[-1])[:1_000] if causes else brief(text)
+
+
+def tidy(delete: Callable[[int, str], None], batch: Staged) -> None:
+    """Delete files that nobody needs; whoever may not delete them has published all the same."""
+    try:
+        delete(batch.batch, batch.attempt)
+    except (Py4JError, PySparkException) as error:
+        log.warning("staged files left", batch=batch.batch, attempt=batch.attempt, error=innermost(str(error)))
 
 
 def stage_of(checkpoint: str) -> str:

@@ -34,6 +34,7 @@ from cues_kafka.runtime.spark.staged import (
     messages_of,
     newest_batch,
     stage_of,
+    tidy,
 )
 from cues_kafka.runtime.spark.staging import Staging
 from cues_kafka.runtime.workers import Job
@@ -152,7 +153,7 @@ class StagedRun:
         while self._undecided:
             one = self._undecided.pop()
             if newest is None or one.attempt != newest.attempt:
-                staging.drop(one.batch, one.attempt)
+                tidy(staging.drop, one)
 
     def _done(self, batch: Staged) -> None:
         self._reached = {**self._reached, **ends_in(batch)}

@@ -327,10 +327,14 @@ class Staging:
 
 
 _RESTORE: Final = (
-    "Restore the directory of staged files; or run `cues-kafka reset`, after which the outputs of that batch repeat."
+    "Restore the directory of staged files; or run `cues-kafka reset` (where there is no graph: take another name and "
+    "checkpoint), after which the outputs of that batch repeat."
 )
 
-_GONE: Final = f"If another driver runs this query, stop one of the two. {_RESTORE}"
+_GONE: Final = (
+    "Give the checkpoint directory of the first run, if this is another one; if another driver runs this query, stop "
+    f"one of the two. {_RESTORE}"
+)
 """A copy of a checkpoint has not what is announced from the other one."""
 
 

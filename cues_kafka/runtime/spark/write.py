@@ -6,7 +6,7 @@ input's partitions apart, else staged. A DataFrame that does not stream is one s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -28,7 +28,7 @@ from cues_kafka.runtime.spark.made import addressed, keeps_state, mixes, streams
 from cues_kafka.runtime.spark.offset_log import known_query
 from cues_kafka.runtime.spark.parts import Target
 from cues_kafka.runtime.spark.publish import Output, Range
-from cues_kafka.runtime.spark.query import AT_ONCE, Settings
+from cues_kafka.runtime.spark.query import AT_ONCE, BatchFailed, Settings, SlotsStopped
 from cues_kafka.runtime.spark.slot import POLICY, Outcome
 from cues_kafka.runtime.spark.staged import (
     StagedBatch,
@@ -103,7 +103,8 @@ def write_exactly_once(
 
     Raises:
         ConfigError: a topic is not there, or the session cannot do it.
-        TaskStopped: a slot refuses, for example because the checkpoint is not the one that the records know.
+        TaskStopped: a slot refuses, for example because the checkpoint is not the one that the records know; or a job
+            failed, be it that a row does not fit.
         BrokerError: the cluster does not answer.
     """
     check_name(name, "write_exactly_once")
@@ -179,13 +180,13 @@ def _entered(broker: Broker, work: StagedWork, query: str) -> StagedWork:
         # Where the sources of a stream were, only its checkpoint tells: Spark does not log where batch 0 begins.
         one = replace(work, stateless=query == JOB)
         found = [outcome for outcome, _ in pool.map(lambda part: enter(one, part), range(work.parts))]
-    _raise(found)
+    if stops := [outcome for outcome in found if outcome.kind]:
+        raise TaskStopped(_told(stops))
     return work
 
 
-def _raise(found: list[Outcome]) -> None:
-    if stops := [outcome for outcome in found if outcome.kind]:
-        raise TaskStopped("; ".join(f"{stop.task}: {stop.text}. Remedy: {stop.remedy}" for stop in stops))
+def _told(stops: Sequence[Outcome]) -> str:
+    return "; ".join(f"{stop.task}: {stop.text}. Remedy: {stop.remedy}" for stop in stops)
 
 
 def _staged(frame: Any, work: StagedWork, settings: Settings, output_mode: str) -> Any:
@@ -216,6 +217,11 @@ def _job(frame: Any, work: StagedWork, directory: str) -> Written:
     # A directory of its own: what cleans up after one job must not see what is announced of another.
     batch = StagedBatch(work, lambda _, __: (), f"{directory.rstrip('/')}/jobs/{work.graph}")
     again = newest_batch(work, work.broker) is not None
-    outcomes = batch.write(messages_of([(0, frame)], work.key_fields), mine, prepared=again)
+    try:
+        outcomes = batch.write(messages_of([(0, frame)], work.key_fields), mine, prepared=again)
+    except SlotsStopped as stopped:
+        raise TaskStopped(_told(stopped.stops)) from None
+    except BatchFailed as failed:
+        raise TaskStopped(str(failed)) from failed
     rows, errors = (sum(getattr(outcome.totals, field) for outcome in outcomes) for field in ("messages", "errors"))
     return Written(rows, errors, again and not any(outcome.counts.deliveries for outcome in outcomes))
