@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -61,14 +62,19 @@ class Extent(NamedTuple):
 
     Attributes:
         source: the input's binding; where there is no graph, the source's number in the query.
-        topic_id: of the topic that it is; empty: it is none.
-        start, end: Spark's offsets as canonical JSON; no start: not known, for Spark does not log that of batch 0.
+        topic_id: of the topic that it is; of a source of any number of topics their ids as JSON; empty: it is none.
+        start, end: Spark's offsets as canonical JSON; empty: none yet, or not known: Spark logs no start of batch 0.
     """
 
     source: str
     topic_id: bytes
     start: str
     end: str
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """By topic, where it may have several; else the one."""
+        return dict(json.loads(self.topic_id)) if len(self.topic_id) > 16 else {"": self.topic_id.hex()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

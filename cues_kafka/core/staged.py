@@ -72,6 +72,7 @@ class Turn(Enum):
 
 
 Verdict: TypeAlias = Turn | Halt
+_RESET: Final = "`cues-kafka reset` (where there is no graph: another name and checkpoint)"
 
 
 def verdict(role: Role, record: Record | None, *, settled: bool | None = None) -> Verdict:
@@ -142,51 +143,50 @@ def _announced(role: Announce, was: Staged, settled: bool | None) -> Verdict:
         return _same_query(mine, was)
     if not anywhere and [e.start for e in mine.extents] != [e.end for e in was.extents]:
         text = f"batch {mine.batch} begins at {_shown(mine, 'start')}, but {_shown(was, 'end')} is where the last ended"
-        return Halt("refused", text, "start the query from the checkpoint that wrote the last batch, or `reset`")
+        return Halt("refused", text, f"start the query from the checkpoint that wrote the last batch, or {_RESET}")
     if settled is None and role.settled != was.number:
         return Turn.ASK
     if settled is False and was.batch == RESET:
         return Halt("refused", "its reset has not reached all parts", "run `cues-kafka reset` again, to its end")
     if settled is False:
         text = f"batch {was.batch} of query {was.query} is announced, and not all of its parts are published"
-        return Halt("refused", text, "start the query from that batch's checkpoint, which completes it; or `reset`")
+        return Halt("refused", text, f"start the query from that batch's checkpoint, which completes it; or {_RESET}")
     return Turn.SNAPSHOT
 
 
 def _same_query(mine: Staged, was: Staged) -> Verdict:
     if was.batch > mine.batch:
         text = f"batch {mine.batch} was asked for, but batch {was.batch} of the same query is announced already"
-        return Halt(
-            "refused", text, "stop the older driver of the two; or, if its checkpoint was restored from a copy, `reset`"
-        )
+        return Halt("refused", text, f"stop the older driver of the two; or, if its checkpoint is a copy, {_RESET}")
     if was.batch < mine.batch:
         text = f"batch {mine.batch} was asked for, but batch {was.batch} is the newest that was announced"
-        return Halt("refused", text, "restore backing topic and checkpoint of the same moment, or `reset`")
-    if [e.end for e in mine.extents] != [e.end for e in was.extents]:  # the start of batch 0 is asked for anew
+        return Halt("refused", text, f"restore backing topic and checkpoint of the same moment, or {_RESET}")
+    if [e.end for e in mine.extents] != [e.end for e in was.extents]:
         text = f"batch {mine.batch} was announced up to {_shown(was, 'end')}, and is now {_shown(mine, 'end')}"
-        return Halt("refused", text, "its checkpoint was altered or restored: take the newest one, or `reset`")
+        return Halt("refused", text, f"its checkpoint was altered or restored: take the newest one, or {_RESET}")
+    pairs = zip(mine.extents, was.extents, strict=True)
+    if any(now.start != then.start for now, then in pairs if now.start and then.start):
+        text = f"batch {mine.batch} was announced from {_shown(was, 'start')}, and is now from {_shown(mine, 'start')}"
+        return Halt("refused", text, f"start the query again: it begins where that was announced; or {_RESET}")
     return Turn.GO
 
 
 def _other_sources(mine: Staged, was: Staged) -> Halt | None:
-    now, then = {e.source: e.topic_id for e in mine.extents}, {e.source: e.topic_id for e in was.extents}
+    now, then = {e.source: e.ids for e in mine.extents}, {e.source: e.ids for e in was.extents}
     if now.keys() != then.keys():
         text = f"the query reads {sorted(now)}, the newest record has {sorted(then)}"
         return Halt("refused", text, "declare the inputs as they were, or give the processor a new name")
-    if made := [source for source in now if now[source] != then[source]]:
+    ids = [(source, topic, topic_id) for source in now for topic, topic_id in then[source].items() if topic_id]
+    if made := sorted({topic or source for source, topic, was_id in ids if now[source].get(topic, was_id) != was_id}):
         text = f"the topics of {made} were deleted and made anew: offsets mean other messages now"
-        return Halt("refused", text, "`cues-kafka reset` starts at the new topics' beginning")
+        return Halt("refused", text, f"{_RESET} starts at the new topics' beginning")
     return None
 
 
 def _foreign(was: Staged) -> Halt:
-    return Halt(
-        "refused",
-        f"the newest record is of query {was.query}, batch {was.batch}, and this checkpoint is of another query: the "
-        "state that Spark kept for it is not here",
-        "start with the checkpoint of that query; or `cues-kafka reset` (where there is no graph: another name), after "
-        "which outputs repeat",
-    )
+    text = f"the newest record is of query {was.query}, batch {was.batch}, and this checkpoint is of another query: "
+    text += "what Spark kept for it, state or where its sources ended, is not here"
+    return Halt("refused", text, f"start with the checkpoint of that query; or {_RESET}, after which outputs repeat")
 
 
 def _void() -> Halt:

@@ -275,9 +275,14 @@ class Interpreter:
 
 
 def offsets_of(extent: Extent) -> dict[TopicPartition, int]:
-    """Where a staged batch starts in a topic; nothing where its source is none, or the start is not known."""
-    named = json.loads(extent.start) if extent.topic_id and extent.start else {}
-    return {TopicPartition(topic, int(p)): offset for topic, starts in named.items() for p, offset in starts.items()}
+    """Where a staged batch starts in its topics; nothing where they are not here, or the start is not known."""
+    named, ids = json.loads(extent.start) if extent.topic_id and extent.start else {}, extent.ids
+    return {
+        TopicPartition(topic, int(p)): offset
+        for topic, starts in named.items()
+        if topic in ids or "" in ids
+        for p, offset in starts.items()
+    }
 
 
 def record_message(spec: Spec, record: Record) -> tuple[Any, ...]:

@@ -9,10 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
-from cues_kafka import ConfigError, Kafka, TaskStopped, connect
+from cues_kafka import ConfigError, Kafka, RecoveryError, TaskStopped, connect
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.ports import NewTopic
+from cues_kafka.graph.names import backing_topic
+from cues_kafka.plan import backing_config
+from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.runtime.spark.query import BatchFailed
+from cues_kafka.runtime.spark.slot import Outcome
+from cues_kafka.runtime.spark.staged import StagedBatch
 from cues_kafka.spark import Written, write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.spark.streams import frame_of
@@ -113,20 +119,100 @@ def test_a_source_that_is_no_topic_is_staged_too(spark: Any, topics: tuple[Kafka
     assert sorted(row["n"] for row in found(options, target)) == list(range(20))
 
 
-def test_a_checkpoint_that_is_gone_is_refused_where_there_was_state(
-    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+@pytest.mark.parametrize("given", [(parity, "update", 2), (blind, "append", COUNT)], ids=["state", "no state"])
+def test_a_checkpoint_that_is_gone_is_refused(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path, given: tuple[Callable[[Any], Any], str, int]
 ) -> None:
-    """Before the query is started; nothing is written."""
-    options, source, target = topics
-    given: dict[str, Any] = {"topic": target, "name": f"{target}-state", "output_mode": "update"}
-    query = write_exactly_once(
-        parity(frame_of(spark, options, source)), options, checkpoint=str(tmp_path / "a"), **given
-    )
+    """Before the query is started, and without state too: where its sources were nobody else knows."""
+    (options, source, target), (shape, mode, rows) = topics, given
+
+    def write(checkpoint: str) -> Any:
+        return write_exactly_once(
+            shape(frame_of(spark, options, source)),
+            options,
+            topic=target,
+            name=f"{target}-gone",
+            checkpoint=str(tmp_path / checkpoint),
+            output_mode=mode,
+        )
+
+    query = write("a")
     query.processAllAvailable()
     query.stop()
-    with pytest.raises(TaskStopped, match="this checkpoint is of another query"):
-        write_exactly_once(parity(frame_of(spark, options, source)), options, checkpoint=str(tmp_path / "b"), **given)
-    assert len(found(options, target)) == 2
+    with pytest.raises(TaskStopped, match=r"this checkpoint is of another query.*another name and checkpoint"):
+        write("b")
+    assert len(found(options, target)) == rows
+
+
+def test_a_topic_more_that_fits_the_pattern_is_read_too(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """No other topic was made anew for that; and the group has the offsets of both."""
+    options, source, target = topics
+    broker = open_broker(options)
+    for run in (1, 2):
+        broker.create([NewTopic(f"{source}-{run}", run)])
+        with connect(options) as client:
+            client.send_many(f"{source}-{run}", [{"n": 100 * run + n} for n in range(10)])
+        frame = (
+            spark.readStream.format("cues")
+            .option("kafka.bootstrap.servers", options.bootstrap)
+            .option("subscribePattern", f"{source}-.*")
+            .option("startingOffsets", "earliest")
+            .load()
+        )
+        query = write_exactly_once(
+            union(frame), options, topic=target, name=f"{target}-pattern", checkpoint=str(tmp_path)
+        )
+        query.processAllAvailable()
+        query.stop()
+    assert Counter(row["n"] for row in found(options, target)) == Counter(
+        dict.fromkeys([*range(100, 110), *range(200, 210)], 2)
+    )
+    place = TopicPartition(f"{source}-1", 0)
+    assert broker.committed(f"{target}-pattern.write", [place])[place] is not None
+    broker.close()
+
+
+def test_an_announced_batch_is_finished_though_its_messages_are_gone(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """Without state nothing needs them: what was announced is published as it was staged."""
+    options, source, target = topics
+
+    def write() -> Any:
+        frame = repartitioned(frame_of(spark, options, source))
+        return write_exactly_once(frame, options, topic=target, name=f"{target}-expired", checkpoint=str(tmp_path))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StagedBatch, "_publish", fails)
+        with pytest.raises(PySparkException, match="gone"):
+            write().processAllAvailable()
+    broker = open_broker(options)
+    places = [TopicPartition(source, p) for p in range(WIDTH)]
+    broker.trim({place: marks.stable for place, marks in broker.watermarks(places).items()})
+    broker.close()
+    query = write()
+    query.processAllAvailable()
+    query.stop()
+    assert Counter(row["n"] for row in found(options, target)) == Counter(range(COUNT))
+
+
+def fails(*_: Any) -> None:
+    """In the place of `StagedBatch._publish`: its driver dies, and Spark tells that the query failed."""
+    raise BatchFailed("the driver is gone")
+
+
+def test_an_output_that_has_grown_since_is_written_in_as_many_parts_as_before(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """Its backing topic was made, and then nothing was announced before it got more partitions."""
+    options, _, target = topics
+    name, broker = f"{target}-grown", open_broker(options)
+    broker.create([NewTopic(backing_topic(name, "write"), WIDTH - 1, config=backing_config(1))])
+    broker.close()
+    written = write_exactly_once(spark.range(9), options, topic=target, name=name, checkpoint=str(tmp_path))
+    assert written == Written(9, 0, again=False)
 
 
 def test_a_frame_that_does_not_stream_is_written_once_by_its_name(
@@ -152,6 +238,53 @@ def test_a_frame_that_does_not_stream_is_written_once_by_its_name(
     assert len(found(options, target)) == COUNT + 5
 
 
+def test_jobs_that_share_a_directory_leave_each_other_alone(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """One that was announced and not published finds its files, though another one has cleaned up since."""
+    options, _, target = topics
+
+    def write(name: str) -> Written:
+        written: Written = write_exactly_once(
+            spark.range(5), options, topic=target, name=f"{target}-{name}", checkpoint=str(tmp_path)
+        )
+        return written
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StagedBatch, "_publish", dies)
+        with pytest.raises(KeyboardInterrupt):
+            write("first")
+    assert write("second") == Written(5, 0, again=False)
+    assert write("first") == Written(5, 0, again=False)
+
+
+def test_a_job_that_was_announced_for_another_topic_says_so(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """Nothing of it goes anywhere else."""
+    options, source, target = topics
+
+    def write(topic: str) -> Written:
+        written: Written = write_exactly_once(
+            spark.range(5), options, topic=topic, name=f"{target}-moved", checkpoint=str(tmp_path)
+        )
+        return written
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StagedBatch, "_publish", dies)
+        with pytest.raises(KeyboardInterrupt):
+            write(target)
+    with pytest.raises(RecoveryError, match=f"announced for \\['{target}'\\]"):
+        write(source)
+    assert write(target) == Written(5, 0, again=False)
+    assert len(found(options, source)) == COUNT
+
+
+def dies(*_: Any) -> None:
+    """In the place of `StagedBatch._publish`: the driver is gone once its batch is announced."""
+    raise KeyboardInterrupt
+
+
 def test_a_row_that_is_too_large_goes_to_the_errors_topic(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
 ) -> None:
@@ -165,6 +298,63 @@ def test_a_row_that_is_too_large_goes_to_the_errors_topic(
     )
     assert written == Written(2, 1, again=False)
     assert sorted(row["n"] for row in found(options, target)) == [0, 2]
+
+
+def test_rows_that_the_broker_would_refuse_never_hold_up_the_others(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """A compacted topic takes no row without a key, and brokers take none of tomorrow."""
+    options, source, target = topics
+    compacted = f"{target}-compacted"
+    broker = open_broker(options)
+    broker.create([NewTopic(compacted, WIDTH, config={"cleanup.policy": "compact"})])
+    broker.close()
+    frame = spark.range(5).selectExpr(
+        "id AS n",
+        "IF(id = 1, NULL, string(id)) AS _key",
+        "current_timestamp() + IF(id = 2, INTERVAL '1' DAY, INTERVAL '0' DAY) AS _timestamp",
+    )
+    written = write_exactly_once(
+        frame, options, topic=compacted, name=f"{target}-refused", checkpoint=str(tmp_path), errors=source
+    )
+    assert written == Written(3, 2, again=False)
+    assert sorted(row["n"] for row in found(options, compacted)) == [0, 3, 4]
+
+
+def test_what_a_message_has_besides_key_and_value_makes_no_json_of_it(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """`_timestamp` and `_headers` are no part of the value; and a frame that says where it goes is told who does."""
+    options, _, target = topics
+    frame = spark.range(3).selectExpr(
+        "string(id) AS key",
+        "concat('{\"n\":', id, '}') AS value",
+        "timestamp_millis(unix_millis(current_timestamp()) - 60000) AS _timestamp",
+        "array(named_struct('key', 'trace', 'value', binary('t1'))) AS _headers",
+    )
+    given: dict[str, Any] = {"topic": target, "name": f"{target}-plain", "checkpoint": str(tmp_path)}
+    with pytest.raises(ConfigError, match=r"columns \['topic'\] say where a row goes .* Drop them"):
+        write_exactly_once(frame.selectExpr("*", "'elsewhere' AS topic"), options, **given)
+    write_exactly_once(frame, options, **given)
+    with connect(options) as client:
+        messages = sorted(client.messages(target), key=lambda one: str(one.key))
+    assert [(one.key, one.value) for one in messages] == [(str(n), {"n": n}) for n in range(3)]
+    assert all(("trace", b"t1") in one.headers for one in messages)
+
+
+def test_a_job_that_a_slot_refuses_is_a_task_that_stopped(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """As for a query, and with what to do; so is one whose rows cannot be made."""
+    options, _, target = topics
+    given: dict[str, Any] = {"topic": target, "checkpoint": str(tmp_path)}
+    with pytest.raises(TaskStopped, match="batch 0 could not be prepared"):
+        write_exactly_once(spark.range(3).selectExpr("raise_error('no')"), options, name=f"{target}-a", **given)
+    stop = Outcome("write/0", 0, kind="refused", text="why", remedy="what")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StagedBatch, "_publish", lambda *_: [stop])
+        with pytest.raises(TaskStopped, match=r"write/0: why\. Remedy: what"):
+            write_exactly_once(spark.range(3), options, name=f"{target}-b", **given)
 
 
 def test_a_topic_that_is_not_there_is_named(spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
-from cues_kafka.core.records import Attempt, Record, Snapshot, Totals
+from cues_kafka.core.records import Attempt, Record, Snapshot, Staged, Totals
 from cues_kafka.core.staged import RESET, Announce, Enter, Publish, Role, Turn, is_published, verdict
 from cues_kafka.core.task import State, Task
 from tests.unit.core_world import (
@@ -37,6 +37,14 @@ def announce(batch: Any = NEXT, *, stateless: bool = False, settled: int = -1) -
 
 OF_ANOTHER = replace(NEXT, query=OTHER_QUERY, batch=0)
 
+
+def named(batch: Staged, ids: str) -> Staged:
+    """With a source that has topics of these ids."""
+    return replace(batch, extents=(batch.extents[0]._replace(topic_id=ids.encode()),))
+
+
+FROM_ZERO = (staged().extents[0]._replace(start="0"),)
+
 ANYWHERE = published(SPEC, staged(6, batch=RESET, attempt="", extents=()))
 """What `reset --to earliest` leaves behind publication 5."""
 
@@ -62,6 +70,27 @@ GOES: list[tuple[str, Role, Record | None, bool | None, Turn]] = [
     ("announce: this driver saw it complete", announce(settled=5), published(SPEC, staged()), None, Turn.SNAPSHOT),
     ("announce: it saw another one", announce(settled=4), published(SPEC, staged()), None, Turn.ASK),
     ("announce: it was announced", announce(staged(-1, attempt="mine")), announced(SPEC, staged()), None, Turn.GO),
+    (
+        "announce: where it began is not known",
+        announce(replace(staged(-1), extents=(staged().extents[0]._replace(start=""),))),
+        announced(SPEC, staged()),
+        None,
+        Turn.GO,
+    ),
+    (
+        "announce: a topic more in a source of many",
+        announce(named(NEXT, '{"a":"01","b":"02"}')),
+        published(SPEC, named(staged(), '{"b":"02","of-old":"03"}')),
+        True,
+        Turn.SNAPSHOT,
+    ),
+    (
+        "announce: a source whose topics were not known",
+        announce(named(NEXT, '{"a":"01","b":"02"}')),
+        published(SPEC, named(staged(), "")),
+        True,
+        Turn.SNAPSHOT,
+    ),
     ("announce: it is published", announce(staged(-1, attempt="mine")), published(SPEC, staged()), None, Turn.GO),
     (
         "announce: another query, no state",
@@ -107,11 +136,15 @@ REFUSED: list[tuple[str, Role, Record | None, bool | None, str]] = [
     ("announce: over an incomplete batch", announce(), announced(SPEC, staged()), False, "not all of its parts"),
     ("announce: an older driver", announce(staged(-1, batch=2)), published(SPEC, staged()), None,
      "is announced already"),
+    ("announce: it begins elsewhere now", announce(replace(staged(-1), extents=FROM_ZERO)), published(SPEC, staged()),
+     None, "was announced from in: 30, and is now from in: 0"),
     ("announce: a batch is missing", announce(staged(-1, batch=6)), published(SPEC, staged()), None, "is the newest"),
     ("announce: a restored checkpoint", announce(staged(-1, extents=(staged(batch=3).extents[0]._replace(end="39"),))),
      announced(SPEC, staged()), None, "and is now in: 39"),
     ("announce: a topic made anew", announce(replace(NEXT, extents=(NEXT.extents[0]._replace(topic_id=ANEW),))),
      published(SPEC, staged()), True, "made anew"),
+    ("announce: one of many topics was made anew", announce(named(NEXT, '{"a":"01","b":"09"}')),
+     published(SPEC, named(staged(), '{"a":"01","b":"02"}')), True, "topics of ['b'] were deleted and made anew"),
     ("announce: other inputs", announce(replace(NEXT, extents=(NEXT.extents[0]._replace(source="other"),))),
      published(SPEC, staged()), True, "the query reads"),
     ("announce: other parts", announce(replace(NEXT, parts=3)), published(SPEC, staged()), True, "3 parts"),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from cues_kafka import CodecError, ConfigError, Json
+from cues_kafka import CodecError, ConfigError, Json, RecoveryError
 from cues_kafka.codecs.records import decode_error
 from cues_kafka.runtime.spark.parts import ERRORS, Spool, Target
 from cues_kafka.runtime.spark.publish import Output
 from cues_kafka.runtime.spark.refusing import Refusing
+from cues_kafka.runtime.spark.staged import check_parts
 from cues_kafka.runtime.spark.staging import CHUNK_BYTES, Chunk, Manifest, Pack, parsed, sliced, unpacked
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -76,10 +78,66 @@ def test_large_batches_are_cut_and_empty_ones_leave_nothing() -> None:
 
 def test_a_manifest_survives_its_text() -> None:
     """And another one has another checksum."""
-    manifest = Manifest(7, "a1", (("part-0.parquet", 10), ("part-1.parquet", 20)), expected(chunks_of(rows(b"1"))))
+    files = (("part-0.parquet", 10), ("part-1.parquet", 20))
+    manifest = Manifest(7, "a1", files, expected(chunks_of(rows(b"1"))), ("lines", "raw"), "errors")
     assert parsed(manifest.text) == manifest
     assert (manifest.rows, manifest.bytes, manifest.part(0), manifest.part(1)) == (1, 30, manifest.chunks, ())
     assert replace(manifest, attempt="a2").checksum != manifest.checksum
+    assert replace(manifest, outputs=("raw", "lines")).checksum != manifest.checksum
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "timeout_s", "fits"),
+    [
+        (12_000_000, 6 * 10**9, 60, True),
+        (12_000_001, 1, 60, False),
+        (1, 6 * 10**9 + 1, 60, False),
+        (12_000_001, 1, 61, True),
+        (90_000_001, 1, 900, False),
+    ],
+)
+def test_a_part_that_no_transaction_can_take_is_refused_before_it_is_announced(
+    rows: int, size: int, timeout_s: float, *, fits: bool
+) -> None:
+    """What is announced can be published, if need be with a longer time-out."""
+    chunks = tuple(Chunk(part, at, rows // 2 + at * (rows % 2), 0, "", part) for part in (0, 1) for at in (0, 1))
+    manifest = Manifest(7, "a1", (("a", size), ("b", 1)), chunks, ("lines",), "")
+    assert manifest.largest == (rows, size)
+    if fits:
+        check_parts(manifest, timeout_s)
+    else:
+        with pytest.raises(ConfigError, match=r"a part of batch 7 has .* Raise transaction_timeout_s"):
+            check_parts(manifest, timeout_s)
+
+
+def test_a_manifest_of_another_version_is_refused_by_name() -> None:
+    """It may mean something else by the same fields."""
+    with pytest.raises(RecoveryError, match="has version 2; this program knows 1"):
+        parsed('{"version": 2}')
+
+
+def test_rows_go_to_the_topics_that_they_were_announced_for() -> None:
+    """Whatever the order in which a changed program declares them."""
+    lines, raw = TARGET.outputs
+    changed = Target((Output("new", 3, 1_000), raw, lines), TARGET.errors)
+    assert changed.announced(("lines", "raw"), "errors") == TARGET
+    assert replace(changed, errors=None).announced(("lines",), "").outputs == (lines,)
+
+
+@pytest.mark.parametrize(
+    ("now", "text"),
+    [
+        (replace(TARGET, outputs=TARGET.outputs[1:]), r"announced for \['lines'\].* are \['raw', 'errors'\] now"),
+        (replace(TARGET, errors=None), r"announced for \['errors'\]"),
+        (replace(TARGET, errors=Output("e2", 1, 1_000)), r"announced for \['errors'\]"),
+    ],
+    ids=["an output is gone", "the errors topic is gone", "another errors topic"],
+)
+def test_a_topic_that_announced_rows_need_is_named_where_it_is_gone(now: Target, text: str) -> None:
+    """With what to do; nothing of the part is written."""
+    with pytest.raises(RecoveryError, match=text) as refused:
+        now.announced(("lines", "raw"), "errors")
+    assert "as they were" in str(refused.value)
 
 
 def test_a_spool_is_read_as_often_as_a_transaction_is_tried() -> None:
@@ -140,6 +198,64 @@ def test_headers_count_as_bytes_of_a_record() -> None:
     checked = CHECK(rows(b'{"n": 1}', headers=[{"key": "trace", "value": b"x" * 1_000}]), 0)
     assert checked.column("output").to_pylist() == [ERRORS]
     assert checked.column("headers").to_pylist() == [None]
+
+
+NOW_MS = int(time.time() * 1000)
+STRICT = Output("lines", 3, 1_000, compacted=True, older_ms=60_000, newer_ms=60_000)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "why"),
+    [
+        ("key", None, "it has no key, and a compacted topic takes none without"),
+        ("timestamp", -1, "its timestamp is -1"),
+        ("timestamp", 1, "its timestamp 1 is older than the 60000 ms"),
+        ("timestamp", NOW_MS + 10**9, "is further ahead than the 60000 ms"),
+        ("headers", [{"key": None, "value": b"x"}], "a header of it has no name"),
+        ("headers", [None], "a header of it has no name"),
+        ("headers", [{"key": "\u00e9" * 300, "value": b""}], "1102 bytes, more than the 1000"),
+    ],
+    ids=["no key", "negative", "old", "ahead", "nameless header", "null header", "header of two bytes a letter"],
+)
+def test_what_the_broker_would_refuse_for_ever_is_refused_before_it_is_announced(
+    column: str, value: Any, why: str
+) -> None:
+    """A batch that is announced must be one that can be published; its error message can be, wherever it goes."""
+    strict = replace(CHECK, codecs=(None,), target=Target((STRICT,), replace(STRICT, topic="errors", max_bytes=10_000)))
+    piece = changed(rows(b"1", b"2"), "timestamp", NOW_MS)
+    assert strict(piece, 0) is piece
+    checked = strict(changed(piece, column, value), 100)
+    assert checked.column("error").to_pylist() == [True, True]
+    assert why in decode_error(checked.column("value")[0].as_py()).text
+    again = checked.set_column(0, "output", pa.array([0, 0], pa.int32()))
+    assert replace(strict, target=Target((replace(STRICT, max_bytes=10_000),)))(again, 0) is again
+
+
+def changed(piece: pa.RecordBatch, column: str, value: Any) -> pa.RecordBatch:
+    """All rows with one value in one column."""
+    at = piece.schema.get_field_index(column)
+    return piece.set_column(at, column, pa.array([value] * len(piece), piece.schema.field(at).type))
+
+
+def test_a_topic_without_such_settings_takes_what_it_always_took() -> None:
+    """A null key, the broker's own time, and any timestamp."""
+    piece = changed(changed(rows(b"1", output=1), "key", None), "timestamp", 0)
+    assert CHECK(piece, 0) is piece
+
+
+def test_a_row_whose_key_is_too_large_becomes_an_error_message_without_it() -> None:
+    """The message itself says what the key was, cut."""
+    small = replace(CHECK, target=replace(TARGET, errors=Output("errors", 1, 20_000)))
+    checked = small(changed(rows(b'{"n": 1}'), "key", b"k" * 30_000), 0)
+    assert checked.column("key").to_pylist() == [None]
+    assert decode_error(checked.column("value")[0].as_py()).key
+
+
+def test_an_errors_topic_that_takes_no_error_message_fails_the_batch_and_is_named() -> None:
+    """It could never be published."""
+    tiny = replace(CHECK, target=replace(TARGET, errors=Output("errors", 1, 600)))
+    with pytest.raises(CodecError, match=r"does not fit 'errors', which takes 600: raise its max\.message\.bytes"):
+        tiny(rows(b"{}"), 0)
 
 
 def test_without_an_errors_topic_the_batch_fails_and_says_what_to_declare() -> None:

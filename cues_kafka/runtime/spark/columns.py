@@ -35,6 +35,8 @@ PLACE: Final = ("topic", "partition", "offset")
 KAFKA: Final = (*PLACE, "key", "timestamp", "timestampType", "headers")
 """Columns of Spark's Kafka source besides the value: they stand where there is no `_cues`."""
 
+_OWN: Final = (KEY, HEADERS, TIMESTAMP)
+
 _SCALARS: Final = {
     "bool": "BOOLEAN",
     "int": "BIGINT",
@@ -136,13 +138,18 @@ def as_outputs(frame: Any, key_field: str | None = None) -> Any:
     `key` and `value` (`headers`, `timestamp`) is what Spark's own Kafka sink takes, and means the same here.
 
     Raises:
-        ConfigError: no column is left for the value.
+        ConfigError: no column is left for the value; or `topic` or `partition` says where to, as for Spark's sink.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     nested = META in frame.columns
     types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
-    plain = not nested and types.get("value") in ("binary", "string") and set(types) <= {"value", KEY, *KAFKA}
+    plain = not nested and types.get("value") in ("binary", "string") and set(types) <= {"value", *_OWN, *KAFKA}
+    if plain and (where := {"topic", "partition"} & set(types)) and not set(PLACE) <= set(types):
+        raise ConfigError(
+            f"columns {sorted(where)} say where a row goes in Spark's own Kafka sink; here the declared topic does, "
+            "and the key. Drop them, or name them otherwise if they belong to the value"
+        )
     inner = frame.schema[META].dataType.names if nested else frame.columns if plain else ()
     came = {name: f.col(f"{META}.{name}" if nested else name) for name in inner if name in KAFKA}
     own = {META, KEY, HEADERS, TIMESTAMP, *(KAFKA if plain else ())}

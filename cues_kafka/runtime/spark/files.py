@@ -27,11 +27,11 @@ def read_text(session: Any, path: str) -> str:
         FileNotFoundError: it is not there.
     """
     local = Path(path.removeprefix("file:"))
-    if local.is_file():
-        return local.read_text("utf-8")
     if not has_jvm(session):
-        return str(session.read.option("wholetext", True).text(path).collect()[0][0])
+        return local.read_text("utf-8") if local.is_file() else _read_by_a_job(session, path)
     place, system = _place(session, path)
+    if system.getUri().getScheme() == "file" and local.is_file():
+        return local.read_text("utf-8")
     if not system.exists(place):
         raise FileNotFoundError(path)
     stream = system.open(place)
@@ -39,6 +39,10 @@ def read_text(session: Any, path: str) -> str:
         return str(_jvm(session).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
     finally:
         stream.close()
+
+
+def _read_by_a_job(session: Any, path: str) -> str:
+    return str(session.read.option("wholetext", True).text(path).collect()[0][0])
 
 
 def write_text(session: Any, path: str, text: str) -> None:

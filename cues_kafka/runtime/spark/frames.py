@@ -53,6 +53,9 @@ PROCESSOR: Final = "write"
 
 INPUT: Final = "input"
 
+_FOREVER_MS: Final = 10**15
+"""30,000 years; brokers say 2^63 - 1 where a topic takes any timestamp."""
+
 _SHUFFLES: Final = re.compile(r"(?<!Broadcast)Exchange\b|\bUnion\b|\bCoalesce \d")
 
 
@@ -269,8 +272,15 @@ def output_of(facts: ClusterFacts, topic: str, *, provenance: bool = True) -> Ou
     found = facts.topics.get(topic)
     if found is None:
         raise ConfigError(f"topic {topic!r} does not exist; create it before anything is written to it")
-    most = int(found.config.get("max.message.bytes", DEFAULT_MAX_BYTES))
-    return Output(topic, found.partitions, min(DEFAULT_MAX_BYTES, most), provenance)
+    config = found.config
+    most = int(config.get("max.message.bytes", DEFAULT_MAX_BYTES))
+    checked = config.get("message.timestamp.type") != "LogAppendTime"
+    older, newer = (
+        limit if checked and (limit := int(config.get(name, _FOREVER_MS))) < _FOREVER_MS else None
+        for name in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+    )
+    compacted = "compact" in config.get("cleanup.policy", "")
+    return Output(topic, found.partitions, min(DEFAULT_MAX_BYTES, most), provenance, compacted, older, newer)
 
 
 def first_offsets(options: Kafka, source: str, ranges: Mapping[int, Range]) -> tuple[int, ...]:

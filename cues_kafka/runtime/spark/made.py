@@ -100,6 +100,19 @@ def streams(frame: Any) -> int:
     return max(1, len(re.findall(r"^[\s:+~-]*Streaming\w*", plan_of(frame, "analyzed"), re.MULTILINE)))
 
 
+def addressed(frame: Any, bootstrap: str) -> bool:
+    """Whether all Kafka sources of a streaming plan are known to be on a cluster: an address of its is among theirs."""
+    own = {one.strip() for one in bootstrap.split(",")}
+    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001 - only Java tells it
+    places = [leaves.apply(n) for n in range(leaves.size())]
+    given = [one.extraOptions().get("kafka.bootstrap.servers") for one in places if _is_source(one)]
+    return all(own & {one.strip() for one in servers.split(",")} for servers in given if servers)
+
+
+def _is_source(leaf: Any) -> bool:
+    return str(leaf.nodeName()).startswith("StreamingRelationV2")
+
+
 def plan_of(frame: Any, kind: str) -> str:
     """A plan of Spark's as text; with Spark Connect what its `explain` shows of it."""
     if has_jvm(frame.sparkSession):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
@@ -13,10 +14,11 @@ import pyarrow.compute as pc
 
 from cues_kafka.core import events as on
 from cues_kafka.core.delivery import HEADER, provenance_prefix
-from cues_kafka.core.records import Totals
+from cues_kafka.core.records import Record, Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Publish, is_published
 from cues_kafka.core.task import State, Task
+from cues_kafka.errors import RecoveryError
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Headers
 from cues_kafka.runtime.interpreter import Hook, Interpreter, World
 from cues_kafka.runtime.outbox import Outbox
@@ -43,6 +45,34 @@ class Target:
         found = self.errors if number == ERRORS else self.outputs[number]
         assert found
         return found
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the outputs' topics."""
+        return tuple(output.topic for output in self.outputs)
+
+    def announced(self, outputs: Sequence[str], errors: str) -> Target:
+        """
+        The topics that a batch was announced with, whose numbers its messages have.
+
+        Args:
+            outputs: their names.
+            errors: where error messages go; empty: the batch has none.
+
+        Raises:
+            RecoveryError: rows would go elsewhere, because one of them is no output any more.
+        """
+        mine = {output.topic: output for output in self.outputs}
+        gone = [topic for topic in outputs if topic not in mine]
+        if errors and (self.errors is None or self.errors.topic != errors):
+            gone.append(errors)
+        if gone:
+            now = [*mine, *([self.errors.topic] if self.errors else [])]
+            raise RecoveryError(
+                f"the batch was announced for {sorted(gone)}, and is not published yet; the topics are {now} now. Name "
+                "them as they were, outputs and errors topic, until it is; for a job use another name"
+            )
+        return Target(tuple(mine[topic] for topic in outputs), self.errors)
 
 
 class Spool:
@@ -89,18 +119,22 @@ class Spool:
 class PartSlot:
     """What a slot of a staged processor does: enter, announce, or publish its part."""
 
-    def __init__(self, spec: Spec, *, broker: Broker, clock: Clock, hook: Hook | None = None) -> None:
+    def __init__(
+        self, spec: Spec, *, broker: Broker, clock: Clock, timeout_s: float = math.inf, hook: Hook | None = None
+    ) -> None:
         """
         Args:
             spec: the task, with `slot=True` and what it is there for in `staged`.
             broker: the cluster.
             clock: time.
+            timeout_s: after which the brokers end a transaction.
             hook: crash points.
         """
         group = GroupMetadata.outside(spec.group)
         self._spec = spec
         self._broker = broker
         self._clock = clock
+        self._timeout_s = timeout_s
         self._interpreter = Interpreter(spec, World(broker, clock, lambda _: None, lambda: group, hook))
 
     @property
@@ -139,15 +173,17 @@ class PartSlot:
                 recovered = pool.submit(interpreter.advance, on.Assigned(first=False))
                 spool.take(coming, chunks)
                 recovered.result()
-            before = self._totals
+            before, known, began_s = self._totals, self.task.record, 0.0
             while interpreter.task.state is State.READY and not interpreter.task.published:
                 # Taken here, because while records are made this attempt is the pending one.
                 prefix = provenance_prefix(self._spec.full_name, self.task.next_sequence, ())
                 interpreter.following = self._records(spool, rows, target, prefix)
+                began_s = self._clock.monotonic()
                 interpreter.advance(on.Called((), Totals(rows, good, errors, 0, good)) if rows else on.Idle(()))
             halt = interpreter.task.halt
             if interpreter.task.state is State.STOPPED and halt and halt.kind == "fenced":
-                return self._watch(halt)
+                late = self._clock.monotonic() - began_s > self._timeout_s
+                return self._watch(halt, known, late=late)
             return self._outcome(before)
         finally:
             interpreter.advance(on.Revoked())
@@ -178,8 +214,15 @@ class PartSlot:
             index += len(table)
             yield box
 
-    def _watch(self, halt: on.Halt) -> Outcome:
-        """D5: fenced. Succeed when the record shows this part published: whoever fenced us does it."""
+    def _watch(self, halt: on.Halt, known: Record | None, *, late: bool) -> Outcome:
+        """
+        D5: fenced. Succeed when the record shows this part published: whoever fenced us does it.
+
+        Args:
+            halt: what was told.
+            known: the newest record before the transaction.
+            late: the brokers may have ended the transaction; for the client that is the same.
+        """
         role = self._spec.staged
         assert isinstance(role, Publish)
         deadline = self._clock.monotonic() + FENCED_S
@@ -193,6 +236,15 @@ class PartSlot:
                 name = f"{who.name!r} ({who.runtime}, {who.incarnation})" if who else "somebody"
                 text = f"fenced by {name}, which has not published batch {role.batch.batch}: {halt.text}"
                 stop = "stop one of the two drivers"
+                if late and record == known:
+                    text = (
+                        f"its transaction timed out: batch {role.batch.batch} is not published within "
+                        f"{self._timeout_s:g} s, and nobody else has written: {halt.text}"
+                    )
+                    stop = (
+                        "raise transaction_timeout_s (brokers allow 900); for later batches also more Spark tasks or a "
+                        "smaller max_offsets_per_trigger"
+                    )
                 return Outcome(self._spec.name, self._spec.partition, kind="claimed", text=text, remedy=stop)
             time.sleep(WATCH_S)
 

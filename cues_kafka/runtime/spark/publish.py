@@ -58,12 +58,25 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The output topic: its partitions, the largest record, and whether records say where they come from."""
+    """
+    The output topic.
+
+    Attributes:
+        topic: name.
+        partitions: count.
+        max_bytes: of the largest record.
+        provenance: whether records say where they come from.
+        compacted: the broker refuses records without a key.
+        older_ms, newer_ms: how far from the broker's clock a timestamp may be; None: as far as it likes, or not known.
+    """
 
     topic: str
     partitions: int
     max_bytes: int
     provenance: bool = True
+    compacted: bool = False
+    older_ms: int | None = None
+    newer_ms: int | None = None
 
 
 NO_PART = "-1"

@@ -405,7 +405,16 @@ class SparkWorker:
 
 
 class SlotsStopped(Exception):
-    """Tasks of a batch stopped; the text carries their outcomes to wherever the query was started."""
+    """
+    Tasks of a batch stopped; the text carries their outcomes to wherever the query was started.
+
+    Attributes:
+        stops: the same outcomes, for who catches it.
+    """
+
+    def __init__(self, text: str, stops: Sequence[Outcome] = ()) -> None:
+        super().__init__(text)
+        self.stops = stops
 
 
 def raise_stops(outcomes: list[Outcome], number: int) -> None:
@@ -416,7 +425,7 @@ def raise_stops(outcomes: list[Outcome], number: int) -> None:
         SlotsStopped: with all that the worker needs to say which.
     """
     if stops := [outcome for outcome in outcomes if outcome.kind]:
-        raise SlotsStopped(f"batch {number}: {_MARK}{json.dumps([asdict(stop) for stop in stops])}{_MARK}")
+        raise SlotsStopped(f"batch {number}: {_MARK}{json.dumps([asdict(stop) for stop in stops])}{_MARK}", stops)
 
 
 class BatchFailed(Exception):

@@ -16,6 +16,7 @@ from cues_kafka.codecs.records import ErrorMessage, encode_error
 from cues_kafka.errors import CodecError
 from cues_kafka.runtime.outputs import OVERHEAD_BYTES
 from cues_kafka.runtime.spark.parts import ERRORS, Target
+from cues_kafka.runtime.spark.publish import Output
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,11 @@ class Refusing:
             topic = self.target.topic(piece.column("output")[at].as_py()).topic
             raise CodecError(f"a row does not fit {topic!r}: {why}. Declare an errors topic, which takes such rows")
         columns = {name: piece.column(name).to_pylist() for name in piece.schema.names}
+        now_ms = int(time.time() * 1000)
         for at, why in found.items():
-            columns["value"][at] = self._error(columns, at, row + at, why)
+            columns["key"][at], columns["value"][at] = self._error(columns, at, row + at, why, now_ms)
             columns["headers"][at] = None
+            columns["timestamp"][at] = now_ms
             columns["output"][at] = ERRORS
             columns["error"][at] = True
         arrays = [pa.array(columns[field.name], field.type) for field in piece.schema]
@@ -67,48 +70,103 @@ class Refusing:
     def _refused(self, piece: pa.RecordBatch) -> Iterator[tuple[int, str]]:
         outputs, values, sizes = piece.column("output"), piece.column("value"), _sizes(piece)
         for number in outputs.unique().to_pylist():
-            most, codec = self.target.topic(number).max_bytes, self.codecs[number]
-            mine = pc.equal(outputs, number)
-            for at in pc.indices_nonzero(pc.and_(mine, pc.greater(sizes, most))).to_pylist():
-                yield at, f"{sizes[at].as_py()} bytes, more than the {most} that the topic takes"
+            fits, codec = pc.equal(outputs, number), self.codecs[number]
+            for bad, column, why in _refused_by_the_broker(self.target.topic(number), piece, sizes):
+                for at in pc.indices_nonzero(pc.and_(fits, bad)).to_pylist():
+                    yield at, why.format(column[at].as_py())
+                fits = pc.and_not(fits, bad)
             if codec is None:
                 continue
             decode = codec_for(codec).decode
-            fits = pc.and_(pc.and_(mine, pc.less_equal(sizes, most)), pc.is_valid(values))
-            for at in pc.indices_nonzero(fits).to_pylist():
+            for at in pc.indices_nonzero(pc.and_(fits, pc.is_valid(values))).to_pylist():
                 try:
                     decode(values[at].as_py())
                 except CodecError as error:
                     yield at, str(error)
 
-    def _error(self, columns: dict[str, list[Any]], at: int, row: int, why: str) -> bytes:
+    def _error(
+        self, columns: dict[str, list[Any]], at: int, row: int, why: str, now_ms: int
+    ) -> tuple[bytes | None, bytes]:
+        """Key and value; the row's key, where that fits beside the message, which has it too."""
         name = f"{self.graph}.{self.processor}/{self.query}/{self.batch}/{row}"
-        return encode_error(
+        key, number, errors = columns["key"][at], blake2b(name.encode(), digest_size=16).digest(), self.target.errors
+        assert errors
+        value = encode_error(
             ErrorMessage(
                 graph=self.graph,
                 processor=self.processor,
                 task=self.processor,
                 consumed=(),
                 topics=(),
-                hash=blake2b(name.encode(), digest_size=16).digest(),
+                hash=number,
                 kind="output",
                 exception="CodecError",
                 text=why,
                 context={"query": self.query, "batch": str(self.batch), "row": str(row)},
-                timestamp_ms=int(time.time() * 1000),
-                key=columns["key"][at],
+                timestamp_ms=now_ms,
+                key=key,
                 payload=columns["value"][at],
             )
         )
+        room = errors.max_bytes - len(value) - OVERHEAD_BYTES
+        own = key if key is not None and len(key) <= room else number if errors.compacted else None
+        if room < len(own or b""):
+            raise CodecError(
+                f"an error message of {len(value)} bytes does not fit {errors.topic!r}, which takes "
+                f"{errors.max_bytes}: raise its max.message.bytes"
+            )
+        return own, value
+
+
+def _refused_by_the_broker(
+    output: Output, piece: pa.RecordBatch, sizes: pa.Array
+) -> Iterator[tuple[pa.Array, pa.Array, str]]:
+    """
+    What could never be published once it is announced: which rows, a column, and why, with a place for its value.
+
+    The age of a row grows until it is published: a setting that takes rows of a week is enough, one of a minute is not.
+    """
+    when, now_ms = piece.column("timestamp"), int(time.time() * 1000)
+    yield (
+        pc.greater(sizes, output.max_bytes),
+        sizes,
+        f"{{}} bytes, more than the {output.max_bytes} that the topic takes",
+    )
+    yield pc.less(when, 0), when, "its timestamp is {}; milliseconds since the epoch are a whole number from 0 on"
+    yield _nameless(piece), when, "a header of it has no name"
+    if output.compacted:
+        keys = piece.column("key")
+        yield pc.is_null(keys), keys, "it has no key, and a compacted topic takes none without. Give it a _key"
+    if output.older_ms is not None:
+        why = (
+            f"its timestamp {{}} is older than the {output.older_ms} ms of the topic's message.timestamp.before.max.ms"
+        )
+        # 0 is the broker's own time.
+        yield pc.and_(pc.less(when, now_ms - output.older_ms), pc.not_equal(when, 0)), when, why
+    if output.newer_ms is not None:
+        why = f"its timestamp {{}} is further ahead than the {output.newer_ms} ms of message.timestamp.after.max.ms"
+        yield pc.greater(when, now_ms + output.newer_ms), when, why
 
 
 def _sizes(piece: pa.RecordBatch) -> pa.Array:
     """Bytes of each row as a record."""
-    headers = piece.column("headers")
     sizes = pa.array([OVERHEAD_BYTES] * len(piece), pa.int64())
     for name in ("key", "value"):
         sizes = pc.add(sizes, pc.fill_null(pc.binary_length(piece.column(name)), 0))
-    if headers.null_count < len(headers):
-        given = [sum(len(h["key"]) + len(h["value"] or b"") for h in each or ()) for each in headers.to_pylist()]
+    if piece.column("headers").null_count < len(piece):
+        given = [sum(len(name or b"") + len(value or b"") for name, value in row) for row in _headers(piece)]
         sizes = pc.add(sizes, pa.array(given, pa.int64()))
     return sizes
+
+
+def _nameless(piece: pa.RecordBatch) -> pa.Array:
+    """Which rows have a header without a name."""
+    if piece.column("headers").null_count == len(piece):
+        return pa.array([False] * len(piece))
+    return pa.array([any(name is None for name, _ in row) for row in _headers(piece)])
+
+
+def _headers(piece: pa.RecordBatch) -> list[list[tuple[bytes | None, bytes | None]]]:
+    """Names as bytes, and values; none for a header that is null as a whole."""
+    given = [[one or {"key": None, "value": None} for one in row or ()] for row in piece.column("headers").to_pylist()]
+    return [[(None if h["key"] is None else h["key"].encode(), h["value"]) for h in row] for row in given]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -110,7 +110,8 @@ class StagedWork:
 
     def slot(self, part: int, role: Role, who: str) -> PartSlot:
         """The slot of one part, in this process."""
-        return PartSlot(self.spec(part, role, who), broker=self.broker, clock=SystemClock())
+        timeout_s = self.options.transaction_timeout_s
+        return PartSlot(self.spec(part, role, who), broker=self.broker, clock=SystemClock(), timeout_s=timeout_s)
 
     def publish(
         self, batch: Staged, chunks: tuple[Chunk, ...], coming: Iterator[tuple[int, bytes]], who: str
@@ -210,7 +211,12 @@ class StagedBatch:
             parts=self._work.parts,
             extents=self._extents(session, number),
         )
-        self.write(frame, mine)
+        self.write(frame, mine, prepared=self._settled < 0 and self._work.stateless and self._is_announced(mine))
+
+    def _is_announced(self, mine: Staged) -> bool:
+        """Whether a predecessor has announced this batch; without state its rows, which may be gone, are not needed."""
+        newest = newest_batch(self._work, self._work.broker)
+        return newest is not None and (newest.query, newest.batch) == (mine.query, mine.batch)
 
     def write(self, frame: Any, mine: Staged, *, prepared: bool = False) -> list[Outcome]:
         """
@@ -235,7 +241,7 @@ class StagedBatch:
         announced_s = time.monotonic()
         outcomes: list[Outcome] | None = None
         if manifest is None or announced.attempt != mine.attempt:
-            staging.drop(mine.batch, mine.attempt)
+            tidy(staging.drop, mine)
             outcomes = self._published(announced)
         if outcomes is None:
             try:
@@ -249,6 +255,8 @@ class StagedBatch:
             self._tell(outcomes)
         raise_stops(outcomes, mine.batch)
         self._settled = announced.number
+        published_s = time.monotonic()
+        tidy(staging.clean, announced)
         log.info(
             "published",
             processor=self._work.processor,
@@ -258,9 +266,9 @@ class StagedBatch:
             bytes=manifest.bytes if manifest else 0,
             staged_s=round(staged_s - began_s, 3),
             announced_s=round(announced_s - staged_s, 3),
-            published_s=round(time.monotonic() - announced_s, 3),
+            published_s=round(published_s - announced_s, 3),
+            disk_bytes=disk_bytes(staging),
         )
-        staging.clean(mine.batch, announced.attempt)
         self._done(announced)
         return outcomes
 
@@ -269,12 +277,13 @@ class StagedBatch:
         work = self._work
         check = Refusing(work.graph, work.processor, work.query, mine.batch, work.codecs, work.target)
         try:
-            return staging.write(frame, mine.batch, mine.attempt, Pack(work.parts, check))
+            target, pack = work.target, Pack(work.parts, check)
+            errors = target.errors.topic if target.errors else ""
+            manifest = staging.write(frame, mine.batch, mine.attempt, pack, outputs=target.names, errors=errors)
+            check_parts(manifest, work.options.transaction_timeout_s)
+            return manifest
         except BaseException as failed:
-            try:
-                staging.drop(mine.batch, mine.attempt)
-            except (Py4JError, PySparkException) as error:
-                log.info("staged files left", batch=mine.batch, attempt=mine.attempt, error=str(error)[:200])
+            tidy(staging.drop, mine)
             if isinstance(failed, Py4JError | PySparkException):
                 raise BatchFailed(f"batch {mine.batch} could not be prepared: {innermost(str(failed))}") from None
             raise
@@ -315,7 +324,9 @@ class StagedBatch:
         chunks = {part: own for part in range(batch.parts) if (own := manifest.part(part))}
         outcomes = []
         if chunks:
-            publish = PublishParts(work, batch, chunks)
+            errors = manifest.errors if any(chunk.errors for chunk in manifest.chunks) else ""
+            target = work.target.announced(manifest.outputs, errors)
+            publish = PublishParts(replace(work, target=target), batch, chunks)
             frame = staging.chunks(manifest).select("part", "row", "payload")
             sorted_ = frame.repartitionById(batch.parts, "part").sortWithinPartitions("row")
             rows = run_job(sorted_.mapInArrow(publish, RESULT).collect)
@@ -332,6 +343,32 @@ class StagedBatch:
         return self._work.publish(own, (), iter(()), incarnation(batch.query, batch.batch, part, 0))
 
 
+ROWS_PER_S: Final = 200_000
+BYTES_PER_S: Final = 100_000_000
+"""What no part was ever seen to do: half of these rows, and a third of these staged bytes, were the most."""
+
+LONGEST_S: Final = 450.0
+"""Half of the longest time-out that brokers allow: with that, what is announced goes out at half the rate too."""
+
+
+def check_parts(manifest: Manifest, timeout_s: float) -> None:
+    """
+    Refuse a part that its one transaction cannot take, before the announcement: afterwards nothing could take it back.
+
+    Raises:
+        ConfigError: it has too many rows or bytes for a transaction of `timeout_s`, even at the best.
+    """
+    rows, size = manifest.largest
+    time_s = min(timeout_s, LONGEST_S)
+    if rows > time_s * ROWS_PER_S or size > time_s * BYTES_PER_S:
+        raise ConfigError(
+            f"a part of batch {manifest.batch} has {rows:,} rows, {size:,} bytes: more than a transaction of "
+            f"{timeout_s:g} s can take. Raise transaction_timeout_s, which brokers allow up to 900; spread the rows "
+            "over more Spark tasks, by a repartition() at the end, and more partitions; or take less at once: "
+            "max_offsets_per_trigger"
+        )
+
+
 _CAUSED: Final = re.compile(r"^Caused by: (?:[\w.$]+\.)?(\w+: .+)$", re.MULTILINE)
 
 
@@ -339,6 +376,22 @@ def innermost(text: str) -> str:
     """Why a job failed: what Python raised in it, else the last cause that Java names, such as a disk that is full."""
     causes = [] if "Traceback (most recent call last)" in text else _CAUSED.findall(text)
     return str(causes[-1])[:1_000] if causes else brief(text)
+
+
+def tidy(delete: Callable[[int, str], None], batch: Staged) -> None:
+    """Delete files that nobody needs; whoever may not delete them has published all the same."""
+    try:
+        delete(batch.batch, batch.attempt)
+    except (Py4JError, PySparkException) as error:
+        log.warning("staged files left", batch=batch.batch, attempt=batch.attempt, error=innermost(str(error)))
+
+
+def disk_bytes(staging: Staging) -> int:
+    """What a query has on disk: its last batch, and what could not be deleted; -1: nobody says."""
+    try:
+        return staging.size
+    except (Py4JError, PySparkException):
+        return -1
 
 
 def stage_of(checkpoint: str) -> str:
@@ -408,8 +461,9 @@ def extents_of(
     for place, end in enumerate(ends):
         name, topic_id = names(place, end)
         before = starts[place] if place < len(starts) else None
-        start = first.get(name, "") if before is None else canonical(before)
-        extent = Extent(name, topic_id, start, canonical(end))
+        start = canonical(before) if before is not None else "" if number else first.get(name, "")
+        # A source that has no offset yet has none as the start of the next batch either.
+        extent = Extent(name, topic_id, start, "" if end is None else canonical(end))
         if found.setdefault(name, extent) != extent:
             raise ConfigError(
                 f"the query reads {name!r} twice, and not up to the same place: bind it once, use it twice"
@@ -424,10 +478,33 @@ def canonical(offsets: Any) -> str:
 
 def ends_in(batch: Staged) -> dict[TopicPartition, int]:
     """Up to where a batch took topics."""
+    return _places((extent.topic_id, extent.end) for extent in batch.extents)
+
+
+def begun(newest: Staged, query: str, committed: Collection[str]) -> dict[TopicPartition, int]:
+    """
+    Where a query stands in its topics, by the newest record.
+
+    Spark asks again where batch 0 begins when that comes again. Only its announcement tells: the log may have been cut
+    since, or a reset may have said where; from elsewhere its state would not be that of the rows that are published.
+
+    Args:
+        newest: the newest batch that was announced.
+        query: which one asks.
+        committed: numbers of the batches that Spark knows to be published; others come again. Of another query, the
+            newest one must be published.
+    """
+    if newest.query != query or str(newest.batch) in committed:
+        return ends_in(newest)
+    return _places((extent.topic_id, extent.start) for extent in newest.extents)
+
+
+def _places(known: Iterable[tuple[bytes, str]]) -> dict[TopicPartition, int]:
+    """Offsets of topics, from their ids and Spark's JSON."""
     found: dict[TopicPartition, int] = {}
-    for extent in batch.extents:
-        for topic, ends in (json.loads(extent.end) or {}).items() if extent.topic_id else ():
-            found |= {TopicPartition(topic, int(p)): offset for p, offset in ends.items()}
+    for topic_id, offsets in known:
+        for topic, own in (json.loads(offsets) or {}).items() if topic_id and offsets else ():
+            found |= {TopicPartition(topic, int(p)): offset for p, offset in own.items()}
     return found
 
 

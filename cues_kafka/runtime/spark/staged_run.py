@@ -25,6 +25,7 @@ from cues_kafka.runtime.spark.slot import Outcome
 from cues_kafka.runtime.spark.staged import (
     StagedBatch,
     StagedWork,
+    begun,
     canonical,
     check_session,
     ends_in,
@@ -33,6 +34,7 @@ from cues_kafka.runtime.spark.staged import (
     messages_of,
     newest_batch,
     stage_of,
+    tidy,
 )
 from cues_kafka.runtime.spark.staging import Staging
 from cues_kafka.runtime.workers import Job
@@ -104,16 +106,14 @@ class StagedRun:
         """See `query.Run`; where the inputs begin is in the newest record, not in the slots' positions."""
         del positions
         job, settings, newest = self._job, self._settings, self._newest
-        if newest and self._is_done(newest):
-            self._reached |= ends_in(newest)
+        committed = names(settings.session, f"{settings.checkpoint}/commits")
+        known = begun(newest, self._work.query, committed) if newest else {}
+        self._reached = {**self._reached, **known}
         first = self._positions()
         frames = made(settings, self._work.options, job.graph, self._processor, first, back=False)
         numbers = {binding: number for number, (binding, _) in enumerate(self._processor.outputs)}
         whole = messages_of([(numbers[binding], frame) for binding, frame in frames.items()], self._work.key_fields)
-        begins = {
-            self._bindings[topic]: canonical({topic: {str(p): offset for p, offset in enumerate(offsets)}})
-            for topic, offsets in first.items()
-        }
+        begins = {self._bindings[topic]: start_of(topic, offsets, known) for topic, offsets in first.items()}
 
         def extents(session: Any, number: int) -> tuple[Extent, ...]:
             ids = {name: facts.topic_id for name, facts in job.broker.facts(list(self._bindings)).topics.items()}
@@ -153,16 +153,10 @@ class StagedRun:
         while self._undecided:
             one = self._undecided.pop()
             if newest is None or one.attempt != newest.attempt:
-                staging.drop(one.batch, one.attempt)
+                tidy(staging.drop, one)
 
     def _done(self, batch: Staged) -> None:
         self._reached = {**self._reached, **ends_in(batch)}
-
-    def _is_done(self, batch: Staged) -> bool:
-        """Whether Spark knows that a batch is published; else it comes again. Of another query, it must be."""
-        settings = self._settings
-        committed = names(settings.session, f"{settings.checkpoint}/commits")
-        return batch.query != self._work.query or str(batch.batch) in committed
 
     def _positions(self) -> dict[str, tuple[int, ...]]:
         """By topic, where a query without a checkpoint begins."""
@@ -170,3 +164,9 @@ class StagedRun:
         for place, offset in sorted(self._reached.items()):
             found[place.topic].append(offset)
         return {topic: tuple(offsets) for topic, offsets in found.items()}
+
+
+def start_of(topic: str, offsets: tuple[int, ...], known: Mapping[TopicPartition, int]) -> str:
+    """Where batch 0 begins in a topic, without partitions that it was given since, as in the start of any batch."""
+    own = {str(p): offset for p, offset in enumerate(offsets) if not known or TopicPartition(topic, p) in known}
+    return canonical({topic: own})

@@ -8,6 +8,7 @@ manifest is written last and lists every file and chunk that the job committed; 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -60,12 +61,16 @@ class Manifest:
         batch, attempt: which.
         files: (name, bytes) of each.
         chunks: of all parts, in the order of publication.
+        outputs: topics, by the numbers that messages have; a program that is changed since may have others.
+        errors: topic of error messages; empty: there is none.
     """
 
     batch: int
     attempt: str
     files: tuple[tuple[str, int], ...]
     chunks: tuple[Chunk, ...]
+    outputs: tuple[str, ...]
+    errors: str
 
     @property
     def text(self) -> str:
@@ -76,6 +81,8 @@ class Manifest:
             "attempt": self.attempt,
             "files": self.files,
             "chunks": self.chunks,
+            "outputs": self.outputs,
+            "errors": self.errors,
         }
         return json.dumps(plain, separators=(",", ":"))
 
@@ -94,6 +101,17 @@ class Manifest:
         """Of all files."""
         return sum(length for _, length in self.files)
 
+    @property
+    def largest(self) -> tuple[int, int]:
+        """Rows and bytes of the parts that have most of them; a file is of one Spark task, and so of one part."""
+        rows, files = Counter[int](), {chunk.file: chunk.part for chunk in self.chunks}
+        for chunk in self.chunks:
+            rows[chunk.part] += chunk.rows
+        size = Counter[int]()
+        for file, part in files.items():
+            size[part] += self.files[file][1]
+        return max(rows.values(), default=0), max(size.values(), default=0)
+
     def part(self, number: int) -> tuple[Chunk, ...]:
         """The chunks of one part."""
         return tuple(chunk for chunk in self.chunks if chunk.part == number)
@@ -105,10 +123,21 @@ def checksum(data: bytes) -> bytes:
 
 
 def parsed(text: str) -> Manifest:
-    """A manifest from its text."""
+    """
+    A manifest from its text.
+
+    Raises:
+        RecoveryError: another version of this package wrote it.
+    """
     plain = json.loads(text)
+    if (version := plain.get("version")) != _VERSION:
+        raise RecoveryError(
+            f"the manifest of an announced batch has version {version}; this program knows {_VERSION}. Publish the "
+            "batch with the version of cues-kafka that announced it, then update"
+        )
     files = tuple((name, length) for name, length in plain["files"])
-    return Manifest(plain["batch"], plain["attempt"], files, tuple(Chunk(*one) for one in plain["chunks"]))
+    chunks = tuple(Chunk(*one) for one in plain["chunks"])
+    return Manifest(plain["batch"], plain["attempt"], files, chunks, tuple(plain["outputs"]), plain["errors"])
 
 
 @dataclass(frozen=True)
@@ -179,7 +208,9 @@ class Staging:
         self._session = session
         self._directory = directory.rstrip("/")
 
-    def write(self, messages: Any, batch: int, attempt: str, pack: Pack) -> Manifest:
+    def write(
+        self, messages: Any, batch: int, attempt: str, pack: Pack, *, outputs: tuple[str, ...], errors: str
+    ) -> Manifest:
         """
         Job 1: compute the batch once, with all its state, and keep what it gives.
 
@@ -188,6 +219,8 @@ class Staging:
             batch: number of the micro-batch.
             attempt: a name that nobody else has.
             pack: makes chunks of them.
+            outputs: topics, see `Manifest`.
+            errors: topic, see `Manifest`.
 
         Raises:
             ConfigError: not all that was written is found: the directory is not one that driver and executors share.
@@ -229,6 +262,8 @@ class Staging:
                     for row in found
                 )
             ),
+            outputs,
+            errors,
         )
         write_text(self._session, f"{place}/{MANIFEST}", manifest.text)
         return manifest
@@ -292,10 +327,14 @@ class Staging:
 
 
 _RESTORE: Final = (
-    "Restore the directory of staged files; or run `cues-kafka reset`, after which the outputs of that batch repeat."
+    "Restore the directory of staged files; or run `cues-kafka reset` (where there is no graph: take another name and "
+    "checkpoint), after which the outputs of that batch repeat."
 )
 
-_GONE: Final = f"If another driver runs this query, stop one of the two. {_RESTORE}"
+_GONE: Final = (
+    "Give the checkpoint directory of the first run, if this is another one; if another driver runs this query, stop "
+    f"one of the two. {_RESTORE}"
+)
 """A copy of a checkpoint has not what is announced from the other one."""
 
 

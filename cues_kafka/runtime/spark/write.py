@@ -6,7 +6,7 @@ input's partitions apart, else staged. A DataFrame that does not stream is one s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -24,15 +24,16 @@ from cues_kafka.runtime.lane import CommitPolicy
 from cues_kafka.runtime.spark.columns import META, PLACE
 from cues_kafka.runtime.spark.frames import PROCESSOR, FrameBatch, Frames, first_offsets, output_of
 from cues_kafka.runtime.spark.frames import enter as enter_slots
-from cues_kafka.runtime.spark.made import keeps_state, mixes, streams
+from cues_kafka.runtime.spark.made import addressed, keeps_state, mixes, streams
 from cues_kafka.runtime.spark.offset_log import known_query
 from cues_kafka.runtime.spark.parts import Target
 from cues_kafka.runtime.spark.publish import Output, Range
-from cues_kafka.runtime.spark.query import AT_ONCE, Settings
+from cues_kafka.runtime.spark.query import AT_ONCE, BatchFailed, Settings, SlotsStopped
 from cues_kafka.runtime.spark.slot import POLICY, Outcome
 from cues_kafka.runtime.spark.staged import (
     StagedBatch,
     StagedWork,
+    canonical,
     check_session,
     enter,
     extents_of,
@@ -89,7 +90,8 @@ def write_exactly_once(
         options: the cluster that the topic is on; for direct writing the input must be on the same one.
         topic: where to; it must exist.
         name: of this job: of its backing topic, transactional ids and group; never change it, never use it twice.
-        checkpoint: the query's directory; for a frame that does not stream, where it is staged.
+        checkpoint: the query's directory; what is staged goes on with the same one only, also without state. A frame
+            that does not stream is staged there, below its name.
         trigger: see `Spark`.
         output_mode: `append` or `update`, as Spark has them.
         errors: topic for rows that cannot be sent, because they are larger than the topic takes; None: such a row
@@ -101,7 +103,8 @@ def write_exactly_once(
 
     Raises:
         ConfigError: a topic is not there, or the session cannot do it.
-        TaskStopped: a slot refuses, for example because the checkpoint is not the one that the records know.
+        TaskStopped: a slot refuses, for example because the checkpoint is not the one that the records know; or a job
+            failed, be it that a row does not fit.
         BrokerError: the cluster does not answer.
     """
     check_name(name, "write_exactly_once")
@@ -164,7 +167,9 @@ def _entered(broker: Broker, work: StagedWork, query: str) -> StagedWork:
     """D6: the backing topic is there, nobody else writes, and what a predecessor left open is ended."""
     backing, group = backing_topic(work.graph, work.processor), group_id(work.graph, work.processor)
     facts = broker.facts([backing])
-    if backing not in facts.topics:
+    if known := facts.topics.get(backing):
+        work = replace(work, parts=min(work.parts, known.partitions))  # the output has grown since it was made
+    else:
         broker.create([NewTopic(backing, work.parts, min(3, facts.brokers), backing_config(facts.brokers))])
     if members := broker.members(group):
         raise ConfigError(f"group {group!r} has members {members}: stop them first")
@@ -172,20 +177,25 @@ def _entered(broker: Broker, work: StagedWork, query: str) -> StagedWork:
     if newest := newest_batch(work, broker):
         work = replace(work, parts=newest.parts)
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="enter") as pool:
-        found = [outcome for outcome, _ in pool.map(lambda part: enter(work, part), range(work.parts))]
-    _raise(found)
+        # Where the sources of a stream were, only its checkpoint tells: Spark does not log where batch 0 begins.
+        one = replace(work, stateless=query == JOB)
+        found = [outcome for outcome, _ in pool.map(lambda part: enter(one, part), range(work.parts))]
+    if stops := [outcome for outcome in found if outcome.kind]:
+        raise TaskStopped(_told(stops))
     return work
 
 
-def _raise(found: list[Outcome]) -> None:
-    if stops := [outcome for outcome in found if outcome.kind]:
-        raise TaskStopped("; ".join(f"{stop.task}: {stop.text}. Remedy: {stop.remedy}" for stop in stops))
+def _told(stops: Sequence[Outcome]) -> str:
+    return "; ".join(f"{stop.task}: {stop.text}. Remedy: {stop.remedy}" for stop in stops)
 
 
 def _staged(frame: Any, work: StagedWork, settings: Settings, output_mode: str) -> Any:
+    # Of a cluster that is mirrored here topics of the same names are here too, and other ones.
+    here = addressed(frame, work.options.bootstrap)
+
     def extents(session: Any, number: int) -> tuple[Extent, ...]:
         def named(place: int, end: Any) -> tuple[str, bytes]:
-            return str(place), _ids(work, end)
+            return str(place), _ids(work, end) if here else b""
 
         return extents_of(session, settings.checkpoint, number, names=named, first={})
 
@@ -195,17 +205,23 @@ def _staged(frame: Any, work: StagedWork, settings: Settings, output_mode: str) 
 
 
 def _ids(work: StagedWork, end: Any) -> bytes:
-    """The ids of the topics that offsets in the form of a Kafka source speak of, if they are on this cluster."""
+    """By topic, as JSON, the ids of those that offsets in the form of a Kafka source speak of."""
     topics = sorted(end) if isinstance(end, Mapping) and all(isinstance(v, Mapping) for v in end.values()) else []
     facts = work.broker.facts(topics).topics if topics else {}
-    return b"".join(facts[topic].topic_id for topic in topics) if set(topics) <= set(facts) else b""
+    return canonical({topic: one.topic_id.hex() for topic, one in facts.items()}).encode() if facts else b""
 
 
 def _job(frame: Any, work: StagedWork, directory: str) -> Written:
     """One batch of its own; what was announced is published, what is published is left alone."""
     mine = Staged(query=JOB, batch=0, attempt=uuid4().hex, checksum=b"", parts=work.parts)
-    batch = StagedBatch(work, lambda _, __: (), directory)
+    # A directory of its own: what cleans up after one job must not see what is announced of another.
+    batch = StagedBatch(work, lambda _, __: (), f"{directory.rstrip('/')}/jobs/{work.graph}")
     again = newest_batch(work, work.broker) is not None
-    outcomes = batch.write(messages_of([(0, frame)], work.key_fields), mine, prepared=again)
+    try:
+        outcomes = batch.write(messages_of([(0, frame)], work.key_fields), mine, prepared=again)
+    except SlotsStopped as stopped:
+        raise TaskStopped(_told(stopped.stops)) from None
+    except BatchFailed as failed:
+        raise TaskStopped(str(failed)) from failed
     rows, errors = (sum(getattr(outcome.totals, field) for outcome in outcomes) for field in ("messages", "errors"))
     return Written(rows, errors, again and not any(outcome.counts.deliveries for outcome in outcomes))

@@ -1,0 +1,82 @@
+"""Where a staged query begins to read."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError
+
+from cues_kafka.core.records import Extent, Staged
+from cues_kafka.core.staged import RESET
+from cues_kafka.ports import TopicPartition
+from cues_kafka.runtime.interpreter import offsets_of
+from cues_kafka.runtime.spark import staged
+from cues_kafka.runtime.spark.staged import begun
+from cues_kafka.runtime.spark.staged_run import start_of
+
+
+def batch(number: int, *, query: str = "mine", start: str = '{"orders":{"0":1000}}') -> Staged:
+    """The newest record's; it took [1000, 1010), and something of a source that is no topic."""
+    extents = (Extent("orders", b"id", start, '{"orders":{"0":1010}}'), Extent("1", b"", "", '{"logOffset":3}'))
+    return Staged(query=query, batch=number, attempt="a", checksum=b"c", parts=1, extents=extents)
+
+
+@pytest.mark.parametrize(
+    ("newest", "committed", "offset"),
+    [
+        (batch(0), [], 1_000),
+        (batch(0), ["0"], 1_010),
+        (batch(7), ["6"], 1_000),
+        (batch(3, query="another"), [], 1_010),
+        (batch(RESET, query="another"), [], 1_010),
+        (batch(0, start=""), [], None),
+    ],
+    ids=["batch 0 comes again", "it is over", "a later one comes again", "another query", "a reset", "not known"],
+)
+def test_a_batch_that_comes_again_begins_where_it_was_announced(
+    newest: Staged, committed: list[str], offset: int | None
+) -> None:
+    """Not where the log begins by now, nor where this process has got to: the state would be of other rows."""
+    assert begun(newest, "mine", committed) == ({} if offset is None else {TopicPartition("orders", 0): offset})
+
+
+def test_partitions_that_an_input_was_given_are_not_in_its_start() -> None:
+    """So a batch begins exactly where the newest record says, though a new query reads the new partition too."""
+    known = {TopicPartition("orders", 0): 5}
+    assert start_of("orders", (5, 0), known) == '{"orders":{"0":5}}'
+    assert start_of("orders", (5, 0), {}) == '{"orders":{"0":5,"1":0}}'
+
+
+def test_a_source_without_an_offset_yet_goes_on_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch begins exactly where the one before it ended, in every source."""
+    log = {0: [{"logOffset": 0}, None], 1: [{"logOffset": 1}, None], 2: [{"logOffset": 1}, {"logOffset": 0}]}
+    monkeypatch.setattr(staged, "source_ends", lambda _, __, number: log[number])
+    batches = [
+        staged.extents_of(None, "", number, names=lambda place, _: (str(place), b""), first={"0": "{}"})
+        for number in log
+    ]
+    assert batches[0] == (Extent("0", b"", "{}", '{"logOffset":0}'), Extent("1", b"", "", ""))
+    for before, after in pairwise(batches):
+        assert [extent.start for extent in after] == [extent.end for extent in before]
+
+
+def test_offsets_go_to_the_group_for_topics_that_are_on_this_cluster() -> None:
+    """A source of any number of topics says which of them are."""
+    start = '{"a":{"0":5},"gone":{"0":7}}'
+    assert offsets_of(Extent("0", b'{"a":"0102030405060708"}', start, "")) == {TopicPartition("a", 0): 5}
+    assert offsets_of(Extent("0", b"", start, "")) == {}
+    assert len(offsets_of(Extent("orders", bytes(16), start, ""))) == 2
+
+
+def test_files_that_cannot_be_deleted_are_left_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """They are in nobody's way, and the batch is out."""
+
+    def refused(*_: Any) -> None:
+        raise Py4JError("Caused by: java.nio.file.AccessDeniedException: AccessDenied: no right to delete")
+
+    with caplog.at_level("WARNING"):
+        staged.tidy(refused, batch(3))
+    assert "staged files left" in caplog.text
+    assert "no right to delete" in caplog.text
