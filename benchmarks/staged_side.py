@@ -181,7 +181,9 @@ class _Published(logging.Handler):
         event, *pairs = record.getMessage().split()
         if event == "published":
             given = dict(pair.split("=", 1) for pair in pairs)
-            say({key: float(given[key]) for key in ("batch", "rows", "bytes", "staged_s", "announced_s", "published_s")})
+            say(
+                {key: float(given[key]) for key in ("batch", "rows", "bytes", "staged_s", "announced_s", "published_s")}
+            )
 
 
 class _Listener(StreamingQueryListener):

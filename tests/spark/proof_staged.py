@@ -112,7 +112,9 @@ def run(part: int, count: int) -> Mapping[str, Any]:
 def _kill(drivers: StagedDrivers, name: str, chance: random.Random) -> None:
     """One driver, with its JVM; with or without its workers, which the end of the block takes."""
     point = {**POINTS[name]}
-    if "role" in point.get("point", {}) and point["point"]["role"] == "Publish":
+    if point:
+        point = {"point": {**point["point"], "held": chance.random() < 0.5}}
+    if point and point["point"].get("role") == "Publish":
         point = {"point": {**point["point"], "partition": chance.randrange(WIDTH)}}
     driver = drivers.add(**point)
     if point:

@@ -27,7 +27,7 @@ from cues_kafka.runtime.spark.parts import PartSlot
 from cues_kafka.runtime.spark.query import SparkWorker
 from cues_kafka.runtime.spark.slot import Outcome
 from cues_kafka.runtime.spark.staged import StagedBatch, StagedWork
-from cues_kafka.runtime.spark.staging import Manifest, Staging
+from cues_kafka.runtime.spark.staging import HELD_BYTES, Manifest, Staging
 from cues_kafka.runtime.workers import Job
 from cues_kafka.spark import Spark
 from tests.spark.fault_driver import Point, run_graph, session_of
@@ -103,17 +103,19 @@ class StagedPoint(Point):
             there, their manifest is not), `staged`, `announced`, `published`, `behind` (Spark has not noted it yet).
         role: of a slot: `Enter`, `Announce` or `Publish`.
         batch: of which batch; None: of any.
+        held: the driver publishes the rows, as it does where they are few; else Spark's tasks do, as with many.
     """
 
     role: str = ""
     batch: int | None = None
+    held: bool = False
 
     def of_slot(self, role: Role, part: int) -> Hook | None:
-        """For one slot; those that publish parts without rows in the driver have none."""
+        """For one slot; of those that publish, where the rows are published."""
         batch = None if isinstance(role, Enter) else role.batch.batch
         if type(role).__name__ != self.role or self.batch not in (None, batch):
             return None
-        if self.role == "Publish" and TaskContext.get() is None:
+        if self.role == "Publish" and (TaskContext.get() is None) != self.held:
             return None
         return self.hook(part, "driver" if self.entering else "")
 
@@ -143,7 +145,9 @@ class PointedBatch(StagedBatch):
             done(batch)
             self._pass("behind", batch.batch)
 
-        super().__init__(work, *args, done=behind, **settings)
+        point = work.point if isinstance(work, PointedStagedWork) else None
+        held_bytes = HELD_BYTES if point is None or point.held else 0
+        super().__init__(work, *args, done=behind, held_bytes=held_bytes, **settings)
 
     def _stage(self, staging: Staging, frame: Any, mine: Staged) -> Manifest:
         from pyspark.sql import functions as f

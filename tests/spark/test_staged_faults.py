@@ -51,6 +51,10 @@ KILLS = {
     "before a publication": [publishing("before Init", partition=0)],
     "in a publication": [publishing("before Commit", partition=1)],
     "between publications": [publishing("after Commit", partition=0), publishing("after Flush", partition=3)],
+    "while the driver publishes": [
+        publishing("before Commit", partition=2, held=True),
+        publishing("after Commit", partition=1, held=True),
+    ],
     "behind the last publication": [at("published")],
     "before Spark has noted it": [at("behind", 1)],
 }
@@ -111,13 +115,18 @@ def test_a_python_worker_that_outlives_its_driver_publishes_nothing(setup: Setup
     tally.check()
 
 
-@pytest.mark.parametrize("where", ["staged", "announced"])
-def test_a_driver_that_slept_while_another_went_on_publishes_nothing(setup: Setup, tmp_path: Path, where: str) -> None:
-    """Paused behind job 1, or behind its announcement; another one publishes this batch and the next; then it wakes."""
+@pytest.mark.parametrize(("where", "held"), [("staged", False), ("announced", False), ("announced", True)])
+def test_a_driver_that_slept_while_another_went_on_publishes_nothing(
+    setup: Setup, tmp_path: Path, where: str, held: bool
+) -> None:
+    """
+    Paused behind job 1, or behind its announcement, with its rows at hand or not; another one publishes this batch and
+    the next; then it wakes.
+    """
     tally = Tally(setup)
     tally.send(80)
     with StagedDrivers(setup, tmp_path) as drivers:
-        asleep = drivers.add(**at(where, 0))
+        asleep = drivers.add(**at(where, 0, held=held))
         pid = asleep.reached()
         driver = drivers.add().started()
         tally.wait()

@@ -123,13 +123,30 @@ def as_messages(frame: Any, key_field: str | None = None) -> Any:
     inner = frame.schema[META].dataType.names if nested else frame.columns
     came = {name: f.col(f"{META}.{name}" if nested else name) for name in inner if name in KAFKA}
     own = {META, KEY, HEADERS, TIMESTAMP, *(() if nested else KAFKA)}
-    made = _message(frame, came, own, key_field)
+    headers = HEADERS if HEADERS in frame.columns else None
+    made = _message(frame, came, own, key_field, headers=headers, headed=headers is not None)
     return frame.select(
         *[came[name].alias(name) for name in PLACE], *made, f.coalesce(_when(frame, came), f.lit(0)).alias("timestamp")
     )
 
 
-def as_outputs(frame: Any, key_field: str | None = None) -> Any:
+def has_headers(frame: Any) -> bool:
+    """Whether rows of a staged processor bring headers of their own."""
+    return HEADERS in frame.columns or ("headers" in frame.columns and _is_plain(frame) and not _is_message(frame))
+
+
+def _is_plain(frame: Any) -> bool:
+    """Whether the value is a column of that name, as Spark's own Kafka sink takes it."""
+    types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    return META not in types and types.get("value") in ("binary", "string") and set(types) <= {"value", *_OWN, *KAFKA}
+
+
+def _is_message(frame: Any) -> bool:
+    """Whether rows are what the source gave, whose headers stay behind."""
+    return set(PLACE) <= set(frame.columns)
+
+
+def as_outputs(frame: Any, key_field: str | None = None, *, headed: bool = False) -> Any:
     """
     Rows of a staged processor as messages: columns key, value, headers, timestamp (ms; else that of the staging).
 
@@ -137,15 +154,19 @@ def as_outputs(frame: Any, key_field: str | None = None) -> Any:
     `_timestamp` and `_cues` mean what they mean elsewhere, and every other column belongs to the value; but a frame of
     `key` and `value` (`headers`, `timestamp`) is what Spark's own Kafka sink takes, and means the same here.
 
+    Args:
+        frame: rows.
+        key_field: the column that is the key where there is no `_key`.
+        headed: some output of the processor has headers (`has_headers`): all of them have columns of one type.
+
     Raises:
         ConfigError: no column is left for the value; or `topic` or `partition` says where to, as for Spark's sink.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    nested = META in frame.columns
+    nested, plain = META in frame.columns, _is_plain(frame)
     types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
-    plain = not nested and types.get("value") in ("binary", "string") and set(types) <= {"value", *_OWN, *KAFKA}
-    if plain and (where := {"topic", "partition"} & set(types)) and not set(PLACE) <= set(types):
+    if plain and (where := {"topic", "partition"} & set(types)) and not _is_message(frame):
         raise ConfigError(
             f"columns {sorted(where)} say where a row goes in Spark's own Kafka sink; here the declared topic does, "
             "and the key. Drop them, or name them otherwise if they belong to the value"
@@ -155,13 +176,21 @@ def as_outputs(frame: Any, key_field: str | None = None) -> Any:
     own = {META, KEY, HEADERS, TIMESTAMP, *(KAFKA if plain else ())}
     if plain and "key" in types and types["key"] not in ("binary", "string"):
         came["key"] = came["key"].cast("string")
-    made = _message(frame, came, own, key_field)
+    headers = ("headers" if HEADERS not in types else HEADERS) if has_headers(frame) else None
+    made = _message(frame, came, own, key_field, headers=headers, headed=headed)
     now = f.unix_millis(f.current_timestamp())
     return frame.select(*made, f.coalesce(_when(frame, came), now).alias("timestamp"))
 
 
-def _message(frame: Any, came: dict[str, Any], own: set[str], key_field: str | None) -> list[Any]:
-    """Columns key, value and headers."""
+def _message(
+    frame: Any, came: dict[str, Any], own: set[str], key_field: str | None, *, headers: str | None, headed: bool
+) -> list[Any]:
+    """
+    Columns key, value and headers.
+
+    On its way to Python a list of structs costs eight times what all other columns cost together, null or not. So
+    where nobody has headers, the column is one of bytes.
+    """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     rest = [name for name in frame.columns if name not in own]
@@ -177,11 +206,11 @@ def _message(frame: Any, came: dict[str, Any], own: set[str], key_field: str | N
     key_type = types[keys[0]] if keys else "binary"
     if key_type not in ("binary", "string"):
         key = key.cast("string")
-    headers = f.col(HEADERS) if HEADERS in frame.columns else f.lit(None)
+    kind = "array<struct<key:string,value:binary>>" if headed else "binary"
     return [
         key.cast("binary").alias("key"),
         value.alias("value"),
-        headers.cast("array<struct<key:string,value:binary>>").alias("headers"),
+        (f.col(headers) if headers else f.lit(None)).cast(kind).alias("headers"),
     ]
 
 

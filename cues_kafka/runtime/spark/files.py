@@ -34,9 +34,15 @@ def read_text(session: Any, path: str) -> str:
         return local.read_text("utf-8")
     if not system.exists(place):
         raise FileNotFoundError(path)
+    return read_bytes(session, path).decode()
+
+
+def read_bytes(session: Any, path: str) -> bytes:
+    """A whole file that is there."""
+    place, system = _place(session, path)
     stream = system.open(place)
     try:
-        return str(_jvm(session).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        return bytes(_jvm(session).org.apache.commons.io.IOUtils.toByteArray(stream))
     finally:
         stream.close()
 

@@ -32,7 +32,7 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, TopicPartition
 from cues_kafka.runtime.build import Identity
 from cues_kafka.runtime.clock import SystemClock
-from cues_kafka.runtime.spark.columns import as_outputs
+from cues_kafka.runtime.spark.columns import as_outputs, has_headers
 from cues_kafka.runtime.spark.files import has_jvm
 from cues_kafka.runtime.spark.offset_log import query_id, source_ends
 from cues_kafka.runtime.spark.parts import PartSlot, Spool, Target
@@ -50,7 +50,7 @@ from cues_kafka.runtime.spark.query import (
 )
 from cues_kafka.runtime.spark.refusing import Refusing
 from cues_kafka.runtime.spark.slot import Outcome, stable_record
-from cues_kafka.runtime.spark.staging import Chunk, Manifest, Pack, Staging
+from cues_kafka.runtime.spark.staging import HELD_BYTES, Chunk, Manifest, Pack, Staging
 
 log = get_logger("cues_kafka.spark")
 
@@ -175,6 +175,7 @@ class StagedBatch:
         tell: Tell | None = None,
         done: Callable[[Staged], None] = lambda _: None,
         undecided: Callable[[Staged], None] = lambda _: None,
+        held_bytes: int = HELD_BYTES,
     ) -> None:
         """
         Args:
@@ -184,6 +185,7 @@ class StagedBatch:
             tell: gets what slots say.
             done: gets a batch all of whose parts are published.
             undecided: gets a batch whose announcement failed: whether it is announced shows when slot 0 is entered.
+            held_bytes: see `Staging`.
         """
         self._work = work
         self._extents = extents
@@ -191,6 +193,7 @@ class StagedBatch:
         self._tell = tell
         self._done = done
         self._undecided = undecided
+        self._held_bytes = held_bytes
         self._settled = -1
 
     def __call__(self, frame: Any, number: int) -> None:
@@ -230,7 +233,8 @@ class StagedBatch:
         Raises:
             SlotsStopped: a slot refuses.
         """
-        staging, began_s = Staging(frame.sparkSession, stage_of(self._checkpoint)), time.monotonic()
+        began_s = time.monotonic()
+        staging = Staging(frame.sparkSession, stage_of(self._checkpoint), held_bytes=self._held_bytes)
         manifest = None if prepared else self._stage(staging, frame, mine)
         staged_s = time.monotonic()
         try:
@@ -319,28 +323,29 @@ class StagedBatch:
             )
 
     def _publish(self, staging: Staging, batch: Staged, manifest: Manifest) -> list[Outcome]:
-        """T3: parts with rows in one job, those without by the driver."""
-        work = self._work
+        """T3: parts with rows in one job, or from here where they are few; those without from here."""
+        errors = manifest.errors if any(chunk.errors for chunk in manifest.chunks) else ""
+        work = replace(self._work, target=self._work.target.announced(manifest.outputs, errors))
         chunks = {part: own for part in range(batch.parts) if (own := manifest.part(part))}
+        held = {} if staging.held is None else staging.held
         outcomes = []
-        if chunks:
-            errors = manifest.errors if any(chunk.errors for chunk in manifest.chunks) else ""
-            target = work.target.announced(manifest.outputs, errors)
-            publish = PublishParts(replace(work, target=target), batch, chunks)
+        if chunks and not held:
+            publish = PublishParts(work, batch, chunks)
             frame = staging.chunks(manifest).select("part", "row", "payload")
             sorted_ = frame.repartitionById(batch.parts, "part").sortWithinPartitions("row")
             rows = run_job(sorted_.mapInArrow(publish, RESULT).collect)
             outcomes = [outcome_of_row(json.loads(row[0])) for row in rows]
             if missing := set(chunks) - {outcome.partition for outcome in outcomes}:
                 raise ConfigError(f"parts {sorted(missing)} of batch {batch.batch} left no rows in the staged files")
-        empty = [part for part in range(batch.parts) if part not in chunks]
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="publish") as pool:
-            outcomes += pool.map(lambda part: self._publish_empty(batch, part), empty)
-        return outcomes
 
-    def _publish_empty(self, batch: Staged, part: int) -> Outcome:
-        own = replace(batch, part=part, extents=batch.extents if part == 0 else ())
-        return self._work.publish(own, (), iter(()), incarnation(batch.query, batch.batch, part, 0))
+        def from_here(part: int) -> Outcome:
+            who = incarnation(batch.query, batch.batch, part, 0)
+            own = replace(batch, part=part, extents=batch.extents if part == 0 else ())
+            return work.publish(own, chunks.get(part, ()), iter(held.get(part, ())), who)
+
+        done = {outcome.partition for outcome in outcomes}
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="publish") as pool:
+            return [*outcomes, *pool.map(from_here, [part for part in range(batch.parts) if part not in done])]
 
 
 ROWS_PER_S: Final = 200_000
@@ -409,8 +414,9 @@ def messages_of(frames: Sequence[tuple[int, Any]], key_fields: Sequence[str | No
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
+    headed = any(has_headers(frame) for _, frame in frames)
     made = [
-        as_outputs(frame, key_fields[number])
+        as_outputs(frame, key_fields[number], headed=headed)
         .withColumns({"output": f.lit(number), "error": f.lit(False)})
         .select(*MESSAGES)
         for number, frame in frames

@@ -12,18 +12,24 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+from pyarrow import parquet
 from pyspark import TaskContext
 
 from cues_kafka.errors import ConfigError, RecoveryError
-from cues_kafka.runtime.spark.files import delete, lengths, names, read_text, size, write_text
+from cues_kafka.runtime.spark.files import delete, lengths, names, read_bytes, read_text, size, write_text
 
 CHUNKS: Final = "part INT, row BIGINT, rows INT, errors INT, checksum BINARY, payload BINARY"
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 """A chunk is in memory as a whole, in the task that writes it and in the one that publishes it."""
+
+HELD_BYTES: Final = 4 * 1024 * 1024
+HELD_ROWS: Final = 20_000
+"""Up to so much of a batch stays in the driver, which publishes it sooner than a job of Spark's would begin to."""
 
 MANIFEST: Final = "manifest.json"
 
@@ -197,16 +203,25 @@ def unpacked(payload: bytes) -> pa.Table:
 
 
 class Staging:
-    """The staged files of one query."""
+    """
+    The staged files of one query.
 
-    def __init__(self, session: Any, directory: str) -> None:
+    Attributes:
+        held: chunks as the files of the last attempt have them, (number of the first row, bytes) by part; None: they
+            are too many, or it is another one's attempt.
+    """
+
+    def __init__(self, session: Any, directory: str, *, held_bytes: int = HELD_BYTES) -> None:
         """
         Args:
             session: of Spark.
             directory: of the query's own; on a file system that driver and executors share.
+            held_bytes: of a batch that is held at the most.
         """
+        self.held: dict[int, list[tuple[int, bytes]]] | None = None
         self._session = session
         self._directory = directory.rstrip("/")
+        self._held_bytes = held_bytes
 
     def write(
         self, messages: Any, batch: int, attempt: str, pack: Pack, *, outputs: tuple[str, ...], errors: str
@@ -230,19 +245,20 @@ class Staging:
 
         place, seen = self._place(batch, attempt), Observation()
         # Counted where they are written: a driver that looks into another directory of that name would find fewer.
-        chunks = messages.mapInArrow(pack, CHUNKS).observe(seen, f.count(f.lit(1)).alias("chunks"))
+        sums = [f.sum("rows").alias("rows"), f.sum(f.length("payload")).alias("bytes")]
+        chunks = messages.mapInArrow(pack, CHUNKS).observe(seen, f.count(f.lit(1)).alias("chunks"), *sums)
         chunks.write.option("compression", "uncompressed").parquet(f"{place}/rows")
-        found = (
-            self._session.read.schema(CHUNKS)
-            .parquet(f"{place}/rows")
-            .select(*_NAMES[:-1], "_metadata.file_name", "_metadata.file_size")
-            .collect()
-        )
+        few = (seen.get["rows"] or 0) <= HELD_ROWS and (seen.get["bytes"] or 0) <= self._held_bytes
+        found = list(self._read_here(f"{place}/rows") if few else self._read_index(f"{place}/rows"))
         if len(found) != (written := seen.get["chunks"]):
             raise ConfigError(
                 f"{place} has {len(found)} of the {written} chunks that Spark's tasks wrote there: the driver and the "
                 "executors do not share that directory. Give a checkpoint on a file system that all of them see"
             )
+        if few:
+            self.held = {}
+            for row in sorted(found, key=itemgetter("row")):
+                self.held.setdefault(row["part"], []).append((row["row"], row["payload"]))
         files = sorted({(row["file_name"], row["file_size"]) for row in found})
         numbers = {name: number for number, (name, _) in enumerate(files)}
         manifest = Manifest(
@@ -268,6 +284,19 @@ class Staging:
         write_text(self._session, f"{place}/{MANIFEST}", manifest.text)
         return manifest
 
+    def _read_index(self, rows: str) -> Iterable[Any]:
+        """All chunks in a directory, without their bytes, and the file that each is in; by a job of Spark's."""
+        read = self._session.read.schema(CHUNKS).parquet(rows)
+        return read.select(*_NAMES[:-1], "_metadata.file_name", "_metadata.file_size").collect()  # type: ignore[no-any-return]
+
+    def _read_here(self, rows: str) -> Iterator[dict[str, Any]]:
+        """All chunks in a directory, read here, which takes less than a job if they are few."""
+        for name, length in lengths(self._session, rows).items():
+            if name.startswith(("_", ".")):  # the job's own mark, and what file systems keep beside files
+                continue
+            for row in parquet.read_table(pa.BufferReader(read_bytes(self._session, f"{rows}/{name}"))).to_pylist():
+                yield row | {"file_name": name, "file_size": length}
+
     def read(self, batch: int, attempt: str, expected: bytes) -> Manifest:
         """
         The manifest of an attempt that was announced.
@@ -275,6 +304,7 @@ class Staging:
         Raises:
             RecoveryError: it is not there, or not as it was.
         """
+        self.held = None
         path = f"{self._place(batch, attempt)}/{MANIFEST}"
         try:
             text = read_text(self._session, path)
