@@ -80,7 +80,8 @@ def report(lost: Iterable[Lost], *, fail: bool) -> None:
     if found and fail:
         raise RecoveryError(
             f"lost: {'; '.join(map(str, found))}. To go on with what is there, start the query once with "
-            'option("failOnDataLoss", "false")'
+            'option("failOnDataLoss", "false"); a processor of a graph with `cues-kafka accept-loss`, a staged one '
+            "with `cues-kafka reset`"
         )
     for one in found:
         log.warning(
