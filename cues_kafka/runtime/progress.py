@@ -23,7 +23,7 @@ from cues_kafka.runtime.backing import newest
 from cues_kafka.runtime.client import read_range
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.interpreter import read_record
-from cues_kafka.runtime.published import is_published, published_ends
+from cues_kafka.runtime.published import has_reached, published_ends
 
 PATIENCE_S = 15.0
 """How long questions are repeated: a partition may have no leader for a moment."""
@@ -169,7 +169,7 @@ class Progress:
         records = [one.record if one else None for one in seen]
         first = records[0].staged if records and records[0] else None
         if first:
-            due = (part for part, record in enumerate(records[: first.parts]) if not is_published(record, first))
+            due = (part for part, record in enumerate(records[: first.parts]) if not has_reached(record, first))
             yield from (TopicPartition(backing, part) for part in due)
         ends = published_ends(records) if first else _positions(records)
         for place in (place for place in marks if place.topic in frame.read_topics):

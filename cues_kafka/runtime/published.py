@@ -272,7 +272,7 @@ class Part:
     def _due(self) -> int:
         """1 where a batch is announced and this part of it is not published yet."""
         first, own = (part.chain.newest for part in (self._family[0], self))
-        return int(first is not None and first.staged is not None and not is_published(own, first.staged))
+        return int(first is not None and first.staged is not None and not has_reached(own, first.staged))
 
     def _tell(self, lost: int, torn: Sequence[int]) -> None:
         for sequence in torn[:EXAMPLES]:
@@ -306,7 +306,7 @@ def parts_of(graph: Graph, processor: DataFrameProcessor, facts: ClusterFacts) -
     return family
 
 
-def is_published(record: Record | None, batch: Staged) -> bool:
+def has_reached(record: Record | None, batch: Staged) -> bool:
     """Whether a slot's newest record says that its part of this batch is out, or of a later one."""
     if record is None or record.staged is None:
         return False
@@ -325,7 +325,7 @@ def published_ends(newest: Sequence[Record | None]) -> dict[TopicPartition, int]
     batch = newest[0].staged if newest and newest[0] else None
     if batch is None:
         return {}
-    done = all(is_published(record, batch) for record in newest[: batch.parts])
+    done = all(has_reached(record, batch) for record in newest[: batch.parts])
     found: dict[TopicPartition, int] = {}
     for extent in batch.extents:
         found |= _places(extent, extent.end if done else extent.start)

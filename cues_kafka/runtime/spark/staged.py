@@ -255,6 +255,8 @@ class StagedBatch:
             self._tell(outcomes)
         raise_stops(outcomes, mine.batch)
         self._settled = announced.number
+        published_s = time.monotonic()
+        tidy(staging.clean, announced)
         log.info(
             "published",
             processor=self._work.processor,
@@ -264,9 +266,9 @@ class StagedBatch:
             bytes=manifest.bytes if manifest else 0,
             staged_s=round(staged_s - began_s, 3),
             announced_s=round(announced_s - staged_s, 3),
-            published_s=round(time.monotonic() - announced_s, 3),
+            published_s=round(published_s - announced_s, 3),
+            disk_bytes=disk_bytes(staging),
         )
-        tidy(staging.clean, announced)
         self._done(announced)
         return outcomes
 
@@ -382,6 +384,14 @@ def tidy(delete: Callable[[int, str], None], batch: Staged) -> None:
         delete(batch.batch, batch.attempt)
     except (Py4JError, PySparkException) as error:
         log.warning("staged files left", batch=batch.batch, attempt=batch.attempt, error=innermost(str(error)))
+
+
+def disk_bytes(staging: Staging) -> int:
+    """What a query has on disk: its last batch, and what could not be deleted; -1: nobody says."""
+    try:
+        return staging.size
+    except (Py4JError, PySparkException):
+        return -1
 
 
 def stage_of(checkpoint: str) -> str:
