@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from cues_kafka.core.staged import RESET
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.interpreter import offsets_of
 from cues_kafka.runtime.spark import staged
+from cues_kafka.runtime.spark.made import addressed
 from cues_kafka.runtime.spark.staged import begun
 from cues_kafka.runtime.spark.staged_run import start_of
 
@@ -80,3 +82,24 @@ def test_files_that_cannot_be_deleted_are_left_and_logged(caplog: pytest.LogCapt
         staged.tidy(refused, batch(3))
     assert "staged files left" in caplog.text
     assert "no right to delete" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("sources", "here"),
+    [
+        ([{"kafka.bootstrap.servers": "b:9092, a:9092"}, {}], True),
+        ([{"kafka.bootstrap.servers": "c:9092"}], False),
+        ([{"kafka.bootstrap.servers": "a:9092"}, {"kafka.bootstrap.servers": "c:9092"}], False),
+        ([], True),
+    ],
+    ids=["an address in common, and files", "another cluster", "one of each", "no topic at all"],
+)
+def test_a_source_is_on_this_cluster_where_an_address_says_so(sources: list[dict[str, str]], *, here: bool) -> None:
+    """A cluster that is mirrored has topics of the same names."""
+    leaves = [
+        SimpleNamespace(nodeName=lambda: "StreamingRelationV2", extraOptions=lambda own=own: own) for own in sources
+    ]
+    leaves.append(SimpleNamespace(nodeName=lambda: "LocalRelation"))  # a table that is joined to them
+    plan = SimpleNamespace(collectLeaves=lambda: SimpleNamespace(size=lambda: len(leaves), apply=leaves.__getitem__))
+    frame = SimpleNamespace(_jdf=SimpleNamespace(queryExecution=lambda: SimpleNamespace(analyzed=lambda: plan)))
+    assert addressed(frame, "a:9092,d:9092") is here
