@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from cues_kafka import Kafka, TaskStopped
+from cues_kafka import Kafka, TaskStopped, connect
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.main import app
 from cues_kafka.core.staged import RESET
@@ -106,3 +106,28 @@ def test_a_query_that_still_runs_is_refused_after_a_reset(world: World, kafka: K
     after = Maintenance(graph, broker, "frames", who="reset in a test")
     assert after.reset() == []
     assert {move.staged.batch for move in after.reset(to="latest") if move.staged} == {RESET}
+
+
+def test_a_first_batch_that_comes_again_after_a_reset_counts_what_was_published(
+    world: World, kafka: KafkaFixture, broker: Broker
+) -> None:
+    """Spark asks again where it begins: at what the reset said, not where the log begins, nor where the batch ended."""
+    graph = make(kafka.unique("again"))
+    with world.start(graph) as running:
+        running.send_many(f"{graph.name}.orders", orders("a"))
+        running.wait_idle(timeout_s=180)
+    tool = Maintenance(graph, broker, "frames", who="reset in a test")
+    tool.carry_out(tool.reset(to="latest"))
+    with connect(world.options, graph) as client:
+        client.send_many(f"{graph.name}.orders", orders("b", 5))
+    with world.start(graph, "anew") as running:
+        running.wait_idle(timeout_s=180)
+    commits = world.checkpoint / "anew" / f"{graph.name}.frames" / "commits"
+    for name in ("0", ".0.crc"):
+        (commits / name).unlink()
+    with world.start(graph, "anew") as running:
+        running.wait_idle(timeout_s=180)
+        running.send_many(f"{graph.name}.orders", orders("c", 5))
+        running.wait_idle(timeout_s=180)
+        found = values(running, f"{graph.name}.out")
+    assert Counter(one.orders for one in found) == Counter({4: 5, 1: 5, 2: 5})

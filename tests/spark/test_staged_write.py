@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
 
 from cues_kafka import ConfigError, Kafka, RecoveryError, TaskStopped, connect
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.plan import backing_config
 from cues_kafka.ports import NewTopic, TopicPartition
-from cues_kafka.runtime.spark.query import BatchFailed
 from cues_kafka.runtime.spark.slot import Outcome
 from cues_kafka.runtime.spark.staged import StagedBatch
 from cues_kafka.spark import Written, write_exactly_once
@@ -172,35 +170,6 @@ def test_a_topic_more_that_fits_the_pattern_is_read_too(
     place = TopicPartition(f"{source}-1", 0)
     assert broker.committed(f"{target}-pattern.write", [place])[place] is not None
     broker.close()
-
-
-def test_an_announced_batch_is_finished_though_its_messages_are_gone(
-    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
-) -> None:
-    """Without state nothing needs them: what was announced is published as it was staged."""
-    options, source, target = topics
-
-    def write() -> Any:
-        frame = repartitioned(frame_of(spark, options, source))
-        return write_exactly_once(frame, options, topic=target, name=f"{target}-expired", checkpoint=str(tmp_path))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(StagedBatch, "_publish", fails)
-        with pytest.raises(PySparkException, match="gone"):
-            write().processAllAvailable()
-    broker = open_broker(options)
-    places = [TopicPartition(source, p) for p in range(WIDTH)]
-    broker.trim({place: marks.stable for place, marks in broker.watermarks(places).items()})
-    broker.close()
-    query = write()
-    query.processAllAvailable()
-    query.stop()
-    assert Counter(row["n"] for row in found(options, target)) == Counter(range(COUNT))
-
-
-def fails(*_: Any) -> None:
-    """In the place of `StagedBatch._publish`: its driver dies, and Spark tells that the query failed."""
-    raise BatchFailed("the driver is gone")
 
 
 def test_an_output_that_has_grown_since_is_written_in_as_many_parts_as_before(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from cues_kafka.core.staged import RESET
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.interpreter import offsets_of
 from cues_kafka.runtime.spark import staged
-from cues_kafka.runtime.spark.staged import begun
+from cues_kafka.runtime.spark.made import addressed
+from cues_kafka.runtime.spark.staged import StagedBatch, begun
 from cues_kafka.runtime.spark.staged_run import start_of
 
 
@@ -80,3 +82,51 @@ def test_files_that_cannot_be_deleted_are_left_and_logged(caplog: pytest.LogCapt
         staged.tidy(refused, batch(3))
     assert "staged files left" in caplog.text
     assert "no right to delete" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("sources", "here"),
+    [
+        ([{"kafka.bootstrap.servers": "b:9092, a:9092"}, {}], True),
+        ([{"kafka.bootstrap.servers": "c:9092"}], False),
+        ([{"kafka.bootstrap.servers": "a:9092"}, {"kafka.bootstrap.servers": "c:9092"}], False),
+        ([], True),
+    ],
+    ids=["an address in common, and files", "another cluster", "one of each", "no topic at all"],
+)
+def test_a_source_is_on_this_cluster_where_an_address_says_so(sources: list[dict[str, str]], *, here: bool) -> None:
+    """A cluster that is mirrored has topics of the same names."""
+    leaves = [
+        SimpleNamespace(nodeName=lambda: "StreamingRelationV2", extraOptions=lambda own=own: own) for own in sources
+    ]
+    leaves.append(SimpleNamespace(nodeName=lambda: "LocalRelation"))  # a table that is joined to them
+    plan = SimpleNamespace(collectLeaves=lambda: SimpleNamespace(size=lambda: len(leaves), apply=leaves.__getitem__))
+    frame = SimpleNamespace(_jdf=SimpleNamespace(queryExecution=lambda: SimpleNamespace(analyzed=lambda: plan)))
+    assert addressed(frame, "a:9092,d:9092") is here
+
+
+@pytest.mark.parametrize(
+    ("newest", "stateless", "prepared"),
+    [
+        (batch(3), True, True),
+        (batch(3), False, False),
+        (batch(2), True, False),
+        (batch(3, query="another"), True, False),
+        (None, True, False),
+    ],
+    ids=["announced", "state needs its rows", "the one before", "of another query", "nothing"],
+)
+def test_an_announced_batch_is_not_computed_again_without_state(
+    monkeypatch: pytest.MonkeyPatch, newest: Staged | None, *, stateless: bool, prepared: bool
+) -> None:
+    """The messages that it was made of may be gone; what is published is in files."""
+    asked: list[bool] = []
+
+    def write(_: StagedBatch, __: Any, ___: Staged, *, prepared: bool) -> None:
+        asked.append(prepared)
+
+    monkeypatch.setattr(staged, "newest_batch", lambda *_: newest)
+    monkeypatch.setattr(StagedBatch, "write", write)
+    work: Any = SimpleNamespace(query="mine", parts=1, stateless=stateless, broker=None)
+    StagedBatch(work, lambda *_: (), "/checkpoint")(SimpleNamespace(sparkSession=None), 3)
+    assert asked == [prepared]

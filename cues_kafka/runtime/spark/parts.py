@@ -173,7 +173,7 @@ class PartSlot:
                 recovered = pool.submit(interpreter.advance, on.Assigned(first=False))
                 spool.take(coming, chunks)
                 recovered.result()
-            before, known, began_s = self._totals, self.task.record, 0.0
+            before, known, began_s = self._totals, self.task.record, math.inf
             while interpreter.task.state is State.READY and not interpreter.task.published:
                 # Taken here, because while records are made this attempt is the pending one.
                 prefix = provenance_prefix(self._spec.full_name, self.task.next_sequence, ())

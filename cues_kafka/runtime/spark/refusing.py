@@ -161,7 +161,7 @@ def _sizes(piece: pa.RecordBatch) -> pa.Array:
 
 def _nameless(piece: pa.RecordBatch) -> pa.Array:
     """Which rows have a header without a name."""
-    if piece.column("headers").null_count == len(piece):
+    if not pc.struct_field(piece.column("headers").flatten(), "key").null_count:
         return pa.array([False] * len(piece))
     return pa.array([any(name is None for name, _ in row) for row in _headers(piece)])
 

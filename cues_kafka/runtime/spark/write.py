@@ -94,8 +94,8 @@ def write_exactly_once(
             that does not stream is staged there, below its name.
         trigger: see `Spark`.
         output_mode: `append` or `update`, as Spark has them.
-        errors: topic for rows that cannot be sent, because they are larger than the topic takes; None: such a row
-            fails its batch. Direct writing does not use it.
+        errors: topic for rows that the topic does not take: they are too large, have no key and it is compacted, or a
+            timestamp that is too far off; None: such a row fails its batch. Direct writing does not use it.
         policy: when rows are committed at the latest; a staged part is one transaction.
 
     Returns:
