@@ -28,6 +28,14 @@ _REMEMBERS: Final = re.compile(
 )
 """Nodes for which Spark keeps state between two micro-batches."""
 
+STORE: Final = "spark.sql.streaming.stateStore.providerClass"
+
+ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+_DEFAULT_STORE: Final = "HDFSBackedStateStoreProvider"
+
+_NEEDS_ROCKSDB: Final = re.compile(r"^[\s:+~-]*TransformWithState\w*\b", re.MULTILINE)
+
 
 def made(
     settings: Settings,
@@ -50,7 +58,7 @@ def made(
         back: see `Input.back`.
 
     Raises:
-        ConfigError: it gives something else than its declaration says.
+        ConfigError: it gives something else than its declaration says, or what this session cannot run.
     """
     frames = {}
     for binding, topic in processor.inputs:
@@ -59,7 +67,25 @@ def made(
         settings.session.dataSource.register(message_source(given))
         frames[binding] = as_columns(settings.session.readStream.format(PREFIX + name).load(), graph.topic(topic).value)
     found = processor.fn(**frames) if processor.by_name else processor.fn(*frames.values())
-    return _by_binding(processor, found)
+    by_binding = _by_binding(processor, found)
+    for frame in by_binding.values():
+        _check_store(processor.name, frame)
+    return by_binding
+
+
+def _check_store(name: str, frame: Any) -> None:
+    """
+    Before a checkpoint is made: it would hold the wrong store, which another setting does not change any more.
+
+    Raises:
+        ConfigError: the session's state store cannot keep what the plan needs.
+    """
+    store = str(frame.sparkSession.conf.get(STORE))
+    if store.endswith(_DEFAULT_STORE) and _NEEDS_ROCKSDB.search(plan_of(frame, "analyzed")):
+        raise ConfigError(
+            f"{name!r} uses transformWithState, which the state store of this session ({_DEFAULT_STORE}) cannot do. "
+            f"Set {STORE}={ROCKSDB} where the session is made, or in spark-defaults.conf"
+        )
 
 
 def _by_binding(processor: DataFrameProcessor, found: Any) -> dict[str, Any]:
