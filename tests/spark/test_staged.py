@@ -183,6 +183,35 @@ def test_windows_that_close_without_a_message_are_published(world: World, kafka:
     assert found == [{"hour": "2026-01-01T12:00:00.000Z", "total": 190}]
 
 
+# Default, and no table is small enough to be sent to every task.
+@pytest.mark.parametrize(("threshold", "mode"), [("10MB", "direct"), ("-1", "staged")])
+def test_a_join_with_a_table_is_written_as_its_plan_says(
+    world: World, kafka: KafkaFixture, threshold: str, mode: str
+) -> None:
+    """Directly where Spark broadcasts the table, staged where it shuffles both sides; over a restart, each row once."""
+
+    def named(orders: Any) -> Any:
+        table = orders.sparkSession.range(5).selectExpr("concat('c', id) AS customer", "id * id AS square")
+        return orders.join(table, "customer").select("id", "square", "_cues")
+
+    graph = make(kafka.unique("table"), named, output_mode="append")
+    setting = "spark.sql.autoBroadcastJoinThreshold"
+    world.spark.conf.set(setting, threshold)
+    try:
+        engine = Spark(world.spark, checkpoint=str(world.checkpoint))
+        assert explain(graph, world.options, engine=engine)["frames"].mode == mode
+        for run in "ab":
+            with world.start(graph) as running:
+                running.send_many(f"{graph.name}.orders", orders(run))
+                running.wait_idle(timeout_s=180)
+                found = values(running, f"{graph.name}.out")
+    finally:
+        world.spark.conf.unset(setting)
+    assert Counter((row["id"], row["square"]) for row in found) == Counter(
+        (f"{run}-{n}", (n % 5) ** 2) for run in "ab" for n in range(20)
+    )
+
+
 def numbers(orders: Any) -> Any:
     """The orders of each customer, numbered, with state in pandas."""
     import pandas as pd

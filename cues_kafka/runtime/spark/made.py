@@ -36,6 +36,9 @@ _DEFAULT_STORE: Final = "HDFSBackedStateStoreProvider"
 
 _NEEDS_ROCKSDB: Final = re.compile(r"^[\s:+~-]*TransformWithState\w*\b", re.MULTILINE)
 
+_SHUFFLES: Final = re.compile(r"(?<!Broadcast)Exchange\b")
+"""In a physical plan: rows change their partition. A broadcast leaves the stream's rows where they are."""
+
 
 def made(
     settings: Settings,
@@ -108,9 +111,18 @@ def _by_binding(processor: DataFrameProcessor, found: Any) -> dict[str, Any]:
 
 
 def mixes(frame: Any) -> str:
-    """The node of a plan that shuffles or keeps state; empty: the input's partitions stay apart."""
-    found = _MIXES.search(plan_of(frame, "analyzed"))
-    return found.group(1) if found else ""
+    """
+    The node of a plan that shuffles or keeps state; empty: the input's partitions stay apart.
+
+    Whether a join with a table shuffles depends on the table's size, on hints and on settings: that is Spark's choice,
+    and only the physical plan has it.
+    """
+    if found := _MIXES.search(plan_of(frame, "analyzed")):
+        return found.group(1)
+    if streams(frame) > 1:
+        return ""
+    found = _SHUFFLES.search(plan_of(frame, "physical"))
+    return found.group() if found else ""
 
 
 def keeps_state(frame: Any) -> bool:
@@ -127,9 +139,19 @@ def streams(frame: Any) -> int:
 
 
 def plan_of(frame: Any, kind: str) -> str:
-    """A plan of Spark's as text; with Spark Connect what its `explain` shows of it."""
-    if has_jvm(frame.sparkSession):
-        return str(getattr(frame._jdf.queryExecution(), kind)().toString())  # noqa: SLF001 - only Java tells it
-    parts = re.split(r"^== (.+) ==$", frame._explain_string(extended=True), flags=re.MULTILINE)  # noqa: SLF001
-    heads = dict(zip(parts[1::2], parts[2::2], strict=True))
-    return heads["Physical Plan" if kind == "executedPlan" else "Analyzed Logical Plan"]
+    """
+    A plan of Spark's as text; with Spark Connect what its `explain` shows of it.
+
+    Args:
+        frame: a DataFrame.
+        kind: `analyzed`; `executedPlan` of one that does not stream; `physical` of any.
+    """
+    if not has_jvm(frame.sparkSession):
+        parts = re.split(r"^== (.+) ==$", frame._explain_string(extended=True), flags=re.MULTILINE)  # noqa: SLF001
+        heads = dict(zip(parts[1::2], parts[2::2], strict=True))
+        return heads["Analyzed Logical Plan" if kind == "analyzed" else "Physical Plan"]
+    execution = frame._jdf.queryExecution()  # noqa: SLF001 - only Java tells it
+    if kind != "physical":
+        return str(getattr(execution, kind)().toString())
+    # Spark executes no streaming plan outside of a query, but explains it.
+    return str(frame.sparkSession._jvm.PythonSQLUtils.explainString(execution, "simple"))  # noqa: SLF001
