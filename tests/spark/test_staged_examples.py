@@ -137,7 +137,7 @@ def test_orders_are_settled_once_with_their_payment_or_without(example: Example)
 
 @of("top")
 def test_the_best_of_each_hour_are_published_once_in_order(example: Example) -> None:
-    """Two aggregates, one on the other."""
+    """Two aggregates, one on the other, with a restart in between."""
     m = example.module
     sums: dict[datetime, Counter[str]] = defaultdict(Counter)
     for sale in m.SALES:
@@ -147,9 +147,10 @@ def test_the_best_of_each_hour_are_published_once_in_order(example: Example) -> 
         for hour, articles in sorted(sums.items())
         for rank, (count, article) in enumerate(sorted(((c, a) for a, c in articles.items()), reverse=True)[: m.N], 1)
     ]
-    with example.running():
-        example.send("sales", [*m.SALES, m.LATER])
-        found = example.found("places")
+    for sales in (m.SALES, [m.LATER]):
+        with example.running():
+            example.send("sales", sales)
+            found = example.found("places")
     assert sorted(found, key=lambda one: (one.hour, one.rank)) == expected
     assert len(expected) == 6
 
