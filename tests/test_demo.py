@@ -126,7 +126,10 @@ def test_kills_come_one_after_another_as_deliveries_go_on_and_messages_always_ru
         while not plan.over:
             assert plan.due(plan.ahead), "what is sent suffices for the next kill"
             found.append(plan.due(plan.ahead))
+            assert plan.ahead < plan.more < 1200
+            sent = plan.more
             plan.next()
+            assert sent < plan.ahead, "something is left for after it"
         assert Counter(found) == Counter(mixed(10))
         assert plan.due(1200) == ""
         assert plan.ahead >= 1200
@@ -134,18 +137,18 @@ def test_kills_come_one_after_another_as_deliveries_go_on_and_messages_always_ru
 
 def test_a_part_is_being_published_from_its_announcement_to_its_attempt() -> None:
     """Before the first announcement, and once all parts are out, nothing is; another processor does not count."""
-    batch = Staged(query="q", batch=0, attempt="a", checksum=b"", parts=2, number=3)
+    batch = Staged(query="q", batch=7, attempt="a", checksum=b"", parts=2, number=3)
     seen: dict[tuple[str, int], Any] = {}
 
-    def commit(name: str, part: int, kind: type[Snapshot | Attempt]) -> frozenset[int]:
+    def commit(name: str, part: int, kind: type[Snapshot | Attempt]) -> frozenset[tuple[int, int]]:
         record = Mock(spec=kind, staged=replace(batch, part=part))
         seen[name, part] = Mock(record=record)
         return publishing(Mock(newest=seen))
 
     assert publishing(Mock(newest=seen)) == frozenset()
     assert commit("clean", 0, Snapshot) == frozenset()
-    assert commit(HOURLY, 0, Snapshot) == {0, 1}
-    assert commit(HOURLY, 1, Attempt) == {0}
+    assert commit(HOURLY, 0, Snapshot) == {(7, 0), (7, 1)}
+    assert commit(HOURLY, 1, Attempt) == {(7, 0)}
     assert commit(HOURLY, 0, Attempt) == frozenset()
 
 

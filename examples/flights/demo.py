@@ -61,7 +61,7 @@ class Kill:
         open_tasks: tasks of the victim, by (processor, partition), whose transaction was open on the brokers then. Of
             Spark's Python workers nobody can see which has which task: those of all of them.
         follows: whether a writer goes on in the victim's place; None: records do not tell.
-        publishing: parts of `hourly` that were announced then, and not published.
+        publishing: parts of `hourly` that were announced then, and not published, by (batch, part).
         recovered_s: from the kill until the successor committed, or where records do not tell, until all open tasks
             did; None: there was nothing to do.
     """
@@ -70,7 +70,7 @@ class Kill:
     at_s: float
     open_tasks: frozenset[tuple[str, int]]
     follows: Callable[[Writer], bool] | None
-    publishing: frozenset[int] = frozenset()
+    publishing: frozenset[tuple[int, int]] = frozenset()
     recovered_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -140,6 +140,11 @@ class Plan:
     def ahead(self) -> int:
         """Rows to send by now: they follow the kills, so that messages flow during every one of them."""
         return int((self._done + 2) * self._slice) + 1
+
+    @property
+    def more(self) -> int:
+        """The same where a kill waits for messages; some are left for after it, or nobody would come back to work."""
+        return int((self._done + 2.5) * self._slice) + 1
 
     def due(self, delivered: int) -> str:
         """The kind to kill now; empty: nobody yet."""
@@ -253,8 +258,6 @@ class Demo:
             self._show(self)
             self._check(began, self._last_s, progress)
             kind = self._plan.due(self.outcome.totals["clean"].deliveries)
-            if kind and self._at_hourly(kind) and not publishing(progress) and not self._over(progress):
-                continue
             if kind and self._kill(kind, broker, progress):
                 self._plan.next()
                 self.loader.allow(self._plan.ahead)
@@ -262,27 +265,29 @@ class Demo:
                 break
         self.outcome.seconds = self._last_s - began
 
-    def _look(self, progress: Progress) -> list[Seen]:
+    def _look(self, progress: Progress, timeout_s: float = LOOK_S) -> list[Seen]:
         """What is new."""
-        found = progress.poll(LOOK_S)
+        found = progress.poll(timeout_s)
         for one in found:
             self._note(one)
             self._last_s = one.at_s
         return found
 
-    def _at_hourly(self, kind: str) -> bool:
+    def _waits(self, kind: str, progress: Progress) -> bool:
         """
-        Whether the next kill of this kind waits until `hourly` publishes: on Spark the first one does, and every other
-        one after it. It publishes for moments only, so kills at random moments would hardly ever hit that.
+        Whether a kill of this kind waits until `hourly` publishes a batch that none has hit: on Spark half of them do,
+        the first one too. It publishes for moments only, so kills at random moments would hardly ever hit that.
         """
-        return kind in {DRIVER, PYTHON} and sum(kill.kind == kind for kill in self.outcome.kills) % 2 == 0
+        before = [kill for kill in self.outcome.kills if kill.kind == kind]
+        if kind not in {DRIVER, PYTHON} or 2 * sum(bool(kill.publishing) for kill in before) > len(before):
+            return False
+        hit = {batch for kill in self.outcome.kills for batch, _ in kill.publishing}
+        return {batch for batch, _ in publishing(progress)} <= hit and not self._over(progress)
 
     def _over(self, progress: Progress) -> bool:
-        """Whether nothing is left that could be published; where there is nothing for the moment, more is sent."""
-        if progress.behind():
-            return False
-        self.loader.allow(self.loader.sent + 1 + self.rows // 20)
-        return self.loader.done
+        """Whether nothing is left that `hourly` could publish before this kill; a few rows more are sent for that."""
+        self.loader.allow(0 if progress.behind() else self._plan.more)
+        return self.loader.sent >= self._plan.more and not progress.behind()
 
     def _check(self, began: float, last: float, progress: Progress) -> None:
         gave_up = [side.log.name for side in self._sides if side.gave_up is not None]
@@ -302,11 +307,13 @@ class Demo:
     def _kill(self, kind: str, broker: Broker, progress: Progress) -> bool:
         """SIGKILL to one of this kind; whether there was one."""
         victims = [victim for side in self._sides for victim in side.victims(kind)]
-        if not victims:
+        if not victims or self._waits(kind, progress):
             return False
         victim = self._draw.choice(victims)
         if self._draw.random() < AIMED:
             self._aim(victim, broker, progress)
+        if self._waits(kind, progress):  # all was published before it was seen open
+            return False
         at_s = time.monotonic()
         if not victim.kill():
             return False
@@ -319,11 +326,14 @@ class Demo:
     def _aim(self, victim: Victim, broker: Broker, progress: Progress) -> None:
         """Wait for an open transaction of the victim, if there is one soon; while `hourly` publishes, of a part."""
         deadline = time.monotonic() + AIM_S
-        own = [TopicPartition(backing_topic(graph.name, HOURLY), part) for part in publishing(progress)]
-        while not (opened(own, broker) if own else open_tasks(victim, broker, progress)):
-            # Each look asks the brokers, which takes some milliseconds.
-            if time.monotonic() > deadline:
-                break
+        if publishing(progress):
+            while parts := publishing(progress):
+                if opened([part_of(part) for _, part in parts], broker) or time.monotonic() > deadline:
+                    break
+                self._look(progress, 0.0)
+            return
+        while not open_tasks(victim, broker, progress) and time.monotonic() < deadline:
+            pass  # each look asks the brokers, which takes some milliseconds
 
 
 def open_tasks(victim: Victim, broker: Broker, progress: Progress) -> frozenset[tuple[str, int]]:
@@ -342,10 +352,16 @@ def opened(places: list[TopicPartition], broker: Broker) -> list[TopicPartition]
     return [place for place in places if marks[place].stable < marks[place].high]
 
 
-def publishing(progress: Progress) -> frozenset[int]:
-    """Parts of `hourly` that are announced, and not published yet, by what was seen up to now."""
+def part_of(number: int) -> TopicPartition:
+    """Where a part of `hourly` has its records."""
+    return TopicPartition(backing_topic(graph.name, HOURLY), number)
+
+
+def publishing(progress: Progress) -> frozenset[tuple[int, int]]:
+    """Parts of `hourly` that are announced, and not published yet, by what was seen up to now; by (batch, part)."""
     records = {part: seen.record for (name, part), seen in progress.newest.items() if name == HOURLY}
     batch = records[0].staged if 0 in records else None
     if batch is None:
         return frozenset()
-    return frozenset(part for part in range(batch.parts) if not is_published(records.get(part), batch))
+    due = (part for part in range(batch.parts) if not is_published(records.get(part), batch))
+    return frozenset((batch.batch, part) for part in due)
