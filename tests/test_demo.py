@@ -11,14 +11,17 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
 
+from cues_kafka.core.records import Attempt, Snapshot, Staged
 from examples.flights import independent
-from examples.flights.demo import Plan, mixed
+from examples.flights.demo import HOURLY, Plan, mixed, publishing
 from examples.flights.independent import Difference
 from examples.flights.picture import Scale, draw, means
 from examples.flights.sides import DRIVER, NATIVE, PYTHON
@@ -55,8 +58,8 @@ def test_the_flights_of_the_first_days_pass_kills_of_spark_exactly_once(tmp_path
     out = run("--limit", "5000", "--kills", "2", "--seed", "1", "--picture", str(picture), timeout_s=340)
 
     assert re.search(r"kills +2 by SIGKILL", out)
-    assert re.search(r"Spark driver +│ +1 ", out)
-    assert re.search(r"Python worker of Spark +│ +1 ", out)
+    assert re.search(r"Spark driver +│ +1 │ +\d │ +1 ", out), "killed while hourly published"
+    assert re.search(r"Python worker of Spark +│ +1 │ +\d │ +1 ", out)
     assert re.search(r"hourly +3\d\d hours of an airport with their weather", out)
     assert f"picture       {picture}" in out
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -123,10 +126,30 @@ def test_kills_come_one_after_another_as_deliveries_go_on_and_messages_always_ru
         while not plan.over:
             assert plan.due(plan.ahead), "what is sent suffices for the next kill"
             found.append(plan.due(plan.ahead))
+            assert plan.ahead < plan.more < 1200
+            sent = plan.more
             plan.next()
+            assert sent < plan.ahead, "something is left for after it"
         assert Counter(found) == Counter(mixed(10))
         assert plan.due(1200) == ""
         assert plan.ahead >= 1200
+
+
+def test_a_part_is_being_published_from_its_announcement_to_its_attempt() -> None:
+    """Before the first announcement, and once all parts are out, nothing is; another processor does not count."""
+    batch = Staged(query="q", batch=7, attempt="a", checksum=b"", parts=2, number=3)
+    seen: dict[tuple[str, int], Any] = {}
+
+    def commit(name: str, part: int, kind: type[Snapshot | Attempt]) -> frozenset[tuple[int, int]]:
+        record = Mock(spec=kind, staged=replace(batch, part=part))
+        seen[name, part] = Mock(record=record)
+        return publishing(Mock(newest=seen))
+
+    assert publishing(Mock(newest=seen)) == frozenset()
+    assert commit("clean", 0, Snapshot) == frozenset()
+    assert commit(HOURLY, 0, Snapshot) == {(7, 0), (7, 1)}
+    assert commit(HOURLY, 1, Attempt) == {(7, 0)}
+    assert commit(HOURLY, 0, Attempt) == frozenset()
 
 
 STREAMS = {"N1": [b'{"a":1}', b'{"a":2}'], "N2": [b'{"a":3}']}

@@ -18,6 +18,7 @@ from cues_kafka.graph.names import backing_topic
 from cues_kafka.ports import Broker, TopicPartition
 from cues_kafka.runtime.build import prepare
 from cues_kafka.runtime.progress import Progress, Seen
+from cues_kafka.runtime.published import is_published
 from examples.flights.graph import graph, plain
 from examples.flights.load import Loader
 from examples.flights.sides import DRIVER, NATIVE, PYTHON, NativeWorkers, Side, SparkDriver, Victim
@@ -31,10 +32,15 @@ AIMED = 0.5
 AIM_S = 3.0
 """How long they wait for one."""
 
+LOOK_S = 0.2
+"""How long to wait for news."""
+
 CRASHES = 5
 """More deaths than this that are none of our doing, and nobody is waited for any longer."""
 
 ROWS = 336_776
+
+HOURLY = "hourly"
 
 LOST = re.compile(r"Lost task .*Python worker exited")
 """What Spark says of a Spark task whose Python worker is gone."""
@@ -55,6 +61,7 @@ class Kill:
         open_tasks: tasks of the victim, by (processor, partition), whose transaction was open on the brokers then. Of
             Spark's Python workers nobody can see which has which task: those of all of them.
         follows: whether a writer goes on in the victim's place; None: records do not tell.
+        publishing: parts of `hourly` that were announced then, and not published, by (batch, part).
         recovered_s: from the kill until the successor committed, or where records do not tell, until all open tasks
             did; None: there was nothing to do.
     """
@@ -63,6 +70,7 @@ class Kill:
     at_s: float
     open_tasks: frozenset[tuple[str, int]]
     follows: Callable[[Writer], bool] | None
+    publishing: frozenset[tuple[int, int]] = frozenset()
     recovered_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -133,6 +141,11 @@ class Plan:
         """Rows to send by now: they follow the kills, so that messages flow during every one of them."""
         return int((self._done + 2) * self._slice) + 1
 
+    @property
+    def more(self) -> int:
+        """The same where a kill waits for messages; some are left for after it, or nobody would come back to work."""
+        return int((self._done + 2.5) * self._slice) + 1
+
     def due(self, delivered: int) -> str:
         """The kind to kill now; empty: nobody yet."""
         if self.over or delivered < self._after:
@@ -183,6 +196,7 @@ class Demo:
         self.outcome = Outcome()
         self.ledger = directory / "ledger.db"
         self._servers = bootstrap
+        self._last_s = 0.0
         self._draw = random.Random(seed)
         self._show = show
         self._graph = plain if native else graph
@@ -234,25 +248,46 @@ class Demo:
             self.outcome.lost = sum(len(LOST.findall(side.printed())) for side in self._sides)
 
     def _work(self, broker: Broker, progress: Progress) -> None:
-        began = last = time.monotonic()
+        began = self._last_s = time.monotonic()
         self.loader.allow(self._plan.ahead)
         self.loader.start()
         while True:
-            seen = progress.poll(0.2)
-            for one in seen:
-                self._note(one)
-                last = one.at_s
+            seen = self._look(progress)
             self.outcome.totals = {name: progress.totals(name) for name in graph.processors}
-            self.outcome.hourly = progress.totals("hourly") if self._graph.dataframes else None
+            self.outcome.hourly = progress.totals(HOURLY) if self._graph.dataframes else None
             self._show(self)
-            self._check(began, last, progress)
+            self._check(began, self._last_s, progress)
             kind = self._plan.due(self.outcome.totals["clean"].deliveries)
             if kind and self._kill(kind, broker, progress):
                 self._plan.next()
                 self.loader.allow(self._plan.ahead)
             elif self._plan.over and self.loader.done and not seen and not progress.behind():
                 break
-        self.outcome.seconds = last - began
+        self.outcome.seconds = self._last_s - began
+
+    def _look(self, progress: Progress, timeout_s: float = LOOK_S) -> list[Seen]:
+        """What is new."""
+        found = progress.poll(timeout_s)
+        for one in found:
+            self._note(one)
+            self._last_s = one.at_s
+        return found
+
+    def _waits(self, kind: str, progress: Progress) -> bool:
+        """
+        Whether a kill of this kind waits until `hourly` publishes a batch that none has hit: on Spark half of them do,
+        the first one too. It publishes for moments only, so kills at random moments would hardly ever hit that.
+        """
+        before = [kill for kill in self.outcome.kills if kill.kind == kind]
+        if kind not in {DRIVER, PYTHON} or 2 * sum(bool(kill.publishing) for kill in before) > len(before):
+            return False
+        hit = {batch for kill in self.outcome.kills for batch, _ in kill.publishing}
+        return {batch for batch, _ in publishing(progress)} <= hit and not self._over(progress)
+
+    def _over(self, progress: Progress) -> bool:
+        """Whether nothing is left that `hourly` could publish before this kill; a few rows more are sent for that."""
+        self.loader.allow(0 if progress.behind() else self._plan.more)
+        return self.loader.sent >= self._plan.more and not progress.behind()
 
     def _check(self, began: float, last: float, progress: Progress) -> None:
         gave_up = [side.log.name for side in self._sides if side.gave_up is not None]
@@ -262,7 +297,7 @@ class Demo:
             raise Failed(f"gave up: {gave_up}, died by themselves: {crashes}, loader: {self.loader.error}; {news}")
 
     def _note(self, seen: Seen) -> None:
-        if not isinstance(seen.record, Attempt) or not seen.record.batch.deliveries:
+        if not isinstance(seen.record, Attempt) or not (seen.record.batch.deliveries or seen.record.staged):
             return
         for side in self._sides:
             side.note(seen.record.writer)
@@ -272,20 +307,31 @@ class Demo:
     def _kill(self, kind: str, broker: Broker, progress: Progress) -> bool:
         """SIGKILL to one of this kind; whether there was one."""
         victims = [victim for side in self._sides for victim in side.victims(kind)]
-        if not victims:
+        if not victims or self._waits(kind, progress):
             return False
         victim = self._draw.choice(victims)
         if self._draw.random() < AIMED:
             self._aim(victim, broker, progress)
+        if self._waits(kind, progress):  # all was published before it was seen open
+            return False
         at_s = time.monotonic()
         if not victim.kill():
             return False
-        self.outcome.kills.append(Kill(kind, at_s, open_tasks(victim, broker, progress), victim.follows))
+        done = Kill(kind, at_s, open_tasks(victim, broker, progress), victim.follows)
+        self.outcome.kills.append(done)
+        self._look(progress)  # what was committed just before
+        done.publishing = publishing(progress)
         return True
 
     def _aim(self, victim: Victim, broker: Broker, progress: Progress) -> None:
-        """Wait for an open transaction of the victim, if there is one soon."""
+        """Wait for an open transaction of the victim, if there is one soon; while `hourly` publishes, of a part."""
         deadline = time.monotonic() + AIM_S
+        if publishing(progress):
+            while parts := publishing(progress):
+                if opened([part_of(part) for _, part in parts], broker) or time.monotonic() > deadline:
+                    break
+                self._look(progress, 0.0)
+            return
         while not open_tasks(victim, broker, progress) and time.monotonic() < deadline:
             pass  # each look asks the brokers, which takes some milliseconds
 
@@ -297,5 +343,25 @@ def open_tasks(victim: Victim, broker: Broker, progress: Progress) -> frozenset[
         for (name, partition), seen in progress.newest.items()
         if victim.wrote(seen.record.writer)
     }
-    marks = broker.watermarks(list(tasks))
-    return frozenset(task for place, task in tasks.items() if marks[place].stable < marks[place].high)
+    return frozenset(tasks[place] for place in opened(list(tasks), broker))
+
+
+def opened(places: list[TopicPartition], broker: Broker) -> list[TopicPartition]:
+    """Those of these partitions that an open transaction writes to."""
+    marks = broker.watermarks(places)
+    return [place for place in places if marks[place].stable < marks[place].high]
+
+
+def part_of(number: int) -> TopicPartition:
+    """Where a part of `hourly` has its records."""
+    return TopicPartition(backing_topic(graph.name, HOURLY), number)
+
+
+def publishing(progress: Progress) -> frozenset[tuple[int, int]]:
+    """Parts of `hourly` that are announced, and not published yet, by what was seen up to now; by (batch, part)."""
+    records = {part: seen.record for (name, part), seen in progress.newest.items() if name == HOURLY}
+    batch = records[0].staged if 0 in records else None
+    if batch is None:
+        return frozenset()
+    due = (part for part in range(batch.parts) if not is_published(records.get(part), batch))
+    return frozenset((batch.batch, part) for part in due)

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
@@ -23,11 +24,17 @@ from examples.flights.graph import graph
 
 PLAIN = ["clean", "route"]
 
+IDLE = "Waiting for data to arrive"
+"""What Spark says of a query that has found nothing to do."""
+
 FIRST_S = 20.0
 """How long `hourly` lets them go first, at the most."""
 
 BATCH = 20_000
 """Messages in one micro-batch at most, over all partitions: small, so that the demo has many of them."""
+
+LARGE = 100_000
+"""The same for `hourly`, whose batches are computed, announced and published: large, so that it keeps up."""
 
 
 def main() -> None:
@@ -38,6 +45,7 @@ def main() -> None:
         end_with(args.parent)
     session = open_session()
     engine = Spark(session, checkpoint=args.checkpoint, trigger="1 seconds", max_offsets_per_trigger=BATCH)
+    larger = replace(engine, max_offsets_per_trigger=LARGE)
     kafka = Kafka(args.bootstrap)
     with start(graph, kafka, engine=engine, only=PLAIN, timeout_s=None) as plain:
         # Each query starts Python processes, one for each input among them. All at once on two cores they may take more
@@ -45,15 +53,16 @@ def main() -> None:
         deadline = time.monotonic() + FIRST_S
         while time.monotonic() < deadline and not _at_work(session, len(PLAIN)):
             time.sleep(0.1)
-        with start(graph, kafka, engine=engine, only=["hourly"], timeout_s=None) as frames:
+        with start(graph, kafka, engine=larger, only=["hourly"], timeout_s=None) as frames:
             # A task that stops is tried again by itself, as it is under `cues-kafka run`.
             while not (plain.failed or frames.failed):
                 time.sleep(0.2)
 
 
 def _at_work(session: SparkSession, queries: int) -> bool:
-    """Whether so many queries have each done a micro-batch, or found that there is nothing to do."""
-    return sum(query.lastProgress is not None for query in session.streams.active) >= queries
+    """Whether so many queries have each found something to do, or nothing: then their sources' processes are there."""
+    found = [query.status for query in session.streams.active]
+    return sum(bool(one["isDataAvailable"] or one["message"] == IDLE) for one in found) >= queries
 
 
 def open_session() -> SparkSession:

@@ -206,7 +206,7 @@ class SparkDriver(Side):
 
         return Victim(
             kill,
-            wrote=lambda writer: writer.name == name,
+            wrote=_on_spark,  # of a task that it has just taken over, too: the newest record is its predecessor's
             follows=lambda writer: _on_spark(writer) and writer.name != name,
         )
 

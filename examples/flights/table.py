@@ -83,21 +83,25 @@ def _print_kills(console: Console, outcome: Outcome) -> None:
     """Who was killed, and how soon his place was filled."""
     table = Table(title="who was killed")
     table.add_column("SIGKILL to", no_wrap=True)
-    for name in ("kills", "in a transaction", "next commit after", "at most"):
+    hourly = ["hourly publishing"] if outcome.hourly else []
+    for name in ("kills", "in a transaction", *hourly, "next commit after", "at most"):
         table.add_column(name, justify="right", no_wrap=True)
     for kind in sorted({kill.kind for kill in outcome.kills}):
         kills = [kill for kill in outcome.kills if kill.kind == kind]
         times = [kill.recovered_s for kill in kills if kill.recovered_s is not None]
         hit = sum(bool(kill.open_tasks) for kill in kills)
         seconds = [f"{median(times):.2f} s", f"{max(times):.2f} s"] if times else ["", ""]
-        table.add_row(kind, str(len(kills)), str(hit), *seconds)
+        published = [str(sum(bool(kill.publishing) for kill in kills)) for _ in hourly]
+        table.add_row(kind, str(len(kills)), str(hit), *published, *seconds)
     if table.row_count:
         console.print(table)
     lost = f", {outcome.lost} Spark tasks tried again" if outcome.lost else ""
     opened = sum(len(kill.open_tasks) for kill in outcome.kills)
+    parts = sum(len(kill.publishing) for kill in outcome.kills)
+    due = f", {parts} parts of hourly announced and not published" if outcome.hourly else ""
     console.print(
-        f"kills         {len(outcome.kills)} by SIGKILL: {opened} transactions were open, {outcome.restarts} processes "
-        f"started again{lost}"
+        f"kills         {len(outcome.kills)} by SIGKILL: {opened} transactions were open{due}, {outcome.restarts} "
+        f"processes started again{lost}"
     )
 
 

@@ -33,3 +33,13 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def rocksdb(spark: SparkSession) -> Iterator[None]:
+    """The state store that `transformWithState` needs."""
+    from cues_kafka.runtime.spark.made import ROCKSDB, STORE
+
+    spark.conf.set(STORE, ROCKSDB)
+    yield
+    spark.conf.unset(STORE)

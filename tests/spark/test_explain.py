@@ -182,6 +182,11 @@ def _apart(orders: Any) -> Any:
     return orders.repartition(3, "id").select("id")
 
 
+def _beside(orders: Any) -> Any:
+    table = orders.sparkSession.createDataFrame([("a", 1)], "id STRING, rank INT")  # Spark does not know its size
+    return orders.join(table, "id")
+
+
 def _split(orders: Any) -> Any:
     return {"a": orders.select("id"), "b": orders.dropDuplicates(["id"])}
 
@@ -211,6 +216,15 @@ FILES = "each batch is prepared in files, then published part by part"
             Verdict(
                 "staged",
                 f"the plan has RepartitionByExpression: {FILES}; Spark keeps no state from one batch to the next",
+                state=False,
+            ),
+        ),
+        (
+            _beside,
+            "out",
+            Verdict(
+                "staged",
+                f"the plan has Exchange: {FILES}; Spark keeps no state from one batch to the next",
                 state=False,
             ),
         ),

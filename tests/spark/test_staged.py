@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +16,7 @@ from cues_kafka import ConfigError, DataFrameProcessor, Graph, Json, Kafka, Sour
 from cues_kafka.codecs.records import ErrorMessage
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.runtime.running import Running
-from cues_kafka.spark import Spark
+from cues_kafka.spark import Spark, explain
 from cues_kafka.testing.fixtures import KafkaFixture
 
 pytestmark = pytest.mark.timeout(300)
@@ -160,7 +160,10 @@ def test_a_join_of_two_streams_reads_both_once(world: World, kafka: KafkaFixture
 
 
 def test_windows_that_close_without_a_message_are_published(world: World, kafka: KafkaFixture) -> None:
-    """Append mode: a batch without new messages gives the rows of a window that the watermark has passed."""
+    """
+    Append mode: a batch without new messages gives the rows of a window that the watermark has passed; the window is
+    open over a restart.
+    """
 
     def hourly(orders: Any) -> Any:
         from pyspark.sql import functions as f
@@ -171,14 +174,105 @@ def test_windows_that_close_without_a_message_are_published(world: World, kafka:
     graph = make(kafka.unique("windows"), hourly, output_mode="append")
     with world.start(graph) as running:
         running.send_many(f"{graph.name}.orders", orders("a"))
+        running.wait_idle(timeout_s=180)
+        assert values(running, f"{graph.name}.out") == []
+    with world.start(graph) as running:
         running.send(f"{graph.name}.orders", Order("later", "c0", 1, NOON + timedelta(hours=2)))
         running.wait_idle(timeout_s=180)
         found = values(running, f"{graph.name}.out")
     assert found == [{"hour": "2026-01-01T12:00:00.000Z", "total": 190}]
 
 
+# Default, and no table is small enough to be sent to every task.
+@pytest.mark.parametrize(("threshold", "mode"), [("10MB", "direct"), ("-1", "staged")])
+def test_a_join_with_a_table_is_written_as_its_plan_says(
+    world: World, kafka: KafkaFixture, threshold: str, mode: str
+) -> None:
+    """Directly where Spark broadcasts the table, staged where it shuffles both sides; over a restart, each row once."""
+
+    def named(orders: Any) -> Any:
+        table = orders.sparkSession.range(5).selectExpr("concat('c', id) AS customer", "id * id AS square")
+        return orders.join(table, "customer").select("id", "square", "_cues")
+
+    graph = make(kafka.unique("table"), named, output_mode="append")
+    setting = "spark.sql.autoBroadcastJoinThreshold"
+    world.spark.conf.set(setting, threshold)
+    try:
+        engine = Spark(world.spark, checkpoint=str(world.checkpoint))
+        assert explain(graph, world.options, engine=engine)["frames"].mode == mode
+        for run in "ab":
+            with world.start(graph) as running:
+                running.send_many(f"{graph.name}.orders", orders(run))
+                running.wait_idle(timeout_s=180)
+                found = values(running, f"{graph.name}.out")
+    finally:
+        world.spark.conf.unset(setting)
+    assert Counter((row["id"], row["square"]) for row in found) == Counter(
+        (f"{run}-{n}", (n % 5) ** 2) for run in "ab" for n in range(20)
+    )
+
+
+def numbers(orders: Any) -> Any:
+    """The orders of each customer, numbered, with state in pandas."""
+    import pandas as pd
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+    class Numbers(StatefulProcessor):
+        def init(self, handle: StatefulProcessorHandle) -> None:
+            self._seen = handle.getValueState("seen", "count BIGINT")
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
+            [seen] = self._seen.get() or (0,)
+            ids = pd.concat(list(rows))["id"]
+            self._seen.update((seen + len(ids),))
+            yield pd.DataFrame({"customer": key[0], "id": ids, "number": range(seen + 1, seen + len(ids) + 1)})
+
+        def close(self) -> None:
+            """Nothing to release."""
+
+    return (
+        orders.select("customer", "id")
+        .groupBy("customer")
+        .transformWithStateInPandas(
+            statefulProcessor=Numbers(),
+            outputStructType="customer STRING, id STRING, number BIGINT",
+            outputMode="Append",
+            timeMode="None",
+        )
+    )
+
+
+@pytest.mark.usefixtures("rocksdb")
+def test_state_of_ones_own_in_pandas_is_carried_over_a_restart(world: World, kafka: KafkaFixture) -> None:
+    """`transformWithStateInPandas`: no number of a customer is given twice, and none is left out."""
+    graph = make(kafka.unique("pandas"), numbers, output_mode="append")
+    for run in "ab":
+        with world.start(graph) as running:
+            running.send_many(f"{graph.name}.orders", orders(run))
+            running.wait_idle(timeout_s=180)
+            found = values(running, f"{graph.name}.out")
+    assert Counter(row["id"] for row in found) == Counter(f"{run}-{n}" for run in "ab" for n in range(20))
+    assert Counter((row["customer"], row["number"]) for row in found) == Counter(
+        (f"c{c}", number) for c in range(5) for number in range(1, 9)
+    )
+
+
+def test_a_state_store_that_cannot_do_it_is_refused_with_the_setting(world: World, kafka: KafkaFixture) -> None:
+    """At the start: Spark fails only in the first batch, and by then its checkpoint holds the wrong store for ever."""
+    graph = make(kafka.unique("store"), numbers, output_mode="append")
+    remedy = r"providerClass=org\.apache\.spark\.sql\.execution\.streaming\.state\.RocksDBStateStoreProvider"
+    with pytest.raises(ConfigError, match=rf"HDFSBackedStateStoreProvider.*{remedy}"):
+        world.start(graph)
+    with pytest.raises(ConfigError, match=remedy):
+        explain(graph, world.options, engine=Spark(world.spark, checkpoint=str(world.checkpoint)))
+    assert not list(world.checkpoint.iterdir())
+
+
 def test_several_outputs_share_one_publication(world: World, kafka: KafkaFixture) -> None:
-    """A row goes where its binding says; an output that gets nothing is none the worse."""
+    """
+    A row goes where its binding says; an output that gets nothing is none the worse. What was seen before a restart
+    is a duplicate after it.
+    """
 
     def split(orders: Any) -> Any:
         unique = orders.dropDuplicates(["id"])
@@ -189,10 +283,11 @@ def test_several_outputs_share_one_publication(world: World, kafka: KafkaFixture
 
     name = kafka.unique("split")
     graph = make(name, split, outputs={"small": f"{name}.small", "large": f"{name}.large"}, output_mode="append")
-    with world.start(graph) as running:
-        running.send_many(f"{name}.orders", orders("a") + orders("a"))
-        running.wait_idle(timeout_s=180)
-        small, large = (values(running, f"{name}.{binding}") for binding in ("small", "large"))
+    for count in (5, 20):
+        with world.start(graph) as running:
+            running.send_many(f"{name}.orders", orders("a", count) + orders("a", count))
+            running.wait_idle(timeout_s=180)
+            small, large = (values(running, f"{name}.{binding}") for binding in ("small", "large"))
     assert sorted(row["total"] for row in small) == list(range(10))
     assert sorted(row["total"] for row in large) == list(range(10, 20))
 

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from cues_kafka.brokers.memory import MemoryBroker, MemoryMessage
+from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import BrokerError, FatalError, RecoveryError, RetriableError
 from cues_kafka.ports import Fetched, Headers, NewTopic, Outgoing, TopicPartition, WireMessage
-from cues_kafka.runtime.spark import rows
+from cues_kafka.runtime.spark import messages, rows
+from cues_kafka.runtime.spark.messages import MessageReader
 from cues_kafka.runtime.spark.planning import Range
+from cues_kafka.runtime.spark.ranges import Input, RangeRow
 from cues_kafka.runtime.spark.rows import arrow, record_batches
 
 PLACE = TopicPartition("t", 0)
@@ -170,6 +173,22 @@ def test_what_is_trimmed_while_it_is_read_is_a_loss() -> None:
     with pytest.raises(RecoveryError, match=r"lost: t/0 \[2, 4\): deleted from the log while it was read"):
         read(broker(), 0, 5)
     assert read(broker(), 0, 5, fail=False) == [0, 1, 4]
+
+
+@pytest.mark.parametrize(("back", "remedy"), [(True, "cues-kafka accept-loss"), (False, "cues-kafka reset")])
+def test_a_loss_of_a_processor_names_the_command_that_helps(
+    monkeypatch: pytest.MonkeyPatch, *, back: bool, remedy: str
+) -> None:
+    """Its readers have no options; a staged one (its query never goes back) moves as a whole only."""
+    broker = Scripted(FatalError("outside", code="_AUTO_OFFSET_RESET"))
+    _fill(broker, 5)
+    broker.trim({PLACE: 4})
+    monkeypatch.setattr(messages, "open_broker", lambda _: broker)
+    reader = MessageReader(Input("shop.sums", Kafka("127.0.0.1:9"), PLACE.topic, (0,), back=back))
+
+    with pytest.raises(RecoveryError, match=rf"lost: t/0 \[0, 4\): .*{remedy}") as caught:
+        list(reader.read(RangeRow(0, 0, 5)))
+    assert "failOnDataLoss" not in str(caught.value)
 
 
 def test_a_range_that_is_trimmed_as_a_whole_is_over() -> None:

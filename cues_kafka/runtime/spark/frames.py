@@ -241,8 +241,9 @@ def check_plan(frame: Any) -> None:
 
 def _staged(node: str) -> str:
     return (
-        f"the plan has {node}: rows of several partitions would meet, or one partition would be parted. Its analysis "
-        "did not show it. Leave the coordinates (_cues; topic, partition, offset) out, then it is written staged."
+        f"the plan has {node}: rows of several partitions would meet, or one partition would be parted. When the query "
+        "was started its plan did not show it. A table that it is joined with may have grown: broadcast(table) keeps "
+        "the query as it is. Else give it a new name and start it anew, then it is written staged."
     )
 
 

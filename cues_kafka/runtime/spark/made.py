@@ -28,6 +28,17 @@ _REMEMBERS: Final = re.compile(
 )
 """Nodes for which Spark keeps state between two micro-batches."""
 
+STORE: Final = "spark.sql.streaming.stateStore.providerClass"
+
+ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+_DEFAULT_STORE: Final = "HDFSBackedStateStoreProvider"
+
+_NEEDS_ROCKSDB: Final = re.compile(r"^[\s:+~-]*TransformWithState\w*\b", re.MULTILINE)
+
+_SHUFFLES: Final = re.compile(r"(?<!Broadcast)Exchange\b")
+"""In a physical plan: rows change their partition. A broadcast leaves the stream's rows where they are."""
+
 
 def made(
     settings: Settings,
@@ -50,7 +61,7 @@ def made(
         back: see `Input.back`.
 
     Raises:
-        ConfigError: it gives something else than its declaration says.
+        ConfigError: it gives something else than its declaration says, or what this session cannot run.
     """
     frames = {}
     for binding, topic in processor.inputs:
@@ -59,7 +70,25 @@ def made(
         settings.session.dataSource.register(message_source(given))
         frames[binding] = as_columns(settings.session.readStream.format(PREFIX + name).load(), graph.topic(topic).value)
     found = processor.fn(**frames) if processor.by_name else processor.fn(*frames.values())
-    return _by_binding(processor, found)
+    by_binding = _by_binding(processor, found)
+    for frame in by_binding.values():
+        _check_store(processor.name, frame)
+    return by_binding
+
+
+def _check_store(name: str, frame: Any) -> None:
+    """
+    Before a checkpoint is made: it would hold the wrong store, which another setting does not change any more.
+
+    Raises:
+        ConfigError: the session's state store cannot keep what the plan needs.
+    """
+    store = str(frame.sparkSession.conf.get(STORE))
+    if store.endswith(_DEFAULT_STORE) and _NEEDS_ROCKSDB.search(plan_of(frame, "analyzed")):
+        raise ConfigError(
+            f"{name!r} uses transformWithState, which the state store of this session ({_DEFAULT_STORE}) cannot do. "
+            f"Set {STORE}={ROCKSDB} where the session is made, or in spark-defaults.conf"
+        )
 
 
 def _by_binding(processor: DataFrameProcessor, found: Any) -> dict[str, Any]:
@@ -82,9 +111,18 @@ def _by_binding(processor: DataFrameProcessor, found: Any) -> dict[str, Any]:
 
 
 def mixes(frame: Any) -> str:
-    """The node of a plan that shuffles or keeps state; empty: the input's partitions stay apart."""
-    found = _MIXES.search(plan_of(frame, "analyzed"))
-    return found.group(1) if found else ""
+    """
+    The node of a plan that shuffles or keeps state; empty: the input's partitions stay apart.
+
+    Whether a join with a table shuffles depends on the table's size, on hints and on settings: that is Spark's choice,
+    and only the physical plan has it.
+    """
+    if found := _MIXES.search(plan_of(frame, "analyzed")):
+        return found.group(1)
+    if streams(frame) > 1:
+        return ""
+    found = _SHUFFLES.search(plan_of(frame, "physical"))
+    return found.group() if found else ""
 
 
 def keeps_state(frame: Any) -> bool:
@@ -114,9 +152,19 @@ def _is_source(leaf: Any) -> bool:
 
 
 def plan_of(frame: Any, kind: str) -> str:
-    """A plan of Spark's as text; with Spark Connect what its `explain` shows of it."""
-    if has_jvm(frame.sparkSession):
-        return str(getattr(frame._jdf.queryExecution(), kind)().toString())  # noqa: SLF001 - only Java tells it
-    parts = re.split(r"^== (.+) ==$", frame._explain_string(extended=True), flags=re.MULTILINE)  # noqa: SLF001
-    heads = dict(zip(parts[1::2], parts[2::2], strict=True))
-    return heads["Physical Plan" if kind == "executedPlan" else "Analyzed Logical Plan"]
+    """
+    A plan of Spark's as text; with Spark Connect what its `explain` shows of it.
+
+    Args:
+        frame: a DataFrame.
+        kind: `analyzed`; `executedPlan` of one that does not stream; `physical` of any.
+    """
+    if not has_jvm(frame.sparkSession):
+        parts = re.split(r"^== (.+) ==$", frame._explain_string(extended=True), flags=re.MULTILINE)  # noqa: SLF001
+        heads = dict(zip(parts[1::2], parts[2::2], strict=True))
+        return heads["Analyzed Logical Plan" if kind == "analyzed" else "Physical Plan"]
+    execution = frame._jdf.queryExecution()  # noqa: SLF001 - only Java tells it
+    if kind != "physical":
+        return str(getattr(execution, kind)().toString())
+    # Spark executes no streaming plan outside of a query, but explains it.
+    return str(frame.sparkSession._jvm.PythonSQLUtils.explainString(execution, "simple"))  # noqa: SLF001

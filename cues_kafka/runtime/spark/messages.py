@@ -22,6 +22,12 @@ from cues_kafka.runtime.spark.source import HEADERS, SCHEMA
 
 PREFIX: Final = "cues-messages-"
 
+ACCEPT: Final = "`cues-kafka accept-loss` goes on behind it"
+
+RESET: Final = (
+    "a staged processor cannot pass over it: `cues-kafka reset` begins anew with a new checkpoint, and outputs repeat"
+)
+
 
 class MessageReader(RangeReader):
     """Offsets are `{topic: {partition: next offset}}`, as in the checkpoint of any Kafka source."""
@@ -49,9 +55,9 @@ class MessageReader(RangeReader):
         if partition.start >= partition.end:
             return
         given = Range(TopicPartition(self._given.topic, partition.partition), partition.start, partition.end)
-        broker = open_broker(self._given.options)
+        broker, remedy = open_broker(self._given.options), ACCEPT if self._given.back else RESET
         try:
-            yield from record_batches(broker, given, name=self._given.name, headers=True, fail=True)
+            yield from record_batches(broker, given, name=self._given.name, headers=True, fail=True, remedy=remedy)
         finally:
             broker.close()
 

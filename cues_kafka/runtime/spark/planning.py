@@ -69,7 +69,11 @@ class Lost(NamedTuple):
         return f"{self.place.topic}/{self.place.partition} [{self.start}, {end}): {self.why}"
 
 
-def report(lost: Iterable[Lost], *, fail: bool) -> None:
+GO_ON: Final = 'to go on with what is there, start the query once with option("failOnDataLoss", "false")'
+"""What helps whoever reads `format("cues")`."""
+
+
+def report(lost: Iterable[Lost], *, fail: bool, remedy: str = GO_ON) -> None:
     """
     Say what is lost.
 
@@ -78,11 +82,7 @@ def report(lost: Iterable[Lost], *, fail: bool) -> None:
     """
     found = list(lost)
     if found and fail:
-        raise RecoveryError(
-            f"lost: {'; '.join(map(str, found))}. To go on with what is there, start the query once with "
-            'option("failOnDataLoss", "false"); a processor of a graph with `cues-kafka accept-loss`, a staged one '
-            "with `cues-kafka reset`"
-        )
+        raise RecoveryError(f"lost: {'; '.join(map(str, found))}. Remedy: {remedy}")
     for one in found:
         log.warning(
             "lost", topic=one.place.topic, partition=one.place.partition, start=one.start, end=one.end, why=one.why

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cues_kafka.errors import BrokerError, RecoveryError, RetriableError
 from cues_kafka.ports import Broker, Headers, Reader, WireMessage
-from cues_kafka.runtime.spark.planning import ASK_AGAIN_S, Lost, Range, report
+from cues_kafka.runtime.spark.planning import ASK_AGAIN_S, GO_ON, Lost, Range, report
 
 ROWS: Final = 10_000
 """A record batch is handed over when it has as many; the last poll may have brought more, up to as many again."""
@@ -49,7 +49,9 @@ WITH_HEADERS: Final = COLUMNS.append(pa.field("headers", pa.list_(pa.field("elem
 _OUT_OF_RANGE: Final = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}
 
 
-def record_batches(broker: Broker, given: Range, *, name: str, headers: bool, fail: bool) -> Iterator[Any]:
+def record_batches(
+    broker: Broker, given: Range, *, name: str, headers: bool, fail: bool, remedy: str = GO_ON
+) -> Iterator[Any]:
     """
     All committed messages of a range, in order.
 
@@ -59,6 +61,7 @@ def record_batches(broker: Broker, given: Range, *, name: str, headers: bool, fa
         name: of the consumer.
         headers: whether the column `headers` is there.
         fail: whether messages that are gone are an error.
+        remedy: what helps then.
 
     Raises:
         BrokerError: the range cannot be read.
@@ -66,7 +69,7 @@ def record_batches(broker: Broker, given: Range, *, name: str, headers: bool, fa
     """
     held: list[WireMessage] = []
     size = 0
-    for messages in _Reading(broker, given, name, fail=fail).runs():
+    for messages in _Reading(broker, given, name, fail=fail, remedy=remedy).runs():
         held += messages
         size += sum(map(len, messages))
         if len(held) >= ROWS or size >= BATCH_BYTES:
@@ -119,11 +122,12 @@ def _header_column(given: Iterable[Headers | None]) -> Any:
 class _Reading:
     """Reads one range to its end (D2): a message at or past the last offset, or the end of the log at or past it."""
 
-    def __init__(self, broker: Broker, given: Range, name: str, *, fail: bool) -> None:
+    def __init__(self, broker: Broker, given: Range, name: str, *, fail: bool, remedy: str) -> None:
         self._broker = broker
         self._given = given
         self._name = name
         self._fail = fail
+        self._remedy = remedy
         self._next = given.start
         self._held: Reader | None = None
         self._deadline = time.monotonic() + PATIENCE_S
@@ -184,7 +188,8 @@ class _Reading:
         low = self._broker.watermarks([place])[place].low
         if self._next < low:
             end = min(low, self._given.end)
-            report([Lost(place, self._next, end, "deleted from the log while it was read")], fail=self._fail)
+            lost = Lost(place, self._next, end, "deleted from the log while it was read")
+            report([lost], fail=self._fail, remedy=self._remedy)
             self._next = end
 
     def _check_time(self, cause: BrokerError | None = None) -> None:
