@@ -18,7 +18,7 @@ from cues_kafka.graph.names import backing_topic
 from cues_kafka.ports import Broker, TopicPartition
 from cues_kafka.runtime.build import prepare
 from cues_kafka.runtime.progress import Progress, Seen
-from cues_kafka.runtime.published import is_published
+from cues_kafka.runtime.published import has_reached
 from examples.flights.graph import graph, plain
 from examples.flights.load import Loader
 from examples.flights.sides import DRIVER, NATIVE, PYTHON, NativeWorkers, Side, SparkDriver, Victim
@@ -363,5 +363,5 @@ def publishing(progress: Progress) -> frozenset[tuple[int, int]]:
     batch = records[0].staged if 0 in records else None
     if batch is None:
         return frozenset()
-    due = (part for part in range(batch.parts) if not is_published(records.get(part), batch))
+    due = (part for part in range(batch.parts) if not has_reached(records.get(part), batch))
     return frozenset((batch.batch, part) for part in due)

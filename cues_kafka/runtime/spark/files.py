@@ -26,23 +26,28 @@ def read_text(session: Any, path: str) -> str:
     Raises:
         FileNotFoundError: it is not there.
     """
+    if has_jvm(session):
+        return read_bytes(session, path).decode()
     local = Path(path.removeprefix("file:"))
-    if not has_jvm(session):
-        return local.read_text("utf-8") if local.is_file() else _read_by_a_job(session, path)
-    place, system = _place(session, path)
-    if system.getUri().getScheme() == "file" and local.is_file():
-        return local.read_text("utf-8")
-    if not system.exists(place):
-        raise FileNotFoundError(path)
-    return read_bytes(session, path).decode()
+    return local.read_text("utf-8") if local.is_file() else _read_by_a_job(session, path)
 
 
 def read_bytes(session: Any, path: str) -> bytes:
-    """A whole file that is there."""
+    """
+    A whole file.
+
+    Raises:
+        FileNotFoundError: it is not there.
+    """
     place, system = _place(session, path)
+    local = Path(path.removeprefix("file:"))
+    if system.getScheme() == "file" and local.is_file():
+        return local.read_bytes()
+    if not system.exists(place):
+        raise FileNotFoundError(path)
     stream = system.open(place)
     try:
-        return bytes(_jvm(session).org.apache.commons.io.IOUtils.toByteArray(stream))
+        return bytes(_java(session, "org.apache.commons.io.IOUtils").toByteArray(stream))
     finally:
         stream.close()
 
@@ -98,12 +103,13 @@ def size(session: Any, path: str) -> int:
 
 
 def _place(session: Any, path: str) -> tuple[Any, Any]:
-    place = _jvm(session).org.apache.hadoop.fs.Path(path)
+    place = _java(session, "org.apache.hadoop.fs.Path")(path)
     return place, place.getFileSystem(session._jsc.hadoopConfiguration())  # noqa: SLF001 - as below
 
 
-def _jvm(session: Any) -> Any:
-    return session._jvm  # noqa: SLF001 - Spark offers its file systems to Java only
+def _java(session: Any, name: str) -> Any:
+    """A class by its whole name: one question, where a name in parts is one for each part."""
+    return getattr(session._jvm, name)  # noqa: SLF001 - Spark offers its file systems to Java only
 
 
 def _cause(error: Py4JJavaError) -> str:

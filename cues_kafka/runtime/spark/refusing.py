@@ -161,7 +161,9 @@ def _sizes(piece: pa.RecordBatch) -> pa.Array:
 
 def _nameless(piece: pa.RecordBatch) -> pa.Array:
     """Which rows have a header without a name."""
-    if not pc.struct_field(piece.column("headers").flatten(), "key").null_count:
+    headers = piece.column("headers")
+    # Where no row has any, they are a column of bytes: see `columns`.
+    if headers.null_count == len(piece) or not pc.struct_field(headers.flatten(), "key").null_count:
         return pa.array([False] * len(piece))
     return pa.array([any(name is None for name, _ in row) for row in _headers(piece)])
 
