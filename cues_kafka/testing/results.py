@@ -1,7 +1,7 @@
 """What the proof runs have left in a folder, as one page: `python -m cues_kafka.testing.results docs/proof`.
 
-`make proof-model` and `make proof-simulation` write one small JSON file for each part. This makes their tables, so that
-no figure of the docs is written by hand.
+`make proof-model`, `make proof-simulation` and `make proof-spark` write one small JSON file for each part. This makes
+their tables, so that no figure of the docs is written by hand.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def page(folder: Path) -> str:
         ValueError: parts of one run are about different code.
     """
     model, simulation = _parts(folder, "model-*.json"), _parts(folder, "simulation-*.json")
-    return "\n".join(["# Results", "", *_model(model), "", *_simulation(simulation), ""])
+    spark = _parts(folder, "spark-*.json")
+    return "\n".join(["# Results", "", *_model(model), "", *_simulation(simulation), "", *_spark(spark), ""])
 
 
 def _parts(folder: Path, pattern: str) -> list[Part]:
@@ -100,6 +101,30 @@ def _simulation(parts: Sequence[Part]) -> list[str]:
         "| fault | times |",
         "|---|---|",
         *(f"| {kind} | {count:,} |" for kind, count in sorted(faults.items())),
+    ]
+
+
+def _spark(parts: Sequence[Part]) -> list[str]:
+    if not parts:
+        return ["No part of `make proof-spark` is here."]
+    kills: Counter[str] = Counter()
+    for part in parts:
+        kills.update(part["kills"])
+    sums = {name: sum(part[name] for part in parts) for name in ("batches", "rows", "lost", "doubled", "mixed")}
+    told = (
+        f"Code `{_code(parts, 'code')}`. {sum(kills.values())} kills of drivers in {len(parts)} parts; "
+        f"{sums['batches']:,} batches, {sums['rows']:,} rows: {sums['lost']} lost, {sums['doubled']} doubled, "
+        f"{sums['mixed']} batches mixed of two attempts, {sum(len(one['problems']) for one in parts)} other problems; "
+        f"in {sum(part['seconds'] for part in parts) / 60:,.0f} minutes."
+    )
+    return [
+        "## Staged writing on Spark: `make proof-spark`",
+        "",
+        told,
+        "",
+        "| killed | times |",
+        "|---|---|",
+        *(f"| {moment} | {count:,} |" for moment, count in sorted(kills.items())),
     ]
 
 

@@ -8,13 +8,14 @@ import re
 import signal
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from cues_kafka import Graph, Kafka
 from cues_kafka.brokers.open import open_broker
@@ -393,6 +394,20 @@ class Numbers:
         assert rows == expected
 
 
+def _marks(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+    """Low and high watermark; of a topic that was just made as soon as its leader knows that it is."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            found: tuple[int, int] = consumer.get_watermark_offsets(place, timeout=PATIENCE_S)
+        except KafkaException as problem:
+            if problem.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > deadline:
+                raise
+            consumer.poll(0.05)
+        else:
+            return found
+
+
 def stable(setup: Setup, sinks: Sequence[str] = SINKS) -> dict[str, list[tuple[int, int]]]:
     """Of the topics that a graph writes: last stable offsets and high watermarks."""
     found: dict[str, list[tuple[int, int]]] = {}
@@ -404,7 +419,7 @@ def stable(setup: Setup, sinks: Sequence[str] = SINKS) -> dict[str, list[tuple[i
         for topic in (*(f"{setup.name}.{sink}" for sink in sinks), setup.errors, setup.backing):
             count = len(consumers[0].list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions)
             for p in range(count):
-                marks = [c.get_watermark_offsets(TopicPartition(topic, p), timeout=PATIENCE_S) for c in consumers]
+                marks = [_marks(consumer, TopicPartition(topic, p)) for consumer in consumers]
                 found.setdefault(topic, []).append((marks[0][1], marks[1][1]))
         return found
     finally:

@@ -17,9 +17,7 @@ def session(scheme: str) -> Any:
     """One whose paths are on a file system of this kind; there is nothing on it."""
     system = SimpleNamespace(getUri=lambda: SimpleNamespace(getScheme=lambda: scheme), exists=lambda _: False)
     path = SimpleNamespace(getFileSystem=lambda _: system)
-    jvm = SimpleNamespace(
-        org=SimpleNamespace(apache=SimpleNamespace(hadoop=SimpleNamespace(fs=SimpleNamespace(Path=lambda _: path))))
-    )
+    jvm = SimpleNamespace(**{"org.apache.hadoop.fs.Path": lambda _: path})
     return SimpleNamespace(_jvm=jvm, _jsc=SimpleNamespace(hadoopConfiguration=lambda: None))
 
 

@@ -41,7 +41,7 @@ def read_bytes(session: Any, path: str) -> bytes:
     """
     place, system = _place(session, path)
     local = Path(path.removeprefix("file:"))
-    if system.getScheme() == "file" and local.is_file():
+    if system.getUri().getScheme() == "file" and local.is_file():
         return local.read_bytes()
     if not system.exists(place):
         raise FileNotFoundError(path)

@@ -72,11 +72,11 @@ def made(
     found = processor.fn(**frames) if processor.by_name else processor.fn(*frames.values())
     by_binding = _by_binding(processor, found)
     for frame in by_binding.values():
-        _check_store(processor.name, frame)
+        check_store(processor.name, frame)
     return by_binding
 
 
-def _check_store(name: str, frame: Any) -> None:
+def check_store(name: str, frame: Any) -> None:
     """
     Before a checkpoint is made: it would hold the wrong store, which another setting does not change any more.
 

@@ -24,7 +24,7 @@ from cues_kafka.runtime.lane import CommitPolicy
 from cues_kafka.runtime.spark.columns import META, PLACE
 from cues_kafka.runtime.spark.frames import PROCESSOR, FrameBatch, Frames, first_offsets, output_of
 from cues_kafka.runtime.spark.frames import enter as enter_slots
-from cues_kafka.runtime.spark.made import addressed, keeps_state, mixes, streams
+from cues_kafka.runtime.spark.made import addressed, check_store, keeps_state, mixes, streams
 from cues_kafka.runtime.spark.offset_log import known_query
 from cues_kafka.runtime.spark.parts import Target
 from cues_kafka.runtime.spark.publish import Output, Range
@@ -150,6 +150,8 @@ def _prepare(
 
 
 def _work(frame: Any, options: Kafka, name: str, target: Target) -> StagedWork:
+    if frame.isStreaming:
+        check_store(name, frame)
     return StagedWork(
         options=options,
         graph=name,
