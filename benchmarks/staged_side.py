@@ -24,6 +24,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import cues_kafka.spark
 from cues_kafka import Kafka
+from cues_kafka.core.delivery import HEADER
 
 PARTS = 4
 VALUE = "x" * 60
@@ -62,11 +63,11 @@ def plain(bootstrap: str) -> Any:
     )
 
 
-def produce(producer: Any, topic: str, value: bytes, key: bytes) -> None:
+def produce(producer: Any, topic: str, value: bytes, key: bytes, headers: Any = None) -> None:
     """A full queue is waited for."""
     while True:
         try:
-            producer.produce(topic, value, key)
+            producer.produce(topic, value, key, headers=headers)
             return
         except BufferError:
             producer.poll(0.05)
@@ -153,7 +154,7 @@ def _publish(session: Any, given: argparse.Namespace, checkpoint: str, name: str
 
 
 def raw(given: argparse.Namespace) -> dict[str, float]:
-    """Rows a second of two processes, from their first call to their flush."""
+    """Rows a second of two processes, from their first call to their flush; with a header of our length."""
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         pool.map(_ready, range(2))
         began = time.monotonic()
@@ -169,7 +170,7 @@ def _raw(bootstrap: str, topic: str, first: int, count: int) -> None:
     producer, value = plain(bootstrap), VALUE.encode()
     for number in range(first, first + count):
         key = b"%d" % number
-        produce(producer, topic, value + key, key)
+        produce(producer, topic, value + key, key, [(HEADER, b"1 published.write/0 2 - %d/%d -" % (number, count))])
     producer.flush()
 
 

@@ -361,6 +361,11 @@ class Broker(Protocol):
         """A new transactional producer, not yet initialised, its connections warming up (R1)."""
         ...
 
+    def expect(self, transactional_ids: Sequence[str]) -> None:
+        """Say that `session` will soon be called for these, so that they connect meanwhile; none takes its id by that.
+        Those of the time before that nobody called for are closed."""
+        ...
+
     def reader(self, name: str, *, prompt: bool = False) -> Reader:
         """
         A new reader. It never commits and never joins a group.

@@ -35,6 +35,7 @@ class KafkaBroker:
         self.options = options
         self._held: Admin | None = None
         self._opening = threading.Lock()
+        self._expected: list[tuple[str, KafkaSession]] = []
 
     def facts(self, topics: Collection[str]) -> ClusterFacts:
         """See `ports.Broker.facts`.
@@ -83,7 +84,19 @@ class KafkaBroker:
         return self._admin.unowned(group, topic, partitions)
 
     def session(self, transactional_id: str) -> KafkaSession:
+        with self._opening:
+            for place, (expected, session) in enumerate(self._expected):
+                if expected == transactional_id:
+                    del self._expected[place]
+                    return session
         return KafkaSession(self.options, transactional_id)
+
+    def expect(self, transactional_ids: Sequence[str]) -> None:
+        found = [(one, KafkaSession(self.options, one)) for one in transactional_ids]
+        with self._opening:
+            unused, self._expected = self._expected, found
+        for _, session in unused:
+            session.abandon()
 
     def reader(self, name: str, *, prompt: bool = False) -> KafkaReader:
         return KafkaReader(self.options, name, prompt=prompt)
@@ -95,6 +108,7 @@ class KafkaBroker:
         return KafkaSender(self.options, name)
 
     def close(self) -> None:
+        self.expect(())
         with self._opening:
             self._held = None
 

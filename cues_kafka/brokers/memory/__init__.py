@@ -144,6 +144,9 @@ class MemoryBroker:
         """None: a static member whose predecessor died between two rounds of a rebalance is given all that it lacks."""
         return set()
 
+    def expect(self, transactional_ids: Sequence[str]) -> None:
+        """Nothing has to connect here."""
+
     def session(self, transactional_id: str) -> MemorySession:
         """A new transactional producer."""
         return self.session_type(

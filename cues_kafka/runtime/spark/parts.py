@@ -191,7 +191,7 @@ class PartSlot:
     def _records(self, spool: Spool, rows: int, target: Target, prefix: bytes) -> Iterator[Outbox]:
         """Chunk by chunk; each record says which of the part's rows it is."""
         spec = self._spec
-        index = 0
+        index, form = 0, prefix.replace(b"%", b"%%") + b"%d/" + b"%d -" % rows
         for table in spool:
             box = Outbox()
             outputs = table.column("output")
@@ -199,7 +199,7 @@ class PartSlot:
                 mine = pc.indices_nonzero(pc.equal(outputs, number))
                 own = table if len(mine) == len(table) else table.take(mine)
                 output = target.topic(number)
-                places = [b"%b%d/%d -" % (prefix, index + i, rows) for i in mine.to_pylist()]
+                places = [form % (index + i) for i in mine.to_pylist()]
                 given = own.column("headers")
                 alone = output.provenance and given.null_count == len(own)
                 box.extend(

@@ -195,6 +195,7 @@ class StagedBatch:
         self._undecided = undecided
         self._held_bytes = held_bytes
         self._settled = -1
+        self._few = False  # the last batch, and so perhaps the next one, was published from here
 
     def __call__(self, frame: Any, number: int) -> None:
         """
@@ -234,6 +235,7 @@ class StagedBatch:
             SlotsStopped: a slot refuses.
         """
         began_s = time.monotonic()
+        self._expect()
         staging = Staging(frame.sparkSession, stage_of(self._checkpoint), held_bytes=self._held_bytes)
         manifest = None if prepared else self._stage(staging, frame, mine)
         staged_s = time.monotonic()
@@ -259,6 +261,7 @@ class StagedBatch:
             self._tell(outcomes)
         raise_stops(outcomes, mine.batch)
         self._settled = announced.number
+        self._few = staging.held is not None
         published_s = time.monotonic()
         tidy(staging.clean, announced)
         log.info(
@@ -291,6 +294,11 @@ class StagedBatch:
             if isinstance(failed, Py4JError | PySparkException):
                 raise BatchFailed(f"batch {mine.batch} could not be prepared: {innermost(str(failed))}") from None
             raise
+
+    def _expect(self) -> None:
+        """Slots of this batch connect while job 1 runs: connecting takes longer than a small part does."""
+        parts = [0, *(range(self._work.parts) if self._few else ())][: AT_ONCE + 1]
+        self._work.broker.expect([transactional_id(self._work.graph, self._work.processor, part) for part in parts])
 
     def _announce(self, mine: Staged) -> Staged:
         """T2: what is announced of this batch, be it ours or an earlier attempt."""
