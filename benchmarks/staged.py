@@ -24,7 +24,8 @@ the first three of 8 micro-batches. *Directly* is the same query whose rows each
 a plain producer, which doubles them whenever a batch comes again
 ([benchmarks/staged_side.py](../benchmarks/staged_side.py)). *Publication* is the step that comes after
 staging and announcement, for 1,000,000 rows of 70 bytes in four parts, beside two plain processes that
-produce the same messages from a loop; the first of three is not counted."""
+produce the same messages from a loop, each with a header as long as ours; the first of three is not
+counted."""
 
 
 def measure(repetitions: int, cluster: Cluster) -> Section:

@@ -28,8 +28,8 @@ def read_text(session: Any, path: str) -> str:
     """
     if has_jvm(session):
         return read_bytes(session, path).decode()
-    local = Path(path.removeprefix("file:"))
-    return local.read_text("utf-8") if local.is_file() else _read_by_a_job(session, path)
+    found = Path(path.removeprefix("file:"))
+    return found.read_text("utf-8") if found.is_file() else _read_by_a_job(session, path)
 
 
 def read_bytes(session: Any, path: str) -> bytes:
@@ -39,10 +39,9 @@ def read_bytes(session: Any, path: str) -> bytes:
     Raises:
         FileNotFoundError: it is not there.
     """
+    if found := local(session, path):
+        return found.read_bytes()
     place, system = _place(session, path)
-    local = Path(path.removeprefix("file:"))
-    if system.getUri().getScheme() == "file" and local.is_file():
-        return local.read_bytes()
     if not system.exists(place):
         raise FileNotFoundError(path)
     stream = system.open(place)
@@ -50,6 +49,12 @@ def read_bytes(session: Any, path: str) -> bytes:
         return bytes(_java(session, "org.apache.commons.io.IOUtils").toByteArray(stream))
     finally:
         stream.close()
+
+
+def local(session: Any, path: str) -> Path | None:
+    """A file or directory that this process sees, which then costs no question to Java; None: it is elsewhere."""
+    found = Path(path.removeprefix("file:"))
+    return found if found.exists() and _place(session, path)[1].getUri().getScheme() == "file" else None
 
 
 def _read_by_a_job(session: Any, path: str) -> str:
