@@ -226,7 +226,7 @@ class Interpreter:
         partition = self.task.spec.partition
         offsets = {TopicPartition(p.topic, partition): p.offset for p in effect.positions}
         for extent in effect.extents:
-            offsets |= offsets_of(extent)
+            offsets |= offsets_of(extent, extent.start)
         if offsets:  # a part has none: its batch's are those of the next announcement (T4)
             self._open.send_offsets(offsets, self._world.membership())
         return on.Done()
@@ -274,14 +274,20 @@ class Interpreter:
         return {i.binding: TopicPartition(i.topic, spec.partition) for i in spec.inputs}
 
 
-def offsets_of(extent: Extent) -> dict[TopicPartition, int]:
-    """Where a staged batch starts in its topics; nothing where they are not here, or the start is not known."""
-    named, ids = json.loads(extent.start) if extent.topic_id and extent.start else {}, extent.ids
+def offsets_of(extent: Extent, at: str) -> dict[TopicPartition, int]:
+    """
+    Where a staged batch stands in the topics of a source; nothing where they are not here, or that is not known.
+
+    Args:
+        extent: of the source.
+        at: its `start`, or its `end`.
+    """
+    named, ids = json.loads(at) if extent.topic_id and at else {}, extent.ids
     return {
         TopicPartition(topic, int(p)): offset
-        for topic, starts in named.items()
+        for topic, own in named.items()
         if topic in ids or "" in ids
-        for p, offset in starts.items()
+        for p, offset in own.items()
     }
 
 

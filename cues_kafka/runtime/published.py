@@ -7,16 +7,16 @@ or lost (none is), and the totals of the part's newest record say how many rows 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from cues_kafka.core.records import Extent, Record, Snapshot, Staged, Totals
+from cues_kafka.core.records import Record, Snapshot, Staged, Totals
 from cues_kafka.graph.definition import DataFrameProcessor, Graph
 from cues_kafka.graph.names import backing_topic, transactional_id
 from cues_kafka.observe.ledger import ERROR, EXAMPLES, OUTPUT, Marks, Track
 from cues_kafka.ports import ClusterFacts, TopicPartition, Watermarks
 from cues_kafka.runtime.chain import Chain
+from cues_kafka.runtime.interpreter import offsets_of
 from cues_kafka.runtime.report import TaskReport
 
 _BITS = 16
@@ -328,10 +328,5 @@ def published_ends(newest: Sequence[Record | None]) -> dict[TopicPartition, int]
     done = all(has_reached(record, batch) for record in newest[: batch.parts])
     found: dict[TopicPartition, int] = {}
     for extent in batch.extents:
-        found |= _places(extent, extent.end if done else extent.start)
+        found |= offsets_of(extent, extent.end if done else extent.start)
     return found
-
-
-def _places(extent: Extent, offsets: str) -> dict[TopicPartition, int]:
-    named = json.loads(offsets) if extent.topic_id and offsets else {}
-    return {TopicPartition(topic, int(p)): offset for topic, ends in named.items() for p, offset in ends.items()}

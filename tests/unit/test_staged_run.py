@@ -67,9 +67,9 @@ def test_a_source_without_an_offset_yet_goes_on_from_there(monkeypatch: pytest.M
 def test_offsets_go_to_the_group_for_topics_that_are_on_this_cluster() -> None:
     """A source of any number of topics says which of them are."""
     start = '{"a":{"0":5},"gone":{"0":7}}'
-    assert offsets_of(Extent("0", b'{"a":"0102030405060708"}', start, "")) == {TopicPartition("a", 0): 5}
-    assert offsets_of(Extent("0", b"", start, "")) == {}
-    assert len(offsets_of(Extent("orders", bytes(16), start, ""))) == 2
+    assert offsets_of(Extent("0", b'{"a":"0102030405060708"}', start, ""), start) == {TopicPartition("a", 0): 5}
+    assert offsets_of(Extent("0", b"", start, ""), start) == {}
+    assert len(offsets_of(Extent("orders", bytes(16), start, ""), start)) == 2
 
 
 def test_files_that_cannot_be_deleted_are_left_and_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -32,6 +33,7 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, TopicPartition
 from cues_kafka.runtime.build import Identity
 from cues_kafka.runtime.clock import SystemClock
+from cues_kafka.runtime.interpreter import offsets_of
 from cues_kafka.runtime.spark.columns import as_outputs, has_headers
 from cues_kafka.runtime.spark.files import has_jvm
 from cues_kafka.runtime.spark.offset_log import query_id, source_ends
@@ -245,14 +247,13 @@ class StagedBatch:
             self._undecided(mine)  # its files stay: the announcement may have been committed all the same
             raise
         announced_s = time.monotonic()
-        outcomes: list[Outcome] | None = None
+        outcomes = None
         if manifest is None or announced.attempt != mine.attempt:
             tidy(staging.drop, mine)
-            outcomes = self._published(announced)
+            manifest, outcomes = None, self._published(announced)
         if outcomes is None:
             try:
-                if manifest is None or announced.attempt != mine.attempt:
-                    manifest = staging.read(mine.batch, announced.attempt, announced.checksum)
+                manifest = manifest or staging.read(mine.batch, announced.attempt, announced.checksum)
                 outcomes = self._publish(staging, announced, manifest)
             except (BatchFailed, RecoveryError):
                 self._refuse_older(announced)
@@ -335,9 +336,8 @@ class StagedBatch:
         errors = manifest.errors if any(chunk.errors for chunk in manifest.chunks) else ""
         work = replace(self._work, target=self._work.target.announced(manifest.outputs, errors))
         chunks = {part: own for part in range(batch.parts) if (own := manifest.part(part))}
-        held = {} if staging.held is None else staging.held
-        outcomes = []
-        if chunks and not held:
+        held, outcomes = staging.held, []
+        if chunks and held is None:
             publish = PublishParts(work, batch, chunks)
             frame = staging.chunks(manifest).select("part", "row", "payload")
             sorted_ = frame.repartitionById(batch.parts, "part").sortWithinPartitions("row")
@@ -349,7 +349,7 @@ class StagedBatch:
         def from_here(part: int) -> Outcome:
             who = incarnation(batch.query, batch.batch, part, 0)
             own = replace(batch, part=part, extents=batch.extents if part == 0 else ())
-            return work.publish(own, chunks.get(part, ()), iter(held.get(part, ())), who)
+            return work.publish(own, chunks.get(part, ()), iter((held or {}).get(part, ())), who)
 
         done = {outcome.partition for outcome in outcomes}
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="publish") as pool:
@@ -492,7 +492,7 @@ def canonical(offsets: Any) -> str:
 
 def ends_in(batch: Staged) -> dict[TopicPartition, int]:
     """Up to where a batch took topics."""
-    return _places((extent.topic_id, extent.end) for extent in batch.extents)
+    return _all(offsets_of(extent, extent.end) for extent in batch.extents)
 
 
 def begun(newest: Staged, query: str, committed: Collection[str]) -> dict[TopicPartition, int]:
@@ -510,16 +510,11 @@ def begun(newest: Staged, query: str, committed: Collection[str]) -> dict[TopicP
     """
     if newest.query != query or str(newest.batch) in committed:
         return ends_in(newest)
-    return _places((extent.topic_id, extent.start) for extent in newest.extents)
+    return _all(offsets_of(extent, extent.start) for extent in newest.extents)
 
 
-def _places(known: Iterable[tuple[bytes, str]]) -> dict[TopicPartition, int]:
-    """Offsets of topics, from their ids and Spark's JSON."""
-    found: dict[TopicPartition, int] = {}
-    for topic_id, offsets in known:
-        for topic, own in (json.loads(offsets) or {}).items() if topic_id and offsets else ():
-            found |= {TopicPartition(topic, int(p)): offset for p, offset in own.items()}
-    return found
+def _all(found: Iterable[dict[TopicPartition, int]]) -> dict[TopicPartition, int]:
+    return dict(ChainMap(*found))
 
 
 def check_session(session: Any) -> None:
