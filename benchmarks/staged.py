@@ -18,7 +18,7 @@ WARM = 3
 PUBLISHED = 1_000_000
 
 HOW = """4 partitions, `local[2]`, which shares its two processors with the broker. A *batch* counts the messages
-of each key, in update mode; every key is new, so there are as many rows as messages. The figure is the
+of each key, in update mode; it has each key once, so there are as many rows as messages. The figure is the
 median time that Spark gives for what its sink does (`addBatch`: the query, its state, the output) behind
 the first three of 8 micro-batches. *Directly* is the same query whose rows each Spark task produces with
 a plain producer, which doubles them whenever a batch comes again

@@ -122,7 +122,9 @@ def _query(session: Any, given: argparse.Namespace, checkpoint: str) -> Any:
         .option("maxOffsetsPerTrigger", str(given.rows))
         .load()
     )
-    counted = frame.groupBy(f.concat_ws("-", "partition", "offset").alias("id")).agg(f.count("*").alias("count"))
+    # Every batch has each of so many keys once: state does not grow, and what Java collects does not cloud the rest.
+    number = f.col("offset") % (given.rows // PARTS)
+    counted = frame.groupBy(f.concat_ws("-", "partition", number).alias("id")).agg(f.count("*").alias("count"))
     options = Kafka(given.bootstrap)
     if given.mode == "staged":
         return cues_kafka.spark.write_exactly_once(

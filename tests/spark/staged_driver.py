@@ -23,11 +23,12 @@ from cues_kafka.core.staged import Enter, Role
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.interpreter import Hook
 from cues_kafka.runtime.spark import files, staged_run
+from cues_kafka.runtime.spark.manifest import Manifest
 from cues_kafka.runtime.spark.parts import PartSlot
 from cues_kafka.runtime.spark.query import SparkWorker
 from cues_kafka.runtime.spark.slot import Outcome
 from cues_kafka.runtime.spark.staged import StagedBatch, StagedWork
-from cues_kafka.runtime.spark.staging import HELD_BYTES, Manifest, Staging
+from cues_kafka.runtime.spark.staging import HELD_BYTES, MANIFEST, Staging
 from cues_kafka.runtime.workers import Job
 from cues_kafka.spark import Spark
 from tests.spark.fault_driver import Point, run_graph, session_of
@@ -153,10 +154,10 @@ class PointedBatch(StagedBatch):
         from pyspark.sql import functions as f
 
         name = f.struct(f.lit(ATTEMPT).alias("key"), f.lit(mine.attempt.encode()).alias("value"))
-        marked = frame.withColumn("headers", f.array(name)).select(*frame.columns)
+        marked = frame.withColumn("headers", f.array(name))
         if point := self._point:
             marked = marked.mapInArrow(_passing(point, mine.batch), marked.schema)
-        with mock.patch("cues_kafka.runtime.spark.staging.write_text", self._unlisted(mine.batch)):
+        with mock.patch("cues_kafka.runtime.spark.staging.write_bytes", self._unlisted(mine.batch)):
             manifest = super()._stage(staging, marked, mine)
         self._pass("staged", mine.batch)
         return manifest
@@ -172,11 +173,12 @@ class PointedBatch(StagedBatch):
         return outcomes
 
     def _unlisted(self, batch: int) -> Callable[..., None]:
-        write = files.write_text
+        write = files.write_bytes
 
-        def pass_and_write(*args: Any) -> None:
-            self._pass("unlisted", batch)
-            write(*args)
+        def pass_and_write(session: Any, path: str, data: bytes) -> None:
+            if path.endswith(MANIFEST):
+                self._pass("unlisted", batch)
+            write(session, path, data)
 
         return pass_and_write
 

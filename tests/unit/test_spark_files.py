@@ -15,9 +15,14 @@ from cues_kafka.runtime.spark.files import read_text
 
 def session(scheme: str) -> Any:
     """One whose paths are on a file system of this kind; there is nothing on it."""
-    system = SimpleNamespace(getUri=lambda: SimpleNamespace(getScheme=lambda: scheme), exists=lambda _: False)
-    path = SimpleNamespace(getFileSystem=lambda _: system)
-    jvm = SimpleNamespace(**{"org.apache.hadoop.fs.Path": lambda _: path})
+
+    def place(path: str) -> Any:
+        uri = SimpleNamespace(getScheme=lambda: scheme, getPath=lambda: path)
+        qualified = SimpleNamespace(toUri=lambda: uri)
+        system = SimpleNamespace(makeQualified=lambda _: qualified, exists=lambda _: False)
+        return SimpleNamespace(getFileSystem=lambda _: system)
+
+    jvm = SimpleNamespace(**{"org.apache.hadoop.fs.Path": place})
     return SimpleNamespace(_jvm=jvm, _jsc=SimpleNamespace(hadoopConfiguration=lambda: None))
 
 

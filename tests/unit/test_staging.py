@@ -11,11 +11,12 @@ import pytest
 
 from cues_kafka import CodecError, ConfigError, Json, RecoveryError
 from cues_kafka.codecs.records import decode_error
+from cues_kafka.runtime.spark.manifest import Chunk, Manifest, parsed
+from cues_kafka.runtime.spark.packing import CHUNK_BYTES, Pack, sliced, unpacked
 from cues_kafka.runtime.spark.parts import ERRORS, Spool, Target
 from cues_kafka.runtime.spark.publish import Output
 from cues_kafka.runtime.spark.refusing import Refusing
 from cues_kafka.runtime.spark.staged import check_parts
-from cues_kafka.runtime.spark.staging import CHUNK_BYTES, Chunk, Manifest, Pack, parsed, sliced, unpacked
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -52,7 +53,7 @@ def same(piece: pa.RecordBatch, _: int) -> pa.RecordBatch:
 
 def chunks_of(*batches: pa.RecordBatch) -> list[dict[str, Any]]:
     """What `Pack` makes of them."""
-    return [row for batch in Pack(4, same)(batches) for row in batch.to_pylist()]
+    return [row for batch in Pack(4, same, 1)(batches) for row in batch.to_pylist()]
 
 
 def expected(chunks: list[dict[str, Any]]) -> tuple[Chunk, ...]:

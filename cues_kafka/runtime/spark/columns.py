@@ -7,6 +7,7 @@ they are given, else the input's key and timestamp; everything else is the value
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from cues_kafka.codecs.schema import (
@@ -130,9 +131,21 @@ def as_messages(frame: Any, key_field: str | None = None) -> Any:
     )
 
 
-def has_headers(frame: Any) -> bool:
-    """Whether rows of a staged processor bring headers of their own."""
-    return HEADERS in frame.columns or ("headers" in frame.columns and _is_plain(frame) and not _is_message(frame))
+def brought(frame: Any) -> set[str]:
+    """Which of headers and timestamps the rows of a staged processor bring: another one's column costs its way."""
+    plain = _is_plain(frame)
+    headers = HEADERS in frame.columns or ("headers" in frame.columns and plain and not _is_message(frame))
+    timestamps = TIMESTAMP in frame.columns or "timestamp" in _came(frame, plain=plain)
+    return {name for name, has in (("headers", headers), ("timestamp", timestamps)) if has}
+
+
+def _came(frame: Any, *, plain: bool) -> dict[str, Any]:
+    """Columns of the message that a row of a staged processor was made from, if it says so."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    nested = META in frame.columns
+    inner = frame.schema[META].dataType.names if nested else frame.columns if plain else ()
+    return {name: f.col(f"{META}.{name}" if nested else name) for name in inner if name in KAFKA}
 
 
 def _is_plain(frame: Any) -> bool:
@@ -146,9 +159,9 @@ def _is_message(frame: Any) -> bool:
     return set(PLACE) <= set(frame.columns)
 
 
-def as_outputs(frame: Any, key_field: str | None = None, *, headed: bool = False) -> Any:
+def as_outputs(frame: Any, key_field: str | None = None, *, columns: Collection[str] = ()) -> Any:
     """
-    Rows of a staged processor as messages: columns key, value, headers, timestamp (ms; else that of the staging).
+    Rows of a staged processor as messages: columns key, value, and those of headers and timestamp (ms) that are asked.
 
     They need not say which message they were made from: an aggregate was made from many. `_key`, `_headers`,
     `_timestamp` and `_cues` mean what they mean elsewhere, and every other column belongs to the value; but a frame of
@@ -157,29 +170,28 @@ def as_outputs(frame: Any, key_field: str | None = None, *, headed: bool = False
     Args:
         frame: rows.
         key_field: the column that is the key where there is no `_key`.
-        headed: some output of the processor has headers (`has_headers`): all of them have columns of one type.
+        columns: what some output of the processor has (`brought`): all of them have the same columns.
 
     Raises:
         ConfigError: no column is left for the value; or `topic` or `partition` says where to, as for Spark's sink.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    nested, plain = META in frame.columns, _is_plain(frame)
+    plain = _is_plain(frame)
     types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     if plain and (where := {"topic", "partition"} & set(types)) and not _is_message(frame):
         raise ConfigError(
             f"columns {sorted(where)} say where a row goes in Spark's own Kafka sink; here the declared topic does, "
             "and the key. Drop them, or name them otherwise if they belong to the value"
         )
-    inner = frame.schema[META].dataType.names if nested else frame.columns if plain else ()
-    came = {name: f.col(f"{META}.{name}" if nested else name) for name in inner if name in KAFKA}
-    own = {META, KEY, HEADERS, TIMESTAMP, *(KAFKA if plain else ())}
+    came, own = _came(frame, plain=plain), {META, KEY, HEADERS, TIMESTAMP, *(KAFKA if plain else ())}
     if plain and "key" in types and types["key"] not in ("binary", "string"):
         came["key"] = came["key"].cast("string")
-    headers = ("headers" if HEADERS not in types else HEADERS) if has_headers(frame) else None
-    made = _message(frame, came, own, key_field, headers=headers, headed=headed)
-    now = f.unix_millis(f.current_timestamp())
-    return frame.select(*made, f.coalesce(_when(frame, came), now).alias("timestamp"))
+    headers = ("headers" if HEADERS not in types else HEADERS) if "headers" in brought(frame) else None
+    key, value, given = _message(frame, came, own, key_field, headers=headers, headed=True)
+    when = f.coalesce(_when(frame, came), f.unix_millis(f.current_timestamp()))
+    optional = {"headers": given, "timestamp": when}
+    return frame.select(key, value, *[optional[name].alias(name) for name in sorted(columns)])
 
 
 def _message(

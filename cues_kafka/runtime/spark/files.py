@@ -1,11 +1,14 @@
 """Small files of a query, on any file system that Spark knows: read, write, list, delete, measure.
 
-Through Spark's own Java, because a job of Spark's for a line or two would cost more than the micro-batch. With Spark
-Connect there is no Java at hand; there a file can be read, by such a job, and nothing else.
+Those on this machine's disk as any program reads them, others through Spark's own Java: a job of Spark's for a line or
+two would cost more than the micro-batch. With Spark Connect there is no Java at hand; there a file can be read, by such
+a job, and nothing else.
 """
 
 from __future__ import annotations
 
+import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +42,8 @@ def read_bytes(session: Any, path: str) -> bytes:
     Raises:
         FileNotFoundError: it is not there.
     """
-    if found := local(session, path):
-        return found.read_bytes()
+    if here := local(session, path):
+        return here.read_bytes()
     place, system = _place(session, path)
     if not system.exists(place):
         raise FileNotFoundError(path)
@@ -52,43 +55,56 @@ def read_bytes(session: Any, path: str) -> bytes:
 
 
 def local(session: Any, path: str) -> Path | None:
-    """A file or directory that this process sees, which then costs no question to Java; None: it is elsewhere."""
-    found = Path(path.removeprefix("file:"))
-    return found if found.exists() and _place(session, path)[1].getUri().getScheme() == "file" else None
+    """
+    Where this process sees a file or directory; None: it is on another file system than the machine's own.
+
+    There Java is not asked: it would take a question for each step, and to make a file or directory on a local disk it
+    starts a process that sets its rights.
+    """
+    place, system = _place(session, path)
+    uri = system.makeQualified(place).toUri()
+    return Path(uri.getPath()) if uri.getScheme() == "file" else None
 
 
 def _read_by_a_job(session: Any, path: str) -> str:
     return str(session.read.option("wholetext", True).text(path).collect()[0][0])
 
 
-def write_text(session: Any, path: str, text: str) -> None:
+def write_bytes(session: Any, path: str, data: bytes | memoryview) -> None:
     """
-    A new file.
+    A new file, and the directories above it.
 
     Raises:
         ConfigError: it cannot be written.
     """
-    place, system = _place(session, path)
     try:
+        if here := local(session, path):
+            here.parent.mkdir(parents=True, exist_ok=True)
+            with here.open("xb") as file:
+                file.write(data)
+            return
+        place, system = _place(session, path)
         stream = system.create(place, False)
         try:
-            stream.write(bytearray(text.encode()))
+            stream.write(bytearray(data))
         finally:
             stream.close()
-    except Py4JJavaError as error:
+    except (Py4JJavaError, OSError) as error:
         raise ConfigError(f"{path} cannot be written: {_cause(error)}. Make room, or give the right to write") from None
 
 
 def names(session: Any, path: str) -> list[str]:
     """What a directory holds; nothing where there is none."""
+    if here := local(session, path):
+        return sorted(found.name for found in here.iterdir()) if here.is_dir() else []
     place, system = _place(session, path)
-    if not system.exists(place):
-        return []
-    return sorted(found.getPath().getName() for found in system.listStatus(place))
+    return sorted(found.getPath().getName() for found in system.listStatus(place)) if system.exists(place) else []
 
 
 def lengths(session: Any, path: str) -> dict[str, int]:
     """The bytes of each file in a directory; nothing where there is none."""
+    if here := local(session, path):
+        return {found.name: _length(found) for found in here.iterdir()} if here.is_dir() else {}
     place, system = _place(session, path)
     if not system.exists(place):
         return {}
@@ -96,15 +112,34 @@ def lengths(session: Any, path: str) -> dict[str, int]:
 
 
 def delete(session: Any, path: str) -> None:
-    """A directory and all below it; one that is not there is ignored."""
+    """
+    A directory and all below it; one that is not there is ignored.
+
+    Raises:
+        OSError: it is on this machine, and cannot be deleted.
+        Py4JJavaError: it is elsewhere, and cannot.
+    """
+    if here := local(session, path):
+        with suppress(FileNotFoundError):  # it is not there, or somebody else is just deleting it
+            shutil.rmtree(here)
+        return
     place, system = _place(session, path)
     system.delete(place, True)
 
 
 def size(session: Any, path: str) -> int:
     """Bytes below a directory; 0 where there is none."""
+    if here := local(session, path):
+        return sum(_length(found) for found in here.rglob("*") if found.is_file())
     place, system = _place(session, path)
     return int(system.getContentSummary(place).getLength()) if system.exists(place) else 0
+
+
+def _length(file: Path) -> int:
+    """Bytes; 0 for one that was deleted since it was listed."""
+    with suppress(FileNotFoundError):
+        return file.stat().st_size
+    return 0
 
 
 def _place(session: Any, path: str) -> tuple[Any, Any]:
@@ -117,5 +152,7 @@ def _java(session: Any, name: str) -> Any:
     return getattr(session._jvm, name)  # noqa: SLF001 - Spark offers its file systems to Java only
 
 
-def _cause(error: Py4JJavaError) -> str:
+def _cause(error: Py4JJavaError | OSError) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
     return str(error.java_exception).splitlines()[0]

@@ -6,7 +6,7 @@ import math
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
@@ -22,9 +22,10 @@ from cues_kafka.errors import RecoveryError
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Headers
 from cues_kafka.runtime.interpreter import Hook, Interpreter, World
 from cues_kafka.runtime.outbox import Outbox
+from cues_kafka.runtime.spark.manifest import Chunk, altered, checksum
+from cues_kafka.runtime.spark.packing import unpacked
 from cues_kafka.runtime.spark.publish import Output
 from cues_kafka.runtime.spark.slot import FENCED_S, WATCH_S, Outcome, stable_record
-from cues_kafka.runtime.spark.staging import Chunk, altered, checksum, unpacked
 
 IN_MEMORY: Final = 64 * 1024 * 1024
 """Of a part's chunks; the rest waits on the local disk until it is published."""
@@ -136,6 +137,9 @@ class PartSlot:
         self._clock = clock
         self._timeout_s = timeout_s
         self._interpreter = Interpreter(spec, World(broker, clock, lambda _: None, lambda: group, hook))
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="recover")
+        self._recovered: Future[Any] | None = None
+        self._entered = False
 
     @property
     def task(self) -> Task:
@@ -145,9 +149,21 @@ class PartSlot:
     def recover(self) -> Outcome:
         """`Enter` and `Announce`: all that there is to do is done when the task has recovered."""
         try:
-            self._interpreter.advance(on.Assigned(first=False))
+            self._enter()
             return self._outcome(self._totals)
         finally:
+            self.close()
+
+    def begin(self) -> None:
+        """Recover, which is a matter of waiting, while the caller does something else (D2)."""
+        if self._recovered is None:
+            self._recovered = self._pool.submit(self._enter)
+
+    def close(self) -> None:
+        """Leave, once."""
+        self._pool.shutdown()
+        if self._entered:
+            self._entered = False
             self._interpreter.advance(on.Revoked())
 
     def publish(
@@ -157,7 +173,7 @@ class PartSlot:
         `Publish`: in one transaction, if it is not published yet.
 
         Args:
-            spool: is filled while the slot recovers, which is a matter of waiting (D2).
+            spool: is filled while the slot recovers.
             coming: chunks: number of the first row, and bytes.
             chunks: what must come.
             target: where to.
@@ -169,10 +185,10 @@ class PartSlot:
         good = rows - errors
         interpreter = self._interpreter
         try:
-            with ThreadPoolExecutor(1, thread_name_prefix="recover") as pool:
-                recovered = pool.submit(interpreter.advance, on.Assigned(first=False))
-                spool.take(coming, chunks)
-                recovered.result()
+            self.begin()
+            assert self._recovered
+            spool.take(coming, chunks)
+            self._recovered.result()
             before, known, began_s = self._totals, self.task.record, math.inf
             while interpreter.task.state is State.READY and not interpreter.task.published:
                 # Taken here, because while records are made this attempt is the pending one.
@@ -186,7 +202,11 @@ class PartSlot:
                 return self._watch(halt, known, late=late)
             return self._outcome(before)
         finally:
-            interpreter.advance(on.Revoked())
+            self.close()
+
+    def _enter(self) -> None:
+        self._entered = True
+        self._interpreter.advance(on.Assigned(first=False))
 
     def _records(self, spool: Spool, rows: int, target: Target, prefix: bytes) -> Iterator[Outbox]:
         """Chunk by chunk; each record says which of the part's rows it is."""

@@ -14,7 +14,10 @@ import time
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from functools import reduce
+from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
@@ -34,9 +37,11 @@ from cues_kafka.ports import Broker, TopicPartition
 from cues_kafka.runtime.build import Identity
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.interpreter import offsets_of
-from cues_kafka.runtime.spark.columns import as_outputs, has_headers
+from cues_kafka.runtime.spark.columns import as_outputs, brought
 from cues_kafka.runtime.spark.files import has_jvm
+from cues_kafka.runtime.spark.manifest import Chunk, Manifest, altered
 from cues_kafka.runtime.spark.offset_log import query_id, source_ends
+from cues_kafka.runtime.spark.packing import Pack, chunks_in
 from cues_kafka.runtime.spark.parts import PartSlot, Spool, Target
 from cues_kafka.runtime.spark.places import shared_broker
 from cues_kafka.runtime.spark.publish import incarnation
@@ -52,11 +57,9 @@ from cues_kafka.runtime.spark.query import (
 )
 from cues_kafka.runtime.spark.refusing import Refusing
 from cues_kafka.runtime.spark.slot import Outcome, stable_record
-from cues_kafka.runtime.spark.staging import HELD_BYTES, Chunk, Manifest, Pack, Staging
+from cues_kafka.runtime.spark.staging import HELD_BYTES, Staging
 
 log = get_logger("cues_kafka.spark")
-
-MESSAGES: Final = ("output", "key", "value", "headers", "timestamp", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,19 +119,70 @@ class StagedWork:
         return PartSlot(self.spec(part, role, who), broker=self.broker, clock=SystemClock(), timeout_s=timeout_s)
 
     def publish(
-        self, batch: Staged, chunks: tuple[Chunk, ...], coming: Iterator[tuple[int, bytes]], who: str
-    ) -> Outcome:
-        """T3: one part, out of chunks that are checked before its transaction begins."""
-        spool = Spool(f"part {batch.part} of batch {batch.batch} ({batch.attempt})")
+        self, batch: Staged, chunks: Mapping[int, tuple[Chunk, ...]], coming: Coming, parts: Sequence[int], attempt: int
+    ) -> Iterator[Outcome]:
+        """
+        T3: some parts, one after the other; the slot of the next one recovers meanwhile.
+
+        Args:
+            batch: as it was announced.
+            chunks: of each part.
+            coming: chunks of a part, as (number of the first row, bytes); checked before its transaction begins.
+            parts: which.
+            attempt: of the Spark task.
+        """
+        slots = [self._publishing(batch, part, attempt) for part in parts]
         try:
-            return self.slot(batch.part, Publish(batch), who).publish(spool, coming, chunks, self.target)
+            for at, part in enumerate(parts):
+                for slot in slots[at : at + 2]:
+                    slot.begin()
+                spool = Spool(f"part {part} of batch {batch.batch} ({batch.attempt})")
+                with closing(spool):
+                    yield slots[at].publish(spool, coming(part), chunks.get(part, ()), self.target)
         finally:
-            spool.close()
+            for slot in slots:
+                slot.close()
+
+    def _publishing(self, batch: Staged, part: int, attempt: int) -> PartSlot:
+        own = replace(batch, part=part, extents=batch.extents if part == 0 else ())
+        return self.slot(part, Publish(own), incarnation(batch.query, batch.batch, part, attempt))
+
+
+Coming = Callable[[int], Iterator[tuple[int, bytes]]]
 
 
 @dataclass(frozen=True)
-class PublishParts:
-    """The function of job 2: chunks in, outcomes out; all chunks of a Spark task are of one part."""
+class PublishFiles:
+    """
+    The function of job 2 where Spark's tasks see the staged files: some parts in, outcomes out.
+
+    Attributes:
+        work: of the processor.
+        batch: as it was announced.
+        chunks: of each part.
+        files: of the manifest.
+    """
+
+    work: StagedWork
+    batch: Staged
+    chunks: Mapping[int, tuple[Chunk, ...]]
+    files: Sequence[Path]
+
+    def __call__(self, parts: Iterable[int]) -> Iterator[Outcome]:
+        """Publish parts."""
+        return self.work.publish(self.batch, self.chunks, self._coming, list(parts), attempt_number())
+
+    def _coming(self, part: int) -> Iterator[tuple[int, bytes]]:
+        files = dict.fromkeys(chunk.file for chunk in self.chunks[part])
+        try:
+            yield from chunks_in([self.files[file] for file in files], part)
+        except (OSError, pa.ArrowException) as error:
+            raise altered(f"part {part} of batch {self.batch.batch}", f"cannot be read ({error})") from None
+
+
+@dataclass(frozen=True)
+class PublishRows:
+    """The function of job 2 where Spark reads the staged files: chunks of one part in, its outcome out."""
 
     work: StagedWork
     batch: Staged
@@ -140,13 +194,16 @@ class PublishParts:
         first = next(coming, None)
         if first is None:
             return
-        context = TaskContext.get()
-        attempt = context.attemptNumber() if context else 0
         part = first[0]
-        who = incarnation(self.batch.query, self.batch.batch, part, attempt)
-        own = replace(self.batch, part=part, extents=self.batch.extents if part == 0 else ())
-        outcome = self.work.publish(own, self.chunks.get(part, ()), _of_part(part, first, coming), who)
-        yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(outcome))])], names=["outcome"])
+        rows = _of_part(part, first, coming)
+        for outcome in self.work.publish(self.batch, self.chunks, lambda _: rows, [part], attempt_number()):
+            yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(outcome))])], names=["outcome"])
+
+
+def attempt_number() -> int:
+    """Of the Spark task that calls."""
+    context = TaskContext.get()
+    return context.attemptNumber() if context else 0
 
 
 def _rows(batches: Iterator[Any]) -> Iterator[tuple[int, int, bytes]]:
@@ -197,7 +254,7 @@ class StagedBatch:
         self._undecided = undecided
         self._held_bytes = held_bytes
         self._settled = -1
-        self._few = False  # the last batch, and so perhaps the next one, was published from here
+        self._few = False  # the last batch had few rows, and so perhaps the next one
 
     def __call__(self, frame: Any, number: int) -> None:
         """
@@ -262,7 +319,7 @@ class StagedBatch:
             self._tell(outcomes)
         raise_stops(outcomes, mine.batch)
         self._settled = announced.number
-        self._few = staging.held is not None
+        self._few = manifest is not None and staging.is_few(manifest)
         published_s = time.monotonic()
         tidy(staging.clean, announced)
         log.info(
@@ -285,9 +342,11 @@ class StagedBatch:
         work = self._work
         check = Refusing(work.graph, work.processor, work.query, mine.batch, work.codecs, work.target)
         try:
-            target, pack = work.target, Pack(work.parts, check)
+            target, pack = work.target, Pack(work.parts, check, int(time.time() * 1000))
             errors = target.errors.topic if target.errors else ""
-            manifest = staging.write(frame, mine.batch, mine.attempt, pack, outputs=target.names, errors=errors)
+            manifest = staging.write(
+                frame, mine.batch, mine.attempt, pack, outputs=target.names, errors=errors, few=self._few
+            )
             check_parts(manifest, work.options.transaction_timeout_s)
             return manifest
         except BaseException as failed:
@@ -338,22 +397,39 @@ class StagedBatch:
         chunks = {part: own for part in range(batch.parts) if (own := manifest.part(part))}
         held, outcomes = staging.held, []
         if chunks and held is None:
-            publish = PublishParts(work, batch, chunks)
-            frame = staging.chunks(manifest).select("part", "row", "payload")
-            sorted_ = frame.repartitionById(batch.parts, "part").sortWithinPartitions("row")
-            rows = run_job(sorted_.mapInArrow(publish, RESULT).collect)
-            outcomes = [outcome_of_row(json.loads(row[0])) for row in rows]
+            staging.check(manifest)
+            outcomes = self._by_spark(staging, work, batch, manifest, chunks)
             if missing := set(chunks) - {outcome.partition for outcome in outcomes}:
                 raise ConfigError(f"parts {sorted(missing)} of batch {batch.batch} left no rows in the staged files")
 
         def from_here(part: int) -> Outcome:
-            who = incarnation(batch.query, batch.batch, part, 0)
-            own = replace(batch, part=part, extents=batch.extents if part == 0 else ())
-            return work.publish(own, chunks.get(part, ()), iter((held or {}).get(part, ())), who)
+            [outcome] = work.publish(batch, chunks, lambda part: iter((held or {}).get(part, ())), [part], 0)
+            return outcome
 
         done = {outcome.partition for outcome in outcomes}
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="publish") as pool:
             return [*outcomes, *pool.map(from_here, [part for part in range(batch.parts) if part not in done])]
+
+    def _by_spark(
+        self,
+        staging: Staging,
+        work: StagedWork,
+        batch: Staged,
+        manifest: Manifest,
+        chunks: Mapping[int, tuple[Chunk, ...]],
+    ) -> list[Outcome]:
+        """One Spark task for each processor, or for each part where Spark must bring the files."""
+        files = staging.files(manifest)
+        if files is None:
+            frame = staging.chunks(manifest).select("part", "row", "payload")
+            sorted_ = frame.repartitionById(batch.parts, "part").sortWithinPartitions("row")
+            rows = run_job(sorted_.mapInArrow(PublishRows(work, batch, chunks), RESULT).collect)
+            return [outcome_of_row(json.loads(row[0])) for row in rows]
+        context = staging.session.sparkContext
+        tasks = min(len(chunks), context.defaultParallelism)
+        groups = [list(chunks)[task::tasks] for task in range(tasks)]
+        publish = PublishFiles(work, batch, chunks, files)
+        return run_job(context.parallelize(groups, tasks).flatMap(publish).collect)
 
 
 ROWS_PER_S: Final = 200_000
@@ -395,7 +471,7 @@ def tidy(delete: Callable[[int, str], None], batch: Staged) -> None:
     """Delete files that nobody needs; whoever may not delete them has published all the same."""
     try:
         delete(batch.batch, batch.attempt)
-    except (Py4JError, PySparkException) as error:
+    except (OSError, Py4JError, PySparkException) as error:
         log.warning("staged files left", batch=batch.batch, attempt=batch.attempt, error=innermost(str(error)))
 
 
@@ -403,7 +479,7 @@ def disk_bytes(staging: Staging) -> int:
     """What a query has on disk: its last batch, and what could not be deleted; -1: nobody says."""
     try:
         return staging.size
-    except (Py4JError, PySparkException):
+    except (OSError, Py4JError, PySparkException):
         return -1
 
 
@@ -414,7 +490,7 @@ def stage_of(checkpoint: str) -> str:
 
 def messages_of(frames: Sequence[tuple[int, Any]], key_fields: Sequence[str | None]) -> Any:
     """
-    What a function made, as one frame of messages.
+    What a function made, as one frame of messages; columns that would be constants are left to `Pack`.
 
     Args:
         frames: (number of the output, rows).
@@ -422,17 +498,14 @@ def messages_of(frames: Sequence[tuple[int, Any]], key_fields: Sequence[str | No
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    headed = any(has_headers(frame) for _, frame in frames)
+    columns = set().union(*[brought(frame) for _, frame in frames])
     made = [
-        as_outputs(frame, key_fields[number], headed=headed)
-        .withColumns({"output": f.lit(number), "error": f.lit(False)})
-        .select(*MESSAGES)
+        as_outputs(frame, key_fields[number], columns=columns).withColumn("output", f.lit(number))
         for number, frame in frames
     ]
-    whole = made[0]
-    for one in made[1:]:
-        whole = whole.union(one)
-    return whole
+    if len(made) == 1 and frames[0][0] == 0:
+        return made[0].drop("output")
+    return reduce(lambda whole, one: whole.union(one), made)
 
 
 def enter(work: StagedWork, part: int) -> tuple[Outcome, Staged | None]:
