@@ -8,20 +8,16 @@ from benchmarks.harness import Cluster, median, spread, unique, until, values_of
 from benchmarks.report import Section, holds
 from benchmarks.spark import WIDTH, said_by
 
-SIZES = (3_000, 300_000)
-"""Rows of a micro-batch."""
-
-BATCHES = 8
-WARM = 3
-"""Batches that are not counted: Java compiles."""
+SIZES = {3_000: (28, 16), 300_000: (16, 8)}
+"""By rows of a micro-batch: how many batches, and how many of them are not counted, because Java compiles."""
 
 PUBLISHED = 1_000_000
 
 HOW = """4 partitions, `local[2]`, which shares its two processors with the broker. A *batch* counts the messages
 of each key, in update mode; it has each key once, so there are as many rows as messages. The figure is the
-median time that Spark gives for what its sink does (`addBatch`: the query, its state, the output) behind
-the first three of 8 micro-batches. *Directly* is the same query whose rows each Spark task produces with
-a plain producer, which doubles them whenever a batch comes again
+median time that Spark gives for what its sink does (`addBatch`: the query, its state, the output), without
+the first 16 of 28 micro-batches, or the first 8 of 16 large ones: Java compiles. *Directly* is the same query
+whose rows each Spark task produces with a plain producer, which doubles them whenever a batch comes again
 ([benchmarks/staged_side.py](../benchmarks/staged_side.py)). *Publication* is the step that comes after
 staging and announcement, for 1,000,000 rows of 70 bytes in four parts, beside two plain processes that
 produce the same messages from a loop, each with a header as long as ours; the first of three is not
@@ -39,7 +35,7 @@ def measure(repetitions: int, cluster: Cluster) -> Section:
 
 def _batches(rows: int, repetitions: int, cluster: Cluster) -> list[str]:
     source = cluster.create(unique("staged-in-"), WIDTH)
-    cluster.fill(source, values_of("raw"), rows * BATCHES)
+    cluster.fill(source, values_of("raw"), rows * SIZES[rows][0])
     took: dict[str, list[float]] = {"staged": [], "direct": []}
     for _ in range(repetitions):
         for mode, found in took.items():
@@ -54,15 +50,16 @@ def _batches(rows: int, repetitions: int, cluster: Cluster) -> list[str]:
 
 def _addbatch_ms(mode: str, rows: int, source: str, cluster: Cluster) -> list[float]:
     target = cluster.create(unique("staged-out-"), WIDTH)
+    batches, warm = SIZES[rows]
     with said_by(_command(mode, cluster, source, target, rows)) as (process, said):
 
         def over() -> bool:
             said("progress")
-            return len([row for row in said.rows if "addBatch" in row]) >= BATCHES
+            return len([row for row in said.rows if "addBatch" in row]) >= batches
 
-        until(over, timeout_s=400, every_s=0.1, what=f"{BATCHES} batches, {mode}", process=process)
+        until(over, timeout_s=400, every_s=0.1, what=f"{batches} batches, {mode}", process=process)
     cluster.delete(target)
-    return [float(row["addBatch"]) for row in said.rows if "addBatch" in row][WARM:]
+    return [float(row["addBatch"]) for row in said.rows if "addBatch" in row][warm:]
 
 
 def _publication(repetitions: int, cluster: Cluster) -> list[str]:
