@@ -51,9 +51,10 @@ KILLS = {
     "before a publication": [publishing("before Init", partition=0)],
     "in a publication": [publishing("before Commit", partition=1)],
     "between publications": [publishing("after Commit", partition=0), publishing("after Flush", partition=3)],
+    "while the driver keeps few rows": [at("staging", 1, held=True), at("unlisted", 2, held=True)],
     "while the driver publishes": [
-        publishing("before Commit", partition=2, held=True),
-        publishing("after Commit", partition=1, held=True),
+        publishing("before Commit", partition=2, held=True, batch=1),
+        publishing("after Commit", partition=1, held=True, batch=2),
     ],
     "behind the last publication": [at("published")],
     "before Spark has noted it": [at("behind", 1)],
@@ -115,18 +116,20 @@ def test_a_python_worker_that_outlives_its_driver_publishes_nothing(setup: Setup
     tally.check()
 
 
-@pytest.mark.parametrize(("where", "held"), [("staged", False), ("announced", False), ("announced", True)])
+@pytest.mark.parametrize(
+    ("where", "batch", "held"), [("staged", 0, False), ("announced", 0, False), ("announced", 1, True)]
+)
 def test_a_driver_that_slept_while_another_went_on_publishes_nothing(
-    setup: Setup, tmp_path: Path, where: str, held: bool
+    setup: Setup, tmp_path: Path, where: str, batch: int, held: bool
 ) -> None:
     """
     Paused behind job 1, or behind its announcement, with its rows at hand or not; another one publishes this batch and
     the next; then it wakes.
     """
     tally = Tally(setup)
-    tally.send(80)
+    tally.send(LIMIT * (2 + batch))
     with StagedDrivers(setup, tmp_path) as drivers:
-        asleep = drivers.add(**at(where, 0, held=held))
+        asleep = drivers.add(**at(where, batch, held=held))
         pid = asleep.reached()
         driver = drivers.add().started()
         tally.wait()
@@ -288,18 +291,23 @@ def refused(driver: Driver, text: str) -> str:
 
 
 def test_a_full_disk_ends_the_attempt_and_room_lets_it_go_on(setup: Setup, tmp_path: Path) -> None:
-    """No file of the JVM may grow beyond 16 kB while it stages: nothing is announced, nothing stays; then it may."""
+    """
+    No file of the JVM, and then none of the driver, which keeps few rows itself, may grow beyond 16 kB while a batch is
+    staged: nothing is announced, nothing stays; then it may.
+    """
     tally = Tally(setup)
     with StagedDrivers(setup, tmp_path, "counts", 200) as drivers:
         driver = drivers.add().started()
-        java = driver.java()
-        before = resource.prlimit(java, resource.RLIMIT_FSIZE)
-        resource.prlimit(java, resource.RLIMIT_FSIZE, (16_384, before[1]))
-        tally.send(80)
-        stopped(driver, "File too large")
-        assert tally.records() == [[]] * WIDTH
-        resource.prlimit(java, resource.RLIMIT_FSIZE, before)
-        tally.wait()
+        for pid in (driver.java(), driver.process.pid):
+            readable_before = tally.records()
+            before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (16_384, before[1]))
+            tally.send(80)
+            stopped(driver, "File too large")
+            assert tally.records() == readable_before
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+            tally.wait()
+            del driver.lines[:]
         driver.stop()
         attempts = list((tmp_path / "checkpoint").glob("*/stage/*/*"))
         assert len(attempts) == 1, attempts

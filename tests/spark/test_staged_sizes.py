@@ -1,0 +1,101 @@
+"""Who keeps and who publishes a staged batch: the driver where its rows are few, else Spark; on any file system."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cues_kafka import Kafka
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.ports import NewTopic
+from cues_kafka.runtime.spark import files, staging
+from cues_kafka.runtime.spark.staging import HELD_BYTES, HELD_ROWS
+from cues_kafka.spark import write_exactly_once
+from cues_kafka.testing.fixtures import KafkaFixture
+from tests.fault.support import committed_all, produce
+from tests.spark.streams import frame_of
+
+pytestmark = pytest.mark.timeout(300)
+
+WIDTH = 3
+
+FEW: list[bytes] = [b"%d" % n for n in range(30)]
+MANY: list[bytes] = [b"%d" % n for n in range(HELD_ROWS + 1)]
+LARGE: list[bytes] = [os.urandom(20_000) for _ in range(2 * HELD_BYTES // 20_000)]
+"""Each of three Spark tasks has more than the quarter of `HELD_BYTES`."""
+
+
+@pytest.fixture
+def topics(kafka: KafkaFixture) -> Iterator[tuple[Kafka, str, str]]:
+    """The cluster, an input of one partition, and an output."""
+    options, source, target = Kafka(kafka.bootstrap), kafka.unique("in"), kafka.unique("out")
+    broker = open_broker(options)
+    broker.create([NewTopic(source, 1), NewTopic(target, WIDTH)])
+    yield options, source, target
+    broker.close()
+
+
+def written(checkpoint: Path) -> tuple[int, set[str]]:
+    """The batch whose files are there, and by whom they are."""
+    [attempt] = (checkpoint / "stage").glob("*/*")
+    rows = {"driver" if file.name == "few.parquet" else "Spark" for file in (attempt / "rows").glob("*.parquet")}
+    return int(attempt.parent.name), rows
+
+
+def published(options: Kafka, target: str) -> Counter[bytes]:
+    """What readers at read_committed see."""
+    return Counter(bytes(one.value() or b"") for one in committed_all(options.bootstrap, [target])[target])
+
+
+def test_batches_of_every_size_are_published_once_whoever_keeps_them(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """
+    Whether a batch is kept by the driver follows from the one before; so few come behind many, and many behind few:
+    more rows than it publishes itself, and more bytes than it keeps, which are computed once more.
+    """
+    options, source, target = topics
+    sent = Counter[bytes]()
+    frame = frame_of(spark, options, source).repartition(WIDTH).select("value")
+    query = write_exactly_once(frame, options, topic=target, name=f"{target}-sizes", checkpoint=str(tmp_path))
+    seen = []
+    for values in (FEW, FEW, MANY, FEW, FEW, LARGE, FEW):
+        produce(options.bootstrap, source, values, transaction=True)  # so that they are one batch
+        sent.update(values)
+        query.processAllAvailable()
+        seen.append(written(tmp_path))
+        assert published(options, target) == sent
+    query.stop()
+    assert [by for _, by in sorted(seen)] == [
+        {"Spark"},
+        {"driver"},
+        {"driver"},
+        {"Spark"},
+        {"driver"},
+        {"Spark"},
+        {"Spark"},
+    ]
+
+
+def test_files_that_only_spark_sees_are_published_once(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on HDFS or an object store: all is asked of Java, and Spark's jobs read what its tasks have written."""
+    for module in (files, staging):
+        monkeypatch.setattr(module, "local", lambda *_: None)
+    options, source, target = topics
+    sent = Counter[bytes]()
+    frame = frame_of(spark, options, source).repartition(WIDTH).select("value")
+    query = write_exactly_once(frame, options, topic=target, name=f"{target}-far", checkpoint=str(tmp_path))
+    for values in (LARGE, FEW, FEW):
+        produce(options.bootstrap, source, values, transaction=True)  # so that they are one batch
+        sent.update(values)
+        query.processAllAvailable()
+        assert published(options, target) == sent
+    query.stop()
+    assert written(tmp_path)[1] == {"driver"}
