@@ -42,15 +42,22 @@ class Sum:
     executor: str
 
 
-def executor() -> str:
-    """Which executor this is: each has its working directory, `<work>/<application>/<executor>`."""
-    time.sleep(0.2)  # long enough that the other executor gets the next Spark task
-    return Path.cwd().name
+def executor(work: str) -> str:
+    """
+    Which executor this is: each has its working directory, `<work>/<application>/<executor>`.
+
+    Waits until the other one does this work too: it gets the next Spark task.
+    """
+    here, deadline = Path.cwd(), time.monotonic() + 20
+    (here / work).touch()
+    while len(list(here.parent.glob(f"*/{work}"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return here.name
 
 
 def check(orders: list[Order]) -> list[Checked | None]:
     """Those of nothing are left out."""
-    here = executor()
+    here = executor("checks")
     return [Checked(order.id, order.total, here) if order.total else None for order in orders]
 
 
@@ -59,7 +66,7 @@ def sums(orders: Any) -> Any:
     from pyspark.sql import functions as f
 
     counted = orders.groupBy("customer").agg(f.count("*").alias("orders"), f.sum("total").alias("total"))
-    return counted.withColumn("executor", f.udf(executor)())
+    return counted.withColumn("executor", f.udf(executor)(f.lit("sums")))
 
 
 graph = Graph(

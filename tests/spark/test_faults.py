@@ -275,21 +275,24 @@ def standalone(tmp_path: Path, cluster: dict[str, Any]) -> Iterator[dict[str, An
         yield {**cluster, "master": f"spark://127.0.0.1:{port}"}
 
 
+SPECULATION = {
+    "spark.executor.memory": "512m",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.1",
+    "spark.task.reaper.enabled": "false",
+}
+"""Spark runs again what is slower than others, at once."""
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_speculation_doubles_nothing(setup: Setup, tmp_path: Path, standalone: dict[str, Any]) -> None:
     """A slot stands still in its transaction; Spark runs it a second time beside it, and then it wakes up."""
     numbers = Numbers(setup)
     numbers.send(200)
-    conf = {
-        "spark.executor.memory": "512m",
-        "spark.speculation": "true",
-        "spark.speculation.interval": "100ms",
-        "spark.speculation.quantile": "0.5",
-        "spark.speculation.multiplier": "1.1",
-        "spark.task.reaper.enabled": "false",
-    }
-    with Drivers(setup, tmp_path, conf=conf, **standalone) as drivers:
+    with Drivers(setup, tmp_path, conf=SPECULATION, **standalone) as drivers:
         driver = drivers.add(**before("Commit", 2)).started()
         slow = driver.reached()
         numbers.wait()

@@ -213,15 +213,7 @@ def test_speculation_doubles_nothing(setup: Setup, tmp_path: Path, standalone: d
     """A slot stands still in its transaction; Spark runs it a second time beside it, and then it wakes up."""
     tally = Tally(setup)
     tally.send(80)
-    conf = {
-        "spark.executor.memory": "512m",
-        "spark.speculation": "true",
-        "spark.speculation.interval": "100ms",
-        "spark.speculation.quantile": "0.5",
-        "spark.speculation.multiplier": "1.1",
-        "spark.task.reaper.enabled": "false",
-    }
-    with StagedDrivers(setup, tmp_path, conf=conf, **standalone) as drivers:
+    with StagedDrivers(setup, tmp_path, conf=test_faults.SPECULATION, **standalone) as drivers:
         driver = drivers.add(**publishing("before Commit")).started()
         slow = driver.reached()
         tally.wait(300)

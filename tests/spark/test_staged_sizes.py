@@ -14,6 +14,7 @@ from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.ports import NewTopic
 from cues_kafka.runtime.spark import files, staging
+from cues_kafka.runtime.spark.made import STORE
 from cues_kafka.runtime.spark.staging import HELD_BYTES, HELD_ROWS
 from cues_kafka.spark import write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
@@ -80,6 +81,36 @@ def test_batches_of_every_size_are_published_once_whoever_keeps_them(
         {"Spark"},
         {"Spark"},
     ]
+
+
+@pytest.mark.parametrize("store", ["HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"])
+def test_state_counts_a_batch_once_that_was_computed_again(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path, store: str
+) -> None:
+    """What its first computation, which was more than the driver keeps, has done to the state is undone."""
+    from pyspark.sql import functions as f
+
+    options, source, target = topics
+    spark.conf.set(STORE, f"org.apache.spark.sql.execution.streaming.state.{store}")
+    try:
+        frame = frame_of(spark, options, source)
+        counted = frame.groupBy("value").agg(f.count("*").cast("string").cast("binary").alias("count"))
+        rows = counted.select(f.concat("count", "value").alias("value"))
+        query = write_exactly_once(
+            rows, options, topic=target, name=f"{target}-state", checkpoint=str(tmp_path), output_mode="update"
+        )
+        sent, expected, by = Counter[bytes](), Counter[bytes](), set[str]()
+        for values in (FEW, LARGE, FEW, FEW, LARGE):
+            produce(options.bootstrap, source, values, transaction=True)
+            sent.update(values)
+            expected.update(b"%d" % sent[value] + value for value in values)
+            query.processAllAvailable()
+            by = written(tmp_path)[1]
+            assert published(options, target) == expected
+        query.stop()
+    finally:
+        spark.conf.unset(STORE)
+    assert by == {"Spark"}
 
 
 def test_files_that_only_spark_sees_are_published_once(

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -212,19 +213,9 @@ def test_jobs_that_share_a_directory_leave_each_other_alone(
 ) -> None:
     """One that was announced and not published finds its files, though another one has cleaned up since."""
     options, _, target = topics
-
-    def write(name: str) -> Written:
-        written: Written = write_exactly_once(
-            spark.range(5), options, topic=target, name=f"{target}-{name}", checkpoint=str(tmp_path)
-        )
-        return written
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(StagedBatch, "_publish", dies)
-        with pytest.raises(KeyboardInterrupt):
-            write("first")
-    assert write("second") == Written(5, 0, again=False)
-    assert write("first") == Written(5, 0, again=False)
+    dies_announced(lambda: job(spark, options, target, f"{target}-first", tmp_path))
+    assert job(spark, options, target, f"{target}-second", tmp_path) == Written(5, 0, again=False)
+    assert job(spark, options, target, f"{target}-first", tmp_path) == Written(5, 0, again=False)
 
 
 def test_a_job_that_was_announced_for_another_topic_says_so(
@@ -232,26 +223,23 @@ def test_a_job_that_was_announced_for_another_topic_says_so(
 ) -> None:
     """Nothing of it goes anywhere else."""
     options, source, target = topics
-
-    def write(topic: str) -> Written:
-        written: Written = write_exactly_once(
-            spark.range(5), options, topic=topic, name=f"{target}-moved", checkpoint=str(tmp_path)
-        )
-        return written
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(StagedBatch, "_publish", dies)
-        with pytest.raises(KeyboardInterrupt):
-            write(target)
+    dies_announced(lambda: job(spark, options, target, f"{target}-moved", tmp_path))
     with pytest.raises(RecoveryError, match=f"announced for \\['{target}'\\]"):
-        write(source)
-    assert write(target) == Written(5, 0, again=False)
+        job(spark, options, source, f"{target}-moved", tmp_path)
+    assert job(spark, options, target, f"{target}-moved", tmp_path) == Written(5, 0, again=False)
     assert len(found(options, source)) == COUNT
 
 
-def dies(*_: Any) -> None:
-    """In the place of `StagedBatch._publish`: the driver is gone once its batch is announced."""
-    raise KeyboardInterrupt
+def job(spark: Any, options: Kafka, topic: str, name: str, directory: Path) -> Written:
+    """Five rows."""
+    written: Written = write_exactly_once(spark.range(5), options, topic=topic, name=name, checkpoint=str(directory))
+    return written
+
+
+def dies_announced(write: Callable[[], Written]) -> None:
+    """The driver is gone once its batch is announced."""
+    with mock.patch.object(StagedBatch, "_publish", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        write()
 
 
 def test_a_row_that_is_too_large_goes_to_the_errors_topic(

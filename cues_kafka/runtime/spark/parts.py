@@ -19,13 +19,13 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Publish, is_published
 from cues_kafka.core.task import State, Task
 from cues_kafka.errors import RecoveryError
-from cues_kafka.ports import Broker, Clock, GroupMetadata, Headers
-from cues_kafka.runtime.interpreter import Hook, Interpreter, World
+from cues_kafka.ports import Broker, Clock, Headers
+from cues_kafka.runtime.interpreter import Hook
 from cues_kafka.runtime.outbox import Outbox
 from cues_kafka.runtime.spark.manifest import Chunk, altered, checksum
 from cues_kafka.runtime.spark.packing import unpacked
 from cues_kafka.runtime.spark.publish import Output
-from cues_kafka.runtime.spark.slot import FENCED_S, WATCH_S, Outcome, stable_record
+from cues_kafka.runtime.spark.slot import FENCED_S, WATCH_S, Outcome, interpreter_of, stable_record
 
 IN_MEMORY: Final = 64 * 1024 * 1024
 """Of a part's chunks; the rest waits on the local disk until it is published."""
@@ -131,12 +131,11 @@ class PartSlot:
             timeout_s: after which the brokers end a transaction.
             hook: crash points.
         """
-        group = GroupMetadata.outside(spec.group)
         self._spec = spec
         self._broker = broker
         self._clock = clock
         self._timeout_s = timeout_s
-        self._interpreter = Interpreter(spec, World(broker, clock, lambda _: None, lambda: group, hook))
+        self._interpreter = interpreter_of(spec, broker, clock, hook)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="recover")
         self._recovered: Future[Any] | None = None
         self._entered = False

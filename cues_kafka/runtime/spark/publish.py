@@ -18,12 +18,12 @@ from cues_kafka.core.delivery import HEADER, provenance_prefix
 from cues_kafka.core.records import Record, Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import State
-from cues_kafka.ports import Broker, Clock, GroupMetadata, Headers
-from cues_kafka.runtime.interpreter import Hook, Interpreter, World
+from cues_kafka.ports import Broker, Clock, Headers
+from cues_kafka.runtime.interpreter import Hook
 from cues_kafka.runtime.lane import CommitPolicy
 from cues_kafka.runtime.outbox import Outbox
 from cues_kafka.runtime.outputs import OVERHEAD_BYTES, size_of
-from cues_kafka.runtime.spark.slot import POLICY, Outcome, outcome_of, stable_record, watch
+from cues_kafka.runtime.spark.slot import POLICY, Outcome, interpreter_of, outcome_of, stable_record, watch
 
 
 class Row(NamedTuple):
@@ -110,13 +110,12 @@ class FrameSlot:
             policy: when rows are committed at the latest.
             hook: crash points.
         """
-        group = GroupMetadata.outside(spec.group)
         self._spec = spec
         self._output = output
         self._broker = broker
         self._clock = clock
         self._policy = policy
-        self._interpreter = Interpreter(spec, World(broker, clock, lambda _: None, lambda: group, hook))
+        self._interpreter = interpreter_of(spec, broker, clock, hook)
 
     def publish(self, rows: Iterable[Row], given: Range) -> Outcome:
         """

@@ -24,7 +24,7 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, Fetched, GroupMetadata, Positions, Reader, TopicPartition
 from cues_kafka.runtime.backing import newest
 from cues_kafka.runtime.calling import Caller
-from cues_kafka.runtime.interpreter import Hook, read_record
+from cues_kafka.runtime.interpreter import Hook, Interpreter, World, read_record
 from cues_kafka.runtime.lane import CommitPolicy, Lane
 from cues_kafka.runtime.pairing import Buffer, OutOfOrder
 
@@ -69,6 +69,12 @@ class Outcome:
     kind: str = ""
     text: str = ""
     remedy: str = ""
+
+
+def interpreter_of(spec: Spec, broker: Broker, clock: Clock, hook: Hook | None) -> Interpreter:
+    """Of a slot that reads nothing itself: the rows that it publishes are brought to it."""
+    group = GroupMetadata.outside(spec.group)  # Spark says who does what
+    return Interpreter(spec, World(broker, clock, lambda _: None, lambda: group, hook))
 
 
 class Slot:

@@ -123,7 +123,7 @@ class Staging:
 
     def is_few(self, manifest: Manifest) -> bool:
         """Whether the next batch may be expected to be few, because this one is."""
-        return manifest.rows <= HELD_ROWS and manifest.bytes <= self._held_bytes
+        return manifest.rows <= HELD_ROWS and manifest.bytes <= self._held_bytes > 0
 
     def _gather(self, messages: Any, pack: Pack) -> pa.Table | None:
         """All chunks; None: a Spark task has more than the quarter of what is few."""
