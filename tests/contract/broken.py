@@ -7,7 +7,7 @@ fail on; `test_broken.py` sees to it, and that no case is missing.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from cues_kafka.brokers.memory import MemoryBroker, MemoryMember, MemoryReader, MemorySender, MemorySession
@@ -447,6 +447,14 @@ class StableTimes(Cluster):
         return found if found is not None and found < log.stable else None
 
 
+class TakesWhatIsExpected(MemoryBroker):
+    """Who expects to be called for an id has it already."""
+
+    def expect(self, transactional_ids: Sequence[str]) -> None:
+        for one in transactional_ids:
+            self.session(one).init(timeout_s=1)
+
+
 def _sending(kind: type[MemorySender]) -> type[MemoryBroker]:
     class Sending(MemoryBroker):
         def sender(self, name: str) -> MemorySender:
@@ -460,6 +468,7 @@ BREAKS: dict[str, list[type[MemoryBroker]]] = {
     "a_second_init_fences_the_first": [on_cluster(NoFence)],
     "a_fenced_session_cannot_commit_what_it_wrote": [on_cluster(NoFence)],
     "init_ends_an_open_transaction": [on_cluster(InitLeavesOpen), on_cluster(NoMarkers)],
+    "a_session_that_is_expected_takes_its_id_only_when_it_is_called_for": [TakesWhatIsExpected],
     "a_transaction_that_times_out_is_aborted": [on_cluster(NoTimeout)],
     "read_committed_hides_open_records": [on_cluster(ReadsOpenRecords)],
     "read_committed_hides_aborted_records": [on_cluster(AbortKeepsRecords)],

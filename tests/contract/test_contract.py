@@ -68,6 +68,23 @@ def test_init_ends_an_open_transaction(world: World) -> None:
     assert values(world.read(topic)[0]) == []
 
 
+def test_a_session_that_is_expected_takes_its_id_only_when_it_is_called_for(world: World) -> None:
+    """Until then whoever has the id goes on; then it is the next owner, like any other."""
+    topic, id_ = world.topic(), world.name("id")
+    first = world.session(id_)
+    world.broker.expect([id_, world.name("id")])
+    _transaction(first, record(topic, b"goes on"))
+    second = world.session(id_)
+    with pytest.raises(BrokerError):
+        _transaction(first, record(topic, b"is fenced"))
+    world.broker.expect([id_])
+    world.broker.expect([])
+    _transaction(second, record(topic, b"goes on too"))
+
+    world.until(lambda: len(values(world.read(topic)[0])) == 2)
+    assert values(world.read(topic)[0]) == [b"goes on", b"goes on too"]
+
+
 def test_a_transaction_that_times_out_is_aborted(world: World) -> None:
     """An owner that never comes back blocks readers for a bounded time, and cannot commit later."""
     hasty = world.with_short_transactions(1.0)
