@@ -121,10 +121,12 @@ def chunks_in(files: Iterable[Path], part: int) -> Iterator[tuple[int, bytes]]:
         pyarrow.ArrowException: one is no such file any more.
     """
     for file in files:
-        for batch in parquet.ParquetFile(file).iter_batches(_AT_A_TIME, columns=["part", "row", "payload"]):
-            for row in batch.to_pylist():
-                if row["part"] == part:
-                    yield row["row"], row["payload"]
+        # Without a buffer all of a row group, some 128 MB, is in memory.
+        with parquet.ParquetFile(file, buffer_size=CHUNK_BYTES) as opened:
+            for batch in opened.iter_batches(_AT_A_TIME, columns=["part", "row", "payload"]):
+                for row in batch.to_pylist():
+                    if row["part"] == part:
+                        yield row["row"], row["payload"]
 
 
 _AT_A_TIME: Final = 4

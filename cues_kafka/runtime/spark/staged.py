@@ -136,9 +136,9 @@ class StagedWork:
             for at, part in enumerate(parts):
                 for slot in slots[at : at + 2]:
                     slot.begin()
-                spool = Spool(f"part {part} of batch {batch.batch} ({batch.attempt})")
-                with closing(spool):
-                    yield slots[at].publish(spool, coming(part), chunks.get(part, ()), self.target)
+                with closing(Spool(f"part {part} of batch {batch.batch} ({batch.attempt})")) as spool:
+                    outcome = slots[at].publish(spool, coming(part), chunks.get(part, ()), self.target)
+                yield outcome
         finally:
             for slot in slots:
                 slot.close()
@@ -418,7 +418,7 @@ class StagedBatch:
         manifest: Manifest,
         chunks: Mapping[int, tuple[Chunk, ...]],
     ) -> list[Outcome]:
-        """One Spark task for each processor, or for each part where Spark must bring the files."""
+        """By as many Spark tasks as run at once; by one for each part where Spark must bring the files."""
         files = staging.files(manifest)
         if files is None:
             frame = staging.chunks(manifest).select("part", "row", "payload")
