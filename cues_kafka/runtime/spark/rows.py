@@ -200,7 +200,8 @@ class _Reading:
         if high < self._given.end:
             raise RecoveryError(
                 f"lost: {where} [{max(high, self._next)}, {self._given.end}): the log ends at {high}; it was made anew "
-                "or cut"
+                "or cut since the batch was planned. Start the query again: it plans by what is there then, and says "
+                "how to go on without what is lost"
             ) from cause
         raise RetriableError(
             f"{where}: nothing came at {self._next} for {PATIENCE_S:g} s, although the range goes to {self._given.end}"
