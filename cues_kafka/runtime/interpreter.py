@@ -282,7 +282,7 @@ def offsets_of(extent: Extent, at: str) -> dict[TopicPartition, int]:
         extent: of the source.
         at: its `start`, or its `end`.
     """
-    named, ids = json.loads(at) if extent.topic_id and at else {}, extent.ids
+    named, ids = (json.loads(at) or {}) if extent.topic_id and at else {}, extent.ids
     return {
         TopicPartition(topic, int(p)): offset
         for topic, own in named.items()

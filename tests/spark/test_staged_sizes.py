@@ -15,7 +15,7 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.ports import NewTopic
 from cues_kafka.runtime.spark import files, staging
 from cues_kafka.runtime.spark.made import STORE
-from cues_kafka.runtime.spark.staging import HELD_BYTES, HELD_ROWS
+from cues_kafka.runtime.spark.staging import HELD_BYTES, HELD_ROWS, Staging
 from cues_kafka.spark import write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import committed_all, produce
@@ -85,12 +85,20 @@ def test_batches_of_every_size_are_published_once_whoever_keeps_them(
 
 @pytest.mark.parametrize("store", ["HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"])
 def test_state_counts_a_batch_once_that_was_computed_again(
-    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path, store: str
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What its first computation, which was more than the driver keeps, has done to the state is undone."""
     from pyspark.sql import functions as f
 
     options, source, target = topics
+    gather, too_many = Staging._gather, []
+
+    def gathered(*args: Any) -> Any:
+        found = gather(*args)
+        too_many.append(found is None)
+        return found
+
+    monkeypatch.setattr(Staging, "_gather", gathered)
     spark.conf.set(STORE, f"org.apache.spark.sql.execution.streaming.state.{store}")
     try:
         frame = frame_of(spark, options, source)
@@ -110,6 +118,7 @@ def test_state_counts_a_batch_once_that_was_computed_again(
         query.stop()
     finally:
         spark.conf.unset(STORE)
+    assert too_many == [True]
     assert by == {"Spark"}
 
 

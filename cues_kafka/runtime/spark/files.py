@@ -113,7 +113,7 @@ def lengths(session: Any, path: str) -> dict[str, int]:
 
 def delete(session: Any, path: str) -> None:
     """
-    A directory and all below it; one that is not there is ignored.
+    A file, or a directory and all below it; what is not there is ignored.
 
     Raises:
         OSError: it is on this machine, and cannot be deleted.
@@ -121,7 +121,7 @@ def delete(session: Any, path: str) -> None:
     """
     if here := local(session, path):
         with suppress(FileNotFoundError):  # it is not there, or somebody else is just deleting it
-            shutil.rmtree(here)
+            shutil.rmtree(here) if here.is_dir() else here.unlink()
         return
     place, system = _place(session, path)
     system.delete(place, True)

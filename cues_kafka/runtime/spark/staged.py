@@ -14,7 +14,7 @@ import time
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -122,7 +122,7 @@ class StagedWork:
         self, batch: Staged, chunks: Mapping[int, tuple[Chunk, ...]], coming: Coming, parts: Sequence[int], attempt: int
     ) -> Iterator[Outcome]:
         """
-        T3: some parts, one after the other; the slot of the next one recovers meanwhile.
+        T3: some parts, one after the other; the slots of the others recover meanwhile. Ends behind one that refuses.
 
         Args:
             batch: as it was announced.
@@ -131,17 +131,17 @@ class StagedWork:
             parts: which.
             attempt: of the Spark task.
         """
-        slots = [self._publishing(batch, part, attempt) for part in parts]
-        try:
-            for at, part in enumerate(parts):
-                for slot in slots[at : at + 2]:
-                    slot.begin()
+        with ExitStack() as leaving:
+            slots = {part: self._publishing(batch, part, attempt) for part in parts}
+            for slot in slots.values():
+                leaving.callback(slot.close)
+                slot.begin()  # now: whoever lives longer than the query that started him must not take an id any more
+            for part, slot in slots.items():
                 with closing(Spool(f"part {part} of batch {batch.batch} ({batch.attempt})")) as spool:
-                    outcome = slots[at].publish(spool, coming(part), chunks.get(part, ()), self.target)
+                    outcome = slot.publish(spool, coming(part), chunks.get(part, ()), self.target)
                 yield outcome
-        finally:
-            for slot in slots:
-                slot.close()
+                if outcome.kind:  # the others would wait as long as this one did, and then say the same
+                    return
 
     def _publishing(self, batch: Staged, part: int, attempt: int) -> PartSlot:
         own = replace(batch, part=part, extents=batch.extents if part == 0 else ())
@@ -176,6 +176,11 @@ class PublishFiles:
         files = dict.fromkeys(chunk.file for chunk in self.chunks[part])
         try:
             yield from chunks_in([self.files[file] for file in files], part)
+        except (FileNotFoundError, PermissionError) as error:
+            raise ConfigError(
+                f"{error}: the driver has found this staged file, but the Spark task that publishes it does not. Give "
+                "a checkpoint on a file system that all executors see and may read: restore the directory there"
+            ) from None
         except (OSError, pa.ArrowException) as error:
             raise altered(f"part {part} of batch {self.batch.batch}", f"cannot be read ({error})") from None
 
@@ -254,7 +259,8 @@ class StagedBatch:
         self._undecided = undecided
         self._held_bytes = held_bytes
         self._settled = -1
-        self._few = False  # the last batch had few rows, and so perhaps the next one
+        self._calm = 0  # batches in a row that had few rows
+        self._enough = 1  # of them, for the next one to be expected to have few too
 
     def __call__(self, frame: Any, number: int) -> None:
         """
@@ -319,7 +325,7 @@ class StagedBatch:
             self._tell(outcomes)
         raise_stops(outcomes, mine.batch)
         self._settled = announced.number
-        self._few = manifest is not None and staging.is_few(manifest)
+        self._learn(staging, manifest)
         published_s = time.monotonic()
         tidy(staging.clean, announced)
         log.info(
@@ -336,6 +342,17 @@ class StagedBatch:
         )
         self._done(announced)
         return outcomes
+
+    @property
+    def _few(self) -> bool:
+        return self._calm >= self._enough
+
+    def _learn(self, staging: Staging, manifest: Manifest | None) -> None:
+        """After a batch that was computed twice more small ones are asked for, so that few batches are."""
+        if staging.twice:
+            self._enough *= 4
+        if manifest is not None and manifest.rows:
+            self._calm = self._calm + 1 if staging.is_few(manifest) else 0
 
     def _stage(self, staging: Staging, frame: Any, mine: Staged) -> Manifest:
         """T1. What a failed attempt leaves is taken away; what a killed one leaves, after the next publication."""
@@ -399,6 +416,8 @@ class StagedBatch:
         if chunks and held is None:
             staging.check(manifest)
             outcomes = self._by_spark(staging, work, batch, manifest, chunks)
+            if any(outcome.kind for outcome in outcomes):
+                return outcomes  # and behind it the Spark task has published nothing more
             if missing := set(chunks) - {outcome.partition for outcome in outcomes}:
                 raise ConfigError(f"parts {sorted(missing)} of batch {batch.batch} left no rows in the staged files")
 
@@ -418,7 +437,7 @@ class StagedBatch:
         manifest: Manifest,
         chunks: Mapping[int, tuple[Chunk, ...]],
     ) -> list[Outcome]:
-        """By as many Spark tasks as run at once; by one for each part where Spark must bring the files."""
+        """By as many Spark tasks as run at once, or more; by one for each part where Spark must bring the files."""
         files = staging.files(manifest)
         if files is None:
             frame = staging.chunks(manifest).select("part", "row", "payload")
@@ -426,11 +445,14 @@ class StagedBatch:
             rows = run_job(sorted_.mapInArrow(PublishRows(work, batch, chunks), RESULT).collect)
             return [outcome_of_row(json.loads(row[0])) for row in rows]
         context = staging.session.sparkContext
-        tasks = min(len(chunks), context.defaultParallelism)
+        tasks = min(len(chunks), max(context.defaultParallelism, -(-len(chunks) // PARTS_OF_A_TASK)))
         groups = [list(chunks)[task::tasks] for task in range(tasks)]
         publish = PublishFiles(work, batch, chunks, files)
-        return run_job(context.parallelize(groups, tasks).flatMap(publish).collect)
+        return run_job(lambda: context.parallelize(groups, tasks).flatMap(publish).collect())
 
+
+PARTS_OF_A_TASK: Final = 4
+"""A Spark task publishes so many at the most: they are connected from its start to its end."""
 
 ROWS_PER_S: Final = 200_000
 BYTES_PER_S: Final = 100_000_000

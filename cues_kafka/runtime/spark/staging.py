@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,11 +20,16 @@ from cues_kafka.runtime.spark.files import delete, lengths, local, names, read_t
 from cues_kafka.runtime.spark.manifest import GONE, RESTORE, Chunk, Manifest, checksum, parsed
 from cues_kafka.runtime.spark.packing import CHUNKS, INDEX, Pack
 
-HELD_BYTES: Final = 4 * 1024 * 1024
+HELD_BYTES: Final = 1024 * 1024
 HELD_ROWS: Final = 20_000
 """A batch of so much, which is *few* here, is kept and published by the driver sooner than Spark would begin a job."""
 
+_FORMAT_OF_STATE: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+
 MANIFEST: Final = "manifest.json"
+
+_GROUP: Final = 16
+"""Chunks that whoever reads a file of the driver has in memory at once."""
 
 _FORMAT: Final = {
     "compression": "uncompressed",  # chunks are compressed
@@ -45,6 +49,7 @@ class Staging:
         session: of Spark.
         held: chunks as the file of the last attempt has them, (number of the first row, bytes) by part; None: they are
             too many, or Spark wrote them, or it is another one's attempt.
+        twice: the last batch was computed twice: its rows were not few.
     """
 
     def __init__(self, session: Any, directory: str, *, held_bytes: int = HELD_BYTES) -> None:
@@ -55,6 +60,7 @@ class Staging:
             held_bytes: of a batch that is few.
         """
         self.held: dict[int, list[tuple[int, bytes]]] | None = None
+        self.twice = False
         self.session = session
         self._directory = directory.rstrip("/")
         self._held_bytes = held_bytes
@@ -90,7 +96,7 @@ class Staging:
             ConfigError: not all that was written is found: the directory is not one that driver and executors share.
         """
         rows = f"{self._place(batch, attempt)}/rows"
-        gathered = self._gather(messages, pack) if few else None
+        gathered = self._gather(messages, pack) if few and self._state_may_be_computed_twice else None
         found = self._by_spark(messages, pack, rows) if gathered is None else self._by_driver(gathered, rows)
         files = sorted({(row["file_name"], row["file_size"]) for row in found})
         numbers = {name: number for number, (name, _) in enumerate(files)}
@@ -114,30 +120,37 @@ class Staging:
             outputs,
             errors,
         )
-        if gathered is not None and self.is_few(manifest):
+        if gathered is not None and manifest.rows <= HELD_ROWS:
             self.held = {}
-            for part, row, payload in sorted(map(itemgetter("part", "row", "payload"), found)):
+            columns = [gathered.column(name).to_pylist() for name in ("part", "row", "payload")]
+            for part, row, payload in sorted(zip(*columns, strict=True)):
                 self.held.setdefault(part, []).append((row, payload))
         write_bytes(self.session, f"{self._place(batch, attempt)}/{MANIFEST}", manifest.text.encode())
         return manifest
 
     def is_few(self, manifest: Manifest) -> bool:
-        """Whether the next batch may be expected to be few, because this one is."""
-        return manifest.rows <= HELD_ROWS and manifest.bytes <= self._held_bytes > 0
+        """Whether a batch is; of one without rows nobody knows whether executors write where the driver looks."""
+        return 0 < manifest.rows <= HELD_ROWS and manifest.bytes <= self._held_bytes
+
+    @property
+    def _state_may_be_computed_twice(self) -> bool:
+        """In the second format each computation of a batch's state has a name, and Spark takes one of them."""
+        return str(self.session.conf.get(_FORMAT_OF_STATE, "1")) == "1"
 
     def _gather(self, messages: Any, pack: Pack) -> pa.Table | None:
-        """All chunks; None: a Spark task has more than the quarter of what is few."""
+        """All chunks; None: a Spark task has more than the quarter of what is few, so that many have not too much."""
         found = messages.mapInArrow(replace(pack, most=self._held_bytes // 4), CHUNKS).toArrow()
-        return None if found.column("payload").null_count else found
+        self.twice = found.column("payload").null_count > 0
+        return None if self.twice else found
 
     def _by_driver(self, chunks: pa.Table, rows: str) -> list[dict[str, Any]]:
         if not len(chunks):
             return []
         name, sink = "few.parquet", pa.BufferOutputStream()
-        parquet.write_table(chunks, sink, compression="none", use_dictionary=False)
+        parquet.write_table(chunks, sink, compression="none", use_dictionary=False, row_group_size=_GROUP)
         data = sink.getvalue()
         write_bytes(self.session, f"{rows}/{name}", memoryview(data))
-        return [row | {"file_name": name, "file_size": data.size} for row in chunks.to_pylist()]
+        return [row | {"file_name": name, "file_size": data.size} for row in chunks.select(INDEX).to_pylist()]
 
     def _by_spark(self, messages: Any, pack: Pack, rows: str) -> list[Any]:
         from pyspark.sql import Observation  # noqa: PLC0415 - only the driver needs it
