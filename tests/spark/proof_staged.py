@@ -93,9 +93,9 @@ def run(part: int, count: int) -> Mapping[str, Any]:
         tally = Tally(setup)
         problems: list[str] = []
         for number, name in enumerate(names):
-            tally.send(LIMIT)
+            tally.send(2 * LIMIT)
             with StagedDrivers(setup, directory) as drivers:
-                _kill(drivers, name, chance)
+                _kill(drivers, name, chance, committed(directory))
             kills[name] += 1
             problems += [f"kill {number}, {name}: {text}" for text in tally.audit(whole=False).problems]
             if problems:
@@ -109,14 +109,25 @@ def run(part: int, count: int) -> Mapping[str, Any]:
     return _result(part, kills, audit, problems + audit.problems, time.monotonic() - began_s)
 
 
-def _kill(drivers: StagedDrivers, name: str, chance: random.Random) -> None:
-    """One driver, with its JVM; with or without its workers, which the end of the block takes."""
-    point = {**POINTS[name]}
-    if point:
-        point = {"point": {**point["point"], "held": chance.random() < 0.5}}
-    if point and point["point"].get("role") == "Publish":
-        point = {"point": {**point["point"], "partition": chance.randrange(WIDTH)}}
-    driver = drivers.add(**point)
+def committed(directory: Path) -> int:
+    """The newest batch that Spark has noted; -1: none."""
+    noted = [int(file.name) for file in directory.glob("checkpoint/*/commits/*") if file.name.isdecimal()]
+    return max(noted, default=-1)
+
+
+def _kill(drivers: StagedDrivers, name: str, chance: random.Random, noted: int) -> None:
+    """
+    One driver, with its JVM; with or without its workers, which the end of the block takes.
+
+    Every other one dies in its first batch, which Spark writes and publishes; the others in their second one, which
+    has few rows as the one before it had, so that the driver keeps and publishes them itself.
+    """
+    point = dict(POINTS[name].get("point", {}))
+    if point and chance.random() < 0.5:
+        point |= {"held": True, "batch": noted + 2}
+    if point.get("role") == "Publish":
+        point["partition"] = chance.randrange(WIDTH)
+    driver = drivers.add(point=point or None)
     if point:
         driver.reached()
     else:
