@@ -119,12 +119,13 @@ def _kill(drivers: StagedDrivers, name: str, chance: random.Random, noted: int) 
     """
     One driver, with its JVM; with or without its workers, which the end of the block takes.
 
-    Every other one dies in its first batch, which Spark writes and publishes; the others in their second one, which
-    has few rows as the one before it had, so that the driver keeps and publishes them itself.
+    Every other one dies in its first batch, which Spark writes and publishes; the others in a later one, which has few
+    rows as the one before it had, so that the driver keeps and publishes them itself.
     """
     point = dict(POINTS[name].get("point", {}))
     if point and chance.random() < 0.5:
-        point |= {"held": True, "batch": noted + 2}
+        # A first batch that is published already has no rows, so which one the driver publishes first is not known.
+        point |= {"held": True, "batch": None if point.get("role") == "Publish" else noted + 2}
     if point.get("role") == "Publish":
         point["partition"] = chance.randrange(WIDTH)
     driver = drivers.add(point=point or None)
