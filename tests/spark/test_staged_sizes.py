@@ -18,7 +18,7 @@ from cues_kafka.runtime.spark.made import STORE
 from cues_kafka.runtime.spark.staging import HELD_BYTES, HELD_ROWS, Staging
 from cues_kafka.spark import write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
-from tests.fault.support import committed_all, produce
+from tests.fault.support import committed_all, produce, until
 from tests.spark.streams import frame_of
 
 pytestmark = pytest.mark.timeout(300)
@@ -53,6 +53,16 @@ def published(options: Kafka, target: str) -> Counter[bytes]:
     return Counter(bytes(one.value() or b"") for one in committed_all(options.bootstrap, [target])[target])
 
 
+def settle(query: Any, options: Kafka, target: str, expected: Counter[bytes]) -> None:
+    """All is published, and nothing else: what a sender has committed readers see a moment later."""
+
+    def done() -> bool:
+        query.processAllAvailable()
+        return published(options, target) == expected
+
+    until(done, "all that was sent is published once", 60)
+
+
 def test_batches_of_every_size_are_published_once_whoever_keeps_them(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
 ) -> None:
@@ -68,9 +78,8 @@ def test_batches_of_every_size_are_published_once_whoever_keeps_them(
     for values in (FEW, FEW, MANY, FEW, FEW, LARGE, FEW):
         produce(options.bootstrap, source, values, transaction=True)  # so that they are one batch
         sent.update(values)
-        query.processAllAvailable()
+        settle(query, options, target, sent)
         seen.append(written(tmp_path))
-        assert published(options, target) == sent
     query.stop()
     assert [by for _, by in sorted(seen)] == [
         {"Spark"},
@@ -112,9 +121,8 @@ def test_state_counts_a_batch_once_that_was_computed_again(
             produce(options.bootstrap, source, values, transaction=True)
             sent.update(values)
             expected.update(b"%d" % sent[value] + value for value in values)
-            query.processAllAvailable()
+            settle(query, options, target, expected)
             by = written(tmp_path)[1]
-            assert published(options, target) == expected
         query.stop()
     finally:
         spark.conf.unset(STORE)
@@ -135,7 +143,6 @@ def test_files_that_only_spark_sees_are_published_once(
     for values in (LARGE, FEW, FEW):
         produce(options.bootstrap, source, values, transaction=True)  # so that they are one batch
         sent.update(values)
-        query.processAllAvailable()
-        assert published(options, target) == sent
+        settle(query, options, target, sent)
     query.stop()
     assert written(tmp_path)[1] == {"driver"}
