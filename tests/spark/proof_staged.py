@@ -26,7 +26,7 @@ from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.runtime.build import prepare
 from tests.fault.support import ROOT, Setup
-from tests.spark.staged_checks import LIMIT, Audit, StagedDrivers, Tally, announcing, at, publishing
+from tests.spark.staged_checks import LIMIT, Audit, StagedDrivers, Tally, announcing, at, noted, publishing
 from tests.spark.staged_driver import WIDTH, graph
 
 POINTS: dict[str, dict[str, Any]] = {
@@ -95,7 +95,7 @@ def run(part: int, count: int) -> Mapping[str, Any]:
         for number, name in enumerate(names):
             tally.send(2 * LIMIT)
             with StagedDrivers(setup, directory) as drivers:
-                _kill(drivers, name, chance, committed(directory))
+                _kill(drivers, name, chance, noted(directory))
             kills[name] += 1
             problems += [f"kill {number}, {name}: {text}" for text in tally.audit(whole=False).problems]
             if problems:
@@ -109,13 +109,7 @@ def run(part: int, count: int) -> Mapping[str, Any]:
     return _result(part, kills, audit, problems + audit.problems, time.monotonic() - began_s)
 
 
-def committed(directory: Path) -> int:
-    """The newest batch that Spark has noted; -1: none."""
-    noted = [int(file.name) for file in directory.glob("checkpoint/*/commits/*") if file.name.isdecimal()]
-    return max(noted, default=-1)
-
-
-def _kill(drivers: StagedDrivers, name: str, chance: random.Random, noted: int) -> None:
+def _kill(drivers: StagedDrivers, name: str, chance: random.Random, newest: int) -> None:
     """
     One driver, with its JVM; with or without its workers, which the end of the block takes.
 
@@ -125,7 +119,7 @@ def _kill(drivers: StagedDrivers, name: str, chance: random.Random, noted: int) 
     point = dict(POINTS[name].get("point", {}))
     if point and chance.random() < 0.5:
         # A first batch that is published already has no rows, so which one the driver publishes first is not known.
-        point |= {"held": True, "batch": None if point.get("role") == "Publish" else noted + 2}
+        point |= {"held": True, "batch": None if point.get("role") == "Publish" else newest + 2}
     if point.get("role") == "Publish":
         point["partition"] = chance.randrange(WIDTH)
     driver = drivers.add(point=point or None)

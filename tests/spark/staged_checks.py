@@ -54,6 +54,12 @@ def publishing(where: str, **more: Any) -> dict[str, Any]:
     return at(where, role="Publish", **more)
 
 
+def noted(directory: Path) -> int:
+    """The newest batch that Spark has noted to be done; -1: none."""
+    batches = [int(file.name) for file in directory.glob("checkpoint/*/commits/*") if file.name.isdecimal()]
+    return max(batches, default=-1)
+
+
 @dataclass
 class Audit:
     """

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import Kafka
+from cues_kafka import ConfigError, Kafka
 from cues_kafka.runtime.spark import places
-from cues_kafka.runtime.spark.files import read_text
+from cues_kafka.runtime.spark.files import delete, lengths, names, read_text, size, write_bytes
 
 
 def session(scheme: str) -> Any:
@@ -34,6 +34,20 @@ def test_a_path_of_another_file_system_is_not_looked_for_on_the_local_disk(tmp_p
     assert read_text(SimpleNamespace(), f"file:{file}") == "local"
     with pytest.raises(FileNotFoundError):
         read_text(session("hdfs"), str(file))
+
+
+def test_files_on_this_machine_are_written_listed_measured_and_deleted(tmp_path: Path) -> None:
+    """Without a question to Java; what is not there is nothing, and a file is not written twice."""
+    stage, here = f"{tmp_path}/stage", session("file")
+    assert (names(here, stage), lengths(here, stage), size(here, stage)) == ([], {}, 0)
+    write_bytes(here, f"{stage}/7/rows", b"abc")
+    write_bytes(here, f"{stage}/loose", memoryview(b"ab"))
+    assert (names(here, stage), lengths(here, f"{stage}/7"), size(here, stage)) == (["7", "loose"], {"rows": 3}, 5)
+    with pytest.raises(ConfigError, match=r"stage/loose cannot be written: File exists\. Make room"):
+        write_bytes(here, f"{stage}/loose", b"")
+    for gone in ("7", "loose", "loose"):
+        delete(here, f"{stage}/{gone}")
+    assert names(here, stage) == []
 
 
 def test_a_process_keeps_the_connections_of_a_number_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +12,13 @@ from py4j.protocol import Py4JError
 
 from cues_kafka.core.records import Extent, Staged
 from cues_kafka.core.staged import RESET
+from cues_kafka.errors import ConfigError
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.interpreter import offsets_of
 from cues_kafka.runtime.spark import staged
 from cues_kafka.runtime.spark.made import addressed
-from cues_kafka.runtime.spark.staged import StagedBatch, begun
+from cues_kafka.runtime.spark.manifest import Chunk
+from cues_kafka.runtime.spark.staged import PublishFiles, StagedBatch, begun
 from cues_kafka.runtime.spark.staged_run import start_of
 
 
@@ -82,6 +85,36 @@ def test_files_that_cannot_be_deleted_are_left_and_logged(caplog: pytest.LogCapt
         staged.tidy(refused, batch(3))
     assert "staged files left" in caplog.text
     assert "no right to delete" in caplog.text
+
+
+def test_small_batches_that_turn_out_large_are_foreseen_less_and_less() -> None:
+    """One batch is enough at first, then four in a row, then sixteen; one without rows says nothing."""
+    whole: Any = StagedBatch(SimpleNamespace(), lambda _, __: (), "")  # type: ignore[arg-type]
+    few, none = SimpleNamespace(rows=1, few=True), SimpleNamespace(rows=0, few=False)
+
+    def behind(manifest: Any, *, twice: bool = False) -> bool:
+        whole._learn(SimpleNamespace(twice=twice, is_few=lambda one: one.few), manifest)
+        return bool(whole._few)
+
+    seen = []
+    for _ in range(3):
+        rounds = 0
+        while not whole._few:
+            assert not behind(none)
+            behind(few)
+            rounds += 1
+        seen.append(rounds)
+        assert not behind(SimpleNamespace(rows=9, few=False), twice=True)
+    assert seen == [1, 4, 16]
+
+
+def test_a_staged_file_that_only_the_driver_sees_is_named_with_what_to_do(tmp_path: Path) -> None:
+    """It was not altered: to restore it would not help."""
+    chunks = {1: (Chunk(1, 0, 1, 0, "", 0),)}
+    work: Any = None
+    publish = PublishFiles(work, batch(3), chunks, [tmp_path / "few.parquet"])
+    with pytest.raises(ConfigError, match=r"few\.parquet.*the Spark task that publishes it does not.*all executors"):
+        next(publish._coming(1))
 
 
 @pytest.mark.parametrize(
