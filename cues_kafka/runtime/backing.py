@@ -18,7 +18,7 @@ PATIENCE_S = 3.0
 
 
 def newest(
-    broker: Broker, partition: TopicPartition, high: int, clock: Clock, *, key: bytes = KEY
+    broker: Broker, partition: TopicPartition, low: int, high: int, clock: Clock, *, key: bytes = KEY
 ) -> WireMessage | None:
     """
     The newest committed record with this key below `high`, or None.
@@ -26,6 +26,7 @@ def newest(
     Args:
         broker: where to read; a reader is opened and closed.
         partition: of a backing topic.
+        low: where it begins.
         high: the high watermark, never the last stable offset: below the latter newer records may be hidden (R3).
         clock: bounds the wait.
         key: the record's key.
@@ -34,7 +35,8 @@ def newest(
         RetriableError: no progress up to `high`, for example because of an open transaction.
         BrokerError: the partition cannot be read.
     """
-    low = broker.watermarks([partition])[partition].low
+    if high <= low:
+        return None
     reader = broker.reader("recovery", prompt=True)
     try:
         window, end = FIRST_WINDOW, high

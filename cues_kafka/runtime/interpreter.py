@@ -85,6 +85,7 @@ class Interpreter:
         self._world = world
         self._session: Session | None = None
         self._produced = 0
+        self._low = 0  # of the backing partition
 
     def advance(self, event: on.Event) -> do.Effect | None:
         """
@@ -154,7 +155,9 @@ class Interpreter:
     def _FetchWatermark(self, _: do.FetchWatermark) -> on.Event:
         place = TopicPartition(self.task.spec.backing, self.task.spec.partition)
         try:
-            return on.WatermarkFetched(self._world.broker.watermarks([place])[place].high)
+            marks = self._world.broker.watermarks([place])[place]
+            self._low = marks.low
+            return on.WatermarkFetched(marks.high)
         except BrokerError as error:
             facts = self._world.broker.facts([place.topic]).topics.get(place.topic)
             if facts is None or place.partition < facts.partitions:
@@ -166,7 +169,8 @@ class Interpreter:
 
     def _ReadNewest(self, effect: do.ReadNewest) -> on.Event:
         spec = self.task.spec
-        found = newest(self._world.broker, TopicPartition(spec.backing, spec.partition), effect.high, self._world.clock)
+        place = TopicPartition(spec.backing, spec.partition)
+        found = newest(self._world.broker, place, self._low, effect.high, self._world.clock)
         if found is None:
             return on.NewestRead(None)
         try:
@@ -193,7 +197,7 @@ class Interpreter:
         width = broker.facts([spec.backing]).topics[spec.backing].partitions
         others = [TopicPartition(spec.backing, p) for p in range(width) if p != spec.partition]
         for place, marks in broker.watermarks(others).items() if others else ():
-            found = newest(broker, place, marks.stable, self._world.clock) if marks.stable > marks.low else None
+            found = newest(broker, place, marks.low, marks.stable, self._world.clock)
             if found is not None:
                 return on.SiblingRead(read_record(found).born)
         return on.SiblingRead(None)
@@ -205,7 +209,7 @@ class Interpreter:
         marks = broker.watermarks(places) if places else {}
 
         def settled(place: TopicPartition) -> bool:
-            found = newest(broker, place, marks[place].high, self._world.clock)
+            found = newest(broker, place, marks[place].low, marks[place].high, self._world.clock)
             staged = read_record(found).staged if found is not None else None
             return staged is not None and staged.number == effect.number
 

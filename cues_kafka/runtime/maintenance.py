@@ -119,7 +119,7 @@ class Maintenance:
     def _frame(self, declared: DataFrameProcessor, make: Callable[[int], Spec]) -> tuple[tuple[Spec, ...], bool]:
         """Its records say how a processor of DataFrames is written, and in how many parts."""
         slots = [replace(make(slot), inputs=()) for slot in range(self._sizes[make(0).backing])]
-        found = [record for slot in slots if (record := self._newest(slot, self._backing(slot).stable))]
+        found = [record for slot in slots if (record := self._settled(slot))]
         staged = [record.staged for record in found if record.staged]
         if staged:
             return tuple(replace(slot, width=staged[0].parts) for slot in slots[: staged[0].parts]), True
@@ -204,7 +204,7 @@ class Maintenance:
     def _anew(self, to: To) -> list[Move]:
         """All slots of a staged processor. The first one decides; it is the first to be moved, too."""
         self._refuse_others()
-        records = [self._newest(spec, self._backing(spec).stable) for spec in self.specs]
+        records = [self._settled(spec) for spec in self.specs]
         known = [record.staged for record in records if record and record.staged]
         newest = max(known, key=lambda staged: staged.number)
         first = records[0].sequence if records[0] else -1
@@ -282,7 +282,7 @@ class Maintenance:
         moves = []
         for spec in specs:
             inputs = self._inputs(spec)
-            record = self._newest(spec, self._backing(spec).stable)
+            record = self._settled(spec)
             positions = target(spec, record, inputs)
             if positions is None or (isinstance(record, Attempt | Start) and positions == record.positions):
                 continue
@@ -295,8 +295,8 @@ class Maintenance:
         session = self._broker.session(spec.transactional_id)
         try:
             session.init(timeout_s=INIT_TIMEOUT_S)
-            high = self._backing(spec).high  # R3
-            if self._newest(spec, high) != move.record:
+            low, _, high = self._backing(spec)  # R3
+            if self._newest(spec, low, high) != move.record:
                 raise RecoveryError(f"{spec.name} has moved since. Run the command again.")
             session.begin()
             if move.offsets:
@@ -319,8 +319,12 @@ class Maintenance:
         place = TopicPartition(spec.backing, spec.partition)
         return self._broker.watermarks([place])[place]
 
-    def _newest(self, spec: Spec, high: int) -> Record | None:
-        found = newest(self._broker, TopicPartition(spec.backing, spec.partition), high, self._clock)
+    def _settled(self, spec: Spec) -> Record | None:
+        low, stable, _ = self._backing(spec)
+        return self._newest(spec, low, stable)
+
+    def _newest(self, spec: Spec, low: int, high: int) -> Record | None:
+        found = newest(self._broker, TopicPartition(spec.backing, spec.partition), low, high, self._clock)
         if found is None:
             return None
         try:

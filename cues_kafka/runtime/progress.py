@@ -197,9 +197,7 @@ class Progress:
 
     def _first(self, place: TopicPartition, marks: Watermarks) -> int:
         """Where to begin to read: at the newest committed record."""
-        if marks.stable <= marks.low:
-            return marks.low
-        found = newest(self._broker, place, marks.stable, self._clock)
+        found = newest(self._broker, place, marks.low, marks.stable, self._clock)
         return marks.low if found is None else found.offset()
 
     def _waits(self, processor: str, place: TopicPartition, marks: Watermarks) -> bool:

@@ -169,7 +169,8 @@ def _facts(graph: Graph, cluster: Kafka | ClusterFacts | None) -> tuple[ClusterF
         marks = broker.watermarks(places) if places else {}
         parts: dict[str, int] = {}
         for name, place in firsts.items():
-            found = newest(broker, place, marks[place].stable, SystemClock()) if place in marks else None
+            low, stable, _ = marks.get(place, (0, 0, 0))
+            found = newest(broker, place, low, stable, SystemClock())
             staged = read_record(found).staged if found is not None else None
             parts |= {name: staged.parts} if staged else {}
         return facts, parts

@@ -274,7 +274,8 @@ def standing(spec: Spec, broker: Broker, clock: Clock) -> Outcome:
 def stable_record(spec: Spec, broker: Broker, clock: Clock) -> Record | None:
     """A task's newest record as any reader sees it: what an open transaction may add is not waited for."""
     place = TopicPartition(spec.backing, spec.partition)
-    found = newest(broker, place, broker.watermarks([place])[place].stable, clock)
+    low, stable, _ = broker.watermarks([place])[place]
+    found = newest(broker, place, low, stable, clock)
     return read_record(found) if found is not None else None
 
 
