@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -187,6 +188,61 @@ def test_partitions_of_several_topics_are_told_apart(kafka: KafkaFixture, broker
     expected = {place: list(range(500 if place.topic == topics[0] else 300)) for place in places}
     assert read_to_end(reader, places) == expected
     reader.close()
+
+
+def clients() -> int:
+    """Of librdkafka in this process: each has one thread of that name."""
+    tasks = Path("/proc/self/task").glob("*/comm")
+    return sum(task.read_text().strip() == "rdk:main" for task in tasks)
+
+
+def test_a_prompt_reader_begins_in_the_place_of_a_closed_one_with_nothing_of_its_own(
+    kafka: KafkaFixture, broker: KafkaBroker
+) -> None:
+    """Its consumer is connected already, and brings what the new one asks for, also in the same partition."""
+    topic = make(broker, kafka.unique("t"))
+    fill(broker, topic, 3_000)
+    place = TopicPartition(topic, 0)
+    broker.expect([kafka.unique("id")])
+    for start in (0, 2_000, 10, 0, 2_990):
+        reader = broker.reader("again", prompt=True)
+        reader.assign({place: start})
+        fetched = reader.poll(10, 5)
+        before = clients()
+        reader.close()
+        reader.close()
+
+        assert [message.offset() for one in fetched for message in one.messages] == list(range(start, start + 5))
+        assert clients() == before
+    other = broker.reader("again", prompt=True)
+    other.assign({place: 2_999})
+    assert read_to_end(other, [place]) == {place: [2_999]}
+    other.close()
+    with_one = clients()
+    broker.expect([])
+    assert clients() < with_one
+
+
+def test_a_reader_that_failed_or_found_nothing_is_not_used_again(kafka: KafkaFixture, broker: KafkaBroker) -> None:
+    """What it has heard may be the reason, so the next one has a consumer of its own."""
+    topic = make(broker, kafka.unique("t"))
+    fill(broker, topic, 10)
+    broker.trim({TopicPartition(topic, 0): 5})
+    broker.expect([kafka.unique("id")])
+    before = clients()
+    failed = broker.reader("again", prompt=True)
+    failed.assign({TopicPartition(topic, 0): 1})
+    with pytest.raises(BrokerError):
+        failed.poll(10)
+    failed.close()
+    silent = broker.reader("again", prompt=True)
+    silent.assign({TopicPartition(topic, 0): 5})
+    assert silent.poll(10)
+    silent.unassign([TopicPartition(topic, 0)])
+    assert not silent.poll(0)
+    silent.close()
+
+    assert clients() == before
 
 
 def test_a_position_outside_of_the_log_is_named_and_costs_nobody_else(kafka: KafkaFixture, broker: KafkaBroker) -> None:

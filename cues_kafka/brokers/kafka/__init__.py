@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from cues_kafka.brokers.kafka.admin import Admin
 from cues_kafka.brokers.kafka.groups import NoAnswer, committed
+from cues_kafka.brokers.kafka.kept import KeptConsumers
 from cues_kafka.brokers.kafka.member import KafkaMember
 from cues_kafka.brokers.kafka.reader import KafkaReader
 from cues_kafka.brokers.kafka.sender import KafkaSender
@@ -36,6 +37,7 @@ class KafkaBroker:
         self._held: Admin | None = None
         self._opening = threading.Lock()
         self._expected: list[tuple[str, KafkaSession]] = []
+        self._kept = KeptConsumers()
 
     def facts(self, topics: Collection[str]) -> ClusterFacts:
         """See `ports.Broker.facts`.
@@ -97,9 +99,10 @@ class KafkaBroker:
             unused, self._expected = self._expected, found
         for _, session in unused:
             session.abandon()
+        self._kept.keep(len(found))
 
     def reader(self, name: str, *, prompt: bool = False) -> KafkaReader:
-        return KafkaReader(self.options, name, prompt=prompt)
+        return KafkaReader(self.options, name, prompt=prompt, kept=self._kept)
 
     def member(self, group: str, topic: str, listener: Listener, *, instance: str | None = None) -> KafkaMember:
         return KafkaMember(self.options, group, topic, listener, instance=instance)

@@ -14,15 +14,17 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from cues_kafka.brokers.kafka.classify import error_of, name, translate
+from cues_kafka.brokers.kafka.kept import KeptConsumers
 from cues_kafka.brokers.kafka.opening import opened
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import BrokerError, FatalError
 from cues_kafka.ports import Fetched, TopicPartition, WireMessage
 
-_PROMPT: Final = {"fetch.wait.max.ms": 10, "queued.min.messages": 20_000}
-"""The end of a partition that ends in markers is only told by a fetch that finds nothing, after this wait; and what
-lies before it is fetched ahead, while its reader still does something else."""
+_PROMPT: Final = {"fetch.wait.max.ms": 2, "queued.min.messages": 20_000}
+"""The end of a partition that ends in markers is only told by a fetch that finds nothing, after this wait: a recovery
+takes 5 ms with it, 13 with one of 10 (measured). What lies before the end is fetched ahead, while its reader still does
+something else."""
 
 _EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the client's codes are named so
 
@@ -36,16 +38,19 @@ _topic_of: Any = Message.topic
 class KafkaReader:
     """See `ports.Reader`; belongs to one thread (A2)."""
 
-    def __init__(self, options: Kafka, reader_name: str, *, prompt: bool = False) -> None:
+    def __init__(
+        self, options: Kafka, reader_name: str, *, prompt: bool = False, kept: KeptConsumers | None = None
+    ) -> None:
         self._name = reader_name
-        self._watch = Watch(f"reader {reader_name}")
-        settings = options.settings("reader", client_id=f"{reader_name}.reader", tuning=_PROMPT if prompt else {})
-        # The client demands a group id for assign; nothing is ever committed under it and it is never joined.
-        self._consumer = opened(Consumer, settings | {"group.id": reader_name} | self._watch.callbacks())
+        self._kept = kept if prompt else None
+        self._consumer, self._watch = (self._kept and self._kept.take(reader_name)) or _opened(
+            options, reader_name, prompt=prompt
+        )
         self._assigned: dict[tuple[str, int], TopicPartition] = {}
         self._paused: set[TopicPartition] = set()
         self._errors: list[BrokerError] = []
         self._topics = 0
+        self._sound = False  # the last poll brought something, and no error
         self._closed = False
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
@@ -76,6 +81,7 @@ class KafkaReader:
         self._paused.difference_update(partitions)
 
     def poll(self, timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
+        self._sound = False
         if self._errors:
             raise self._errors.pop(0)
         self._watch.same_process()
@@ -87,11 +93,17 @@ class KafkaReader:
         # An error is raised only when nothing else came with it: what came was taken from the client for good.
         if self._errors and not fetched:
             raise self._errors.pop(0)
+        self._sound = bool(fetched) and not self._errors
         return fetched
 
     def close(self) -> None:
-        if not self._closed and not _forked(self._watch):
-            self._closed = True
+        if self._closed or _forked(self._watch):
+            return
+        sound = self._sound and self._kept is not None
+        if sound:
+            self.unassign(list(self._assigned.values()))
+        self._closed = True
+        if not (sound and self._kept and self._kept.put(self._name, self._consumer, self._watch)):
             self._consumer.close()
 
     def _take(self, timeout_s: float, max_messages: int) -> _Batch:
@@ -188,6 +200,13 @@ class KafkaReader:
             what = f"{self._name}: {doing} {first.topic}/{first.partition}"
             error = translate(error_of(problem), what, reasons=self._watch.reasons)
             raise error from problem
+
+
+def _opened(options: Kafka, reader_name: str, *, prompt: bool) -> tuple[Consumer, Watch]:
+    watch = Watch(f"reader {reader_name}")
+    settings = options.settings("reader", client_id=f"{reader_name}.reader", tuning=_PROMPT if prompt else {})
+    # The client demands a group id for assign; nothing is ever committed under it and it is never joined.
+    return opened(Consumer, settings | {"group.id": reader_name} | watch.callbacks()), watch
 
 
 def _forked(watch: Watch) -> bool:
