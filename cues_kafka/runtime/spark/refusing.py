@@ -150,7 +150,7 @@ def _refused_by_the_broker(
 
 def _sizes(piece: pa.RecordBatch) -> pa.Array:
     """Bytes of each row as a record."""
-    sizes = pa.array([OVERHEAD_BYTES] * len(piece), pa.int64())
+    sizes = pa.repeat(pa.scalar(OVERHEAD_BYTES, pa.int64()), len(piece))
     for name in ("key", "value"):
         sizes = pc.add(sizes, pc.fill_null(pc.binary_length(piece.column(name)), 0))
     if piece.column("headers").null_count < len(piece):
@@ -164,7 +164,7 @@ def _nameless(piece: pa.RecordBatch) -> pa.Array:
     headers = piece.column("headers")
     # Where no row has any, they are a column of bytes: see `columns`.
     if headers.null_count == len(piece) or not pc.struct_field(headers.flatten(), "key").null_count:
-        return pa.array([False] * len(piece))
+        return pa.repeat(pa.scalar(False), len(piece))
     return pa.array([any(name is None for name, _ in row) for row in _headers(piece)])
 
 
