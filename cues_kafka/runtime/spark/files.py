@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from py4j.protocol import Py4JJavaError
 
@@ -22,20 +22,24 @@ def has_jvm(session: Any) -> bool:
     return hasattr(session, "_jvm")
 
 
-def read_text(session: Any, path: str) -> str:
+Place: TypeAlias = str | Path
+"""As Spark takes it; or, once `local` has found it there, on this machine."""
+
+
+def read_text(session: Any, path: Place) -> str:
     """
     A whole file.
 
     Raises:
         FileNotFoundError: it is not there.
     """
-    if has_jvm(session):
+    if isinstance(path, Path) or has_jvm(session):
         return read_bytes(session, path).decode()
     found = Path(path.removeprefix("file:"))
     return found.read_text("utf-8") if found.is_file() else _read_by_a_job(session, path)
 
 
-def read_bytes(session: Any, path: str) -> bytes:
+def read_bytes(session: Any, path: Place) -> bytes:
     """
     A whole file.
 
@@ -54,13 +58,15 @@ def read_bytes(session: Any, path: str) -> bytes:
         stream.close()
 
 
-def local(session: Any, path: str) -> Path | None:
+def local(session: Any, path: Place) -> Path | None:
     """
     Where this process sees a file or directory; None: it is on another file system than the machine's own.
 
     There Java is not asked: it would take a question for each step, and to make a file or directory on a local disk it
     starts a process that sets its rights.
     """
+    if isinstance(path, Path):
+        return path
     place, system = _place(session, path)
     uri = system.makeQualified(place).toUri()
     return Path(uri.getPath()) if uri.getScheme() == "file" else None
@@ -70,7 +76,7 @@ def _read_by_a_job(session: Any, path: str) -> str:
     return str(session.read.option("wholetext", True).text(path).collect()[0][0])
 
 
-def write_bytes(session: Any, path: str, data: bytes | memoryview) -> None:
+def write_bytes(session: Any, path: Place, data: bytes | memoryview) -> None:
     """
     A new file, and the directories above it.
 
@@ -93,7 +99,7 @@ def write_bytes(session: Any, path: str, data: bytes | memoryview) -> None:
         raise ConfigError(f"{path} cannot be written: {_cause(error)}. Make room, or give the right to write") from None
 
 
-def names(session: Any, path: str) -> list[str]:
+def names(session: Any, path: Place) -> list[str]:
     """What a directory holds; nothing where there is none."""
     if here := local(session, path):
         return sorted(found.name for found in here.iterdir()) if here.is_dir() else []
@@ -101,7 +107,7 @@ def names(session: Any, path: str) -> list[str]:
     return sorted(found.getPath().getName() for found in system.listStatus(place)) if system.exists(place) else []
 
 
-def lengths(session: Any, path: str) -> dict[str, int]:
+def lengths(session: Any, path: Place) -> dict[str, int]:
     """The bytes of each file in a directory; nothing where there is none."""
     if here := local(session, path):
         return {found.name: _length(found) for found in here.iterdir()} if here.is_dir() else {}
@@ -111,7 +117,7 @@ def lengths(session: Any, path: str) -> dict[str, int]:
     return {str(found.getPath().getName()): int(found.getLen()) for found in system.listStatus(place)}
 
 
-def delete(session: Any, path: str) -> None:
+def delete(session: Any, path: Place) -> None:
     """
     A file, or a directory and all below it; what is not there is ignored.
 
@@ -127,7 +133,7 @@ def delete(session: Any, path: str) -> None:
     system.delete(place, True)
 
 
-def size(session: Any, path: str) -> int:
+def size(session: Any, path: Place) -> int:
     """Bytes below a directory; 0 where there is none."""
     if here := local(session, path):
         return sum(_length(found) for found in here.rglob("*") if found.is_file())
@@ -142,8 +148,8 @@ def _length(file: Path) -> int:
     return 0
 
 
-def _place(session: Any, path: str) -> tuple[Any, Any]:
-    place = _java(session, "org.apache.hadoop.fs.Path")(path)
+def _place(session: Any, path: Place) -> tuple[Any, Any]:
+    place = _java(session, "org.apache.hadoop.fs.Path")(str(path))
     return place, place.getFileSystem(session._jsc.hadoopConfiguration())  # noqa: SLF001 - as below
 
 

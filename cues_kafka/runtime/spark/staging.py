@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from cues_kafka.errors import ConfigError, RecoveryError
-from cues_kafka.runtime.spark.files import delete, lengths, local, names, read_text, size, write_bytes
+from cues_kafka.runtime.spark.files import Place, delete, lengths, local, names, read_text, size, write_bytes
 from cues_kafka.runtime.spark.manifest import GONE, RESTORE, Chunk, Manifest, checksum, parsed
 from cues_kafka.runtime.spark.packing import CHUNKS, INDEX, Pack
 
@@ -27,6 +27,7 @@ HELD_ROWS: Final = 20_000
 _FORMAT_OF_STATE: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
 MANIFEST: Final = "manifest.json"
+_ROWS: Final = "rows"
 
 _GROUP: Final = 16
 """Chunks that whoever reads a file of the driver has in memory at once."""
@@ -63,6 +64,7 @@ class Staging:
         self.twice = False
         self.session = session
         self._directory = directory.rstrip("/")
+        self._here = local(session, self._directory)
         self._held_bytes = held_bytes
 
     def write(
@@ -95,9 +97,12 @@ class Staging:
         Raises:
             ConfigError: not all that was written is found: the directory is not one that driver and executors share.
         """
-        rows = f"{self._place(batch, attempt)}/rows"
         gathered = self._gather(messages, pack) if few and self._state_may_be_computed_twice else None
-        found = self._by_spark(messages, pack, rows) if gathered is None else self._by_driver(gathered, rows)
+        found = (
+            self._by_spark(messages, pack, batch, attempt)
+            if gathered is None
+            else self._by_driver(gathered, batch, attempt)
+        )
         files = sorted({(row["file_name"], row["file_size"]) for row in found})
         numbers = {name: number for number, (name, _) in enumerate(files)}
         manifest = Manifest(
@@ -125,7 +130,7 @@ class Staging:
             columns = [gathered.column(name).to_pylist() for name in ("part", "row", "payload")]
             for part, row, payload in sorted(zip(*columns, strict=True)):
                 self.held.setdefault(part, []).append((row, payload))
-        write_bytes(self.session, f"{self._place(batch, attempt)}/{MANIFEST}", manifest.text.encode())
+        write_bytes(self.session, self._at(batch, attempt, MANIFEST), manifest.text.encode())
         return manifest
 
     def is_few(self, manifest: Manifest) -> bool:
@@ -143,24 +148,25 @@ class Staging:
         self.twice = found.column("payload").null_count > 0
         return None if self.twice else found
 
-    def _by_driver(self, chunks: pa.Table, rows: str) -> list[dict[str, Any]]:
+    def _by_driver(self, chunks: pa.Table, batch: int, attempt: str) -> list[dict[str, Any]]:
         if not len(chunks):
             return []
         name, sink = "few.parquet", pa.BufferOutputStream()
         parquet.write_table(chunks, sink, compression="none", use_dictionary=False, row_group_size=_GROUP)
         data = sink.getvalue()
-        write_bytes(self.session, f"{rows}/{name}", memoryview(data))
+        write_bytes(self.session, self._at(batch, attempt, _ROWS, name), memoryview(data))
         return [row | {"file_name": name, "file_size": data.size} for row in chunks.select(INDEX).to_pylist()]
 
-    def _by_spark(self, messages: Any, pack: Pack, rows: str) -> list[Any]:
+    def _by_spark(self, messages: Any, pack: Pack, batch: int, attempt: str) -> list[Any]:
         from pyspark.sql import Observation  # noqa: PLC0415 - only the driver needs it
         from pyspark.sql import functions as f  # noqa: PLC0415
 
         # Counted where they are written: a driver that looks into another directory of that name would find fewer.
         seen = Observation()
         chunks = messages.mapInArrow(pack, CHUNKS).observe(seen, f.count(f.lit(1)).alias("chunks"))
+        rows = self._name(batch, attempt, _ROWS)
         chunks.write.options(**_FORMAT).parquet(rows)
-        found = list(self._index(rows))
+        found = list(self._index(batch, attempt))
         if len(found) != (written := seen.get["chunks"]):
             raise ConfigError(
                 f"{rows} has {len(found)} of the {written} chunks that Spark's tasks wrote there: the driver and the "
@@ -168,13 +174,13 @@ class Staging:
             )
         return found
 
-    def _index(self, rows: str) -> Iterable[Any]:
-        """All chunks in a directory, without their bytes, and the file that each is in."""
-        here = local(self.session, rows)
-        if here is None:
-            read = self.session.read.schema(CHUNKS).parquet(rows)
+    def _index(self, batch: int, attempt: str) -> Iterable[Any]:
+        """All chunks of an attempt, without their bytes, and the file that each is in."""
+        here = self._at(batch, attempt, _ROWS)
+        if not isinstance(here, Path):
+            read = self.session.read.schema(CHUNKS).parquet(here)
             return read.select(*INDEX, "_metadata.file_name", "_metadata.file_size").collect()  # type: ignore[no-any-return]
-        found = lengths(self.session, rows)
+        found = lengths(self.session, here)
         return [
             row | {"file_name": name, "file_size": length}
             for name, length in found.items()
@@ -190,7 +196,7 @@ class Staging:
             RecoveryError: it is not there, or not as it was.
         """
         self.held = None
-        path = f"{self._place(batch, attempt)}/{MANIFEST}"
+        path = self._at(batch, attempt, MANIFEST)
         try:
             text = read_text(self.session, path)
         except FileNotFoundError:
@@ -208,43 +214,47 @@ class Staging:
         Raises:
             RecoveryError: one of them is not there, or not as long as it was: Spark would not say what to do.
         """
-        place = self._place(manifest.batch, manifest.attempt)
-        found = lengths(self.session, f"{place}/rows")
+        place = self._at(manifest.batch, manifest.attempt, _ROWS)
+        found = lengths(self.session, place)
         for name, length in manifest.files:
             if found.get(name) != length:
                 why = f"has {found[name]} bytes, not {length}" if name in found else "is gone"
                 raise RecoveryError(
-                    f"{place}/rows/{name} {why}: batch {manifest.batch} was announced with it, and is not published "
+                    f"{place}/{name} {why}: batch {manifest.batch} was announced with it, and is not published "
                     f"yet. {RESTORE if name in found else GONE}"
                 )
 
     def files(self, manifest: Manifest) -> list[Path] | None:
         """The files of a batch on the local disk, where Spark's tasks read them; None: they are elsewhere."""
-        here = local(self.session, f"{self._place(manifest.batch, manifest.attempt)}/rows")
-        return None if here is None else [here / name for name, _ in manifest.files]
+        here = self._at(manifest.batch, manifest.attempt, _ROWS)
+        return [here / name for name, _ in manifest.files] if isinstance(here, Path) else None
 
     def chunks(self, manifest: Manifest) -> Any:
         """The chunks of a batch as a DataFrame; only files that the manifest names are looked at."""
-        place = self._place(manifest.batch, manifest.attempt)
-        return self.session.read.schema(CHUNKS).parquet(*[f"{place}/rows/{name}" for name, _ in manifest.files])
+        place = self._name(manifest.batch, manifest.attempt, _ROWS)
+        return self.session.read.schema(CHUNKS).parquet(*[f"{place}/{name}" for name, _ in manifest.files])
 
     def drop(self, batch: int, attempt: str) -> None:
         """An attempt that lost, or that failed."""
-        delete(self.session, self._place(batch, attempt))
+        delete(self.session, self._at(batch, attempt))
 
     def clean(self, batch: int, attempt: str) -> None:
         """T4: everything but this attempt: older batches, and losers of this one. Never a newer batch."""
-        for older in names(self.session, self._directory):
+        for older in names(self.session, self._at()):
             if older.isdigit() and int(older) < batch:
-                delete(self.session, f"{self._directory}/{older}")
-        for other in names(self.session, f"{self._directory}/{batch}"):
+                delete(self.session, self._at(older))
+        for other in names(self.session, self._at(batch)):
             if other != attempt:
-                delete(self.session, self._place(batch, other))
+                delete(self.session, self._at(batch, other))
 
     @property
     def size(self) -> int:
         """Bytes on disk now."""
-        return size(self.session, self._directory)
+        return size(self.session, self._at())
 
-    def _place(self, batch: int, attempt: str) -> str:
-        return f"{self._directory}/{batch}/{attempt}"
+    def _at(self, *names: str | int) -> Place:
+        return self._here.joinpath(*map(str, names)) if self._here else self._name(*names)
+
+    def _name(self, *names: str | int) -> str:
+        """For Spark, which may take a name without a scheme for another file system."""
+        return "/".join([self._directory, *map(str, names)])
