@@ -25,9 +25,10 @@ from cues_kafka.runtime.interpreter import Hook
 from cues_kafka.runtime.spark import files, staged_run
 from cues_kafka.runtime.spark.manifest import Manifest
 from cues_kafka.runtime.spark.parts import PartSlot
+from cues_kafka.runtime.spark.publishing import StagedWork
 from cues_kafka.runtime.spark.query import SparkWorker
 from cues_kafka.runtime.spark.slot import Outcome
-from cues_kafka.runtime.spark.staged import StagedBatch, StagedWork
+from cues_kafka.runtime.spark.staged import StagedBatch
 from cues_kafka.runtime.spark.staging import HELD_BYTES, MANIFEST, Staging
 from cues_kafka.runtime.workers import Job
 from cues_kafka.spark import Spark

@@ -96,7 +96,7 @@ from cues_kafka.runtime.spark.manifest import Chunk
 from cues_kafka.runtime.spark.packing import INDEX
 from cues_kafka.runtime.spark.parts import Target
 from cues_kafka.runtime.spark.publish import Output
-from cues_kafka.runtime.spark.staged import PublishFiles, StagedWork
+from cues_kafka.runtime.spark.publishing import PublishFiles, StagedWork
 
 bootstrap, name, file = sys.argv[1:]
 options = Kafka(bootstrap, transaction_timeout_s=300)

@@ -15,10 +15,12 @@ from cues_kafka.core.staged import RESET
 from cues_kafka.errors import ConfigError
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.interpreter import offsets_of
-from cues_kafka.runtime.spark import staged
+from cues_kafka.runtime.spark import extents, staged
+from cues_kafka.runtime.spark.extents import begun, extents_of
 from cues_kafka.runtime.spark.made import addressed
 from cues_kafka.runtime.spark.manifest import Chunk
-from cues_kafka.runtime.spark.staged import PublishFiles, StagedBatch, begun
+from cues_kafka.runtime.spark.publishing import PublishFiles
+from cues_kafka.runtime.spark.staged import StagedBatch
 from cues_kafka.runtime.spark.staged_run import start_of
 
 
@@ -57,10 +59,9 @@ def test_partitions_that_an_input_was_given_are_not_in_its_start() -> None:
 def test_a_source_without_an_offset_yet_goes_on_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch begins exactly where the one before it ended, in every source."""
     log = {0: [{"logOffset": 0}, None], 1: [{"logOffset": 1}, None], 2: [{"logOffset": 1}, {"logOffset": 0}]}
-    monkeypatch.setattr(staged, "source_ends", lambda _, __, number: log[number])
+    monkeypatch.setattr(extents, "source_ends", lambda _, __, number: log[number])
     batches = [
-        staged.extents_of(None, "", number, names=lambda place, _: (str(place), b""), first={"0": "{}"})
-        for number in log
+        extents_of(None, "", number, names=lambda place, _: (str(place), b""), first={"0": "{}"}) for number in log
     ]
     assert batches[0] == (Extent("0", b"", "{}", '{"logOffset":0}'), Extent("1", b"", "", ""))
     for before, after in pairwise(batches):

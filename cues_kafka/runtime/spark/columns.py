@@ -7,7 +7,8 @@ they are given, else the input's key and timestamp; everything else is the value
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from functools import reduce
 from typing import Any, Final
 
 from cues_kafka.codecs.schema import (
@@ -121,8 +122,7 @@ def as_messages(frame: Any, key_field: str | None = None) -> Any:
             f"columns {missing} are gone, and there is no {META!r}: they say which message a row was made from. Keep "
             f"{META!r}, or topic, partition and offset, in what the function returns."
         )
-    inner = frame.schema[META].dataType.names if nested else frame.columns
-    came = {name: f.col(f"{META}.{name}" if nested else name) for name in inner if name in KAFKA}
+    came = _came(frame, plain=True)
     own = {META, KEY, HEADERS, TIMESTAMP, *(() if nested else KAFKA)}
     headers = HEADERS if HEADERS in frame.columns else None
     made = _message(frame, came, own, key_field, headers=headers, headed=headers is not None)
@@ -192,6 +192,26 @@ def as_outputs(frame: Any, key_field: str | None = None, *, columns: Collection[
     when = f.coalesce(_when(frame, came), f.unix_millis(f.current_timestamp()))
     optional = {"headers": given, "timestamp": when}
     return frame.select(key, value, *[optional[name].alias(name) for name in sorted(columns)])
+
+
+def messages_of(frames: Sequence[tuple[int, Any]], key_fields: Sequence[str | None]) -> Any:
+    """
+    What a function made, as one frame of messages; columns that would be constants are left to `packing.Pack`.
+
+    Args:
+        frames: (number of the output, rows).
+        key_fields: `key=` of the output topics, by number.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    columns = set().union(*[brought(frame) for _, frame in frames])
+    made = [
+        as_outputs(frame, key_fields[number], columns=columns).withColumn("output", f.lit(number))
+        for number, frame in frames
+    ]
+    if len(made) == 1 and frames[0][0] == 0:
+        return made[0].drop("output")
+    return reduce(lambda whole, one: whole.union(one), made)
 
 
 def _message(

@@ -15,27 +15,17 @@ from cues_kafka.graph.declare import Json
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.ports import Position, Positions, TopicPartition
 from cues_kafka.runtime.build import Identity
+from cues_kafka.runtime.spark.columns import messages_of
+from cues_kafka.runtime.spark.extents import begun, canonical, ends_in, extents_of
 from cues_kafka.runtime.spark.files import names
 from cues_kafka.runtime.spark.frames import output_of
 from cues_kafka.runtime.spark.made import keeps_state, made
 from cues_kafka.runtime.spark.offset_log import known_query
 from cues_kafka.runtime.spark.parts import Target
+from cues_kafka.runtime.spark.publishing import StagedWork, enter, newest_batch
 from cues_kafka.runtime.spark.query import Settings, Tell
 from cues_kafka.runtime.spark.slot import Outcome
-from cues_kafka.runtime.spark.staged import (
-    StagedBatch,
-    StagedWork,
-    begun,
-    canonical,
-    check_session,
-    ends_in,
-    enter,
-    extents_of,
-    messages_of,
-    newest_batch,
-    stage_of,
-    tidy,
-)
+from cues_kafka.runtime.spark.staged import StagedBatch, check_session, stage_of, tidy
 from cues_kafka.runtime.spark.staging import Staging
 from cues_kafka.runtime.workers import Job
 

@@ -21,25 +21,18 @@ from cues_kafka.plan import backing_config
 from cues_kafka.ports import Broker, NewTopic
 from cues_kafka.runtime.build import Identity
 from cues_kafka.runtime.lane import CommitPolicy
-from cues_kafka.runtime.spark.columns import META, PLACE
+from cues_kafka.runtime.spark.columns import META, PLACE, messages_of
+from cues_kafka.runtime.spark.extents import canonical, extents_of
 from cues_kafka.runtime.spark.frames import PROCESSOR, FrameBatch, Frames, first_offsets, output_of
 from cues_kafka.runtime.spark.frames import enter as enter_slots
 from cues_kafka.runtime.spark.made import addressed, check_store, keeps_state, mixes, streams
 from cues_kafka.runtime.spark.offset_log import known_query
 from cues_kafka.runtime.spark.parts import Target
 from cues_kafka.runtime.spark.publish import Output, Range
+from cues_kafka.runtime.spark.publishing import StagedWork, enter, newest_batch
 from cues_kafka.runtime.spark.query import AT_ONCE, BatchFailed, Settings, SlotsStopped
 from cues_kafka.runtime.spark.slot import POLICY, Outcome
-from cues_kafka.runtime.spark.staged import (
-    StagedBatch,
-    StagedWork,
-    canonical,
-    check_session,
-    enter,
-    extents_of,
-    messages_of,
-    newest_batch,
-)
+from cues_kafka.runtime.spark.staged import StagedBatch, check_session
 from cues_kafka.runtime.spark.triggers import streaming_trigger
 
 JOB: Final = "job"
