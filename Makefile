@@ -35,7 +35,7 @@ test: .venv/.ready  ## all tests but the slow ones, on real brokers, two side by
 	@$(PY) -m pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-spark: .venv/.ready  ## every fault of processors on Spark, half an hour and more; ARGS="-k name"
-	@$(PY) -m pytest -m "fault or slow" tests/spark tests/test_demo.py $(ARGS)
+	@$(PY) -m pytest -m "fault or slow" -n $(TESTERS) --dist load tests/spark tests/test_demo.py $(ARGS)
 
 proof-model: .venv/.ready  ## explore the core in all worlds, then its mutants; goes on where it was stopped; STATES=n
 	@$(PY) -m cues_kafka.testing.explorer --states $(STATES) --write docs/proof $(ARGS)
