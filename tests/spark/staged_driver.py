@@ -176,8 +176,8 @@ class PointedBatch(StagedBatch):
     def _unlisted(self, batch: int) -> Callable[..., None]:
         write = files.write_bytes
 
-        def pass_and_write(session: Any, path: str, data: bytes) -> None:
-            if path.endswith(MANIFEST):
+        def pass_and_write(session: Any, path: files.Place, data: bytes) -> None:
+            if str(path).endswith(MANIFEST):
                 self._pass("unlisted", batch)
             write(session, path, data)
 

@@ -26,7 +26,13 @@ __all__ = ["KafkaBroker"]
 
 _Answer = TypeVar("_Answer")
 
-_LEADERLESS = {"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"}
+_LEADERLESS = {
+    "NOT_LEADER_FOR_PARTITION",
+    "LEADER_NOT_AVAILABLE",
+    "FENCED_LEADER_EPOCH",
+    "UNKNOWN_LEADER_EPOCH",
+    "_NOENT",  # what the client says itself behind a lost connection
+}
 
 
 class KafkaBroker:

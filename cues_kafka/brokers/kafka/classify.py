@@ -41,6 +41,7 @@ MEANINGS: dict[str, Meaning] = {
     "LEADER_NOT_AVAILABLE": Meaning(RetriableError, "the partition has no leader at the moment"),
     "NOT_LEADER_FOR_PARTITION": Meaning(RetriableError, "the partition's leader has moved"),
     "FENCED_LEADER_EPOCH": Meaning(RetriableError, "the partition's leader has moved or restarted"),
+    "_NOENT": Meaning(RetriableError, "the client knows no leader of the partition"),
     "UNKNOWN_LEADER_EPOCH": Meaning(RetriableError, "the broker has not heard yet that the leader has moved"),
     "NOT_ENOUGH_REPLICAS": Meaning(AbortableError, "fewer replicas are in sync than min.insync.replicas demands"),
     "NOT_ENOUGH_REPLICAS_AFTER_APPEND": Meaning(AbortableError, "replicas fell out of sync during the write"),

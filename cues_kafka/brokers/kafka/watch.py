@@ -173,6 +173,10 @@ class Watch:
         """Forget suspicions."""
         self.suspicions.clear()
 
+    def forget(self) -> None:
+        """Forget what was said about connections: whoever uses the client next had no part in it."""
+        self._reasons.clear()
+
 
 def _short(text: str) -> str:
     """A log line without its prefix of client and thread names."""

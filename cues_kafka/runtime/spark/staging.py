@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,7 +65,6 @@ class Staging:
         self.twice = False
         self.session = session
         self._directory = directory.rstrip("/")
-        self._here = local(session, self._directory)
         self._held_bytes = held_bytes
 
     def write(
@@ -251,6 +251,10 @@ class Staging:
     def size(self) -> int:
         """Bytes on disk now."""
         return size(self.session, self._at())
+
+    @cached_property
+    def _here(self) -> Path | None:
+        return local(self.session, self._directory)
 
     def _at(self, *names: str | int) -> Place:
         return self._here.joinpath(*map(str, names)) if self._here else self._name(*names)
