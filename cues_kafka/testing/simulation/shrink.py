@@ -18,8 +18,8 @@ ROUNDS = 400
 """Runs that one shrinking may take."""
 
 
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-"""Of objects, in their default text: other ones in each run."""
+_OF_THIS_RUN = re.compile(r" at 0x[0-9a-f]+|\nassert .*", re.DOTALL)
+"""Addresses, and what pytest adds to an assertion: objects with theirs, cut in their middle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def attempt(options: Options) -> Result:
             simulation.run()
             check(simulation)
         except Exception as error:  # noqa: BLE001 - a defect may raise anything, an illegal event for example
-            failure = f"{type(error).__name__}: {_ADDRESS.sub('', str(error))}"
+            failure = f"{type(error).__name__}: {_OF_THIS_RUN.sub('', str(error))}"
         faults = tuple(simulation.swarm.done)
         deliveries = 0 if failure else totals(simulation).deliveries
         return Result(options, failure, deliveries, faults, simulation.digest())
