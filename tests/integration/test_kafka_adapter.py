@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pytest
 
 from cues_kafka.brokers.kafka import KafkaBroker
+from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import AbortableError, BrokerError, RetriableError
 from cues_kafka.ports import Member, NewTopic, Reader, TopicPartition
@@ -150,6 +151,18 @@ def test_facts_tell_the_configuration_and_the_identity(kafka: KafkaFixture, brok
     found = facts.topics[topic]
     assert (found.partitions, found.config["cleanup.policy"], len(found.topic_id)) == (3, "compact", 16)
     assert facts.brokers >= 1
+
+
+def test_a_question_behind_an_idle_connection_that_was_closed_is_answered() -> None:
+    """The client then says that it knows no leader, once; a query whose batches are far apart would end for it."""
+    with LocalBroker(overrides={"connections.max.idle.ms": "1000"}) as cluster:
+        broker = KafkaBroker(Kafka(cluster.bootstrap))
+        topic = make(broker, "t")
+        fill(broker, topic, 3)
+        for _ in range(2):
+            assert broker.watermarks([TopicPartition(topic, 0)])[TopicPartition(topic, 0)] == (0, 3, 3)
+            time.sleep(2.5)  # the broker closes by its own clock, and the client says so only when it is asked
+        broker.close()
 
 
 # --- reading --------------------------------------------------------------------------------------------------------

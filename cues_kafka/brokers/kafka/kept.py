@@ -49,10 +49,15 @@ class KeptConsumers:
         with self._lock:
             self._most = most
             gone, self._held = self._held[most:], self._held[:most]
-            timer, self._timer = (None, self._timer) if self._held else (self._timer, None)
-        if timer:
-            timer.cancel()
+            if self._timer and not self._held:
+                self._timer.cancel()
+                self._timer = None
         _close(gone)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether any is kept; else a reader need not even look whether its consumer could be."""
+        return self._most > 0
 
     def put(self, name: str, consumer: Consumer, watch: Watch) -> bool:
         """Whether it is kept; otherwise the caller closes it."""

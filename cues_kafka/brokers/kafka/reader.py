@@ -50,8 +50,7 @@ class KafkaReader:
         self._paused: set[TopicPartition] = set()
         self._errors: list[BrokerError] = []
         self._topics = 0
-        self._used = False
-        self._sound = False  # the last poll brought something, and no error
+        self._sound: bool | None = None  # the last poll brought something, and no error; None: there was none
         self._closed = False
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
@@ -82,7 +81,7 @@ class KafkaReader:
         self._paused.difference_update(partitions)
 
     def poll(self, timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
-        self._used, self._sound = True, False
+        self._sound = False
         if self._errors:
             raise self._errors.pop(0)
         self._watch.same_process()
@@ -106,7 +105,7 @@ class KafkaReader:
 
     def _give_back(self, kept: KeptConsumers) -> bool:
         """Whether the consumer is kept: only one that has just done what it should, and has nothing left to tell."""
-        if not self._used:
+        if self._sound is None or not kept.wanted:
             return False
         sound = self._sound
         try:

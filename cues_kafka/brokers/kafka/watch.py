@@ -80,7 +80,7 @@ class Watch:
 
     Attributes:
         fatal: the client's fatal error, once there is one.
-        suspicions: what happened to the transaction coordinator's connection since `calm` was called last.
+        suspicions: what happened to the transaction coordinator's connection.
     """
 
     __slots__ = ("_reasons", "_said", "ends", "fatal", "label", "pid", "suspicions")
@@ -168,10 +168,6 @@ class Watch:
         sent = sum(broker.get("req", {}).get("EndTxn", 0) for broker in brokers.values())
         if sent > self.ends:
             self.suspicions.append(f"statistics: {sent} EndTxn requests for {self.ends} calls")
-
-    def calm(self) -> None:
-        """Forget suspicions."""
-        self.suspicions.clear()
 
     def forget(self) -> None:
         """Forget what was said about connections: whoever uses the client next had no part in it."""
