@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import confluent_kafka.admin
 import pytest
 
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.brokers.options import Kafka
-from cues_kafka.errors import AbortableError, BrokerError, RetriableError
+from cues_kafka.errors import AbortableError, BrokerError, FatalError, RetriableError, UnstableOffsets
 from cues_kafka.ports import Member, NewTopic, Reader, TopicPartition
 from cues_kafka.testing.fixtures import KafkaFixture
 
 SIX = 6
+CLIENT: Any = confluent_kafka.admin  # its names of rights are not exported to type checkers
 
 
 class Notes:
@@ -163,6 +165,46 @@ def test_a_question_behind_an_idle_connection_that_was_closed_is_answered() -> N
             assert broker.watermarks([TopicPartition(topic, 0)])[TopicPartition(topic, 0)] == (0, 3, 3)
             time.sleep(2.5)  # the broker closes by its own clock, and the client says so only when it is asked
         broker.close()
+
+
+def test_a_group_that_may_not_be_read_is_named_with_the_right_that_is_missing() -> None:
+    """The client only says that it has no answer; why comes by the way, and asking again would not help."""
+    rights = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with LocalBroker(overrides=rights) as cluster:
+        broker = KafkaBroker(Kafka(cluster.bootstrap))
+        place = TopicPartition(make(broker, "t"), 0)
+        client = CLIENT.AdminClient({"bootstrap.servers": cluster.bootstrap})
+        group = (CLIENT.ResourceType.GROUP, "g", CLIENT.ResourcePatternType.LITERAL)
+        denied = (CLIENT.AclOperation.ALL, CLIENT.AclPermissionType.DENY)
+        [created] = client.create_acls([CLIENT.AclBinding(*group, "User:ANONYMOUS", "*", *denied)]).values()
+        created.result()
+        with pytest.raises(FatalError, match=r"of group g: no permission for the group; grant READ on it"):
+            broker.committed("g", [place])
+        assert broker.committed("other", [place]) == {place: None}
+        broker.close()
+
+
+def test_pending_offsets_are_told_from_an_outage(kafka: KafkaFixture, broker: KafkaBroker) -> None:
+    """R2: both are silence to the client; only one of the two needs a look at transactions."""
+    topic, group = make(broker, kafka.unique("t"), 2), kafka.unique("g")
+    notes = Notes()
+    member = broker.member(group, topic, notes)
+    serve([member], lambda: len(notes.held) == 2)
+    session = broker.session(kafka.unique("id"))
+    session.init(timeout_s=20)
+    session.begin()
+    session.send_offsets({TopicPartition(topic, 0): 7}, member.metadata())
+    with pytest.raises(UnstableOffsets, match=rf"{topic}/0: an open transaction holds offsets.* find-hanging"):
+        broker.committed(group, [TopicPartition(topic, 0)])
+    with pytest.raises(UnstableOffsets, match=rf"of group {group}: an open transaction"):
+        broker.committed(group, [TopicPartition(topic, p) for p in (0, 1)])
+    assert broker.committed(group, [TopicPartition(topic, 1)]) == {TopicPartition(topic, 1): None}
+    assert session.commit() is None
+    session.close()
+    member.close(leave=True)
 
 
 # --- reading --------------------------------------------------------------------------------------------------------

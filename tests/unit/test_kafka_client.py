@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, libversion, version
 
+import cues_kafka.brokers.kafka
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.kafka.classify import MEANINGS, classify, translate
 from cues_kafka.brokers.kafka.reader import KafkaReader
@@ -281,3 +283,9 @@ def test_an_error_of_no_partition_hides_nothing_that_comes_with_it() -> None:
 def sent(partition: int, offset: int) -> Message:
     """A message."""
     return Message(topic="t", partition=partition, offset=offset, value=b"v")
+
+
+def test_offsets_are_never_asked_with_the_call_that_can_end_the_process() -> None:
+    """Librdkafka's issue 5040: where a coordinator has just moved, the administrative call is a segmentation fault."""
+    for file in Path(cues_kafka.brokers.kafka.__file__).parent.glob("*.py"):
+        assert "client.list_consumer_group_offsets" not in file.read_text("utf-8"), file

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from cues_kafka.brokers.kafka.admin import Admin
-from cues_kafka.brokers.kafka.groups import NoAnswer, committed
+from cues_kafka.brokers.kafka.groups import NoAnswer, committed, committed_or_why
 from cues_kafka.brokers.kafka.kept import KeptConsumers
 from cues_kafka.brokers.kafka.member import KafkaMember
 from cues_kafka.brokers.kafka.reader import KafkaReader
@@ -81,9 +81,8 @@ class KafkaBroker:
         try:
             return committed(self.options, group, partitions)
         except NoAnswer:
-            # Why, only the administrative call tells; it is safe while the cluster answers.
-            self._admin.reach()
-            return self._admin.committed(group, partitions)
+            self._admin.reach()  # waits for a cluster that is away, or says why it is
+            return committed_or_why(self.options, group, partitions)
 
     def members(self, group: str) -> list[str]:
         return self._admin.members(group)

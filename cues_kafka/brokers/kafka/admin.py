@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -23,7 +22,7 @@ from confluent_kafka.cimpl import NewPartitions
 from confluent_kafka.cimpl import NewTopic as ClientNewTopic
 
 from cues_kafka.brokers.kafka.classify import error_of, name, translate
-from cues_kafka.brokers.kafka.groups import offsets_of, partitions_of
+from cues_kafka.brokers.kafka.groups import partitions_of
 from cues_kafka.brokers.kafka.opening import check_own, opened
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
@@ -178,16 +177,6 @@ class Admin:
             offset = self._result(future, f"asking for the offset of a time in {at.topic}/{at.partition}").offset
             found[at] = int(offset) if offset >= 0 else None
         return found
-
-    def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Answers at once where offsets are not stable; not for tasks, see `groups`."""
-        places = [ClientPartition(topic, partition) for topic, partition in partitions]
-        request = [ConsumerGroupTopicPartitions(group, places)]
-        asked = self._ask(self._client.list_consumer_group_offsets, request, require_stable=True)
-        doing = f"asking for the offsets of group {group}"
-        answer = self._result(asked[group], doing, ignore=_NO_GROUP)
-        places = answer.topic_partitions if answer is not None else []
-        return dict.fromkeys(partitions) | offsets_of(places, doing)
 
     def members(self, group: str) -> list[str]:
         self.reach()  # see `groups`: never ask for a coordinator in an outage

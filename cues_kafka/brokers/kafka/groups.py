@@ -3,8 +3,10 @@
 `describe_consumer_groups` and `list_consumer_group_offsets` end the whole process if the connection breaks between the
 answer that names the coordinator and the request to it: librdkafka, 2.16 included, then frees the request twice and
 aborts on an assertion of `rd_kafka_enq_once_del_source_return` (its issue 4605, pull request 5397). A broker that was
-killed under six tasks did it in two of three tries. So a consumer that never joins asks for offsets, and the older
-listing of groups tells their members.
+killed under six tasks did it in two of three tries. The second call also ends it with a segmentation fault where the
+answer is that the coordinator has moved, as brokers say in the first moments after a restart (its issue 5040; seen in
+one of some forty restarts). So a consumer that never joins asks for offsets, and the older listing of groups tells
+their members.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from struct import unpack_from
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from cues_kafka.brokers.kafka.classify import error_of, name, translate
@@ -26,6 +28,11 @@ from cues_kafka.ports import TopicPartition
 STABLE_S: Final = 3.0
 """How long the client asks again by itself while an open transaction holds offsets (R2), or nobody answers. A fresh
 client has its first answer in 0.1 s."""
+
+AGAIN_S: Final = 1.0
+"""The same where the coordinator has just answered another question."""
+
+_SILENT: Final = {"_TIMED_OUT", "_WAIT_COORD"}
 
 
 class NoAnswer(RetriableError):
@@ -41,24 +48,58 @@ def committed(options: Kafka, group: str, partitions: Collection[TopicPartition]
         NoAnswer: see there.
         BrokerError: anything else, also where it concerns one partition only.
     """
+    return _asked(options, group, partitions, STABLE_S)
+
+
+def committed_or_why(
+    options: Kafka, group: str, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int | None]:
+    """
+    Ask what had no answer once more, of a cluster that can be reached.
+
+    Raises:
+        UnstableOffsets: the coordinator answers, but not with offsets that are stable.
+        NoAnswer: nobody coordinates the group.
+    """
+    _asked(options, group, partitions, STABLE_S, stable=False)  # whether it answers; what, nobody may rely on
+    try:
+        return _asked(options, group, partitions, AGAIN_S)
+    except NoAnswer as problem:
+        pending = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
+        at = next(iter(partitions)) if len(partitions) == 1 else None
+        doing = _doing(group) if at is None else f"{_doing(group)} at {at.topic}/{at.partition}"
+        raise translate(pending, doing, at=at) from problem
+
+
+def _asked(
+    options: Kafka, group: str, partitions: Collection[TopicPartition], timeout_s: float, *, stable: bool = True
+) -> dict[TopicPartition, int | None]:
     watch = Watch(f"offsets of {group}")
     settings = options.settings("reader", client_id=f"{group}.offsets") | {"group.id": group} | watch.callbacks()
+    if not stable:
+        settings["isolation.level"] = "read_uncommitted"  # the client then does not ask for stable offsets (KIP-447)
     consumer = opened(Consumer, settings)
-    doing = f"asking for the offsets of group {group}"
     try:
-        places = consumer.committed([ClientPartition(*place) for place in partitions], timeout=STABLE_S)
+        places = consumer.committed([ClientPartition(*place) for place in partitions], timeout=timeout_s)
     except KafkaException as problem:
-        consumer.poll(0)  # hands out what the client has to say
-        error = translate(problem, doing, reasons=watch.reasons, fatal=watch.fatal)
-        if name(error_of(problem)) in {"_TIMED_OUT", "_WAIT_COORD"}:
-            raise NoAnswer(str(error), code=error.code) from problem
-        raise error from problem
+        said = consumer.poll(0)  # hands out what the client has to say: why it finds no coordinator comes as a message
+        error = translate(problem, _doing(group), reasons=watch.reasons, fatal=watch.fatal)
+        if name(error_of(problem)) not in _SILENT:
+            raise error from problem
+        refusal = said.error() if said is not None else None
+        if refusal is not None and not isinstance(why := translate(refusal, _doing(group)), RetriableError):
+            raise why from problem
+        raise NoAnswer(str(error), code=error.code) from problem
     finally:
         consumer.close()
-    return offsets_of(places, doing)
+    return _offsets_of(places, _doing(group))
 
 
-def offsets_of(places: Iterable[ClientPartition], doing: str) -> dict[TopicPartition, int | None]:
+def _doing(group: str) -> str:
+    return f"asking for the offsets of group {group}"
+
+
+def _offsets_of(places: Iterable[ClientPartition], doing: str) -> dict[TopicPartition, int | None]:
     """
     Committed offsets as the client answers them; None where there is none.
 
