@@ -164,6 +164,10 @@ def test_a_question_behind_an_idle_connection_that_was_closed_is_answered() -> N
         for _ in range(2):
             assert broker.watermarks([TopicPartition(topic, 0)])[TopicPartition(topic, 0)] == (0, 3, 3)
             time.sleep(2.5)  # the broker closes by its own clock, and the client says so only when it is asked
+        began = time.monotonic()
+        with pytest.raises(RetriableError, match="no leader of the partition"):
+            broker.watermarks([TopicPartition(topic, 7)])  # it says the same of a partition that is not there
+        assert time.monotonic() - began < broker.options.start_timeout_s / 2  # and is not asked on and on
         broker.close()
 
 

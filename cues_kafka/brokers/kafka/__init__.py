@@ -31,8 +31,10 @@ _LEADERLESS = {
     "LEADER_NOT_AVAILABLE",
     "FENCED_LEADER_EPOCH",
     "UNKNOWN_LEADER_EPOCH",
-    "_NOENT",  # what the client says itself behind a lost connection
 }
+
+_UNKNOWN = "_NOENT"
+"""The client knows no such partition, or has just lost its connection; a new one tells the two apart."""
 
 
 class KafkaBroker:
@@ -122,10 +124,14 @@ class KafkaBroker:
 
     def _of_leaders(self, question: Callable[[], _Answer]) -> _Answer:
         deadline = time.monotonic() + self.options.start_timeout_s
+        renewed = False
         while True:
             try:
                 return question()
             except RetriableError as error:
+                if error.code == _UNKNOWN and not renewed:
+                    renewed = True
+                    continue
                 # A topic that was just made, or whose leader has just moved: its broker does not know yet, or any more.
                 if error.code not in _LEADERLESS or time.monotonic() > deadline:
                     raise

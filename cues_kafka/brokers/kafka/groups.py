@@ -22,7 +22,7 @@ from cues_kafka.brokers.kafka.classify import error_of, name, translate
 from cues_kafka.brokers.kafka.opening import opened
 from cues_kafka.brokers.kafka.watch import Watch
 from cues_kafka.brokers.options import Kafka
-from cues_kafka.errors import RetriableError
+from cues_kafka.errors import FatalError, RetriableError
 from cues_kafka.ports import TopicPartition
 
 STABLE_S: Final = 3.0
@@ -87,7 +87,7 @@ def _asked(
         if name(error_of(problem)) not in _SILENT:
             raise error from problem
         refusal = said.error() if said is not None else None
-        if refusal is not None and not isinstance(why := translate(refusal, _doing(group)), RetriableError):
+        if refusal is not None and isinstance(why := translate(refusal, _doing(group)), FatalError):
             raise why from problem
         raise NoAnswer(str(error), code=error.code) from problem
     finally:
