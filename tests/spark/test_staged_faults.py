@@ -76,7 +76,7 @@ def test_drivers_that_die_one_after_the_other_publish_one_attempt_of_each_batch(
             assert readable(stable(setup, SINKS), marks), "readers wait for a dead transaction"
             marks = stable(setup, SINKS)
             if kill["point"]["where"] in ("before Commit", "after Flush"):
-                assert hidden(marks), "no transaction was open: this kill proved nothing"
+                until(lambda: hidden(stable(setup, SINKS)), "a transaction is open, else this kill proves nothing")
             driver.kill_all() if number % 2 == 0 else driver.kill_driver()
             driver.gone()
             tally.check(whole=False)
