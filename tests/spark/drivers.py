@@ -432,6 +432,11 @@ def hidden(marks: Mapping[str, list[tuple[int, int]]]) -> bool:
     return any(low < high for places in marks.values() for low, high in places)
 
 
+def await_open(setup: Setup, sinks: Sequence[str] = SINKS) -> None:
+    """Until a transaction is open: at "before Commit" its records may still be on their way from the client."""
+    until(lambda: hidden(stable(setup, sinks)), "a transaction is open, else this kill proves nothing")
+
+
 def readable(marks: Mapping[str, list[tuple[int, int]]], since: Mapping[str, list[tuple[int, int]]]) -> bool:
     """Whether readers are past everything that there was then."""
     return all(

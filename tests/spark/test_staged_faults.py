@@ -17,7 +17,7 @@ from cues_kafka.runtime.build import prepare
 from cues_kafka.testing.fixtures import FaultClusters, KafkaFixture
 from tests.fault.support import Setup, until
 from tests.spark import test_faults
-from tests.spark.drivers import STARTED_S, Driver, hidden, readable, stable
+from tests.spark.drivers import STARTED_S, Driver, await_open, hidden, readable, stable
 from tests.spark.staged_checks import LIMIT, SINKS, StagedDrivers, Tally, announcing, at, noted, publishing
 from tests.spark.staged_driver import WIDTH, graph
 
@@ -76,7 +76,7 @@ def test_drivers_that_die_one_after_the_other_publish_one_attempt_of_each_batch(
             assert readable(stable(setup, SINKS), marks), "readers wait for a dead transaction"
             marks = stable(setup, SINKS)
             if kill["point"]["where"] in ("before Commit", "after Flush"):
-                until(lambda: hidden(stable(setup, SINKS)), "a transaction is open, else this kill proves nothing")
+                await_open(setup, SINKS)
             driver.kill_all() if number % 2 == 0 else driver.kill_driver()
             driver.gone()
             tally.check(whole=False)
