@@ -169,8 +169,6 @@ def _log_to_stderr(level: str) -> None:
         datefmt="%Y-%m-%dT%H:%M:%S",
     )
     logging.getLogger("cues_kafka").setLevel(level.upper())
-    # `Watch` prints stopped tasks, with their remedies.
-    logging.getLogger("cues_kafka.task").addFilter(lambda record: not record.getMessage().startswith("stopped "))
     if level != "debug":
         logging.getLogger("cues_kafka.librdkafka").setLevel(logging.WARNING)
         logging.getLogger("py4j").setLevel(logging.CRITICAL)  # the frames of what the command tells in a sentence

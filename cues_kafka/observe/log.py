@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import MutableMapping
+import threading
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Protocol
 
 
@@ -24,6 +25,77 @@ def get_logger(name: str) -> Logger:
     Applications configure `logging` as they always do; nothing is printed below WARNING by default.
     """
     return _OnDemand(name, {})
+
+
+LINES = 10
+"""Lines of one event that one task may write in `INTERVAL_S`."""
+
+INTERVAL_S = 10.0
+
+
+class Sparing:
+    """
+    Writes at most `LINES` lines of each event in `INTERVAL_S`; the rest is counted and said in one line afterwards.
+
+    Attributes:
+        held: whether occurrences are counted and not yet said: `catch_up` is due some time.
+    """
+
+    __slots__ = ("_left", "_lock", "_log", "_windows", "held")
+
+    def __init__(self, log: Logger) -> None:
+        self.held = False
+        self._lock = threading.RLock()
+        self._log = log
+        self._windows: dict[str, tuple[float, int]] = {}  # when it began, lines written in it
+        self._left: dict[str, int] = {}
+
+    def warning(self, event: str, lines: Sequence[Mapping[str, Any]], count: int, now_s: float) -> None:
+        """
+        An event that somebody should look at.
+
+        Args:
+            event: its name.
+            lines: keys and values of its first occurrences.
+            count: of all occurrences.
+            now_s: monotonic time.
+        """
+        for values in self._room(event, lines, count, now_s):
+            self._log.warning(event, **values)
+
+    def info(self, event: str, values: Mapping[str, Any], now_s: float) -> None:
+        """One occurrence of an event that is part of normal work."""
+        for one in self._room(event, (values,), 1, now_s):
+            self._log.info(event, **one)
+
+    def _room(
+        self, event: str, lines: Sequence[Mapping[str, Any]], count: int, now_s: float
+    ) -> Sequence[Mapping[str, Any]]:
+        with self._lock:
+            self.catch_up(now_s)
+            began_s, written = self._windows.get(event, (now_s, 0))
+            said = lines[: LINES - written]
+            self._windows[event] = began_s, written + len(said)
+            if count > len(said):
+                self.held = True
+                self._left[event] = self._left.get(event, 0) + count - len(said)
+            return said
+
+    def catch_up(self, now_s: float, *, at_once: bool = False) -> None:
+        """
+        Say how often an event came without a line, where its interval is over.
+
+        Args:
+            now_s: monotonic time.
+            at_once: do not wait for the end of the interval: the task is given up.
+        """
+        with self._lock:
+            for event, (began_s, _) in list(self._windows.items()):
+                if at_once or now_s - began_s >= INTERVAL_S:
+                    del self._windows[event]
+                    if count := self._left.pop(event, 0):
+                        self._log.warning(event, more=count, in_s=round(now_s - began_s, 1))
+            self.held = bool(self._left)
 
 
 class _OnDemand:

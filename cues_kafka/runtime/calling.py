@@ -29,6 +29,7 @@ from cues_kafka.runtime.failures import Failure, error_payload, show
 from cues_kafka.runtime.outbox import Outbox
 from cues_kafka.runtime.outputs import OVERHEAD_BYTES, Origin, Payload, Returned, Target, record, size_of
 from cues_kafka.runtime.step import Received, Step
+from cues_kafka.runtime.telling import LINES, note
 
 Decode = Callable[[bytes | None], Any]
 
@@ -59,6 +60,8 @@ class Batch:
         cause: the user's exception behind `halt`.
         closed: the user asked for a commit (`step.request_commit`).
         now: monotonic time, of the clock that retries are timed by.
+        notes: what the log will say of its first errors, once it is committed.
+        about: what the log says of the step before which it halted.
     """
 
     spec: Spec
@@ -76,6 +79,8 @@ class Batch:
     closed: bool = False
     ends: Positions = ()
     now: Callable[[], float] = time.monotonic
+    notes: list[dict[str, Any]] = field(default_factory=list)
+    about: Mapping[str, Any] = field(default_factory=dict)
     _prefixes: dict[tuple[str, ...], bytes] = field(default_factory=dict)
 
     @property
@@ -308,6 +313,12 @@ class Caller:
 
     def _fail(self, error: BaseException, failure: Failure) -> bool:
         """Handled: one error message in the place of all outputs, True. Else the batch halts before it, False."""
+        if self._ended(error, failure):
+            return True
+        failure.batch.about = note(failure, error, self.coordinates(failure.taken, failure.batch))
+        return False
+
+    def _ended(self, error: BaseException, failure: Failure) -> bool:
         batch = failure.batch
         if isinstance(error, Interrupt | Fenced):
             batch.halt, batch.cause = Halt("interrupt", show(error), "it was asked for"), error
@@ -324,8 +335,11 @@ class Caller:
             batch.halt = Halt("unhandled", failure.describe(error), "mend the cause, or declare an errors topic")
             batch.cause = error
             return False
-        key, value = error_payload(self.processor, failure, error, self.coordinates(failure.taken, batch))
+        consumed = self.coordinates(failure.taken, batch)
+        key, value = error_payload(self.processor, failure, error, consumed)
         self._add_error(self._errors, failure, key, value)
+        if len(batch.notes) < LINES:
+            batch.notes.append(note(failure, error, consumed))
         batch.messages -= 1
         batch.errors += 1
         batch.deliveries += 1

@@ -71,6 +71,7 @@ class Interpreter:
         effect: what it waits for, when nobody is in `advance`.
         outgoing: records of the called batch, produced behind the next attempt.
         following: more of them, for who makes them while they are produced.
+        about: of which message a stop is, for its line in the log; empty: of none.
         gate: closed when the task is taken away.
         lock: held inside `advance`.
     """
@@ -80,12 +81,14 @@ class Interpreter:
         self.effect: do.Effect | None = None
         self.outgoing: Iterable[tuple[Any, ...]] = ()
         self.following: Iterable[Iterable[tuple[Any, ...]]] = ()
+        self.about: Mapping[str, Any] = {}
         self.gate = Gate()
         self.lock = threading.RLock()
         self._world = world
         self._session: Session | None = None
         self._produced = 0
         self._low = 0  # of the backing partition
+        self._failed_at_s: float | None = None  # since then it has delivered nothing
 
     def advance(self, event: on.Event) -> do.Effect | None:
         """
@@ -110,7 +113,14 @@ class Interpreter:
                     break
                 self.task, effect = handle(self.task, answer)
             self.effect = effect
+            if self._failed_at_s is not None and not isinstance(effect, do.Stop | do.Release):
+                self._say_recovered(self._failed_at_s)
             return effect
+
+    def _say_recovered(self, failed_at_s: float) -> None:
+        self._failed_at_s = None
+        after_s = round(self._world.clock.monotonic() - failed_at_s, 3)
+        log.info("recovered", task=self.task.spec.name, after_s=after_s)
 
     def _abandon(self) -> None:
         if self._session:
@@ -125,7 +135,8 @@ class Interpreter:
             answer: on.Event | None = getattr(self, f"_{name}")(effect)
         except BrokerError as error:
             where = self.task.state.value
-            log.warning("failed", task=self.task.spec.name, doing=where, code=error.code, error=str(error))
+            if self.task.leaving:  # it is released next, without another word
+                log.warning("not left", task=self.task.spec.name, why=f"{where}: {error}")
             answer = on.Failed(f"{where}: {error}", self._world.clock.monotonic(), fenced=error.fenced)
         except CodecError as error:
             answer = on.Failed(f"{self.task.state.value}: {error}", self._world.clock.monotonic())
@@ -217,6 +228,11 @@ class Interpreter:
             return on.PartsRead(all(pool.map(settled, places)))
 
     def _AssignReader(self, effect: do.AssignReader) -> on.Event:
+        task = self.task
+        if task.careful or (task.due and task.due.starts):
+            at = ", ".join(f"{p.topic}/{task.spec.partition} at {p.offset}" for p in effect.positions)
+            due = {"deaths": task.due.starts, "steps": task.due.steps} if task.due else {}
+            log.warning("died here", task=task.spec.name, at=at, **due)
         self._world.assign(effect.positions)
         return on.Done()
 
@@ -254,15 +270,22 @@ class Interpreter:
     # Endings
 
     def _Discard(self, effect: do.Discard) -> on.Event:
-        log.warning("discard", task=self.task.spec.name, why=effect.text, round=self.task.rounds)
+        log.warning("failed", task=self.task.spec.name, why=effect.text, round=self.task.rounds)
+        self._note_failure()
         self._abandon()
         self.outgoing = self.following = ()
         self.gate.wait(effect.delay_s)
         return on.Done()
 
     def _Stop(self, effect: do.Stop) -> None:
-        log.error("stopped", task=self.task.spec.name, why=effect.halt.text, remedy=effect.halt.remedy)
+        about, self.about = {key: self.about[key] for key in ("at", "hash") if key in self.about}, {}
+        log.error("stopped", task=self.task.spec.name, why=effect.halt.text, remedy=effect.halt.remedy, **about)
+        self._note_failure()
         self._abandon()
+
+    def _note_failure(self) -> None:
+        if self._failed_at_s is None:
+            self._failed_at_s = self._world.clock.monotonic()
 
     def _Release(self, _: do.Release) -> None:
         self._abandon()

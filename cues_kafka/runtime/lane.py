@@ -8,12 +8,13 @@ that was fetched and called before a recovery.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
+from cues_kafka.core.records import Attempt
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import State, Task
 from cues_kafka.observe.log import get_logger
@@ -21,6 +22,7 @@ from cues_kafka.ports import Broker, Clock, GroupMetadata, Positions
 from cues_kafka.runtime.calling import Batch, Caller, Retrying
 from cues_kafka.runtime.interpreter import Hook, Interpreter, World
 from cues_kafka.runtime.pairing import Buffer, Cut, OutOfOrder
+from cues_kafka.runtime.telling import Teller
 
 log = get_logger("cues_kafka.task")
 
@@ -104,6 +106,7 @@ class Lane:
         self._limit = min(FIRST_BATCH, policy.max_messages)
         self._chunk = 1
         self._committed_at_s = clock.monotonic()
+        self._teller = Teller(log, spec.name)
         self.interpreter = Interpreter(spec, World(broker, clock, self.assign, membership, hook))
 
     # What others see.
@@ -188,6 +191,7 @@ class Lane:
         """
         self._working = True
         self.ahead = False
+        self._teller.catch_up(self._clock.monotonic())
         try:
             event = self._work()
             if event is not None:
@@ -246,6 +250,7 @@ class Lane:
         return state not in (State.NEW, State.STOPPED)
 
     def _advance(self, event: on.Event) -> None:
+        batch = None
         if isinstance(event, on.Called):
             batch = self._closed
             assert batch is not None
@@ -253,7 +258,10 @@ class Lane:
             self.interpreter.outgoing = batch.records
             if event.halt and event.halt.kind != "retry":
                 self.cause = batch.cause
+                self.interpreter.about = batch.about
         effect = self.interpreter.advance(event)
+        if batch is not None and batch.errors and self._is_committed(batch):
+            self._teller.committed(batch, self._clock.monotonic())
         if isinstance(effect, do.Stop):
             self.stopped = effect.halt
             self._restart_at_s = self._clock.monotonic() + self._restart_s
@@ -262,6 +270,11 @@ class Lane:
             self._committed_at_s = self._clock.monotonic()
             self._limit = min(self._limit * 2, self._policy.max_messages)
             self._restart_s = RESTART_FIRST_S
+
+    def _is_committed(self, batch: Batch) -> bool:
+        """Whether the newest record is the one of this batch: after a commit of unknown outcome R4 has read it."""
+        record = self.task.record
+        return isinstance(record, Attempt) and (record.sequence, record.writer) == (batch.sequence, self.spec.writer)
 
     def fail(self, text: str) -> on.Event:
         """The event for an input that broke the reader's rule, or changed under it (A2, R6)."""
@@ -276,6 +289,7 @@ class Lane:
         """
         interpreter = self.interpreter
         interpreter.gate.close()
+        self._teller.catch_up(self._clock.monotonic(), at_once=True)
         task = self.task
         recovering = task.state not in _COMMITTING | {State.READY, State.CALLING} and not task.unleft
         if not interpreter.lock.acquire(
@@ -419,19 +433,22 @@ class Lane:
         quick = self._clock.monotonic() - began < CHUNK_S
         self._chunk = min(self._chunk * 2, MAX_CHUNK) if quick else max(1, self._chunk // 2)
         if batch.halt and batch.halt.kind == "retry":
-            self._retry_later(retrying if done == 0 else None, buffer)
+            self._retry_later(retrying if done == 0 else None, buffer, batch.about)
         return done
 
-    def _retry_later(self, before: Retrying | None, buffer: Buffer) -> None:
+    def _retry_later(self, before: Retrying | None, buffer: Buffer, about: Mapping[str, Any]) -> None:
         """DESIGN 7: the same step again, after a pause that doubles, outside of any transaction."""
         retry = self._caller.processor.retry
         assert retry
         now = self._clock.monotonic()
         attempt = before.attempt if before else 0
+        pause_s = min(retry.first_s * 2.0 ** min(attempt, 64), retry.max_s)
         with self._lock:
-            if self.buffer is buffer:
-                self._retrying = Retrying(attempt + 1, before.since_s if before else now)
-                self._retry_at_s = now + min(retry.first_s * 2.0 ** min(attempt, 64), retry.max_s)
+            if self.buffer is not buffer:
+                return
+            self._retrying = Retrying(attempt + 1, before.since_s if before else now)
+            self._retry_at_s = now + pause_s
+        self._teller.retry(about, attempt + 1, pause_s, now)
 
     def _close(self, batch: Batch) -> on.Event | None:
         """An open batch as the event that commits it."""

@@ -61,7 +61,7 @@ def pause_and_wake(setup: Setup, where: str, count: int) -> World:
             setup.send(b"3", transaction=True)
             # It has heard that it is out of the group, or that its id is somebody else's, and came back as a member.
             until(
-                lambda: any("lost" in line or "discard" in line or "revoked" in line for line in zombie.lines),
+                lambda: any("lost" in line or "failed" in line or "revoked" in line for line in zombie.lines),
                 "it noticed",
             )
             setup.send(b"4", transaction=True)

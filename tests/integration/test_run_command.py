@@ -130,7 +130,8 @@ def test_a_task_that_stops_is_printed_with_its_remedy_and_the_others_go_on(
 
     told = log.read_text()
     assert re.search(r"^double/\d stopped: .*thirteen at \w+\.py:double:\d+$", told, re.MULTILINE)
-    assert " stopped task=" not in told, "a log line besides it"
+    [line] = re.findall(r"ERROR +cues_kafka.task stopped (task='double/\d' .*)$", told, re.MULTILINE)
+    assert re.search(r" at='[^' ]+ at 0' hash='[0-9a-f]{32}'$", line), "no place and no hash"
 
 
 def test_a_task_that_stops_ends_the_worker_where_that_was_asked_for(

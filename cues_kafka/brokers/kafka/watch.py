@@ -18,7 +18,9 @@ from confluent_kafka import KafkaError
 
 from cues_kafka.brokers.kafka.classify import name
 from cues_kafka.errors import FatalError
+from cues_kafka.observe.log import get_logger
 
+log = get_logger("cues_kafka.broker")
 LOG = logging.getLogger("cues_kafka.librdkafka")
 LOG.addHandler(logging.NullHandler())  # without a handler of the application nothing goes to stderr
 
@@ -160,6 +162,8 @@ class Watch:
             self.fatal = self.fatal or error
         cause = likely_cause(error.str())
         self._reason(cause or name(error), f"{name(error)}: {cause + ' ' if cause else ''}({_short(error.str())})")
+        if name(error) == "_AUTHENTICATION":
+            _say_refused(self.label, cause or _short(error.str()))
         LOG.info("%s: %s: %s", self.label, name(error), error.str(), extra={"client": self.label})
 
     def on_statistics(self, text: str) -> None:
@@ -172,6 +176,17 @@ class Watch:
     def forget(self) -> None:
         """Forget what was said about connections: whoever uses the client next had no part in it."""
         self._reasons.clear()
+
+
+_refused_s: dict[str, float] = {}
+
+
+def _say_refused(client: str, why: str) -> None:
+    """A login that the brokers refuse, for the whole process: each of its clients tries again every second."""
+    now = time.monotonic()
+    if now - _refused_s.get(why, -REPEAT_S) >= REPEAT_S:
+        _refused_s[why] = now
+        log.error("authentication refused", client=client, why=why)
 
 
 def _short(text: str) -> str:
