@@ -12,11 +12,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from cues_kafka.core.hashing import fingerprint
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph import topology
+from cues_kafka.graph.acls import Acl, Role, acls_of, kafka_acls
 from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor, Strategy
 from cues_kafka.graph.names import (
     backing_topic,
@@ -36,12 +37,15 @@ __all__ = [
     "Growth",
     "Plan",
     "ProcessorPlan",
+    "Role",
     "Task",
+    "acls_of",
     "backing_config",
     "backing_topic",
     "changelog_topic",
     "fingerprint",
     "group_id",
+    "kafka_acls",
     "plan",
     "replay_topic",
     "sender_id",
@@ -62,8 +66,6 @@ ERROR_BYTES = 16_500
 SEGMENT_BYTES = 16 * 1024 * 1024
 """Compaction leaves the newest segment alone, so this bounds what stays of a task: 60,000 records of 256 bytes."""
 
-Role: TypeAlias = Literal["worker", "sender", "deployer", "operator", "verifier"]
-
 
 class Task(NamedTuple):
     """One processor at one partition; printed ``enrich/3``."""
@@ -81,28 +83,6 @@ class Growth(NamedTuple):
     topic: str
     partitions: int
     wanted: int
-
-
-class Acl(NamedTuple):
-    """
-    A permission that somebody needs, and no more than that.
-
-    Attributes:
-        role: who: the worker, an application that sends, whoever creates topics, whoever replays errors, or whoever
-            runs `verify`.
-        resource: topic, group or transactional-id.
-        pattern: literal or prefixed.
-        name: the resource's name or prefix.
-        operation: Kafka's operation; Read and Write imply Describe.
-        why: what it is for.
-    """
-
-    role: Role
-    resource: Literal["topic", "group", "transactional-id"]
-    pattern: Literal["literal", "prefixed"]
-    name: str
-    operation: str
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +257,7 @@ def plan(graph: Graph, facts: ClusterFacts | None = None, *, listed: Collection[
         processors=processors,
         create=create,
         grow=tuple(_growths(own, facts)),
-        acls=_acls(graph, processors, frames, create),
+        acls=acls_of(graph),
         warnings=(*_warnings(graph, processors, facts), *_orphans(graph, listed)),
         refusals=tuple(_refusals(graph, (processors, frames), sizes, facts)),
         dataframes=frames,
@@ -422,73 +402,6 @@ def _growths(own: Iterable[_OwnTopic], facts: ClusterFacts | None) -> Iterator[G
         known = None if facts is None else facts.topics.get(topic.name)
         if known is not None and topic.partitions is not None and known.partitions < topic.partitions:
             yield Growth(topic.name, known.partitions, topic.partitions)
-
-
-# --- ACLs
-
-
-def _acls(
-    graph: Graph, processors: Iterable[ProcessorPlan], frames: Iterable[FramePlan], create: Iterable[NewTopic]
-) -> tuple[Acl, ...]:
-    """The least that is needed; nothing is named by a wildcard."""
-    needed: set[Acl] = set()
-    for one in processors:
-        needed |= set(_worker_acls(graph.processors[one.name], one))
-    for frame in frames:
-        needed |= set(_frame_acls(frame))
-    for topic in graph.sources:
-        needed.add(Acl("sender", "topic", "literal", topic, "Write", "send"))
-        prefix = sender_id(graph.name, topic, "")
-        needed.add(Acl("sender", "transactional-id", "prefixed", prefix, "Write", "send_many"))
-    for new in create:
-        needed.add(Acl("deployer", "topic", "literal", new.name, "Create", "create the topic"))
-    for name in topics_to_ask(graph):
-        needed.add(Acl("deployer", "topic", "literal", name, "DescribeConfigs", "check before the start"))
-    return tuple(sorted(needed | set(_verifier_acls(graph))))
-
-
-def _verifier_acls(graph: Graph) -> Iterator[Acl]:
-    for name in topics_to_ask(graph):
-        yield Acl("verifier", "topic", "literal", name, "Read", "compare input and output")
-        yield Acl("verifier", "topic", "literal", name, "DescribeConfigs", "know what is compacted")
-    yield Acl("verifier", "group", "literal", "verify", "Describe", "the client asks for it; nothing is written there")
-
-
-def _worker_acls(processor: Processor, planned: ProcessorPlan) -> Iterator[Acl]:
-    name = processor.name
-    yield Acl(
-        "worker", "transactional-id", "prefixed", planned.transactional_prefix, "Write", f"transactions of {name}"
-    )
-    yield Acl("worker", "group", "literal", planned.group, "Read", f"membership and offsets of {name}")
-    for topic in processor.read_topics:
-        yield Acl("worker", "topic", "literal", topic, "Read", "input")
-    for topic in processor.output_topics:
-        yield Acl("worker", "topic", "literal", topic, "Write", "output")
-    if planned.errors is not None:
-        yield Acl("worker", "topic", "literal", planned.errors, "Write", "error messages")
-    for topic in (planned.backing, *(changelog for _, changelog in planned.changelogs)):
-        yield Acl("worker", "topic", "literal", topic, "Read", "recovery")
-        yield Acl("worker", "topic", "literal", topic, "Write", "records of tasks")
-    if planned.replay is not None and planned.errors is not None:
-        yield Acl("worker", "topic", "literal", planned.replay, "Read", "replays")
-        yield Acl("operator", "topic", "literal", planned.replay, "Write", "replays")
-        yield Acl("operator", "topic", "literal", planned.errors, "Read", "list, show and replay errors")
-
-
-def _frame_acls(planned: FramePlan) -> Iterator[Acl]:
-    name = planned.name
-    yield Acl(
-        "worker", "transactional-id", "prefixed", planned.transactional_prefix, "Write", f"transactions of {name}"
-    )
-    yield Acl("worker", "group", "literal", planned.group, "Read", f"membership and offsets of {name}")
-    for _, topic in planned.inputs:
-        yield Acl("worker", "topic", "literal", topic, "Read", "input")
-    for _, topic in planned.outputs:
-        yield Acl("worker", "topic", "literal", topic, "Write", "output")
-    if planned.errors is not None:
-        yield Acl("worker", "topic", "literal", planned.errors, "Write", "error messages")
-    yield Acl("worker", "topic", "literal", planned.backing, "Read", "recovery")
-    yield Acl("worker", "topic", "literal", planned.backing, "Write", "records of tasks")
 
 
 # --- Refusals and warnings
@@ -669,7 +582,7 @@ def _lines(planned: Plan) -> Iterator[str]:
         yield from _frame_lines(frame)
     yield from _section("Topics to create", [_new_topic(topic) for topic in planned.create])
     yield from _section("Partitions to add", [f"{g.topic}: from {g.partitions} to {g.wanted}" for g in planned.grow])
-    yield from _section("ACLs needed", [_acl(acl) for acl in planned.acls])
+    yield from _acl_lines(planned.acls)
     yield from _section("Warnings", planned.warnings)
     yield from _section("Refused", planned.refusals)
 
@@ -716,5 +629,7 @@ def _new_topic(topic: NewTopic) -> str:
     return f"{topic.name}: {topic.partitions} partition(s), replication {topic.replication}{config}"
 
 
-def _acl(acl: Acl) -> str:
-    return f"{acl.role}: {acl.operation} on {acl.resource} {acl.name} ({acl.pattern}): {acl.why}"
+def _acl_lines(acls: Collection[Acl]) -> Iterator[str]:
+    """The commands that grant what each role needs; for a user of another name than the role's, change `User:`."""
+    for role, commands in kafka_acls(acls).items():
+        yield from _section(f"ACLs of the {role}", commands)

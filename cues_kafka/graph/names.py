@@ -92,9 +92,23 @@ def transactional_id(graph: str, processor: str, partition: int) -> str:
     return f"{graph}.{processor}.{partition}"
 
 
-def sender_id(graph: str, source: str, client: str) -> str:
-    """The transactional id of an application that sends several messages to a source in one transaction."""
-    return f"{graph}.{source}.send.{client}"
+def tools_group(owner: str) -> str:
+    """
+    The group that tools name when they read. The client demands one; nothing joins it or commits there.
+
+    Args:
+        owner: the graph; of a program that has none, the topic that it reads.
+    """
+    return f"{owner}.tools"
+
+
+def sender_id(graph: str | None, source: str, client: str) -> str:
+    """
+    The transactional id of an application that sends several messages to a source in one transaction.
+
+    Without a graph it begins with the topic's name, so it is inside of whatever prefix the topic is in.
+    """
+    return f"{graph}.{source}.send.{client}" if graph else f"{source}.send.{client}"
 
 
 def backing_topic(graph: str, processor: str) -> str:

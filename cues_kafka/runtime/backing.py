@@ -18,7 +18,7 @@ PATIENCE_S = 3.0
 
 
 def newest(
-    broker: Broker, partition: TopicPartition, low: int, high: int, clock: Clock, *, key: bytes = KEY
+    broker: Broker, partition: TopicPartition, low: int, high: int, clock: Clock, *, group: str, key: bytes = KEY
 ) -> WireMessage | None:
     """
     The newest committed record with this key below `high`, or None.
@@ -29,6 +29,7 @@ def newest(
         low: where it begins.
         high: the high watermark, never the last stable offset: below the latter newer records may be hidden (R3).
         clock: bounds the wait.
+        group: that the caller may describe; nothing joins it or commits there.
         key: the record's key.
 
     Raises:
@@ -37,7 +38,7 @@ def newest(
     """
     if high <= low:
         return None
-    reader = broker.reader("recovery", prompt=True)
+    reader = broker.reader(group, prompt=True)
     try:
         window, end = FIRST_WINDOW, high
         while end > low:

@@ -12,7 +12,7 @@ from cues_kafka.codecs.records import decode_error
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph, Topic
 from cues_kafka.graph.message import Message
-from cues_kafka.graph.names import sender_id
+from cues_kafka.graph.names import sender_id, tools_group
 from cues_kafka.ports import Broker, Sender, Sent, Session, TopicPartition, WireMessage
 from cues_kafka.runtime.build import Identity, decoder, most_bytes
 from cues_kafka.runtime.outputs import Target, key_field, payload
@@ -108,7 +108,7 @@ class Client:
         self.close()
 
     def _open_session(self, topic: str) -> Session:
-        graph = self._graph.name if self._graph else "connect"
+        graph = self._graph.name if self._graph else None
         session = self._broker.session(sender_id(graph, topic, self._client))
         session.init(timeout_s=INIT_TIMEOUT_S)
         return session
@@ -169,20 +169,43 @@ class Client:
         found = self._broker.facts([topic]).topics.get(topic)
         if found is None:
             raise ConfigError(f"topic {topic!r} does not exist")
-        yield from read_all(self._broker, topic, found.partitions)
+        yield from read_all(self._broker, topic, found.partitions, group=self._group(topic))
+
+    def _group(self, topic: str) -> str:
+        """The group that it names when it reads a topic."""
+        return tools_group(self._graph.name if self._graph else topic)
 
 
-def read_all(broker: Broker, topic: str, partitions: int) -> Iterator[WireMessage]:
-    """All committed messages of a topic up to its last stable offsets as they are now, partition by partition."""
+def read_all(broker: Broker, topic: str, partitions: int, *, group: str | None = None) -> Iterator[WireMessage]:
+    """
+    All committed messages of a topic up to its last stable offsets as they are now, partition by partition.
+
+    Args:
+        broker: the cluster.
+        topic: what to read.
+        partitions: how many it has.
+        group: see `read_range`.
+    """
     places = [TopicPartition(topic, partition) for partition in range(partitions)]
     for place, marks in broker.watermarks(places).items():
         if marks.stable > marks.low:
-            yield from read_range(broker, place, marks.low, marks.stable)
+            yield from read_range(broker, place, marks.low, marks.stable, group=group)
 
 
-def read_range(broker: Broker, place: TopicPartition, start: int, end: int) -> Iterator[WireMessage]:
-    """The committed messages in `[start, end)`; `end` is at most the last stable offset."""
-    reader = broker.reader("scan", prompt=True)
+def read_range(
+    broker: Broker, place: TopicPartition, start: int, end: int, *, group: str | None = None
+) -> Iterator[WireMessage]:
+    """
+    The committed messages in `[start, end)`.
+
+    Args:
+        broker: the cluster.
+        place: what to read.
+        start: the first offset.
+        end: at most the last stable offset.
+        group: that the caller may describe; nothing joins it or commits there. None: the one of the topic's tools.
+    """
+    reader = broker.reader(group or tools_group(place.topic), prompt=True)
     try:
         reader.assign({place: start})
         while True:
@@ -196,6 +219,11 @@ def read_range(broker: Broker, place: TopicPartition, start: int, end: int) -> I
                     return
     finally:
         reader.close()
+
+
+def holds_messages(broker: Broker, place: TopicPartition, start: int, end: int, *, group: str) -> bool:
+    """Whether `[start, end)` holds a committed message, not only markers; `end` is at most the last stable offset."""
+    return next(iter(read_range(broker, place, start, end, group=group)), None) is not None
 
 
 def connect(options: Kafka | Memory, graph: Graph | None = None) -> Connection:

@@ -181,7 +181,7 @@ class Interpreter:
     def _ReadNewest(self, effect: do.ReadNewest) -> on.Event:
         spec = self.task.spec
         place = TopicPartition(spec.backing, spec.partition)
-        found = newest(self._world.broker, place, self._low, effect.high, self._world.clock)
+        found = newest(self._world.broker, place, self._low, effect.high, self._world.clock, group=spec.group)
         if found is None:
             return on.NewestRead(None)
         try:
@@ -208,19 +208,19 @@ class Interpreter:
         width = broker.facts([spec.backing]).topics[spec.backing].partitions
         others = [TopicPartition(spec.backing, p) for p in range(width) if p != spec.partition]
         for place, marks in broker.watermarks(others).items() if others else ():
-            found = newest(broker, place, marks.low, marks.stable, self._world.clock)
+            found = newest(broker, place, marks.low, marks.stable, self._world.clock, group=spec.group)
             if found is not None:
                 return on.SiblingRead(read_record(found).born)
         return on.SiblingRead(None)
 
     def _FetchParts(self, effect: do.FetchParts) -> on.Event:
         """Up to their high watermarks: behind the last stable offset a publication's markers may be on their way."""
-        broker, backing = self._world.broker, self.task.spec.backing
-        places = [TopicPartition(backing, part) for part in range(1, effect.parts)]
+        broker, spec = self._world.broker, self.task.spec
+        places = [TopicPartition(spec.backing, part) for part in range(1, effect.parts)]
         marks = broker.watermarks(places) if places else {}
 
         def settled(place: TopicPartition) -> bool:
-            found = newest(broker, place, marks[place].low, marks[place].high, self._world.clock)
+            found = newest(broker, place, *marks[place][::2], self._world.clock, group=spec.group)
             staged = read_record(found).staged if found is not None else None
             return staged is not None and staged.number == effect.number
 

@@ -324,7 +324,8 @@ class Maintenance:
         return self._newest(spec, low, stable)
 
     def _newest(self, spec: Spec, low: int, high: int) -> Record | None:
-        found = newest(self._broker, TopicPartition(spec.backing, spec.partition), low, high, self._clock)
+        place = TopicPartition(spec.backing, spec.partition)
+        found = newest(self._broker, place, low, high, self._clock, group=spec.group)
         if found is None:
             return None
         try:

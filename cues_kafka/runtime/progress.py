@@ -17,10 +17,10 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_expo
 from cues_kafka.core.records import KEY, Record, Totals
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
-from cues_kafka.graph.names import backing_topic
+from cues_kafka.graph.names import backing_topic, tools_group
 from cues_kafka.ports import Broker, Clock, Reader, TopicFacts, TopicPartition, Watermarks
 from cues_kafka.runtime.backing import newest
-from cues_kafka.runtime.client import read_range
+from cues_kafka.runtime.client import holds_messages
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.interpreter import read_record
 from cues_kafka.runtime.published import has_reached, published_ends
@@ -77,6 +77,7 @@ class Progress:
         """
         self.newest: dict[tuple[str, int], Seen] = {}
         self._graph = graph
+        self._group = tools_group(graph.name)
         self._broker = broker
         self._clock = clock or SystemClock()
         self._only = only
@@ -85,7 +86,7 @@ class Progress:
         self._widths = self._ask_widths()
         self._places = [TopicPartition(t, p) for t, width in self._widths.items() for p in range(width)]
         starts = {place: self._first(place, marks) for place, marks in self._marks(self._places).items()}
-        self._reader: Reader = broker.reader("progress")
+        self._reader: Reader = broker.reader(self._group)
         self._reader.assign(starts)
 
     def poll(self, timeout_s: float) -> list[Seen]:
@@ -174,7 +175,9 @@ class Progress:
         ends = published_ends(records) if first else _positions(records)
         for place in (place for place in marks if place.topic in frame.read_topics):
             at = ends.get(place, marks[place].low)
-            if at < marks[place].stable and holds_messages(self._broker, place, at, marks[place].stable):
+            if at < marks[place].stable and holds_messages(
+                self._broker, place, at, marks[place].stable, group=self._group
+            ):
                 yield place
 
     def _ask_widths(self) -> dict[str, int]:
@@ -197,7 +200,7 @@ class Progress:
 
     def _first(self, place: TopicPartition, marks: Watermarks) -> int:
         """Where to begin to read: at the newest committed record."""
-        found = newest(self._broker, place, marks.low, marks.stable, self._clock)
+        found = newest(self._broker, place, marks.low, marks.stable, self._clock, group=self._group)
         return marks.low if found is None else found.offset()
 
     def _waits(self, processor: str, place: TopicPartition, marks: Watermarks) -> bool:
@@ -205,7 +208,7 @@ class Progress:
         at = marks.low
         if seen is not None:
             [at] = [p.offset for p in seen.record.positions if p.topic == place.topic]
-        return at < marks.stable and holds_messages(self._broker, place, at, marks.stable)
+        return at < marks.stable and holds_messages(self._broker, place, at, marks.stable, group=self._group)
 
 
 def _positions(records: Sequence[Record | None]) -> dict[TopicPartition, int]:
@@ -214,8 +217,3 @@ def _positions(records: Sequence[Record | None]) -> dict[TopicPartition, int]:
         for partition, record in enumerate(records)
         for position in (record.positions if record else ())
     }
-
-
-def holds_messages(broker: Broker, place: TopicPartition, start: int, end: int) -> bool:
-    """Whether `[start, end)` holds a committed message, not only markers; `end` is at most the last stable offset."""
-    return next(iter(read_range(broker, place, start, end)), None) is not None

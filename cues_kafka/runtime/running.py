@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
 from cues_kafka.errors import RetriableError, TaskStopped
 from cues_kafka.graph.definition import Graph
 from cues_kafka.ports import Broker, TopicPartition
-from cues_kafka.runtime.client import Client, read_range
+from cues_kafka.runtime.client import Client, holds_messages
 from cues_kafka.runtime.lane import Lane
 from cues_kafka.runtime.status import Status
 from cues_kafka.runtime.system import System
@@ -204,7 +204,7 @@ class Running(Client):
 
     def _idle(self, worker: Worker) -> bool:
         if worker.reached is not None:
-            return not worker.busy and not any(self._missing(worker.reached))
+            return not worker.busy and not any(self._missing(worker))
         spec = worker.first
         places = [TopicPartition(i.topic, p) for i in spec.inputs for p in range(spec.width)]
         marks = self._broker.watermarks(places)
@@ -218,17 +218,18 @@ class Running(Client):
         if not remote:
             return True
         committed = self._broker.committed(spec.group, remote)
-        return not any(self._left(place, committed.get(place), marks[place].stable) for place in remote)
+        return not any(self._left(worker, place, committed.get(place), marks[place].stable) for place in remote)
 
-    def _missing(self, reached: Mapping[TopicPartition, int]) -> Iterator[bool]:
+    def _missing(self, worker: Worker) -> Iterator[bool]:
+        reached = worker.reached or {}
         marks = self._broker.watermarks(list(reached))
-        return (self._left(place, offset, marks[place].stable) for place, offset in reached.items())
+        return (self._left(worker, place, offset, marks[place].stable) for place, offset in reached.items())
 
-    def _left(self, place: TopicPartition, committed: int | None, stable: int) -> bool:
+    def _left(self, worker: Worker, place: TopicPartition, committed: int | None, stable: int) -> bool:
         """Whether messages, not only markers, lie behind another process's position."""
         if committed is None:
             return True
-        return committed < stable and next(iter(read_range(self._broker, place, committed, stable)), None) is not None
+        return committed < stable and holds_messages(self._broker, place, committed, stable, group=worker.first.group)
 
     def _end(self, *, leave: bool) -> None:
         if self._over:

@@ -34,7 +34,7 @@ from cues_kafka.core.delivery import HEADER, show_topic_id
 from cues_kafka.core.records import Record, Totals
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
-from cues_kafka.graph.names import backing_topic, quoted
+from cues_kafka.graph.names import backing_topic, quoted, tools_group
 from cues_kafka.observe.ledger import (
     ERROR,
     EXISTS,
@@ -428,7 +428,7 @@ class _Scan:
         if not at:
             return {}
         self._to_read += sum(ranges[place][1] - start for place, start in at.items())
-        reader = self._broker.reader("verify")
+        reader = self._broker.reader(tools_group(self._graph.name))
         try:
             reader.assign(at)
             deadline, trouble = monotonic() + self._patience_s, None

@@ -14,6 +14,7 @@ from cues_kafka.plan import (
     Task,
     backing_config,
     fingerprint,
+    kafka_acls,
     plan,
     sender_id,
     topics_to_ask,
@@ -255,27 +256,62 @@ def test_what_weakens_something_is_a_warning() -> None:
 def test_permissions_are_the_least_that_is_needed() -> None:
     """The table of least privilege, without a wildcard; only transactional ids are a prefix."""
     acls = plan(PIPE, facts()).acls
+    asked = set(topics_to_ask(PIPE))
 
-    assert Acl("worker", "transactional-id", "prefixed", "shop.check.", "Write", "transactions of check") in acls
-    assert {
+    def granted(role: str, resource: str = "topic") -> set[tuple[str, str]]:
+        return {(acl.operation, acl.name) for acl in acls if (acl.role, acl.resource) == (role, resource)}
+
+    checks = {("DescribeConfigs", topic) for topic in asked}
+    assert granted("worker") == checks | {
         ("Read", "orders"),
         ("Write", "checked"),
         ("Write", "shop.errors"),
         ("Read", "shop.check.backing"),
         ("Write", "shop.check.backing"),
-        ("Read", "shop.check.replay"),
-    } == {(acl.operation, acl.name) for acl in acls if acl.role == "worker" and acl.resource == "topic"}
-    sender = {(acl.resource, acl.pattern, acl.operation, acl.name) for acl in acls if acl.role == "sender"}
-    assert sender == {
-        ("topic", "literal", "Write", "orders"),
-        ("transactional-id", "prefixed", "Write", "shop.orders.send."),
+        ("Describe", "shop.check.replay"),
     }
+    assert granted("worker", "group") == {("Read", "shop.check")}
+    assert granted("worker", "transactional-id") == {("Write", "shop.check.")}
+    assert granted("sender") == {("Write", "orders")}
+    assert granted("sender", "transactional-id") == {("Write", "shop.orders.send.")}
     assert sender_id("shop", "orders", "x").startswith("shop.orders.send.")
-    verifier = {(acl.operation, acl.name) for acl in acls if acl.role == "verifier" and acl.resource == "topic"}
-    assert {name for _, name in verifier} == set(topics_to_ask(PIPE))
-    assert {operation for operation, _ in verifier} == {"Read", "DescribeConfigs"}
-    assert not [acl for acl in acls if "*" in acl.name or (acl.role == "worker" and acl.operation == "Create")]
+    own = {"shop.check.backing", "shop.check.replay"}
+    assert granted("deployer") == (
+        checks
+        | {("Create", topic) for topic in asked}
+        | {("Describe", topic) for topic in asked - own}
+        | {("Alter", topic) for topic in own}
+    )
+    assert granted("operator") == {("Read", "shop.errors")}
+    assert granted("verifier") == (
+        checks | {("Read", topic) for topic in asked - {"shop.check.replay"}} | {("Describe", "shop.check.replay")}
+    )
+    assert granted("operator", "group") == granted("verifier", "group") == {("Describe", "shop.tools")}
+    assert not [acl for acl in acls if "*" in acl.name]
     assert {acl.resource for acl in acls if acl.pattern == "prefixed"} == {"transactional-id"}
+
+
+def test_permissions_are_the_same_before_and_after_the_topics_exist() -> None:
+    """An operator who grants them before the first start has granted all that is needed later."""
+    assert plan(PIPE).acls == plan(PIPE, facts()).acls == plan(PIPE, facts(orders=6)).acls
+
+
+def test_permissions_are_commands_that_grant_them() -> None:
+    """One for all resources of a kind that need the same; users that are called otherwise than the role are named."""
+    commands = kafka_acls(plan(PIPE).acls, {"worker": "User:CN=w, O=shop"})
+
+    prefix = "--transactional-id shop.orders.send. --resource-pattern-type prefixed"
+    worker = "kafka-acls --add --allow-principal 'User:CN=w, O=shop'"
+    assert commands["worker"][0] == f"{worker} --operation Read --group shop.check"
+    assert commands["sender"] == (
+        "kafka-acls --add --allow-principal User:sender --operation Write --topic orders",
+        f"kafka-acls --add --allow-principal User:sender --operation Write {prefix}",
+    )
+    assert commands["operator"] == (
+        "kafka-acls --add --allow-principal User:operator --operation Describe --group shop.tools",
+        "kafka-acls --add --allow-principal User:operator --operation Read --topic shop.errors",
+    )
+    assert all(command in str(plan(PIPE)) for command in commands["verifier"])
 
 
 def test_a_plan_is_printed_and_compared_as_text() -> None:
@@ -285,7 +321,12 @@ def test_a_plan_is_printed_and_compared_as_text() -> None:
     assert plan(PIPE, facts()).diff(before) == ""
     assert "+check: pipe, exactly-once, 6 task(s)" in after.diff(before).splitlines()
     text = str(before)
-    for part in ("transactional ids     shop.check.0 .. shop.check.3", "Topics to create:", "ACLs needed:", "replay"):
+    for part in (
+        "transactional ids     shop.check.0 .. shop.check.3",
+        "Topics to create:",
+        "ACLs of the worker:",
+        "replay",
+    ):
         assert part in text
     assert "Refused:" in str(plan(JOIN, facts()))
 
@@ -350,6 +391,7 @@ def test_processors_of_dataframes_are_planned_as_others() -> None:
         ("Write", "sums"),
         ("Write", "shop.errors"),
         *((verb, f"shop.{name}.backing") for verb in ("Read", "Write") for name in ("paid", "sums")),
+        *(("DescribeConfigs", topic) for topic in topics_to_ask(FRAMES)),
     } == {(acl.operation, acl.name) for acl in planned.acls if acl.role == "worker" and acl.resource == "topic"}
     assert "Topic 'paid' has provenance=False" in "\n".join(planned.warnings)
     text = str(planned)

@@ -49,6 +49,8 @@ class Options:
         benchmark: both compilers and a heap of 1 GiB; starts slower.
         start_timeout_s: from the start of the JVMs until all nodes serve.
         directory: where the broker's directory is made; None: the system's temporary directory.
+        secured: with one more listener, `LocalBroker.secured`, for users who log in by SCRAM-SHA-512 and may do what
+            ACLs allow. The listener without a login is the super user's, who makes the users and the ACLs.
     """
 
     nodes: int = 1
@@ -57,6 +59,7 @@ class Options:
     benchmark: bool = False
     start_timeout_s: float = 60.0
     directory: Path | None = None
+    secured: bool = False
 
     def __post_init__(self) -> None:
         if self.nodes not in (1, MOST_NODES):
@@ -89,6 +92,7 @@ class LocalBroker:
         benchmark: bool = False,
         start_timeout_s: float = 60.0,
         directory: Path | None = None,
+        secured: bool = False,
         env: Mapping[str, str] | None = None,
         say: Say = log.info,
     ) -> None:
@@ -96,28 +100,42 @@ class LocalBroker:
         Keep the options; nothing is started yet.
 
         Args:
-            nodes: see `Options`, as for all up to `directory`.
+            nodes: see `Options`, as for all up to `secured`.
             port: the first node's port.
             overrides: Kafka's settings that win over ours.
             benchmark: both compilers and a bigger heap.
             start_timeout_s: from the start of the JVMs until all nodes serve.
             directory: where the broker's directory is made.
+            secured: with a listener for users who log in.
             env: the environment that names Java, jars and cache; None: the process's own.
             say: is told, in words, of what takes long.
 
         Raises:
             ConfigError: an option is out of range.
         """
-        self.options = Options(nodes, port, dict(overrides or {}), benchmark, start_timeout_s, directory)
+        self.options = Options(nodes, port, dict(overrides or {}), benchmark, start_timeout_s, directory, secured)
         self._env = os.environ if env is None else env
         self._say = say
         self._guard: _Guard | None = None
         self._nodes: tuple[Node, ...] = ()
+        self._bound: list[Ports] = []
 
     @property
     def bootstrap(self) -> str:
         """``bootstrap.servers``: the addresses of all nodes."""
         return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+
+    @property
+    def secured(self) -> str:
+        """
+        ``bootstrap.servers`` of the listeners for users who log in.
+
+        Raises:
+            BrokerError: it was not started with `secured=True`.
+        """
+        if not self.options.secured or not self._nodes:
+            raise BrokerError("This local broker has no listener for users. Start it with secured=True.")
+        return ",".join(f"127.0.0.1:{ports.sasl}" for ports in self._bound)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -167,7 +185,7 @@ class LocalBroker:
         began = time.monotonic()
         directory = _new_directory(self.options.directory)
         self._guard = guard = _Guard(directory)
-        ports = self._ports()
+        self._bound = ports = self._ports()
         nodes = []
         for node_id, own in enumerate(ports, start=1):
             home = directory / f"node-{node_id}"
@@ -188,11 +206,16 @@ class LocalBroker:
 
     def _ports(self) -> list[Ports]:
         count = self.options.nodes
-        if self.options.port is None:
-            free = free_ports(2 * count)
-            return [Ports(*pair) for pair in zip(free[:count], free[count:], strict=True)]
-        clients = range(self.options.port, self.options.port + count)
-        return [Ports(*pair) for pair in zip(clients, free_ports(count), strict=True)]
+        free = iter(free_ports(3 * count))
+        first = self.options.port
+        return [
+            Ports(
+                client=next(free) if first is None else first + place,
+                controller=next(free),
+                sasl=next(free) if self.options.secured else None,
+            )
+            for place in range(count)
+        ]
 
     def _java_options(self, home: Path, prepared: Prepared) -> list[str]:
         if self.options.benchmark:

@@ -9,10 +9,18 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The two ports of one node."""
+    """
+    The ports of one node.
+
+    Attributes:
+        client: for clients, without a login.
+        controller: for the nodes among themselves.
+        sasl: for clients that log in; None: there is no such listener.
+    """
 
     client: int
     controller: int
+    sasl: int | None = None
 
 
 COMMON = {
@@ -45,6 +53,19 @@ ONE_NODE = {
     "broker.heartbeat.interval.ms": "300",
 }
 
+SECURED = {
+    # Nothing is allowed that no ACL allows, but to the listener without a login, which sets up users and ACLs.
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "false",
+    "super.users": "User:ANONYMOUS",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURED:SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    "listener.name.secured.scram-sha-512.sasl.jaas.config": (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    ),
+}
+"""Of a broker with a listener for clients that log in."""
+
 MORE_NODES = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
@@ -76,14 +97,17 @@ def node_properties(
         overrides: win over everything.
     """
     own = ports[node_id - 1]
+    clients = f"PLAINTEXT://127.0.0.1:{own.client}"
+    clients += f",SECURED://127.0.0.1:{own.sasl}" if own.sasl is not None else ""
     return {
         **COMMON,
         **(ONE_NODE if len(ports) == 1 else MORE_NODES),
+        **(SECURED if own.sasl is not None else {}),
         "node.id": str(node_id),
         # Static voters: a formatted directory is not bound to ports, so it can be copied.
         "controller.quorum.voters": ",".join(f"{i}@127.0.0.1:{p.controller}" for i, p in enumerate(ports, start=1)),
-        "listeners": f"PLAINTEXT://127.0.0.1:{own.client},CONTROLLER://127.0.0.1:{own.controller}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{own.client}",
+        "listeners": f"{clients},CONTROLLER://127.0.0.1:{own.controller}",
+        "advertised.listeners": clients,
         "log.dirs": str(data),
         **(overrides or {}),
     }

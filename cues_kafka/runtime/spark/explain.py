@@ -170,7 +170,7 @@ def _facts(graph: Graph, cluster: Kafka | ClusterFacts | None) -> tuple[ClusterF
         parts: dict[str, int] = {}
         for name, place in firsts.items():
             low, stable, _ = marks.get(place, (0, 0, 0))
-            found = newest(broker, place, low, stable, SystemClock())
+            found = newest(broker, place, low, stable, SystemClock(), group=group_id(graph.name, name))
             staged = read_record(found).staged if found is not None else None
             parts |= {name: staged.parts} if staged else {}
         return facts, parts

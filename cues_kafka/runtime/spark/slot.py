@@ -275,7 +275,7 @@ def stable_record(spec: Spec, broker: Broker, clock: Clock) -> Record | None:
     """A task's newest record as any reader sees it: what an open transaction may add is not waited for."""
     place = TopicPartition(spec.backing, spec.partition)
     low, stable, _ = broker.watermarks([place])[place]
-    found = newest(broker, place, low, stable, clock)
+    found = newest(broker, place, low, stable, clock, group=spec.group)
     return read_record(found) if found is not None else None
 
 

@@ -41,6 +41,7 @@ from pyspark.sql.types import (
 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.errors import ConfigError
+from cues_kafka.graph.names import tools_group
 from cues_kafka.ports import Broker, TopicPartition
 from cues_kafka.runtime.spark.planning import Offsets, Planner, Range, within
 from cues_kafka.runtime.spark.rows import record_batches
@@ -156,7 +157,7 @@ class _Reader:
             yield from record_batches(
                 broker,
                 given,
-                name=settings.name or "cues-source",
+                name=settings.name or tools_group(partition.topic),
                 headers=settings.headers,
                 fail=settings.fail_on_loss,
             )
@@ -168,7 +169,7 @@ class _Reader:
         if self._held is None:
             self._held = open_broker(self._settings.options)
             # A value that the client refuses is found here, not by the first of many Spark tasks.
-            self._held.reader("cues-source").close()
+            self._held.reader(self._settings.name or tools_group("source")).close()
         return Planner(self._settings, self._held)
 
     def _let_go(self) -> None:
