@@ -1,7 +1,7 @@
 """What crosses the layers: protocols for the outside world, and the frozen facts that they exchange.
 
-Everything here is plain data or a signature; the standard library is all that it imports. `brokers/memory` and
-`brokers/kafka` implement the protocols and pass one contract suite (tests/contract).
+Everything here is plain data or a signature, but for the one safe way to read headers; the standard library is all that
+it imports. `brokers/memory` and `brokers/kafka` implement the protocols and pass one contract suite (tests/contract).
 
 Threads: a `Reader` and a `Member` belong to one thread (PROTOCOL A2); a `Session` is used by one thread at a time;
 a `Broker` and a `Sender` may be shared.
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from itertools import islice
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 Headers: TypeAlias = "list[tuple[str, bytes | None]]"
 
@@ -60,7 +61,14 @@ class WireMessage(Protocol):
     def offset(self) -> int: ...
     def key(self) -> bytes | None: ...
     def value(self) -> bytes | None: ...
-    def headers(self) -> Headers | None: ...
+    def headers(self) -> Headers | None:
+        """Ask `headers_of` first: where a name is no UTF-8 this call must not be made twice."""
+        ...
+
+    def set_headers(self, value: Headers) -> None:
+        """What `headers` gives from now on."""
+        ...
+
     def timestamp(self) -> tuple[int, int]:
         """(type, milliseconds since the epoch); type 0 means that there is none."""
         ...
@@ -68,6 +76,39 @@ class WireMessage(Protocol):
     def __len__(self) -> int:
         """Bytes of the value. So a message without one is false: compare with None."""
         ...
+
+
+class _Unreadable(list[Any]):
+    """The type of `UNREADABLE`."""
+
+
+UNREADABLE: Final[Headers] = _Unreadable()
+"""The headers of a message whose headers the client cannot read: none, and known by identity."""
+
+
+def headers_of(message: WireMessage) -> Headers | None:
+    """The headers of a message, or `UNREADABLE`; see `headers_of_each`. Afterwards its `headers` may be called."""
+    return headers_of_each((message,))[0]
+
+
+def headers_of_each(messages: Sequence[WireMessage]) -> list[Headers | None]:
+    """
+    The headers of messages of one class, `UNREADABLE` where a name is no UTF-8.
+
+    Kafka takes any bytes as a header's name. confluent-kafka 2.16.1 answers the first call on a message with such a
+    name with a half-made list *and* an exception, and a second call with that list, whose reading ends the process. So
+    each message is asked once, and told what to answer from then on. The call is made by `map`, which looks for an
+    exception after each call: a call in Python code that the interpreter has specialised does not, and the exception
+    then comes up in a later line.
+    """
+    found: list[Headers | None] = []
+    while len(found) < len(messages):
+        try:
+            found.extend(map(type(messages[0]).headers, islice(messages, len(found), None) if found else messages))
+        except SystemError:
+            messages[len(found)].set_headers(UNREADABLE)
+            found.append(UNREADABLE)
+    return found
 
 
 class Fetched(NamedTuple):

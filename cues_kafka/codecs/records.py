@@ -65,7 +65,7 @@ class ErrorMessage:
         starts: deaths in user code before this one (PROTOCOL Q1).
         timestamp_ms: when it failed, milliseconds since the epoch.
         key: of the lead input.
-        payload: its value as it came: where it was asked for, or where nobody could decode it.
+        payload: a value as it came, where nobody could decode it: of the input that failed, after deaths of the lead.
         truncated: fields that were cut.
         version: of the message's meaning.
     """

@@ -94,7 +94,8 @@ def header_list(headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderV
     Headers as they are written, in the order that was given.
 
     Raises:
-        OutputError: a name that is no string or is the provenance header's, or a value that is no text or bytes.
+        OutputError: a name that is no text, cannot be written or is the provenance header's, or a value that is no text
+            or bytes.
     """
     if not headers:
         return []
@@ -105,12 +106,26 @@ def header_list(headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderV
 def _header(name: object, value: object) -> tuple[str, bytes | None]:
     if not isinstance(name, str) or name == PROVENANCE:
         raise OutputError(f"A header's name is a string other than {PROVENANCE!r}, not {name!r}. Rename the header.")
+    if not writable(name):
+        raise OutputError(f"A header's name is text in UTF-8 without NUL, which {name!r} is not. Rename the header.")
     match value:
         case str():
             return name, value.encode()
         case None | bytes():
             return name, value
     raise OutputError(f"Header {name!r} is {type(value).__name__}; a header is text, bytes or None. Convert it.")
+
+
+def writable(name: str) -> bool:
+    """
+    Whether the client writes a header's name as it is.
+
+    A lone surrogate ends the process in `produce` (confluent-kafka 2.16.1), and behind a NUL the name is cut off.
+    """
+    try:
+        return b"\0" not in name.encode()
+    except UnicodeEncodeError:
+        return False
 
 
 def travels(name: str) -> bool:

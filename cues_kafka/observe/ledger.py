@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from cues_kafka.ports import Headers, WireMessage
+from cues_kafka.ports import Headers, WireMessage, headers_of_each
 
 EXISTS, OUTPUT, ERROR = 1, 2, 4
 """Of one offset: the input holds it; it was seen as an output; it was seen as an error."""
@@ -253,7 +253,7 @@ class Outcomes:
     Reads the provenance headers of one partition of one topic.
 
     Attributes:
-        unmarked: records without such a header.
+        unmarked: records without such a header, and those whose headers cannot be read.
         foreign: records of tasks that nobody asked for.
         unreadable: records whose header makes no sense.
     """
@@ -272,7 +272,7 @@ class Outcomes:
         self._tracks: dict[bytes, Track | None] = {}
         self.unmarked = self.foreign = self.unreadable = 0
 
-    def feed(self, messages: Iterable[WireMessage]) -> None:
+    def feed(self, messages: Sequence[WireMessage]) -> None:
         """
         Note what these, in order of offset, are the outcomes of. Every line is paid for each message.
 
@@ -280,8 +280,7 @@ class Outcomes:
         """
         name, shared = self._header, b"\0"
         track: Track | None = None
-        for message in messages:
-            headers = message.headers()
+        for headers in headers_of_each(messages):
             header = headers[0][1] if headers and headers[0][0] == name else self._behind(headers)
             if header is None:
                 self.unmarked += 1

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from cues_kafka.codecs.raw import RawCodec
 from cues_kafka.core.delivery import HEADER, provenance_prefix
@@ -23,12 +23,12 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.errors import Fenced, Interrupt, OutputError
 from cues_kafka.graph.definition import Processor
 from cues_kafka.graph.message import Message, key_bytes, travelling
-from cues_kafka.ports import Coordinates, Headers, Positions, WireMessage
+from cues_kafka.ports import UNREADABLE, Coordinates, Headers, Positions, WireMessage, headers_of_each
 from cues_kafka.runtime.coroutines import Coroutines, Ended
 from cues_kafka.runtime.failures import Failure, error_payload, show
 from cues_kafka.runtime.outbox import Outbox
 from cues_kafka.runtime.outputs import OVERHEAD_BYTES, Origin, Payload, Returned, Target, record, size_of
-from cues_kafka.runtime.step import Received, Step
+from cues_kafka.runtime.step import Received, Step, unreadable
 from cues_kafka.runtime.telling import LINES, note
 
 Decode = Callable[[bytes | None], Any]
@@ -162,12 +162,19 @@ class Caller:
             How many steps ended.
         """
         before = batch.deliveries
-        if retrying is None and self.processor.batch:
-            self._run_lists(steps, batch)
-        elif retrying is None and self._plain:
+        if retrying is None and self._plain:
             self._run_plain(steps, batch)
         elif retrying is None and self._simple:
             self._run_simple(steps, batch)
+        else:
+            self._run_others(steps, batch, retrying)
+        return batch.deliveries - before
+
+    def _run_others(self, steps: Sequence[Any], batch: Batch, retrying: Retrying | None) -> None:
+        """Whatever needs a step's messages one by one; their headers are asked for at once."""
+        headers_of_each([message for step in steps for _, message in self._take(step)])
+        if retrying is None and self.processor.batch:
+            self._run_lists(steps, batch)
         elif self._coroutines is not None and not self.processor.batch:
             self._run_side_by_side(self._coroutines, steps, batch, retrying)
         else:
@@ -175,7 +182,6 @@ class Caller:
                 if not self._one(self._take(step), batch, retrying) or batch.closed:
                     break
                 retrying = None
-        return batch.deliveries - before
 
     @property
     def least(self) -> int:
@@ -197,9 +203,11 @@ class Caller:
         """One input, nothing but the value passed, any outputs: `_one` without what only others need."""
         decode, call, read = self._decoders[0], self._plain_call(), self._returned.read
         reading = "raised" if self.processor.call.is_generator else "output"  # a generator runs while it is read
-        for message in messages:
+        for message, headers in zip(messages, headers_of_each(messages), strict=True):
             kind = "decode"
             try:
+                if headers is UNREADABLE:
+                    raise unreadable(message)
                 value = decode(message.value())
                 kind = "raised"
                 result = call(value)
@@ -218,7 +226,7 @@ class Caller:
         """One step through decoding, filter, call and result; False: it did not end."""
         failure = Failure(taken, batch, retrying)
         try:
-            received = self._decode(taken)
+            received = self._decode(taken, failure)
             failure.kind = "raised"
             if not received:
                 batch.deliveries += 1
@@ -231,11 +239,14 @@ class Caller:
         except BaseException as error:
             return self._fail(error, failure)
 
-    def _decode(self, taken: Taken) -> dict[str, Received]:
+    def _decode(self, taken: Taken, failure: Failure) -> dict[str, Received]:
         """Values by binding; only those that the filter passes."""
         passes = self.processor.filter
         received: dict[str, Received] = {}
         for index, message in taken:
+            failure.decoding = message
+            if message.headers() is UNREADABLE:
+                raise unreadable(message)
             one = Received(message, self._decoders[index](message.value()))
             if passes is None or passes(one):
                 received[self._bindings[index]] = one
@@ -367,6 +378,7 @@ class Caller:
     def quarantine(self, step: Any, batch: Batch) -> None:
         """Q3: end this step as an error with its bytes undecoded; user code does not see it again."""
         failure = Failure(self._take(step), batch, None, kind="quarantine")
+        headers_of_each([message for _, message in failure.taken])
         self._fail(RuntimeError(f"killed its process at least {batch.starts} times"), failure)
 
     # async def
@@ -377,7 +389,7 @@ class Caller:
         """Several calls at once; each step ends in its turn, and what is called behind one that halts is forgotten."""
         rows = [self._take(step) for step in steps]
         failures = [Failure(taken, batch, None if i else retrying) for i, taken in enumerate(rows)]
-        came = [self._came(taken) for taken in rows]
+        came = [self._came(*one) for one in zip(rows, failures, strict=True)]
 
         def begin(i: int) -> Any:
             received, failure = came[i], failures[i]
@@ -406,7 +418,7 @@ class Caller:
         """One call for all; if it raises, one call each, so that one bad message spoils only itself."""
         rows = [self._take(step) for step in steps]
         failures = [Failure(taken, batch, None) for taken in rows]
-        came = [self._came(taken) for taken in rows]
+        came = [self._came(*one) for one in zip(rows, failures, strict=True)]
         asked = [i for i, one in enumerate(came) if isinstance(one, dict) and one]
         if self.processor.call.wants_step:
             for i in asked:
@@ -434,10 +446,10 @@ class Caller:
                 if not self._fail(error, failure):
                     return
 
-    def _came(self, taken: Taken) -> dict[str, Received] | Exception:
+    def _came(self, taken: Taken, failure: Failure) -> dict[str, Received] | Exception:
         """What was decoded; or why not, which becomes this step's error message later, in its order."""
         try:
-            return self._decode(taken)
+            return self._decode(taken, failure)
         except Exception as error:
             return error
 
@@ -463,23 +475,33 @@ class Caller:
 
     def _run_plain(self, messages: Sequence[WireMessage], batch: Batch) -> None:
         """One input, one output, nothing but the value passed. Whatever is unusual goes the long way."""
-        target, call = self._only, self._plain_call()
-        assert target
-        decode, encode, key_of = self._decoders[0], target.encode, target.key_of
-        limit = target.max_bytes - OVERHEAD_BYTES - 2 * PLAIN_ROOM
         # The unbound methods of the client's class cost a fifth of `methodcaller`, a seventh of a call in a loop.
         kind_of: Any = type(messages[0])
+        columns = Columns(messages, list(map(kind_of.key, messages)), headers_of_each(messages))
+        if UNREADABLE in columns.came:
+            self._run_simple(messages, batch)
+            return
         values = list(map(kind_of.value, messages))
-        keys: list[bytes | None] = list(map(kind_of.key, messages))
-        came: list[Headers | None] = list(map(kind_of.headers, messages))
-        if not _light(keys, came):
+        target, call = self._only, self._plain_call()
+        assert target
+        limit = target.max_bytes - OVERHEAD_BYTES - 2 * PLAIN_ROOM
+        if not _light(columns.keys, columns.came):
             limit = -1  # each result is measured the long way
         elif self._bytes_only:
             ahead = _Ahead(call)
             if ahead.all_are_bytes(values, limit):
-                self._emit(messages, keys, came, ahead.results, batch)
+                self._emit(columns, ahead.results, batch)
                 return
             call = ahead.again
+        self._run_each(columns, values, call, limit, batch)
+
+    def _run_each(
+        self, columns: Columns, values: Sequence[Any], call: Callable[[Any], Any], limit: int, batch: Batch
+    ) -> None:
+        """Decode, call and encode one by one; results of more bytes than `limit` go the long way."""
+        target, (messages, keys, _) = self._only, columns
+        assert target
+        decode, encode, key_of = self._decoders[0], target.encode, target.key_of
         data: list[bytes | None] = []
         start = 0  # of the run of usual results that `data` holds
         for index, value in enumerate(values):
@@ -501,17 +523,17 @@ class Caller:
                         data.append(made)
                         continue
                 payloads = self._returned.read(result, messages[index].key())
-                self._emit(messages[start:index], keys[start:index], came[start:index], data, batch)
+                self._emit(columns.cut(start, index), data, batch)
                 data, start = [], index + 1
                 self._add(((0, messages[index]),), batch, payloads)
                 batch.outputs += 1
                 batch.deliveries += 1
             except BaseException as error:
-                self._emit(messages[start:index], keys[start:index], came[start:index], data, batch)
+                self._emit(columns.cut(start, index), data, batch)
                 data, start = [], index + 1
                 if not self._fail(error, Failure(((0, messages[index]),), batch, None, kind=kind)):
                     return
-        self._emit(messages[start:], keys[start:], came[start:], data, batch)
+        self._emit(columns.cut(start, None), data, batch)
 
     def _plain_call(self) -> Callable[[Any], Any]:
         fn, context = self.processor.fn, self._context
@@ -520,14 +542,7 @@ class Caller:
             return lambda value: fn(**{binding: value}, **context)
         return (lambda value: fn(value, **context)) if context else fn
 
-    def _emit(
-        self,
-        messages: Sequence[WireMessage],
-        keys: Sequence[bytes | None],
-        came: Sequence[Headers | None],
-        data: Sequence[bytes | None],
-        batch: Batch,
-    ) -> None:
+    def _emit(self, columns: Columns, data: Sequence[bytes | None], batch: Batch) -> None:
         """Usual results, column by column; None is nil."""
         target = self._only
         batch.deliveries += len(data)
@@ -535,12 +550,8 @@ class Caller:
         if target is None or not values:
             return
         if len(values) < len(data):
-            kept = [made is not None for made in data]
-            messages, keys, came = (
-                list(compress(messages, kept)),
-                list(compress(keys, kept)),
-                list(compress(came, kept)),
-            )
+            columns = columns.having(data)
+        messages, keys, came = columns
         kind_of: Any = type(messages[0])
         shared = batch.prefix(self._bindings) + b"0/1 "
         headers: list[Any] = list(map((shared.replace(b"%", b"%%") + b"%d").__mod__, map(kind_of.offset, messages)))
@@ -559,6 +570,31 @@ class Caller:
 
 async def _nothing() -> None:
     """In the place of a call, where the filter lets nothing pass."""
+
+
+class Columns(NamedTuple):
+    """
+    Messages of a plain pipe, and what their outputs inherit.
+
+    Attributes:
+        messages: the messages.
+        keys: their keys; of outputs, where the topic has a `key=`.
+        came: their headers.
+    """
+
+    messages: Sequence[WireMessage]
+    keys: list[bytes | None]
+    came: list[Headers | None]
+
+    def cut(self, start: int, end: int | None) -> Columns:
+        """Those in `[start, end)`."""
+        return Columns(self.messages[start:end], self.keys[start:end], self.came[start:end])
+
+    def having(self, data: Sequence[bytes | None]) -> Columns:
+        """Those that have a result."""
+        kept = [made is not None for made in data]
+        messages, keys, came = self
+        return Columns(list(compress(messages, kept)), list(compress(keys, kept)), list(compress(came, kept)))
 
 
 class _Ahead:

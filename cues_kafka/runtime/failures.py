@@ -32,6 +32,7 @@ class Failure:
         retrying: earlier calls.
         kind: `decode`, `raised`, `output`, `retries exhausted` or `quarantine`.
         step: what user code saw; None: it was not called.
+        decoding: the message that was decoded last; None: the lead's.
     """
 
     taken: tuple[tuple[int, WireMessage], ...]
@@ -39,6 +40,7 @@ class Failure:
     retrying: Retrying | None
     kind: str = "decode"
     step: Step | None = None
+    decoding: WireMessage | None = None
 
     def describe(self, error: BaseException) -> str:
         """Which message, what happened, and where in the user's code."""
@@ -78,6 +80,7 @@ def error_payload(
 ) -> tuple[bytes | None, bytes]:
     """Key and value of the error message of one delivery."""
     spec, lead = failure.batch.spec, failure.taken[0][1]
+    unread = lead if failure.decoding is None else failure.decoding
     message = ErrorMessage(
         graph=spec.graph,
         processor=processor.name,
@@ -94,6 +97,6 @@ def error_payload(
         starts=failure.batch.starts,
         timestamp_ms=int(time.time() * 1000),
         key=lead.key(),
-        payload=lead.value() if failure.kind in UNDECODED else None,
+        payload=unread.value() if failure.kind in UNDECODED else None,
     )
     return lead.key(), encode_error(message)

@@ -43,7 +43,11 @@ class Target:
 
 
 class Origin:
-    """What a step's outputs inherit besides the lead's key: the latest timestamp, and the headers that travel."""
+    """
+    What a step's outputs inherit besides the lead's key: the latest timestamp, and the headers that travel.
+
+    The messages' headers were asked for by `headers_of` before: of those that cannot be read nothing travels.
+    """
 
     __slots__ = ("timestamp_ms", "travelled")
 

@@ -10,7 +10,7 @@ from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.errors import CodecError
 from cues_kafka.graph.message import travels
 from cues_kafka.observe.log import Logger, get_logger
-from cues_kafka.ports import Coordinates, Headers, WireMessage
+from cues_kafka.ports import UNREADABLE, Coordinates, Headers, WireMessage, headers_of
 
 _log = get_logger("cues_kafka.step")
 
@@ -54,8 +54,13 @@ class Received:
 
     @property
     def headers(self) -> Headers:
-        """All headers, in order."""
-        return self._message.headers() or []
+        """
+        All headers, in order.
+
+        Raises:
+            CodecError: one has a name that is no UTF-8. A processor never gets such a message.
+        """
+        return readable(self._message) or []
 
     @property
     def timestamp_ms(self) -> int:
@@ -80,8 +85,29 @@ class Received:
     @property
     def meta(self) -> dict[str, str]:
         """The headers that travel with it to the outputs, as text."""
-        found = self._message.headers() or ()
-        return {k: (v or b"").decode(errors="replace") for k, v in found if k != HEADER and travels(k)}
+        return {k: (v or b"").decode(errors="replace") for k, v in self.headers if k != HEADER and travels(k)}
+
+
+def readable(message: WireMessage) -> Headers | None:
+    """
+    A message's headers.
+
+    Raises:
+        CodecError: they cannot be read.
+    """
+    found = headers_of(message)
+    if found is UNREADABLE:
+        raise unreadable(message)
+    return found
+
+
+def unreadable(message: WireMessage) -> CodecError:
+    """The error of a message whose headers are `UNREADABLE`."""
+    where = f"{message.topic()}/{message.partition()} at {message.offset()}"
+    return CodecError(
+        f"{where} has a header whose name is not UTF-8, so none of its headers can be read. Send it again with header "
+        "names in UTF-8"
+    )
 
 
 class Step:

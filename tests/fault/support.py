@@ -6,6 +6,7 @@ the product's own reading or decoding is in them, so a defect there cannot hide 
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import io
 import json
@@ -26,6 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+import confluent_kafka
 import fastavro
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -117,6 +119,34 @@ def produce(bootstrap: str, topic: str, records: Iterable[Record | bytes], *, tr
     if transaction:
         producer.commit_transaction(PATIENCE_S)
     assert not failed, failed
+
+
+def produce_any_headers(
+    bootstrap: str, topic: str, value: bytes, headers: Iterable[tuple[bytes, bytes]], partition: int = 0
+) -> None:
+    """Write one record whose headers' names may be any bytes, as C clients can and Python's cannot."""
+    [path] = Path(confluent_kafka.__file__).parents[1].glob("confluent_kafka.libs/librdkafka*.so*")
+    client, pointer, text = ctypes.CDLL(str(path)), ctypes.c_void_p, ctypes.c_char_p
+    for name in ("conf_new", "new", "headers_new"):
+        getattr(client, f"rd_kafka_{name}").restype = pointer
+    problem = ctypes.create_string_buffer(512)
+    settings = pointer(client.rd_kafka_conf_new())
+    assert not client.rd_kafka_conf_set(settings, b"bootstrap.servers", bootstrap.encode(), problem, 512), problem.value
+    producer = pointer(client.rd_kafka_new(0, settings, problem, ctypes.c_size_t(512)))
+    assert producer, problem.value
+    given = pointer(client.rd_kafka_headers_new(ctypes.c_size_t(1)))
+    for name_, content in headers:
+        sizes = ctypes.c_ssize_t(len(name_)), ctypes.c_ssize_t(len(content))
+        assert not client.rd_kafka_header_add(given, text(name_), sizes[0], text(content), sizes[1])
+    # Pairs of a tag (rd_kafka_vtype_t) and what it announces: topic, partition, value, flags (copy), headers, the end.
+    tags = [ctypes.c_int(tag) for tag in (1, 3, 4, 7, 10, 0)]
+    size, copied = ctypes.c_size_t(len(value)), ctypes.c_int(2)
+    topic_, place = text(topic.encode()), ctypes.c_int32(partition)
+    assert not client.rd_kafka_producev(
+        producer, tags[0], topic_, tags[1], place, tags[2], text(value), size, tags[3], copied, tags[4], given, tags[5]
+    )
+    assert not client.rd_kafka_flush(producer, int(PATIENCE_S * 1000))
+    client.rd_kafka_destroy(producer)
 
 
 def committed(bootstrap: str, topic: str, *, to_stable: bool = False) -> list[Message]:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from cues_kafka import Interrupt, Json, Out, Retry, TaskStopped, Topic
+from cues_kafka import Graph, Interrupt, Json, Kafka, Out, Retry, Source, TaskStopped, Topic
+from cues_kafka.brokers.open import open_broker
 from cues_kafka.runtime import Running, Step
+from cues_kafka.runtime.verify import verify
 from cues_kafka.testing.fixtures import KafkaFixture
-from tests.fault.support import Record, Setup, World, until
+from tests.fault.support import Record, Setup, World, produce, produce_any_headers, until
 
 
 @pytest.fixture
@@ -73,6 +76,48 @@ def test_undecodable_bytes_become_error_messages_with_the_bytes(setup: Setup) ->
     assert [e["key"] for e in world.errors] == [b"k", None, None]
     assert world.totals == totals(5, outputs=2, errors=3)
     assert seen(world) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("shape", ["plain", "fork", "list", "join"])
+def test_a_header_name_that_is_no_utf8_costs_its_message_alone(setup: Setup, shape: str) -> None:
+    """Kafka takes any bytes as a name, the client cannot read them: one error message with the bytes of the value.
+
+    `verify` reads such messages too, of the input and, from somebody else, of an output.
+    """
+    shapes: dict[str, dict[str, Any]] = {
+        "plain": {"fn": same},
+        "fork": {"fn": lambda value: {"a": value}, "outputs": {"a": setup.sink}},
+        "list": {"fn": lambda values: values, "batch": True},
+        "join": {"fn": lambda a, b: b, "inputs": {"a": f"{setup.name}.other", "b": setup.source}},
+    }
+    graph = setup.graph(**shapes[shape])
+    if shape == "join":
+        graph = replace_parts(graph, Source(f"{setup.name}.other"))
+    with setup.start(graph) as running:
+        if shape == "join":
+            produce(setup.bootstrap, f"{setup.name}.other", [b"0", b"1", b"2"])
+        setup.send(b"0")
+        produce_any_headers(setup.bootstrap, setup.source, b"1", [(b"good", b"g"), (b"\xff\xfe", b"x")])
+        setup.send(b"2")
+        running.wait_idle(timeout_s=30)
+    world = setup.world()
+
+    assert world.values == [0, 2]
+    assert failures(world) == [(1, "decode", "CodecError")]
+    assert world.errors[0]["payload"] == b"1"
+    assert "header whose name is not UTF-8" in world.errors[0]["text"]
+    assert world.totals == totals(3, outputs=2, errors=1)
+    if shape == "plain":
+        produce_any_headers(setup.bootstrap, setup.sink, b"9", [(b"\xff", b"")])
+        with closing(open_broker(Kafka(setup.bootstrap))) as broker:
+            report = verify(graph, broker)
+        assert (report.anomalies, report.behind) == (0, 0)
+        assert f"1 records of {setup.sink!r} carry no provenance header" in " ".join(report.notes)
+
+
+def replace_parts(graph: Graph, *more: Any) -> Graph:
+    """The same graph with more parts."""
+    return Graph(graph.name, *graph.parts, *more, errors=graph.errors, defaults=graph.defaults)
 
 
 def test_a_null_value_is_an_error_where_the_codec_has_no_none(setup: Setup) -> None:

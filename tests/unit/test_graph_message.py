@@ -46,9 +46,9 @@ def test_headers_are_a_mapping_or_pairs() -> None:
     assert header_list(None) == []
 
 
-@pytest.mark.parametrize("headers", [{"cues": "forged"}, {"a": 1}, [(1, b"")]])
+@pytest.mark.parametrize("headers", [{"cues": "forged"}, {"a": 1}, [(1, b"")], {"\ud800": "x"}, {"a\0b": "x"}])
 def test_headers_that_cannot_be_written_are_refused(headers: Any) -> None:
-    """Nobody but the framework writes provenance."""
+    """Nobody but the framework writes provenance; the client would die of a lone surrogate, and cut at a NUL."""
     with pytest.raises(OutputError):
         header_list(headers)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from cues_kafka import Graph, Message, Processor, Raw, Source, Topic
+from cues_kafka import Graph, Message, Out, Processor, Raw, Retry, Source, Topic
+from cues_kafka.brokers.memory import MemoryMessage
+from cues_kafka.ports import UNREADABLE, Headers
+from cues_kafka.runtime import calling
 from cues_kafka.testing.tester import Tester
 
 COUNT = 60
@@ -67,3 +71,71 @@ def test_without_an_errors_topic_the_steps_before_a_failure_are_committed() -> N
 
     assert world.values("out") == [v for v in values()[:20] if v != b"none"]
     assert world.totals("pipe").deliveries == 20
+
+
+# ---- headers that the client cannot read
+
+
+class Unreadable:
+    """Answers for messages of bytes b"odd" as the client does where a header's name is no UTF-8: never ask twice."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[int] = []
+        real = MemoryMessage.headers
+
+        def headers(message: MemoryMessage) -> Headers | None:
+            if message.value() != b"odd" or real(message) is UNREADABLE:
+                return real(message)
+            assert id(message) not in self.asked, "a second call ends the process"
+            self.asked.append(id(message))
+            raise SystemError
+
+        monkeypatch.setattr(MemoryMessage, "headers", headers)
+
+
+def fork(value: bytes) -> Iterator[Out]:
+    """An output for each."""
+    yield Out("a", value)
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        pytest.param({"fn": lambda value: value}, id="plain"),
+        pytest.param({"fn": lambda value: {"a": value}, "outputs": {"a": "out"}}, id="mapping"),
+        pytest.param({"fn": fork, "outputs": {"a": "out"}}, id="generator"),
+        pytest.param({"fn": lambda values: values, "batch": True}, id="list"),
+        pytest.param({"fn": lambda value, step: value}, id="step"),
+        pytest.param({"fn": lambda value: value, "retry": Retry(OSError)}, id="retry"),
+    ],
+)
+def test_a_message_whose_headers_cannot_be_read_is_an_error_of_its_own(
+    declared: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every shape; it is asked for them once, its neighbours pass."""
+    odd = Unreadable(monkeypatch)
+    pipe = Processor(**{"name": "pipe", "inputs": "in", "outputs": "out"} | declared)
+    world = Tester(Graph("g", Source("in"), pipe, errors="failed", defaults=Topic(value=Raw())))
+    world.send_many("in", [b"1", b"odd", b"2", b"odd", b"3"])
+    world.run()
+
+    assert world.values("out") == [b"1", b"2", b"3"]
+    assert [(e.kind, e.payload, e.consumed[0].offset) for e in world.errors()] == [
+        ("decode", b"odd", 1),
+        ("decode", b"odd", 3),
+    ]
+    assert "in/0 at 1 has a header whose name is not UTF-8" in world.errors()[0].text
+    assert len(odd.asked) == 2
+
+
+def test_a_message_whose_headers_cannot_be_read_can_be_quarantined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error message inherits nothing from it, so they are not asked for again there."""
+    odd = Unreadable(monkeypatch)
+    world = world_of(Function(), "failed")
+    monkeypatch.setattr(calling, "unreadable", lambda _: world.kill())
+    world.send("in", b"odd")
+    while world.run_to_death():
+        continue
+
+    assert [(e.kind, e.payload, e.starts) for e in world.errors()] == [("quarantine", b"odd", 3)]
+    assert len(odd.asked) == 1

@@ -30,7 +30,7 @@ from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Snapshot
 from cues_kafka.core.task import State, Task, handle
-from cues_kafka.ports import Fetched, NewTopic, Position, TopicPartition
+from cues_kafka.ports import Fetched, NewTopic, Outgoing, Position, TopicPartition
 from cues_kafka.runtime import CommitPolicy
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.interpreter import LEAVING_INIT_TIMEOUT_S, Interpreter, World
@@ -244,6 +244,18 @@ def test_a_retry_whose_messages_were_compacted_away_stops_and_says_so() -> None:
     tester.broker.compact("in")
     with pytest.raises(TaskStopped, match="0 of the 1 steps"):
         tester.restart().run()
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_the_error_message_of_a_join_carries_the_bytes_of_the_input_that_cannot_be_decoded(*, batch: bool) -> None:
+    """It carried those of the lead, which could be decoded."""
+    processor = Processor(lambda a, b: b, name="join", inputs={"a": "a", "b": "b"}, outputs="out", batch=batch)
+    tester = Tester(Graph("g", Source("a"), Source("b"), processor, errors="failed"))
+    tester.send("a", {"good": 1})
+    tester.broker.sender("raw").send([Outgoing("b", 0, b"k", b"\xff no json")])
+    tester.run()
+
+    assert [(e.kind, e.payload) for e in tester.errors()] == [("decode", b"\xff no json")]
 
 
 def test_a_join_whose_inputs_were_compacted_stops_and_says_so() -> None:

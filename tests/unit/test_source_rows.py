@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from cues_kafka.brokers.memory import MemoryBroker, MemoryMessage
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import BrokerError, FatalError, RecoveryError, RetriableError
-from cues_kafka.ports import Fetched, Headers, NewTopic, Outgoing, TopicPartition, WireMessage
+from cues_kafka.ports import UNREADABLE, Fetched, Headers, NewTopic, Outgoing, TopicPartition, WireMessage
 from cues_kafka.runtime.spark import messages, rows
 from cues_kafka.runtime.spark.messages import MessageReader
 from cues_kafka.runtime.spark.planning import Range
@@ -293,3 +294,16 @@ def _fill(broker: MemoryBroker, count: int) -> None:
     sender = broker.sender("test")
     sender.send([Outgoing(*PLACE, b"k", b"v")] * count)
     sender.close()
+
+
+def test_headers_that_cannot_be_read_are_null_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    """A row cannot be an error message here; the rows beside it keep theirs."""
+    given = [message(offset, headers=[("a", b"1")]) for offset in range(3)]
+    given[1].set_headers(UNREADABLE)
+    with caplog.at_level(logging.WARNING, "cues_kafka.source"):
+        batch = arrow(given, Range(PLACE, 0, 3), headers=True)
+
+    own = [{"key": "a", "value": b"1"}]
+    assert batch.column("headers").to_pylist() == [own, None, own]
+    assert "[1]" in caplog.text
+    assert "not UTF-8" in caplog.text

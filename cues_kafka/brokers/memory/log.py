@@ -27,7 +27,7 @@ def now_at(seconds: float) -> Now:
 
 
 class MemoryMessage:
-    """A stored message, with the methods of `WireMessage`. Shared by all who read it; never changed."""
+    """A stored message, with the methods of `WireMessage`. Shared by all who read it, and changed by no broker."""
 
     __slots__ = ("_headers", "_key", "_offset", "_partition", "_timestamp", "_topic", "_value", "transaction")
 
@@ -68,6 +68,9 @@ class MemoryMessage:
 
     def headers(self) -> Headers | None:
         return self._headers
+
+    def set_headers(self, value: Headers) -> None:
+        self._headers = value
 
     def timestamp(self) -> tuple[int, int]:
         return self._timestamp

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from cues_kafka.errors import BrokerError, RecoveryError, RetriableError
-from cues_kafka.ports import Broker, Headers, Reader, WireMessage
+from cues_kafka.observe.log import get_logger
+from cues_kafka.ports import UNREADABLE, Broker, Headers, Reader, WireMessage, headers_of_each
 from cues_kafka.runtime.spark.planning import ASK_AGAIN_S, GO_ON, Lost, Range, report
 
 ROWS: Final = 10_000
@@ -25,6 +26,8 @@ BATCH_BYTES: Final = 4 << 20
 """A record batch is handed over when its values have this size, so that large messages do not pile up."""
 
 POLL_S: Final = 0.5
+
+NO_UTF8: Final = "the name of one of them is not UTF-8, so none can be read; the row has null in their place"
 
 PATIENCE_S: Final = 60.0
 """Without a message for this long, a range that is known to be there cannot be read."""
@@ -45,6 +48,8 @@ COLUMNS: Final = pa.schema(
 """Spark looks at the types of the first batch only, and takes all others for the same."""
 
 WITH_HEADERS: Final = COLUMNS.append(pa.field("headers", pa.list_(pa.field("element", _HEADER))))
+
+log = get_logger("cues_kafka.source")
 
 _OUT_OF_RANGE: Final = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}
 
@@ -97,11 +102,17 @@ def arrow(messages: Sequence[WireMessage], given: Range, *, headers: bool) -> An
     ]
     if not headers:
         return pa.RecordBatch.from_arrays(columns, schema=COLUMNS)
-    return pa.RecordBatch.from_arrays([*columns, _header_column(map(kind.headers, messages))], schema=WITH_HEADERS)
+    found = headers_of_each(messages)
+    if UNREADABLE in found:
+        at = [message.offset() for message, own in zip(messages, found, strict=True) if own is UNREADABLE]
+        log.warning(
+            "headers left out", topic=given.place.topic, partition=given.place.partition, offsets=at, why=NO_UTF8
+        )
+    return pa.RecordBatch.from_arrays([*columns, _header_column(found)], schema=WITH_HEADERS)
 
 
 def _header_column(given: Iterable[Headers | None]) -> Any:
-    """Null where a message has none, as with Spark's source."""
+    """Null where a message has none, as with Spark's source, and where they cannot be read."""
     ends: list[int | None] = []
     keys: list[str] = []
     values: list[bytes | None] = []
