@@ -12,17 +12,19 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from cues_kafka.core.hashing import fingerprint
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph import topology
 from cues_kafka.graph.acls import Acl, Role, acls_of, kafka_acls
+from cues_kafka.graph.binding import shows_bindings
 from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor, Strategy
 from cues_kafka.graph.names import (
     backing_topic,
     changelog_topic,
     group_id,
+    hint,
     quoted,
     replay_topic,
     sender_id,
@@ -30,6 +32,7 @@ from cues_kafka.graph.names import (
     transactional_prefix,
 )
 from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts
+from cues_kafka.words import count
 
 __all__ = [
     "Acl",
@@ -65,6 +68,10 @@ ERROR_BYTES = 16_500
 
 SEGMENT_BYTES = 16 * 1024 * 1024
 """Compaction leaves the newest segment alone, so this bounds what stays of a task: 60,000 records of 256 bytes."""
+
+
+Pairs: TypeAlias = tuple[tuple[str, str], ...]
+"""(Binding, topic) in the order of declaration."""
 
 
 class Task(NamedTuple):
@@ -105,6 +112,8 @@ class ProcessorPlan:
         partitions: partitions of its inputs, so its number of tasks; None: not known offline.
         backing_partitions: partitions that the backing topic has, or will have when it is created.
         fingerprint: the plan fingerprint (PROTOCOL 1); None where the topics' ids are not known yet.
+        unchecked: output bindings that the function's annotation does not name, so that a misspelt one shows only when
+            the function gives it.
     """
 
     name: str
@@ -121,6 +130,7 @@ class ProcessorPlan:
     partitions: int | None
     backing_partitions: int | None
     fingerprint: bytes | None
+    unchecked: tuple[str, ...] = ()
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -182,6 +192,8 @@ class Plan:
         acls: the permissions that are needed, sorted.
         warnings: what is allowed but weakens something, in full sentences.
         refusals: why the graph must not run, in full sentences with the remedy.
+        expected: inputs that nothing in the graph writes or declares, so that they must exist on the cluster; offline
+            only, for with a cluster a missing one is refused.
     """
 
     graph: str
@@ -193,6 +205,7 @@ class Plan:
     warnings: tuple[str, ...]
     refusals: tuple[str, ...]
     dataframes: tuple[FramePlan, ...] = ()
+    expected: tuple[str, ...] = ()
 
     def __getitem__(self, processor: str) -> ProcessorPlan:
         """
@@ -225,15 +238,38 @@ class Plan:
             )
 
     def diff(self, earlier: Plan) -> str:
-        """What changed since an earlier plan, line by line; empty if nothing did."""
-        lines = difflib.unified_diff(
-            str(earlier).splitlines(), str(self).splitlines(), "earlier plan", "this plan", lineterm="", n=1
-        )
-        return "\n".join(lines)
+        """What changed since an earlier plan, line by line, names and permissions included; empty if nothing did."""
+        before, after = (one.text(topics=True, acls=True).splitlines() for one in (earlier, self))
+        return "\n".join(difflib.unified_diff(before, after, "earlier plan", "this plan", lineterm="", n=1))
+
+    def text(self, *, topics: bool = False, acls: bool = False) -> str:
+        """
+        Plain text, the same for the same plan: a line for each processor, what changes, then warnings and refusals.
+
+        Args:
+            topics: with all names on the cluster, and the settings of topics that are created.
+            acls: with the permissions that are needed.
+        """
+        return "\n".join(_lines(self, topics=topics, acls=acls))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "graph": self.graph,
+            "brokers": self.brokers,
+            "processors": [_processor_data(one) for one in self.processors],
+            "dataframes": [_frame_data(one) for one in self.dataframes],
+            "create": [_topic_data(topic) for topic in self.create],
+            "grow": [growth._asdict() for growth in self.grow],
+            "expected": list(self.expected),
+            "acls": [acl._asdict() for acl in self.acls],
+            "warnings": list(self.warnings),
+            "refusals": list(self.refusals),
+        }
 
     def __str__(self) -> str:
-        """Plain text, in the same order for the same plan."""
-        return "\n".join(_lines(self))
+        """The short text."""
+        return self.text()
 
 
 def plan(graph: Graph, facts: ClusterFacts | None = None, *, listed: Collection[str] = ()) -> Plan:
@@ -258,9 +294,14 @@ def plan(graph: Graph, facts: ClusterFacts | None = None, *, listed: Collection[
         create=create,
         grow=tuple(_growths(own, facts)),
         acls=acls_of(graph),
-        warnings=(*_warnings(graph, processors, facts), *_orphans(graph, listed)),
+        warnings=(
+            *(_misspelt_inputs(graph) if facts is None else ()),
+            *_warnings(graph, processors, facts),
+            *_orphans(graph, listed),
+        ),
         refusals=tuple(_refusals(graph, (processors, frames), sizes, facts)),
         dataframes=frames,
+        expected=tuple(sorted({topic for _, topic in _unmade_inputs(graph)})) if facts is None else (),
     )
 
 
@@ -327,7 +368,13 @@ def _processor_plan(
         partitions=sizes[processor.lead],
         backing_partitions=sizes[processor.lead] if known is None else known.partitions,
         fingerprint=_fingerprint(processor, facts),
+        unchecked=_unchecked(processor),
     )
+
+
+def _unchecked(processor: Processor) -> tuple[str, ...]:
+    named = processor.output_shape == "many" and not shows_bindings(processor.fn, batch=processor.batch)
+    return tuple(binding for binding, _ in processor.outputs) if named else ()
 
 
 def _fingerprint(processor: Processor, facts: ClusterFacts | None) -> bytes | None:
@@ -437,16 +484,31 @@ def _promised(graph: Graph) -> bool:
     )
 
 
-def _missing_inputs(graph: Graph, facts: ClusterFacts) -> Iterator[str]:
-    made = {*facts.topics, *graph.topics_written(), *graph.topics}
+def _unmade_inputs(graph: Graph) -> Iterator[tuple[str, str]]:
+    """(Processor, topic) of each input that nothing in the graph writes or declares."""
+    made = {*graph.topics_written(), *graph.topics}
     everyone: tuple[Processor | DataFrameProcessor, ...] = (*graph.processors.values(), *graph.dataframes.values())
-    for part in everyone:
-        for topic in part.read_topics:
-            if topic not in made:
-                yield (
-                    f"{part.name} reads {topic!r}, which does not exist and which nothing in the graph writes. "
-                    f"Create it, or declare Source({topic!r}) or topics={{{topic!r}: Topic(...)}} to have it created."
-                )
+    yield from ((part.name, topic) for part in everyone for topic in part.read_topics if topic not in made)
+
+
+def _missing_inputs(graph: Graph, facts: ClusterFacts) -> Iterator[str]:
+    for name, topic in _unmade_inputs(graph):
+        if topic not in facts.topics:
+            yield (
+                f"{name} reads {topic!r}, which does not exist and which nothing in the graph writes"
+                f"{hint(topic, graph.topics_written())}. Create it, or declare Source({topic!r}) or "
+                f"topics={{{topic!r}: Topic(...)}} to have it created."
+            )
+
+
+def _misspelt_inputs(graph: Graph) -> Iterator[str]:
+    """Offline nobody knows which topics exist, but a name that is nearly one of the graph's is worth a look."""
+    for name, topic in _unmade_inputs(graph):
+        if near := hint(topic, graph.topics_written()):
+            yield (
+                f"{name} reads {topic!r}, which nothing in the graph writes{near}. Correct the name; if the topic "
+                "exists on the cluster under this name, plan without --offline."
+            )
 
 
 def _unequal_inputs(processor: Processor, sizes: Mapping[str, int | None]) -> Iterator[str]:
@@ -506,8 +568,8 @@ def _unsafe(topic: TopicFacts) -> Iterator[str]:
     """The conditions of the promise (DESIGN 1), as far as the facts show the settings."""
     if topic.replication < REPLICATION:
         yield (
-            f"Topic {topic.name!r} has {topic.replication} replica(s), so the loss of brokers is the loss of data. "
-            f"Give it {REPLICATION}: kafka-reassign-partitions, or create it anew."
+            f"Topic {topic.name!r} has {count(topic.replication, 'replica')}, so the loss of brokers is the loss "
+            f"of data. Give it {REPLICATION}: kafka-reassign-partitions, or recreate it."
         )
     in_sync = topic.config.get("min.insync.replicas")
     if in_sync is not None and int(in_sync) < MIN_IN_SYNC:
@@ -525,8 +587,8 @@ def _unsafe(topic: TopicFacts) -> Iterator[str]:
 def _warnings(graph: Graph, processors: Iterable[ProcessorPlan], facts: ClusterFacts | None) -> Iterator[str]:
     if facts is not None and facts.brokers < REPLICATION:
         yield (
-            f"The cluster has {facts.brokers} broker(s): what its disks lose is lost. The promise needs {REPLICATION}; "
-            "this is for development."
+            f"The cluster has {count(facts.brokers, 'broker')}: what its disks lose is lost. The promise needs "
+            f"{REPLICATION}; this is for development."
         )
     for group in topology.cycles(graph):
         yield f"Messages can go round in a cycle: {quoted(group)}. Make sure that they come to an end."
@@ -568,68 +630,157 @@ def _weakness(strategy: Strategy) -> str:
 # --- Text
 
 
-def _lines(planned: Plan) -> Iterator[str]:
-    where = "offline" if planned.brokers is None else f"on {planned.brokers} broker(s)"
-    count = len(planned.processors) + len(planned.dataframes)
-    slots = sum(one.slots or 0 for one in planned.dataframes)
-    beside = f", {slots} slots on Spark" if planned.dataframes else ""
-    yield f"Graph {planned.graph}, planned {where}: {count} processors, {len(planned.tasks)} tasks{beside}"
-    for one in planned.processors:
-        yield ""
-        yield from _processor_lines(one)
-    for frame in planned.dataframes:
-        yield ""
-        yield from _frame_lines(frame)
-    yield from _section("Topics to create", [_new_topic(topic) for topic in planned.create])
+def _lines(planned: Plan, *, topics: bool, acls: bool) -> Iterator[str]:
+    yield _headline(planned)
+    yield ""
+    yield from _table([*map(_processor_row, planned.processors), *map(_frame_row, planned.dataframes)])
+    if topics:
+        for title, names in [
+            *((one.name, _processor_names(one)) for one in planned.processors),
+            *((one.name, _frame_names(one)) for one in planned.dataframes),
+        ]:
+            yield from _section(f"Names of {title}", _table(names))
+    if acls:
+        yield from _acl_lines(planned.acls)
+    yield from _section("Topics that must exist", planned.expected)
+    yield from _section("Topics to create", [_new_topic(topic, settings=topics) for topic in planned.create])
     yield from _section("Partitions to add", [f"{g.topic}: from {g.partitions} to {g.wanted}" for g in planned.grow])
-    yield from _acl_lines(planned.acls)
+    yield from _section("Output bindings not checked", map(_not_checked, filter(_has_unchecked, planned.processors)))
     yield from _section("Warnings", planned.warnings)
     yield from _section("Refused", planned.refusals)
 
 
-def _section(title: str, lines: Collection[str]) -> Iterator[str]:
-    if lines:
+def _headline(planned: Plan) -> str:
+    where = "offline" if planned.brokers is None else f"on {count(planned.brokers, 'broker')}"
+    parts = [count(len(planned.processors) + len(planned.dataframes), "processor")]
+    if planned.processors:
+        unknown = any(one.partitions is None for one in planned.processors)
+        parts.append("number of tasks not known offline" if unknown else count(len(planned.tasks), "task"))
+    if planned.dataframes:
+        parts.append(f"{count(sum(one.slots or 0 for one in planned.dataframes), 'slot')} on Spark")
+    return f"Graph {planned.graph}, planned {where}: {', '.join(parts)}"
+
+
+def _table(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Rows with their columns below each other."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
+    if lines := list(lines):
         yield ""
         yield f"{title}:"
-        yield from (f"  {line}" for line in lines)
+        yield from (f"  {line.removeprefix('  ')}" for line in lines)
 
 
-def _processor_lines(one: ProcessorPlan) -> Iterator[str]:
-    tasks = "tasks not known offline" if one.partitions is None else f"{one.partitions} task(s)"
-    yield f"{one.name}: {one.kind}, {one.strategy}, {tasks}"
-    last = "" if not one.partitions else f" .. {one.transactional_id(one.partitions - 1)}"
-    rows = [(f"input {binding}", topic) for binding, topic in one.inputs]
-    rows += [(f"output {binding}", topic) for binding, topic in one.outputs]
-    rows += [("errors", one.errors)] if one.errors else []
-    rows += [("group", one.group), ("transactional ids", f"{one.transactional_id(0)}{last}"), ("backing", one.backing)]
-    rows += [("replay", one.replay)] if one.replay else []
-    rows += [(f"changelog {store}", topic) for store, topic in one.changelogs]
-    rows += [("fingerprint", one.fingerprint.hex())] if one.fingerprint else []
-    yield from (f"  {label:<22}{text}" for label, text in rows)
+def _processor_row(one: ProcessorPlan) -> tuple[str, ...]:
+    kind = one.kind if one.strategy == "exactly-once" else f"{one.kind}, {one.strategy}"
+    tasks = "? tasks" if one.partitions is None else count(one.partitions, "task")
+    return one.name, kind, tasks, _wires(one.inputs, one.outputs, one.errors)
 
 
-def _frame_lines(one: FramePlan) -> Iterator[str]:
-    what = ("part", "staged") if one.staged else ("slot", "direct, or staged if its plan shuffles or keeps state")
-    slots = f"{what[0]}s not known offline" if one.slots is None else f"{one.slots} {what[0]}(s)"
-    yield f"{one.name}: dataframe, exactly-once, {what[1]}, {slots}"
-    last = "" if not one.slots else f" .. {one.transactional_prefix}{one.slots - 1}"
-    rows = [(f"input {binding}", topic) for binding, topic in one.inputs]
-    rows += [(f"output {binding}", topic) for binding, topic in one.outputs]
-    rows += [("errors", one.errors)] if one.errors else []
-    rows += [
-        ("group", one.group),
-        ("transactional ids", f"{one.transactional_prefix}0{last}"),
-        ("backing", one.backing),
-    ]
-    yield from (f"  {label:<22}{text}" for label, text in rows)
+def _frame_row(one: FramePlan) -> tuple[str, ...]:
+    kind, slot = ("dataframe, staged", "part") if one.staged else ("dataframe", "slot")
+    slots = f"? {slot}s" if one.slots is None else count(one.slots, slot)
+    return one.name, kind, slots, _wires(one.inputs, one.outputs, one.errors)
 
 
-def _new_topic(topic: NewTopic) -> str:
-    config = "".join(f", {name}={value}" for name, value in sorted(topic.config.items()))
-    return f"{topic.name}: {topic.partitions} partition(s), replication {topic.replication}{config}"
+def _wires(inputs: Pairs, outputs: Pairs, errors: str | None) -> str:
+    """``orders -> checked; errors: shop.errors``; a binding's name is shown where there are several."""
+    wires = f"{_bound(inputs)} -> {_bound(outputs)}" if outputs else _bound(inputs)
+    return f"{wires}; errors: {errors}" if errors else wires
+
+
+def _bound(pairs: Pairs) -> str:
+    return pairs[0][1] if len(pairs) == 1 else ", ".join(f"{binding}={topic}" for binding, topic in pairs)
+
+
+def _processor_names(one: ProcessorPlan) -> Iterator[tuple[str, str]]:
+    yield from _names(one, one.partitions)
+    if one.replay:
+        yield "replay", one.replay
+    for store, topic in one.changelogs:
+        yield f"changelog {store}", topic
+    if one.fingerprint:
+        yield "fingerprint", one.fingerprint.hex()
+
+
+def _frame_names(one: FramePlan) -> Iterator[tuple[str, str]]:
+    yield "written", "staged" if one.staged else "direct, or staged if its plan shuffles or keeps state"
+    yield from _names(one, one.slots)
+
+
+def _names(one: ProcessorPlan | FramePlan, width: int | None) -> Iterator[tuple[str, str]]:
+    first = f"{one.transactional_prefix}0"
+    last = "" if not width or width == 1 else f" .. {one.transactional_prefix}{width - 1}"
+    yield "group", one.group
+    yield "transactional ids", f"{first}{last}"
+    yield "backing", one.backing
+
+
+def _new_topic(topic: NewTopic, *, settings: bool) -> str:
+    shown = f"{topic.name}: {count(topic.partitions, 'partition')}, replication {topic.replication}"
+    return shown + "".join(f", {name}={value}" for name, value in sorted(topic.config.items()) if settings)
+
+
+def _has_unchecked(one: ProcessorPlan) -> bool:
+    return bool(one.unchecked)
+
+
+def _not_checked(one: ProcessorPlan) -> str:
+    shown = ", ".join(f'"{binding}"' for binding in one.unchecked)
+    return f"{one.name}: to have them checked, annotate its result with their names as Literal[{shown}]"
 
 
 def _acl_lines(acls: Collection[Acl]) -> Iterator[str]:
     """The commands that grant what each role needs; for a user of another name than the role's, change `User:`."""
     for role, commands in kafka_acls(acls).items():
         yield from _section(f"ACLs of the {role}", commands)
+
+
+# --- Data
+
+
+def _topic_data(topic: NewTopic) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "partitions": topic.partitions,
+        "replication": topic.replication,
+        "config": dict(topic.config),
+    }
+
+
+def _processor_data(one: ProcessorPlan) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "kind": one.kind,
+        "strategy": one.strategy,
+        "inputs": dict(one.inputs),
+        "outputs": dict(one.outputs),
+        "errors": one.errors,
+        "tasks": one.partitions,
+        "waiting": [str(task) for task in one.stopped],
+        "group": one.group,
+        "transactional_prefix": one.transactional_prefix,
+        "backing": one.backing,
+        "replay": one.replay,
+        "changelogs": dict(one.changelogs),
+        "fingerprint": None if one.fingerprint is None else one.fingerprint.hex(),
+        "unchecked": list(one.unchecked),
+    }
+
+
+def _frame_data(one: FramePlan) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "inputs": dict(one.inputs),
+        "outputs": dict(one.outputs),
+        "errors": one.errors,
+        "staged": one.staged,
+        "slots": one.slots,
+        "group": one.group,
+        "transactional_prefix": one.transactional_prefix,
+        "backing": one.backing,
+    }

@@ -2,7 +2,7 @@
 
 ::
 
-    errors <- ports <- core | graph | observe <- plan <- codecs . state . sinks . bridges . brokers <- runtime
+    errors . words <- ports <- core | graph | observe <- plan <- codecs . state . sinks . bridges . brokers <- runtime
            <- spark (public names) . testing . cli . dashboard
 
 An arrow points at what may be imported; packages of one rank do not import each other. Imports inside functions and
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "cues_kafka"
 
 RANKS = [
-    {"errors"},
+    {"errors", "words"},
     {"ports"},
     {"core", "graph", "observe"},
     {"plan"},
@@ -50,7 +50,7 @@ DRIVERS = {
 }
 """Where a library may be imported: there and below, nowhere else."""
 
-PURE = {"errors", "ports", "core", "graph"}
+PURE = {"errors", "words", "ports", "core", "graph"}
 """Standard library only."""
 
 IMPURE = {"asyncio", "io", "logging", "os", "pathlib", "random", "secrets", "socket", "subprocess", "threading", "time"}

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cues_kafka.errors import ConfigError
+from cues_kafka.words import count
 
 app = typer.Typer(
     help="A real Apache Kafka on this machine, without Docker.", no_args_is_help=True, rich_markup_mode="rich"
@@ -40,7 +41,7 @@ def up(
         typer.echo(f"broker {name!r} serves at {record.bootstrap}")
         typer.echo(f"logs: {record.directory}")
     else:
-        typer.echo(f"broker {name!r} runs already, at {record.bootstrap} ({len(record.nodes)} node(s))")
+        typer.echo(f"broker {name!r} runs already, at {record.bootstrap} ({count(len(record.nodes), 'node')})")
 
 
 @app.command(

@@ -12,6 +12,7 @@ from types import ModuleType
 
 from cues_kafka.errors import ConfigError, CuesError
 from cues_kafka.graph.definition import Graph
+from cues_kafka.words import article
 
 
 def load_graph(target: str) -> Graph:
@@ -94,7 +95,7 @@ def _graph_of(module: ModuleType, name: str, target: str) -> Graph:
         return found
     graphs = sorted(key for key, value in vars(module).items() if isinstance(value, Graph))
     if found is not None:
-        raise ConfigError(f"{target!r} is a {type(found).__name__}, not a Graph.{_choices(graphs)}")
+        raise ConfigError(f"{target!r} is {article(type(found).__name__)}, not a Graph.{_choices(graphs)}")
     near = difflib.get_close_matches(name, graphs, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else _choices(graphs)
     raise ConfigError(f"{module.__name__!r} has no {name!r}.{hint}")

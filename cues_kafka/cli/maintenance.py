@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.words import count
 
 if TYPE_CHECKING:
     from cues_kafka.runtime.maintenance import Maintenance, Move
@@ -99,7 +100,7 @@ def _act(
             typer.echo("Nothing was changed. Add --yes to do it.", err=True)
             raise typer.Exit(1)
         tool.carry_out(moves)
-        typer.echo(f"{processor}: {len(moves)} task(s) moved")
+        typer.echo(f"{processor}: {count(len(moves), 'task')} moved")
         if tool.staged:
             typer.echo(
                 f"Now delete the checkpoint of its query (<checkpoint>/{graph.name}.{processor}), or give another "

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.errors import ConfigError, GraphError
+from cues_kafka.words import count
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     from cues_kafka.graph.definition import Graph
@@ -35,6 +37,9 @@ def plan(
     *,
     offline: Annotated[bool, typer.Option("--offline", help="Ask no cluster.")] = False,
     apply: Annotated[bool, typer.Option("--apply", help="Create topics and add partitions as printed.")] = False,
+    topics: Annotated[bool, typer.Option("--topics", help="Add all names and the settings of new topics.")] = False,
+    acls: Annotated[bool, typer.Option("--acls", help="Add the permissions that each role needs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     without: Annotated[
         list[str] | None,
         typer.Option("--except", metavar="NAME", help="`run` will leave this one out, so do not refuse it."),
@@ -43,9 +48,18 @@ def plan(
     profile: Profile = None,
     file: File = None,
 ) -> None:
-    """Print tasks, names, topics to create, and the permissions that are needed."""
+    """
+    Show what a graph is on the cluster, what would change, and why it must not run.
+
+    Nothing is created without --apply.
+    """
+
+    def show(planned: Plan) -> None:
+        shown = json.dumps(planned.to_dict(), indent=2) if as_json else planned.text(topics=topics, acls=acls)
+        typer.echo(shown)
+
     try:
-        planned = _plan(target, without or (), offline=offline, apply=apply, settings=(bootstrap, profile, file))
+        planned = _plan(target, without or (), show, offline=offline, apply=apply, settings=(bootstrap, profile, file))
     except (ConfigError, GraphError) as error:
         typer.secho(f"cues-kafka: {error}", fg="red", err=True)
         raise typer.Exit(WRONG) from None
@@ -56,6 +70,7 @@ def plan(
 def _plan(
     target: str,
     without: Collection[str],
+    show: Callable[[Plan], None],
     *,
     offline: bool,
     apply: bool,
@@ -71,7 +86,7 @@ def _plan(
     graph = load_graph(target)
     if offline:
         planned = _as_run_refuses(plan_graph(graph), graph, without)
-        typer.echo(str(planned))
+        show(planned)
         return planned
     from cues_kafka.brokers.open import open_broker
 
@@ -80,12 +95,13 @@ def _plan(
     try:
         facts = broker.facts(topics_to_ask(graph))
         planned = _as_run_refuses(plan_graph(graph, facts, listed=broker.partitions()), graph, without)
-        typer.echo(str(planned))
+        show(planned)
         if apply and not planned.refusals:
             from cues_kafka.runtime.maintenance import apply_plan
 
             apply_plan(planned, broker)
-            typer.echo(f"\nApplied: {len(planned.create)} topics created, {len(planned.grow)} given more partitions.")
+            created, grown = count(len(planned.create), "topic"), count(len(planned.grow), "topic")
+            typer.echo(f"Applied: {created} created, partitions added to {grown}.", err=True)
         return planned
     finally:
         broker.close()

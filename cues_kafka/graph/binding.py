@@ -376,6 +376,15 @@ def check_returns(traits: Traits, declared: Declared) -> None:
         _check_many(traits, results, declared)
 
 
+def shows_bindings(fn: Callable[..., Any], *, batch: bool) -> bool:
+    """Whether the annotation of a function's result names the output bindings, so that they could be checked."""
+    traits = Traits.of(fn)
+    results = [_argument(member, 0) for member in _members(traits.returns)] if batch else [traits.returns]
+    members = [member for result in results for member in _members(result) if not _is_exception(member)]
+    named = [_literals(_argument(m, 0)) if traits.is_generator else tuple(_mapping_keys(m)) for m in members]
+    return bool(named) and all(named)
+
+
 def _batch_results(returns: Any, declared: Declared) -> Any:
     """The type of one result of a batch."""
     for member in _members(returns):

@@ -30,6 +30,7 @@ from cues_kafka.graph.names import (
     replay_topic,
 )
 from cues_kafka.graph.wiring import check_topics, check_wiring
+from cues_kafka.words import article
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -809,8 +810,8 @@ def _check_graph_settings(graph: Graph) -> None:
         check_name(name, f"{label}, system=")
         if not callable(factory):
             raise GraphError(
-                f"{label}: system= gives {name!r} a {type(factory).__name__}, which a worker cannot open for itself. "
-                f"Give a factory: system={{{name!r}: lambda: ...}}."
+                f"{label}: system= gives {name!r} {article(type(factory).__name__)}, which a worker cannot open for "
+                f"itself. Give a factory: system={{{name!r}: lambda: ...}}."
             )
 
 

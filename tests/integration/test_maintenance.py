@@ -76,7 +76,7 @@ def test_reset_repeats_and_accept_loss_goes_on(kafka: KafkaFixture, tmp_path: Pa
 
     done = setting.command("reset", "double", "--yes")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 task(s) moved" in done.stdout
+    assert "1 task moved" in done.stdout
     assert setting.deliver() == [2, 2, 4, 4, 6, 6]
 
     broker = KafkaBroker(setting.options)
@@ -114,11 +114,11 @@ def test_an_applied_plan_lets_added_partitions_run(kafka: KafkaFixture, tmp_path
     broker = KafkaBroker(setting.options)
     applied = setting.command("plan", "--apply")
     assert applied.returncode == 0, applied.stdout + applied.stderr
-    assert "3 topics created" in applied.stdout
+    assert "3 topics created" in applied.stderr
     broker.add_partitions(setting.numbers, 4)
     broker.add_partitions(setting.numbers, 4)
     applied = setting.command("plan", "--apply")
-    assert "1 given more partitions" in applied.stdout, applied.stdout + applied.stderr
+    assert "partitions added to 1 topic" in applied.stderr, applied.stdout + applied.stderr
 
     with start(setting.graph, setting.options) as running:
         assert sorted(task.task for task in running.status().tasks) == [f"double/{p}" for p in range(4)]

@@ -62,7 +62,7 @@ def test_after_a_reset_a_new_checkpoint_begins_anew_and_the_old_one_is_refused(
     assert "outputs of what lies behind REPEAT" in said.stdout
     done = command("reset", "frames", "--yes")
     assert done.exit_code == 0, done.output
-    assert f"{WIDTH} task(s) moved" in done.stdout
+    assert f"{WIDTH} tasks moved" in done.stdout
     assert f"delete the checkpoint of its query (<checkpoint>/{name}.frames)" in done.stdout
     refused = command("accept-loss", "frames", "--yes")
     assert refused.exit_code == 1

@@ -71,7 +71,7 @@ def test_a_file_finds_the_modules_beside_it(place: Path) -> None:
         ("./loading_shop:shop", "Did you mean loading_shop.py"),
         ("loading_shop:shup", "Did you mean 'shop'"),
         ("loading_shop:zzz", "Graphs in it: shop"),
-        ("loading_shop:number", "is a int, not a Graph"),
+        ("loading_shop:number", "is an int, not a Graph"),
     ],
 )
 def test_what_cannot_be_loaded_is_named_with_a_remedy(target: str, words: str) -> None:

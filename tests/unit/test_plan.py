@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
 
 import pytest
 
-from cues_kafka import ConfigError, DataFrameProcessor, Graph, Processor, Source, Store, Topic
+from cues_kafka import ConfigError, DataFrameProcessor, Graph, Out, Processor, Source, Store, Topic
 from cues_kafka.plan import (
     Acl,
     Growth,
@@ -161,7 +162,7 @@ def test_offline_all_that_is_declared_is_planned() -> None:
             ["'shop.errors' has max.message.bytes=8000", "--add-config max.message.bytes=16500"],
         ),
         (PIPE, facts(orders=2, shop__check__backing=4), ["4 partitions", "have 2", "new name="]),
-        (PIPE, facts(orders=4, replication=1), ["'orders' has 1 replica(s)", "Give it 3"]),
+        (PIPE, facts(orders=4, replication=1), ["'orders' has 1 replica,", "Give it 3"]),
         (PIPE, facts(orders=4, config={"min.insync.replicas": "1"}), ["min.insync.replicas=1", "kafka-configs"]),
         (
             PIPE,
@@ -311,7 +312,7 @@ def test_permissions_are_commands_that_grant_them() -> None:
         "kafka-acls --add --allow-principal User:operator --operation Describe --group shop.tools",
         "kafka-acls --add --allow-principal User:operator --operation Read --topic shop.errors",
     )
-    assert all(command in str(plan(PIPE)) for command in commands["verifier"])
+    assert all(command in plan(PIPE).text(acls=True) for command in commands["verifier"])
 
 
 def test_a_plan_is_printed_and_compared_as_text() -> None:
@@ -319,10 +320,10 @@ def test_a_plan_is_printed_and_compared_as_text() -> None:
     before, after = plan(PIPE, facts()), plan(PIPE, facts(orders=6))
 
     assert plan(PIPE, facts()).diff(before) == ""
-    assert "+check: pipe, exactly-once, 6 task(s)" in after.diff(before).splitlines()
-    text = str(before)
+    assert "+  check  pipe  6 tasks  orders -> checked; errors: shop.errors" in after.diff(before).splitlines()
+    text = before.text(topics=True, acls=True)
     for part in (
-        "transactional ids     shop.check.0 .. shop.check.3",
+        "transactional ids  shop.check.0 .. shop.check.3",
         "Topics to create:",
         "ACLs of the worker:",
         "replay",
@@ -394,15 +395,126 @@ def test_processors_of_dataframes_are_planned_as_others() -> None:
         *(("DescribeConfigs", topic) for topic in topics_to_ask(FRAMES)),
     } == {(acl.operation, acl.name) for acl in planned.acls if acl.role == "worker" and acl.resource == "topic"}
     assert "Topic 'paid' has provenance=False" in "\n".join(planned.warnings)
-    text = str(planned)
+    text = planned.text(topics=True)
     for part in (
-        "2 processors, 0 tasks, 7 slots on Spark",
-        "paid: dataframe, exactly-once, staged, 5 part(s)",
-        "transactional ids     shop.paid.0 .. shop.paid.4",
-        "sums: dataframe, exactly-once, direct, or staged if its plan shuffles or keeps state, 2 slot(s)",
+        "2 processors, 7 slots on Spark",
+        "  paid  dataframe, staged  5 parts  o=orders, p=payments -> paid; errors: shop.errors",
+        "transactional ids  shop.paid.0 .. shop.paid.4",
+        "  sums  dataframe          2 slots  orders -> sums; errors: shop.errors",
+        "written            direct, or staged if its plan shuffles or keeps state",
     ):
         assert part in text
-    assert "parts not known offline" in str(plan(Graph("g", FRAMES.dataframes["paid"])))
+    assert "? parts" in str(plan(Graph("g", FRAMES.dataframes["paid"])))
+
+
+def named(order: Any) -> Iterator[Out[Literal["all", "big"]]]:
+    yield Out("all", order)
+
+
+def unnamed(order: Any) -> Iterator[Out]:
+    yield Out("all", order)
+
+
+def by_name(order: Any) -> dict[Literal["all", "big"], int]:
+    return {"all": order}
+
+
+def by_any_name(order: Any) -> dict[str, int]:
+    return {"all": order}
+
+
+def named_batch(orders: list[Any]) -> list[dict[Literal["all"], int] | Exception | None]:
+    return [None for _ in orders]
+
+
+def test_a_plan_is_a_line_for_each_processor_and_what_changes() -> None:
+    """Names and permissions are for those who ask."""
+    assert str(plan(PIPE, facts(1, orders=1, checked=4, shop__errors=1))).splitlines() == [
+        "Graph shop, planned on 1 broker: 1 processor, 1 task",
+        "",
+        "  check  pipe  1 task  orders -> checked; errors: shop.errors",
+        "",
+        "Topics to create:",
+        "  shop.check.backing: 1 partition, replication 1",
+        "  shop.check.replay: 1 partition, replication 1",
+        "",
+        "Warnings:",
+        "  The cluster has 1 broker: what its disks lose is lost. The promise needs 3; this is for development.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fn", "batch", "unchecked"),
+    [
+        (named, False, ()),
+        (by_name, False, ()),
+        (named_batch, True, ()),
+        (unnamed, False, ("all", "big")),
+        (by_any_name, False, ("all", "big")),
+        (anything, False, ("all", "big")),
+    ],
+)
+def test_output_bindings_that_no_annotation_names_are_not_checked(
+    fn: Callable[..., Any], batch: bool, unchecked: tuple[str, ...]
+) -> None:
+    """A misspelt one shows at the first message that it is given for."""
+    outputs = {"all": "x", "big": "y"}
+    planned = plan(Graph("g", Processor(fn, name="p", inputs="a", outputs=outputs, batch=batch)))
+
+    assert planned["p"].unchecked == unchecked
+    assert ("Output bindings not checked:\n  p: " in str(planned)) == bool(unchecked)
+
+
+def test_offline_an_input_that_is_nearly_a_topic_of_the_graph_is_warned_of() -> None:
+    """Which topics exist nobody knows offline: the others are listed."""
+    graph = Graph(
+        "g",
+        Source("orders"),
+        Processor(anything, name="check", inputs="order"),
+        Processor(anything, name="pay", inputs="invoices"),
+    )
+    planned = plan(graph)
+
+    [warning] = planned.warnings
+    assert "check reads 'order'" in warning
+    assert "did you mean 'orders'?" in warning
+    assert planned.expected == ("invoices", "order")
+    assert "Topics that must exist:\n  invoices\n  order\n" in str(planned)
+    [misspelt, missing] = plan(graph, facts()).refusals
+    assert "did you mean 'orders'?" in misspelt
+    assert "did you mean" not in missing
+
+
+def test_a_plan_is_plain_data_with_stable_keys() -> None:
+    """For other programs, who must not parse the text."""
+    data = json.loads(json.dumps(plan(PIPE, facts(orders=2)).to_dict()))
+
+    assert sorted(data) == [
+        "acls", "brokers", "create", "dataframes", "expected", "graph", "grow", "processors", "refusals", "warnings",
+    ]  # fmt: skip
+    [check] = data["processors"]
+    assert check == {
+        "name": "check",
+        "kind": "pipe",
+        "strategy": "exactly-once",
+        "inputs": {"input": "orders"},
+        "outputs": {"output": "checked"},
+        "errors": "shop.errors",
+        "tasks": 2,
+        "waiting": [],
+        "group": "shop.check",
+        "transactional_prefix": "shop.check.",
+        "backing": "shop.check.backing",
+        "replay": "shop.check.replay",
+        "changelogs": {},
+        "fingerprint": (plan(PIPE, facts(orders=2))["check"].fingerprint or b"").hex(),
+        "unchecked": [],
+    }
+    assert {"name": "checked", "partitions": 4, "replication": 3, "config": {"min.insync.replicas": "2"}} in data[
+        "create"
+    ]
+    [frame, _] = json.loads(json.dumps(plan(FRAMES, facts()).to_dict()))["dataframes"]
+    assert (frame["inputs"], frame["slots"], frame["staged"]) == ({"o": "orders", "p": "payments"}, 5, True)
 
 
 def test_added_input_partitions_give_a_staged_processor_no_parts() -> None:

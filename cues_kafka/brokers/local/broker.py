@@ -28,6 +28,7 @@ from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.brokers.local.prepare import MOST_NODES, QUICK, STRONG, Prepared, java_options, prepare
 from cues_kafka.brokers.local.properties import Ports, node_properties, write_properties
 from cues_kafka.errors import BrokerError, ConfigError
+from cues_kafka.words import count
 
 GUARD = Path(__file__).with_name("guard.py")
 ATTEMPTS = 3
@@ -334,7 +335,7 @@ class Node:
             view = probe.look(self.port)
             return view is not None and self.id in view.nodes and len(view.nodes) >= all_of and view.controller >= 0
 
-        self._wait(ready, f"see {all_of} node(s)", timeout_s)
+        self._wait(ready, f"see {count(all_of, 'node')}", timeout_s)
 
     def wait_coordinator(self, kind: int, *, timeout_s: float = 60.0) -> None:
         """Wait until transactions (or groups) have a coordinator; see `probe.has_coordinator`."""
