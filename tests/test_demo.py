@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import re
+import sqlite3
 import subprocess
 import sys
 import time
@@ -22,6 +24,7 @@ import pytest
 from cues_kafka.core.records import Attempt, Snapshot, Staged
 from examples.flights import independent
 from examples.flights.demo import HOURLY, Plan, mixed, publishing
+from examples.flights.graph import open_ledger
 from examples.flights.independent import Difference
 from examples.flights.picture import Scale, draw, means
 from examples.flights.sides import DRIVER, NATIVE, PYTHON
@@ -150,6 +153,32 @@ def test_a_part_is_being_published_from_its_announcement_to_its_attempt() -> Non
     assert commit(HOURLY, 0, Snapshot) == {(7, 0), (7, 1)}
     assert commit(HOURLY, 1, Attempt) == {(7, 0)}
     assert commit(HOURLY, 0, Attempt) == frozenset()
+
+
+def test_workers_open_a_new_ledger_at_the_same_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite lets one connection at a time change a file to WAL, and tells the others at once that it is locked."""
+    context = multiprocessing.get_context("fork")
+    together, failures = context.Barrier(4), context.SimpleQueue()
+
+    def open_all() -> None:
+        found = []
+        for number in range(20):
+            monkeypatch.setenv("FLIGHTS_LEDGER", str(tmp_path / f"{number}.db"))
+            together.wait()
+            try:
+                open_ledger().close()
+            except sqlite3.OperationalError as error:
+                found.append(str(error))
+        failures.put(found)
+
+    workers = [context.Process(target=open_all) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    found = [failures.get() for _ in workers]
+    for worker in workers:
+        worker.join()
+
+    assert found == [[]] * 4
 
 
 STREAMS = {"N1": [b'{"a":1}', b'{"a":2}'], "N2": [b'{"a":3}']}

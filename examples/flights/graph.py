@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -173,14 +174,22 @@ def hourly(flights: DataFrame, weather: DataFrame) -> DataFrame:
 
 
 def open_ledger() -> sqlite3.Connection:
-    """The ledger in the file that FLIGHTS_LEDGER names; all workers write the same file."""
-    db = sqlite3.connect(os.environ.get("FLIGHTS_LEDGER", "flights.db"), timeout=60.0, check_same_thread=False)
-    db.execute("PRAGMA journal_mode=WAL")
-    db.execute("PRAGMA synchronous=FULL")  # the row must be on the disk before Kafka commits that it is booked
-    db.execute(
-        "CREATE TABLE IF NOT EXISTS ledger (hash TEXT PRIMARY KEY, date TEXT, carrier TEXT, number INT, origin TEXT, "
-        "dest TEXT, distance INT) WITHOUT ROWID"
-    )
+    """
+    The ledger in the file that FLIGHTS_LEDGER names; all workers write the same file.
+
+    Workers open it one at a time. SQLite's timeout does not cover the change to WAL: of two connections that change
+    a new file at the same moment, one gets "database is locked" at once.
+    """
+    path = os.environ.get("FLIGHTS_LEDGER", "flights.db")
+    with open(f"{path}.lock", "w") as lock:  # noqa: PTH123 - a descriptor to lock; its file stays empty
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed, also by a kill
+        db = sqlite3.connect(path, timeout=60.0, check_same_thread=False)
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=FULL")  # the row must be on the disk before Kafka commits that it is booked
+        db.execute(
+            "CREATE TABLE IF NOT EXISTS ledger (hash TEXT PRIMARY KEY, date TEXT, carrier TEXT, number INT, origin "
+            "TEXT, dest TEXT, distance INT) WITHOUT ROWID"
+        )
     return db
 
 
