@@ -122,6 +122,32 @@ def test_nothing_at_or_past_the_end_is_delivered() -> None:
     assert world.out() == [1, 2, 3, 4]
 
 
+def test_an_end_of_the_log_below_the_range_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D2: the leader that said so lags behind the one that planned the range; what follows comes a moment later."""
+    world = World(same)
+    world.client.send_many("in", [1, 2, 3])
+    world.client.send_many("in", [4, 5, 6])
+    real = MemoryReader.poll
+    lagged: list[MemoryReader] = []
+
+    def lagging(self: MemoryReader, timeout_s: float, max_messages: int = 10_000) -> Any:
+        found = real(self, timeout_s, max_messages)
+        if not lagged and found and found[0].partition == IN and found[0].messages:
+            lagged.append(self)
+            self.unassign([IN])
+            self.assign({IN: 4})
+            return [found[0]._replace(messages=[m for m in found[0].messages if m.offset() < 3], eof=4)]
+        return found
+
+    monkeypatch.setattr(MemoryReader, "poll", lagging)
+
+    outcome = world.slot().deliver(world.end(), first=False)
+
+    assert lagged
+    assert outcome.position == world.end() == 8
+    assert world.out() == [1, 2, 3, 4, 5, 6]
+
+
 def test_a_range_of_markers_alone_moves_the_position() -> None:
     """P1: otherwise the range would come again for ever."""
     world = World(same)
@@ -182,6 +208,24 @@ def test_a_fenced_slot_watches_and_never_takes_the_id_again() -> None:
     assert twin[1].counts.deliveries == 3
     assert (outcome.kind, outcome.position, outcome.counts.deliveries) == ("", world.end(), 0)
     assert world.out() == [1, 2, 3]
+
+
+def test_a_fenced_slot_does_not_succeed_with_a_record_of_an_earlier_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D5: Spark would commit a batch that no slot has delivered."""
+    world = World(same)
+    world.client.send_many("in", [1, 2, 3])
+    monkeypatch.setattr("cues_kafka.runtime.spark.slot.FENCED_S", 0.0)
+
+    def overtaken(when: str, what: str) -> None:
+        if (when, what) == ("before", "Begin"):
+            world.slot().deliver(2, first=False)
+
+    world.slot().enter()
+    outcome = world.slot(overtaken).deliver(world.end(), first=False)
+
+    assert (outcome.kind, outcome.position) == ("claimed", 2)
+    assert f"has not delivered up to {world.end()}" in outcome.text
+    assert world.out() == [1, 2]
 
 
 def test_a_message_that_kills_is_quarantined_after_its_deaths() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from cues_kafka.runtime.spark.parts import ERRORS, Spool, Target
 from cues_kafka.runtime.spark.publish import Output
 from cues_kafka.runtime.spark.refusing import Refusing
 from cues_kafka.runtime.spark.staged import check_parts
+from cues_kafka.runtime.spark.staging import Staging
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -263,3 +265,20 @@ def test_without_an_errors_topic_the_batch_fails_and_says_what_to_declare() -> N
     check = replace(CHECK, target=replace(TARGET, errors=None))
     with pytest.raises(CodecError, match=r"does not fit 'lines': .*Declare an errors topic"):
         check(rows(b"{}"), 0)
+
+
+def test_a_driver_cleans_up_behind_its_batch_and_never_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T4: a driver that wakes up late would delete files that its successor has announced and not yet published."""
+    monkeypatch.setattr("cues_kafka.runtime.spark.staging.local", lambda *_: tmp_path)
+    for attempt in ("5/old", "6/old", "7/mine", "7/loser", "8/successor", "10/successor"):
+        (tmp_path / attempt).mkdir(parents=True)
+
+    Staging(None, str(tmp_path)).clean(7, "mine")
+
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*")} == {
+        "7/mine",
+        "8/successor",
+        "10/successor",
+    }
