@@ -280,6 +280,22 @@ def test_an_error_of_no_partition_hides_nothing_that_comes_with_it() -> None:
     reader.close()
 
 
+def test_an_error_of_one_partition_loses_no_message_of_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client hands a message over once: one that is dropped with the error of a neighbour is skipped for good."""
+    reader = KafkaReader(NOWHERE, "reader")
+    places = [TopicPartition("t", 0), TopicPartition("t", 1)]
+    reader._assigned = {(place.topic, place.partition): place for place in places}
+    damaged = Message(topic="t", partition=0, offset=2, error=KafkaError(KafkaError._BAD_MSG))
+    monkeypatch.setattr(reader, "_take", lambda *_: [damaged, sent(1, 7)])
+
+    [found] = reader.poll(0)
+
+    assert (found.partition, [m.offset() for m in found.messages]) == (TopicPartition("t", 1), [7])
+    with pytest.raises(BrokerError, match="t/0 at 2"):
+        reader.poll(0)
+    reader.close()
+
+
 def sent(partition: int, offset: int) -> Message:
     """A message."""
     return Message(topic="t", partition=partition, offset=offset, value=b"v")
