@@ -195,6 +195,18 @@ def test_what_is_put_back_twice_comes_again_in_its_first_order() -> None:
     assert again[:3] == steps[1:]
 
 
+def test_pairs_that_are_put_back_stay_pairs() -> None:
+    """A batch that ends early would leave the second input's messages out, and pair all later ones wrongly."""
+    left, right = TopicPartition("a", 0), TopicPartition("b", 0)
+    buffer = Buffer("join", (Position("left", "a", b"", 0), Position("right", "b", b"", 0)))
+    buffer.add(Fetched(left, [at("a", 0), at("a", 1), at("a", 2)], None))
+    buffer.add(Fetched(right, [at("b", 0), at("b", 1), at("b", 2)], None))
+    steps = buffer.cut(3).steps
+
+    assert [p.offset for p in buffer.ends_before(steps[1:])] == [1, 1]
+    assert buffer.cut(3).steps == steps[1:]
+
+
 # Revocations (A3, Q1), and stopped tasks
 
 

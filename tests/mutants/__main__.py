@@ -1,0 +1,173 @@
+"""Takes rules out of the shell, one at a time, and runs the tests that must notice: `python -m tests.mutants`.
+
+The explorer does this with the core. Here a mutant is a small edit of one file of the runtime, of Spark's slots or of
+an adapter (`rules.py`). It is made in a copy of the tree, never in the tree itself. A mutant is caught when one of its
+tests fails, after the same tests have passed in the copy as it is. Each result is written at once, and is kept for as
+long as the mutated file and the tests stay as they are, so the command goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.mutants.rules import MUTANTS, Mutant
+
+ROOT = Path(__file__).parents[2]
+
+RESULTS = "shell-mutants.json"
+
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::\S+)", re.MULTILINE)
+
+HANGS_S = 600
+"""A mutant whose tests take longer hangs, and a test that hangs is one that fails."""
+
+Run = Callable[[Path, Sequence[str]], str | None]
+"""Runs tests in a copy of the tree; the first that failed, or None."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its result is the exit status: 1 where a mutant is not caught."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--only", action="append", help="part of a rule's name; may be repeated")
+    parser.add_argument("--again", action="store_true", help="also what was caught before")
+    parser.add_argument("--write", type=Path, help="the folder for the results")
+    given = parser.parse_args(arguments)
+    chosen = [one for one in MUTANTS if not given.only or any(part in one.rule for part in given.only)]
+    path = given.write / RESULTS if given.write else None
+    known = {} if path is None or given.again else read(path)
+    due = [one for one in chosen if known.get(one.rule, {}).get("digest") != digest(one)]
+    print(f"{len(chosen)} mutants, {len(chosen) - len(due)} known from before", flush=True)
+    survivors = 0
+    with copied() as tree:
+        for found in results(due, tree, pytest_in):
+            survivors += found["caught by"] is None
+            print(f"{found['seconds']:6.1f} s  {found['rule']}: {found['caught by'] or 'SURVIVES'}", flush=True)
+            if path and found["caught by"]:
+                known[found["rule"]] = found
+                write(path, known)
+    if path and not given.only:
+        write(path, {one.rule: known[one.rule] for one in MUTANTS if one.rule in known})
+    return int(survivors > 0)
+
+
+def results(due: Iterable[Mutant], tree: Path, run: Run) -> Iterator[Mapping[str, Any]]:
+    """
+    What became of each mutant.
+
+    Args:
+        due: which.
+        tree: a copy of the tree, which is as it was when this ends.
+        run: runs tests in it.
+
+    Raises:
+        RuntimeError: tests of a mutant fail without it, so they would catch anything.
+    """
+    sound: set[tuple[str, ...]] = set()
+    for mutant in due:
+        if mutant.tests not in sound:
+            if failed := run(tree, mutant.tests):
+                raise RuntimeError(f"{failed} fails without any mutant")
+            sound.add(mutant.tests)
+        began_s = time.monotonic()
+        file = tree / mutant.file
+        before = file.read_text(encoding="utf-8")
+        file.write_text(mutated(mutant, before), encoding="utf-8")
+        try:
+            caught = run(tree, mutant.tests)
+        finally:
+            file.write_text(before, encoding="utf-8")
+        yield {
+            "rule": mutant.rule,
+            "file": mutant.file,
+            "digest": digest(mutant),
+            "caught by": caught,
+            "seconds": round(time.monotonic() - began_s, 1),
+        }
+
+
+def mutated(mutant: Mutant, text: str) -> str:
+    """
+    The file's text without the rule.
+
+    Raises:
+        ValueError: the text does not have the place exactly once, or is no Python behind the change.
+    """
+    if text.count(mutant.old) != 1:
+        raise ValueError(f"{mutant.rule}: {mutant.file} has {mutant.old!r} {text.count(mutant.old)} times")
+    changed = text.replace(mutant.old, mutant.new)
+    compile(changed, mutant.file, "exec")
+    return changed
+
+
+def digest(mutant: Mutant) -> str:
+    """Of the mutant, the file that it changes, and the files of its tests."""
+    made = hashlib.blake2b(repr(mutant).encode(), digest_size=8)
+    for name in (mutant.file, *(test.partition("::")[0] for test in mutant.tests if test.endswith(".py") or "::" in test)):
+        made.update((ROOT / name).read_bytes())
+    return made.hexdigest()
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Results by rule."""
+    if not path.exists():
+        return {}
+    return {found["rule"]: found for found in json.loads(path.read_text(encoding="utf-8"))}
+
+
+def write(path: Path, known: Mapping[str, Any]) -> None:
+    """Results, in the order in which they were made."""
+    path.write_text(json.dumps(list(known.values()), indent=1) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def copied() -> Iterator[Path]:
+    """A copy of what git knows, as it is in the working tree."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    with tempfile.TemporaryDirectory(prefix="cues-mutants-") as name:
+        tree = Path(name)
+        for file in filter(None, listed.split("\0")):
+            if (ROOT / file).is_file():
+                (tree / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / file, tree / file)
+        yield tree
+
+
+def pytest_in(tree: Path, tests: Sequence[str]) -> str | None:
+    """
+    Run tests with pytest, up to the first failure.
+
+    Raises:
+        RuntimeError: pytest could not run them.
+    """
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--tb=no", *tests]
+    environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            command, cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=HANGS_S
+        )
+    except subprocess.TimeoutExpired:
+        return f"hangs for {HANGS_S} s"
+    if done.returncode == 0:
+        return None
+    if failed := FAILED.search(done.stdout):
+        return failed[1].partition(" - ")[0]
+    if "Timeout" in done.stderr + done.stdout:
+        return "a test's time-out"
+    raise RuntimeError(f"pytest {' '.join(tests)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,592 @@
+"""Rules of the shell, each with the small edit that takes it out and the tests that must notice.
+
+The core's rules are the explorer's (`cues_kafka.testing.explorer`). A rule stands here once, in the file that holds it
+up; where a second guard covers for it, the mutant would change nothing, and is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GUARDS = "tests/unit/test_shell_guards.py"
+SESSION = "tests/integration/test_kafka_adapter.py"
+CONTRACT = "tests/contract/test_contract.py"
+SUSPECT = "tests/fault/test_suspect_commits.py"
+CLIENT = "tests/unit/test_kafka_client.py"
+KEPT = "tests/unit/test_kept_consumers.py"
+CRASHES = "tests/unit/test_crashes_in_memory.py"
+REGRESSIONS = "tests/unit/test_regressions.py"
+RETRY = "tests/unit/test_retry_in_memory.py"
+PLAIN = "tests/unit/test_plain_pipe.py"
+BAD_INPUT = "tests/integration/test_bad_input.py"
+SLOT = "tests/unit/test_slot.py"
+PARTS = "tests/unit/test_staged_tools.py"
+STAGING = "tests/unit/test_staging.py"
+SUPERVISOR = "tests/integration/test_supervisor.py"
+VERIFY = "tests/unit/test_verify.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """
+    One rule taken out.
+
+    Attributes:
+        rule: what holds while the rule is there; unique.
+        file: the file that has it, from the root.
+        old: a piece of its text that it has once.
+        new: what stands there instead.
+        tests: what pytest is asked to run; one of them must fail.
+    """
+
+    rule: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+def _session(rule: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(rule, "cues_kafka/brokers/kafka/session.py", old, new, tests)
+
+
+def _reader(rule: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(rule, "cues_kafka/brokers/kafka/reader.py", old, new, tests)
+
+
+def _member(rule: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(rule, "cues_kafka/brokers/kafka/member.py", old, new, tests)
+
+
+def _interpreter(rule: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(rule, "cues_kafka/runtime/interpreter.py", old, new, tests)
+
+
+def _pairing(rule: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(rule, "cues_kafka/runtime/pairing.py", old, new, tests)
+
+
+def _lane(rule: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(rule, "cues_kafka/runtime/lane.py", old, new, tests)
+
+
+def _calling(rule: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(rule, "cues_kafka/runtime/calling.py", old, new, tests)
+
+
+def _outputs(rule: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(rule, "cues_kafka/runtime/outputs.py", old, new, tests)
+
+
+def _worker(rule: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(rule, "cues_kafka/runtime/native/worker.py", old, new, tests)
+
+
+def _supervisor(rule: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(rule, "cues_kafka/runtime/native/supervisor.py", old, new, tests)
+
+
+def _slot(rule: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(rule, "cues_kafka/runtime/spark/slot.py", old, new, tests)
+
+
+def _parts(rule: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(rule, "cues_kafka/runtime/spark/parts.py", old, new, tests)
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    # The client of a task's transactions.
+    _session(
+        "P5: a worker without a generation sends no offsets",
+        "if group.generation < 0 and group.generation != OUTSIDE:",
+        "if group.generation < -9:",
+        CLIENT,
+    ),
+    _session(
+        "P6: a flush counts what was acknowledged",
+        "if left or delivered != reports.produced:",
+        "if left:",
+        CLIENT,
+        SESSION,
+    ),
+    _session(
+        "P8: a commit that took as long as a request may take is suspect",
+        "if took >= self._socket_timeout_s:",
+        "if took < 0:",
+        SUSPECT,
+    ),
+    _session(
+        "P8: what the client logged during a commit makes it suspect",
+        "return watch.suspicions[0] if watch.suspicions else None",
+        "return None",
+        SUSPECT,
+    ),
+    _session(
+        "P8: a session that is thrown away ends its transaction",
+        "_drop(producer, abort=self._open and self._watch.fatal is None)",
+        "_drop(producer, abort=False)",
+        SESSION,
+        CONTRACT,
+    ),
+    _session(
+        "P6: the first record's place is told",
+        "self.first_offset = message.offset()",
+        "self.first_offset = None",
+        CONTRACT,
+    ),
+    _session(
+        "a question for offsets that gets no answer ends",
+        "problem = _bounded(timeout_s, producer.send_offsets_to_transaction, places, token, timeout_s)",
+        "problem = producer.send_offsets_to_transaction(places, token, timeout_s)",
+        CLIENT,
+        "tests/fault/test_broker_faults.py",
+    ),
+    # The client that reads.
+    _reader(
+        "what came with an error is delivered before the error is raised",
+        "if self._errors and not fetched:",
+        "if self._errors:",
+        CLIENT,
+    ),
+    _reader(
+        "an end of a partition that messages follow is no end",
+        "                ends.pop(place, None)\n",
+        "",
+        CLIENT,
+        SESSION,
+        CONTRACT,
+    ),
+    _reader(
+        "a pause ends with its assignment",
+        "        self.resume(self._paused.intersection(partitions))\n",
+        "",
+        CONTRACT,
+    ),
+    _reader(
+        "an error of a partition that is not read any more is forgotten",
+        "self._errors = [error for error in self._errors if error.at is None or error.at in self._assigned]",
+        "pass",
+        CLIENT,
+        SESSION,
+    ),
+    _reader(
+        "what was fetched of a partition that is not read any more is dropped",
+        "return {place: messages for place, messages in found.items() if place in self._assigned}",
+        "return found",
+        CLIENT,
+        SESSION,
+    ),
+    _reader(
+        "nothing that comes behind a damaged message is delivered",
+        "                broken.add(place)\n",
+        "",
+        CLIENT,
+    ),
+    # The membership.
+    _member(
+        "A3: a task is stopped before its revocation is acknowledged",
+        "        try:\n            if numbers:\n                tell(numbers)\n        finally:\n            if self._cooperative:\n"
+        "                consumer.incremental_unassign([])\n            else:\n                consumer.unassign()",
+        "        if self._cooperative:\n            consumer.incremental_unassign([])\n        else:\n"
+        "            consumer.unassign()\n        if numbers:\n            tell(numbers)",
+        CONTRACT,
+        "tests/unit/test_kafka_member.py",
+    ),
+    _member(
+        "A3: a callback of the group assigns nothing",
+        "consumer.incremental_assign([])",
+        "pass",
+        CONTRACT,
+    ),
+    _member(
+        "A4: leaving for good gives a static member's place back",
+        "while time.monotonic() < deadline and (self._held or self._static):",
+        "while time.monotonic() < deadline and self._held:",
+        SESSION,
+        CONTRACT,
+        "tests/integration/test_rebalance.py",
+    ),
+    _member(
+        "a member that closes gives up what it holds",
+        "            self._listener.on_revoke(sorted(self._held))\n",
+        "            pass\n",
+        CONTRACT,
+        SESSION,
+    ),
+    # What a group has committed.
+    Mutant(
+        "R2: an error of one partition is not an absent offset",
+        "cues_kafka/brokers/kafka/groups.py",
+        "        if place.error is not None:\n",
+        "        if False:\n",
+        ("tests/unit/test_kafka_groups.py",),
+    ),
+    Mutant(
+        "R2: offsets are asked stable",
+        "cues_kafka/brokers/kafka/groups.py",
+        "timeout_s: float, *, stable: bool = True\n",
+        "timeout_s: float, *, stable: bool = False\n",
+        (CONTRACT,),
+    ),
+    # Consumers that wait for the next reader.
+    Mutant(
+        "a kept consumer goes to a reader of its own name",
+        "cues_kafka/brokers/kafka/kept.py",
+        "if self._held[place].name == name:",
+        "if True:",
+        (KEPT,),
+    ),
+    Mutant(
+        "in doubt about one kept consumer all are closed",
+        "cues_kafka/brokers/kafka/kept.py",
+        "            gone, self._held = self._held, []\n",
+        "            gone: list[_Kept] = []\n",
+        (KEPT,),
+    ),
+    # The newest record.
+    Mutant(
+        "R4: the newest record is found behind many aborted ones",
+        "cues_kafka/runtime/backing.py",
+        "if found is not None or start == low:",
+        "if True:",
+        ("tests/unit/test_backing.py",),
+    ),
+    Mutant(
+        "R4: the last record of a window decides",
+        "cues_kafka/runtime/backing.py",
+        "                        found = message\n",
+        "                        found = found or message\n",
+        (CRASHES,),
+    ),
+    Mutant(
+        "R4: an open transaction hides no record",
+        "cues_kafka/runtime/backing.py",
+        '    raise RetriableError(\n        f"nothing new below',
+        '    if True:\n        return found\n    raise RetriableError(\n        f"nothing new below',
+        (GUARDS, "tests/unit/test_backing.py"),
+    ),
+    # Effects of a task.
+    _interpreter(
+        "P6: the task's record is the first of its transaction",
+        "        self._produced = self._open.produce((first,))\n"
+        "        if isinstance(effect.record, Attempt) and effect.record.batch.deliveries:\n"
+        "            self._produced += self._open.produce(self.outgoing)\n",
+        "        self._produced = 0\n"
+        "        if isinstance(effect.record, Attempt) and effect.record.batch.deliveries:\n"
+        "            self._produced += self._open.produce(self.outgoing)\n"
+        "        self._produced += self._open.produce((first,))\n"
+        "        if isinstance(effect.record, Attempt) and effect.record.batch.deliveries:\n",
+        CRASHES,
+        SLOT,
+    ),
+    _interpreter(
+        "a stopped task leaves no transaction open",
+        'remedy=effect.halt.remedy)\n        self._abandon()\n',
+        "remedy=effect.halt.remedy)\n",
+        GUARDS,
+    ),
+    _interpreter(
+        "D2 of added partitions: `latest` asks all siblings",
+        "others = [TopicPartition(spec.backing, p) for p in range(width) if p != spec.partition]",
+        "others = [TopicPartition(spec.backing, p) for p in range(width) if p == 0 != spec.partition]",
+        "tests/unit/test_shell_guards.py",
+        "tests/integration/test_refusals.py",
+    ),
+    # From fetched messages to steps.
+    _pairing(
+        "a position moves over markers only where all before them is taken",
+        "if not self.size and self.eof >= self.next_offset:",
+        "if self.eof >= self.next_offset:",
+        REGRESSIONS,
+        CRASHES,
+        GUARDS,
+    ),
+    _pairing(
+        "A2: a reader that goes back is found out",
+        "if first < self.next_offset or last < first:",
+        "if last < first:",
+        GUARDS,
+    ),
+    _pairing(
+        "an order of alts that was put back comes again",
+        "self._order = self._choice(list(steps)) + self._order",
+        "self._order = ()",
+        GUARDS,
+        REGRESSIONS,
+    ),
+    _pairing(
+        "a join's steps that are put back keep their messages",
+        "for queue, column in zip(self._queues, zip(*steps, strict=True), strict=False):",
+        "for queue, column in zip(self._queues[:1], zip(*steps, strict=True), strict=False):",
+        GUARDS,
+        REGRESSIONS,
+        "tests/simulation/test_any_schedule.py",
+    ),
+    _pairing(
+        "a position that a record moved over markers does not go back",
+        "max(self.position.offset, self.eof)",
+        "self.eof",
+        REGRESSIONS,
+    ),
+    # The order of a task's work.
+    _lane(
+        "P7: where effects are declared nothing is called ahead",
+        "if buffer and task.state in _WAITING and task.pipelined and self._retrying is None:",
+        "if buffer and task.state in _WAITING and self._retrying is None:",
+        GUARDS,
+    ),
+    _lane(
+        "a batch ends at the bytes of the commit policy",
+        "batch.size >= self._policy.max_bytes)):",
+        "False)):",
+        GUARDS,
+    ),
+    _lane(
+        "the pause before a retry doubles",
+        "retry.first_s * 2.0 ** min(attempt, 64)",
+        "retry.first_s",
+        RETRY,
+        GUARDS,
+    ),
+    _lane(
+        "a position over markers is committed at the end of the log only",
+        "or buffer.ready or not buffer.at_end:",
+        "or buffer.ready:",
+        GUARDS,
+        REGRESSIONS,
+        CRASHES,
+    ),
+    _lane(
+        "a task that stops again and again waits longer each time",
+        "self._restart_s = min(self._restart_s * 2, RESTART_MAX_S)",
+        "self._restart_s = RESTART_FIRST_S",
+        GUARDS,
+    ),
+    _lane(
+        "A2: what is called for an old buffer is late",
+        "return self._worked_on is not self.buffer or state not in (State.READY, State.CALLING)",
+        "return state not in (State.READY, State.CALLING)",
+        GUARDS,
+        REGRESSIONS,
+        "tests/simulation/test_defects.py",
+    ),
+    # User code.
+    _calling(
+        "a message that cannot be decoded is never retried",
+        'if isinstance(error, self._retry) and failure.kind != "decode":',
+        "if isinstance(error, self._retry):",
+        RETRY,
+        REGRESSIONS,
+    ),
+    _calling(
+        "an error message is no output in the totals",
+        "        batch.messages -= 1\n",
+        "",
+        CRASHES,
+        PLAIN,
+        VERIFY,
+    ),
+    _calling(
+        "a retry ends after its time",
+        "if now - since < retry.for_s:",
+        "if now - since <= retry.for_s * 1000:",
+        RETRY,
+        REGRESSIONS,
+    ),
+    _calling(
+        "an output without a key keeps the task's partition",
+        "keyless = batch.spec.partition % target.partitions",
+        "keyless = 0",
+        PLAIN,
+        CRASHES,
+        "tests/simulation/test_simulation.py",
+    ),
+    _calling(
+        "what an error message has no room for gives way",
+        "            origin.travelled = []\n",
+        "            pass\n",
+        BAD_INPUT,
+    ),
+    _calling(
+        "a result among usual ones keeps its place",
+        "                self._emit(messages[start:index], keys[start:index], came[start:index], data, batch)\n"
+        "                data, start = [], index + 1\n"
+        "                self._add(",
+        "                self._emit(messages[start:index], keys[start:index], came[start:index], data, batch)\n"
+        "                data, start = [], index\n"
+        "                self._add(",
+        PLAIN,
+    ),
+    # Outputs.
+    _outputs(
+        "a step's outputs have the latest time of its messages",
+        "self.timestamp_ms = max(message.timestamp()[1] for message in messages)",
+        "self.timestamp_ms = min(message.timestamp()[1] for message in messages)",
+        "tests/integration/test_bad_input.py",
+        "tests/simulation/test_simulation.py",
+    ),
+    _outputs(
+        "an output for a partition that is not there is an error",
+        "0 <= partition < target.partitions",
+        "0 <= partition",
+        BAD_INPUT,
+        REGRESSIONS,
+    ),
+    _outputs(
+        "a tombstone needs a key",
+        "if value is None and given is None:",
+        "if False:",
+        BAD_INPUT,
+        REGRESSIONS,
+        "tests/unit/test_graph_message.py",
+    ),
+    Mutant(
+        "columns of different lengths are refused",
+        "cues_kafka/runtime/outbox.py",
+        "if len({len(column) for column in made}) > 1:",
+        "if False:",
+        ("tests/unit/test_outbox.py",),
+    ),
+    # A processor in one process.
+    _worker(
+        "R6: a topic that was deleted and recreated stops its task",
+        "if found is None or found.topic_id != position.topic_id:",
+        "if found is None:",
+        GUARDS,
+    ),
+    _worker(
+        "A3: `left` is said under the generation that has begun",
+        "        self._published = self._member.metadata()\n        deadline",
+        "        deadline",
+        GUARDS,
+    ),
+    _worker(
+        "A2: a reader is pointed for the newest recovery only",
+        "if lane.buffer is not buffer or lane.interpreter.gate.closed:",
+        "if lane.interpreter.gate.closed:",
+        GUARDS,
+        "tests/simulation/test_defects.py",
+        "tests/simulation/test_simulation.py",
+    ),
+    # Processes.
+    _supervisor(
+        "a worker that no restart helps is given up",
+        "        if code in GIVE_UP:\n",
+        "        if code in ():\n",
+        SUPERVISOR,
+    ),
+    _supervisor(
+        "a worker that dies again and again waits longer each time",
+        "worker.backoff_s = min(worker.backoff_s * 2, MAX_BACKOFF_S)",
+        "pass",
+        SUPERVISOR,
+    ),
+    _supervisor(
+        "a worker ends with its supervisor",
+        "ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)",
+        "pass",
+        SUPERVISOR,
+    ),
+    _supervisor(
+        "a worker whose supervisor died before it could ask ends",
+        "if os.getppid() != parent:  # it",
+        "if False:  # it",
+        SUPERVISOR,
+    ),
+    # Direct slots of Spark.
+    _slot(
+        "D2: an end of the log below the range's end is no end",
+        "done = last >= bound - 1 or (eof is not None and eof >= bound)",
+        "done = last >= bound - 1 or eof is not None",
+        SLOT,
+    ),
+    _slot(
+        "D2: nothing at or past the end is delivered",
+        "                if last >= bound:\n",
+        "                if False:\n",
+        SLOT,
+    ),
+    _slot(
+        "D5: the record must show this range delivered",
+        "if task.record and task.record.positions[0].offset >= end:",
+        "if task.record:",
+        SLOT,
+    ),
+    _slot(
+        "D6: what native workers run is left alone",
+        "if members := self._broker.members(self._spec.group):",
+        "if (members := self._broker.members(self._spec.group)) and not members:",
+        SLOT,
+    ),
+    _slot(
+        "a batch of a slot is bounded by bytes",
+        "return buffer.ready >= self._policy.max_messages or self._held_bytes >= self._policy.max_bytes",
+        "return buffer.ready >= self._policy.max_messages",
+        SLOT,
+    ),
+    # Staged parts of Spark.
+    _parts(
+        "T3: a part is published as it was announced, to the byte",
+        "if checksum(payload).hex() != expected[count].checksum:",
+        "if False:",
+        PARTS,
+        STAGING,
+    ),
+    _parts(
+        "T3: a part is published whole",
+        "        if count < len(expected):\n",
+        "        if False:\n",
+        PARTS,
+        STAGING,
+    ),
+    _parts(
+        "D5: a fenced part succeeds when its record shows it published",
+        "if is_published(role, record) and record:",
+        "if False and record:",
+        PARTS,
+        "tests/unit/test_part_slot.py",
+    ),
+    _parts(
+        "a batch goes to the topics that it was announced for",
+        "        if gone:\n            now",
+        "        if False:\n            now",
+        PARTS,
+        STAGING,
+    ),
+    Mutant(
+        "T4: a newer batch is never deleted",
+        "cues_kafka/runtime/spark/staging.py",
+        "if older.isdigit() and int(older) < batch:",
+        "if older.isdigit() and int(older) != batch:",
+        (STAGING,),
+    ),
+    Mutant(
+        "an announced file that is gone is named before Spark reads it",
+        "cues_kafka/runtime/spark/staging.py",
+        "            if found.get(name) != length:\n",
+        "            if False:\n",
+        (STAGING,),
+    ),
+    Mutant(
+        "a manifest that was altered is refused",
+        "cues_kafka/runtime/spark/staging.py",
+        "if checksum(text.encode()) != expected:",
+        "if False:",
+        (STAGING,),
+    ),
+    # Tools.
+    Mutant(
+        "P6a: `reset` sees a second writer",
+        "cues_kafka/runtime/maintenance.py",
+        "            if landed != high:  # P6a\n",
+        "            if False:\n",
+        ("tests/unit/test_maintenance.py",),
+    ),
+    Mutant(
+        "verify sees a fork or a join out of order",
+        "cues_kafka/observe/ledger.py",
+        "        if offset < self.last:\n            self.disorder(offset)\n",
+        "",
+        (VERIFY,),
+    ),
+)
