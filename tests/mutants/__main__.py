@@ -115,7 +115,10 @@ def mutated(mutant: Mutant, text: str) -> str:
 def digest(mutant: Mutant) -> str:
     """Of the mutant, the file that it changes, and the files of its tests."""
     made = hashlib.blake2b(repr(mutant).encode(), digest_size=8)
-    for name in (mutant.file, *(test.partition("::")[0] for test in mutant.tests if test.endswith(".py") or "::" in test)):
+    for name in (
+        mutant.file,
+        *(test.partition("::")[0] for test in mutant.tests if test.endswith(".py") or "::" in test),
+    ):
         made.update((ROOT / name).read_bytes())
     return made.hexdigest()
 
@@ -166,7 +169,9 @@ def pytest_in(tree: Path, tests: Sequence[str]) -> str | None:
         return failed[1].partition(" - ")[0]
     if "Timeout" in done.stderr + done.stdout:
         return "a test's time-out"
-    raise RuntimeError(f"pytest {' '.join(tests)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    raise RuntimeError(
+        f"pytest {' '.join(tests)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+    )
 
 
 if __name__ == "__main__":

@@ -281,7 +281,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _interpreter(
         "a stopped task leaves no transaction open",
-        'remedy=effect.halt.remedy)\n        self._abandon()\n',
+        "remedy=effect.halt.remedy)\n        self._abandon()\n",
         "remedy=effect.halt.remedy)\n",
         GUARDS,
     ),
@@ -322,12 +322,6 @@ MUTANTS: tuple[Mutant, ...] = (
         REGRESSIONS,
         "tests/simulation/test_any_schedule.py",
     ),
-    _pairing(
-        "a position that a record moved over markers does not go back",
-        "max(self.position.offset, self.eof)",
-        "self.eof",
-        REGRESSIONS,
-    ),
     # The order of a task's work.
     _lane(
         "P7: where effects are declared nothing is called ahead",
@@ -347,14 +341,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "retry.first_s",
         RETRY,
         GUARDS,
-    ),
-    _lane(
-        "a position over markers is committed at the end of the log only",
-        "or buffer.ready or not buffer.at_end:",
-        "or buffer.ready:",
-        GUARDS,
-        REGRESSIONS,
-        CRASHES,
     ),
     _lane(
         "a task that stops again and again waits longer each time",

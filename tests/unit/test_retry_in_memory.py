@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from cues_kafka import Graph, Json, Processor, Retry, Source, Topic
@@ -77,3 +79,26 @@ def test_an_outage_that_does_not_end_stops_the_task(at: int) -> None:
         tester.run()
     assert tester.values("out") == list(range(100, at))
     assert tester.errors() == []
+
+
+def test_the_pause_before_each_retry_doubles_up_to_the_longest() -> None:
+    """DESIGN 7: a target that is down is not asked again at once for as long as it is down."""
+    times: list[float] = []
+
+    def work(n: int) -> int:
+        times.append(tester.clock.monotonic())
+        if len(times) < 6:
+            raise OSError("later")
+        return n
+
+    graph = Graph(
+        "g",
+        Source("in"),
+        Processor(work, inputs="in", outputs="out", retry=Retry(on=(OSError,), for_s=99, first_s=1, max_s=4)),
+    )
+    tester = Tester(graph)
+    tester.send("in", 1)
+    tester.run()
+
+    pauses = [after - before for before, after in itertools.pairwise(times)]
+    assert pauses == pytest.approx([1, 2, 4, 4, 4], abs=0.5)

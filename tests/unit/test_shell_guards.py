@@ -288,3 +288,26 @@ def test_a_stopped_task_that_owes_left_is_waited_for(monkeypatch: pytest.MonkeyP
     newest = tester.records("f")[-1]
     assert isinstance(newest, Snapshot)
     assert newest.left
+
+
+def test_a_task_that_stops_again_and_again_waits_longer_each_time() -> None:
+    """Each try takes the id and reads the backing topic: a cause that stays would be tried for ever, each second."""
+
+    def refuse(_: Any) -> None:
+        raise ValueError("no")
+
+    graph = Graph("g", Source("in"), Processor(refuse, inputs="in", name="f"))
+    tester = Tester(graph)
+    tester.send("in", 1)
+    waits: list[float] = []
+    tester._start()
+    [worker] = tester._workers
+    while len(waits) < 3:
+        worker.poll_once()
+        worker.call_once()
+        lane = worker.lanes.get(0)
+        if lane and lane.stopped and (wake := lane.wake_at_s):
+            waits.append(wake - tester.clock.monotonic())
+            tester.clock.advance(waits[-1])
+
+    assert waits == pytest.approx([1, 2, 4], abs=0.1)
