@@ -460,6 +460,25 @@ def test_throwing_away_is_quick_when_the_cluster_is_gone(kafka_fault_cluster: An
     assert time.monotonic() - began < 3
 
 
+def test_a_transaction_of_a_session_that_is_thrown_away_holds_up_no_reader(
+    kafka: KafkaFixture, broker: KafkaBroker
+) -> None:
+    """P8: nobody may take that id again for a while, and readers would wait for the transaction time-out (60 s)."""
+    topic = make(broker, kafka.unique("t"))
+    session = broker.session(kafka.unique("id"))
+    session.init(timeout_s=20)
+    session.begin()
+    session.produce([(topic, 0, None, b"v", None, 0)])
+    session.flush()
+    session.abandon()
+
+    place = TopicPartition(topic, 0)
+    deadline = time.monotonic() + 20
+    while (marks := broker.watermarks([place])[place]).stable < marks.high:
+        assert time.monotonic() < deadline, "the transaction stays open"
+    assert marks.high == 2, "one record, and the marker of the abort"
+
+
 def test_an_application_sends_and_learns_the_places(kafka: KafkaFixture, broker: KafkaBroker) -> None:
     """Offsets in the order of the records, from several threads at once."""
     topic = make(broker, kafka.unique("t"))

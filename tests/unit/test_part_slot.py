@@ -55,3 +55,23 @@ def test_a_part_whose_transaction_timed_out_says_so_and_blames_nobody(
     assert text in outcome.text
     assert remedy in outcome.remedy
     assert not driver.publish(batch, 1, typical(1)).kind
+
+
+def test_a_fenced_part_that_its_successor_publishes_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D5: Spark would try a part again and again that has been published already."""
+    monkeypatch.setattr(parts, "FENCED_S", 0.0)
+    world = World()
+    driver = world.driver()
+    driver.enter()
+    _, batch = driver.announce(0)
+    assert batch
+    role = Publish(replace(batch, part=1, extents=()))
+
+    def overtaken(moment: str, effect: str) -> None:
+        if (moment, effect) == ("before", "Commit"):
+            assert not driver.publish(batch, 1, typical(1)).kind
+
+    slot = PartSlot(world.spec(1, role, "first"), broker=world.broker, clock=SystemClock(), hook=overtaken)
+    outcome = slot.publish(Spool("test"), *chunks_of(typical(1)), world.target)
+
+    assert (outcome.kind, outcome.totals.deliveries) == ("", len(typical(1)))

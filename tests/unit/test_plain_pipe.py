@@ -60,6 +60,20 @@ def test_unusual_results_among_usual_ones_keep_their_places() -> None:
     assert (totals.deliveries, totals.outputs, totals.errors, totals.nils) == (COUNT, COUNT - 4, 3, 1)
 
 
+def test_outputs_behind_an_unusual_result_keep_the_keys_and_coordinates_of_their_inputs() -> None:
+    """The columns of a chunk are cut at each unusual result; one place off, every output would name its neighbour."""
+    world = world_of(Function(), "failed")
+    given = values()
+    world.send_many("in", [Message(value, key=f"{i}") for i, value in enumerate(given)])
+    world.run()
+
+    usual = [i for i, value in enumerate(given) if value not in UNUSUAL.values()]
+    found = [message for message in world.messages("out") if message.value != b"made"]
+    assert [message.key for message in found] == [f"{i}" for i in usual]
+    coordinates = [dict(message.headers)["cues"].split()[-1] for message in found]  # type: ignore[union-attr]
+    assert coordinates == [b"%d" % i for i in usual]
+
+
 def test_without_an_errors_topic_the_steps_before_a_failure_are_committed() -> None:
     """DESIGN 7: unhandled; the task stops behind the last step that ended."""
     fn = Function()

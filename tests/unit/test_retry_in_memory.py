@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from cues_kafka import Graph, Json, Processor, Retry, Source, Topic
+from cues_kafka import Graph, Json, Message, Processor, Retry, Source, Topic
 from cues_kafka.testing.tester import Tester
 
 
@@ -102,3 +102,22 @@ def test_the_pause_before_each_retry_doubles_up_to_the_longest() -> None:
 
     pauses = [after - before for before, after in itertools.pairwise(times)]
     assert pauses == pytest.approx([1, 2, 4, 4, 4], abs=0.5)
+
+
+def test_a_message_that_cannot_be_decoded_is_not_tried_again() -> None:
+    """DESIGN 7: its bytes stay as they are, however long a retry waits."""
+    graph = Graph(
+        "g",
+        Source("in"),
+        Processor(lambda n: n, name="f", inputs="in", outputs="out", retry=Retry(on=(Exception,), for_s=9)),
+        errors="bad",
+        topics={"in": Topic(value=Json(int))},
+    )
+    tester = Tester(graph)
+    tester.send("in", Message(None, key="k"))
+    tester.send("in", 2)
+    tester.run()
+
+    [error] = tester.errors()
+    assert (error.kind, error.attempts) == ("decode", 1)
+    assert tester.values("out") == [2]

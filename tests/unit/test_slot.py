@@ -303,6 +303,30 @@ def test_batches_of_steps_are_bounded_by_messages_and_bytes() -> None:
     assert [record.positions[0].offset for record in world.records()] == [0, 4, 8, 11]
 
 
+def test_a_slot_holds_no_more_bytes_than_a_batch_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A range of large messages would be in memory as a whole before the first of them is called."""
+    world = World(same)
+    world.client.send_many("in", list(range(100, 110)))
+    real, sizes = MemoryReader.poll, []
+
+    def one_by_one(self: MemoryReader, timeout_s: float, max_messages: int = 10_000) -> Any:
+        return real(self, timeout_s, 1)
+
+    slot = world.slot(policy=CommitPolicy(max_bytes=6))
+    work = slot._lane.work
+
+    def watched() -> Any:
+        sizes.append(slot._lane.buffer.size if slot._lane.buffer else 0)
+        return work()
+
+    monkeypatch.setattr(MemoryReader, "poll", one_by_one)
+    monkeypatch.setattr(slot._lane, "work", watched)
+    slot.deliver(world.end(), first=False)
+
+    assert world.out() == list(range(100, 110))
+    assert max(sizes) == 2
+
+
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("policy", [CommitPolicy(max_messages=1), CommitPolicy(max_bytes=1)])
 def test_a_range_that_was_announced_with_larger_batches_is_delivered_under_smaller_ones(

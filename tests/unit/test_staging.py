@@ -18,7 +18,7 @@ from cues_kafka.runtime.spark.parts import ERRORS, Spool, Target
 from cues_kafka.runtime.spark.publish import Output
 from cues_kafka.runtime.spark.refusing import Refusing
 from cues_kafka.runtime.spark.staged import check_parts
-from cues_kafka.runtime.spark.staging import Staging
+from cues_kafka.runtime.spark.staging import MANIFEST, Staging
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -282,3 +282,39 @@ def test_a_driver_cleans_up_behind_its_batch_and_never_before_it(
         "8/successor",
         "10/successor",
     }
+
+
+def staged(directory: Path) -> tuple[Staging, Manifest]:
+    """One file and its manifest, on the local disk, where no Spark is asked."""
+    staging = Staging(None, str(directory))
+    staging.__dict__["_here"] = directory
+    manifest = Manifest(3, "one", (("few.parquet", 5),), (), ("lines",), "")
+    rows = directory / "3" / "one" / "rows"
+    rows.mkdir(parents=True)
+    (rows / "few.parquet").write_bytes(b"12345")
+    (rows.parent / MANIFEST).write_text(manifest.text, "utf-8")
+    return staging, manifest
+
+
+def test_a_manifest_that_is_not_as_it_was_announced_is_refused(tmp_path: Path) -> None:
+    """Its checksum is in the announcement: whatever else stands in the file, nothing of it is published."""
+    staging, manifest = staged(tmp_path)
+
+    assert staging.read(3, "one", manifest.checksum) == manifest
+    (tmp_path / "3" / "one" / MANIFEST).write_text(replace(manifest, outputs=("other",)).text, "utf-8")
+    with pytest.raises(RecoveryError, match="its checksum differs"):
+        staging.read(3, "one", manifest.checksum)
+
+
+@pytest.mark.parametrize(("data", "why"), [(None, "is gone"), (b"123", "has 3 bytes, not 5")])
+def test_an_announced_file_that_is_not_as_it_was_is_named(tmp_path: Path, data: bytes | None, why: str) -> None:
+    """Spark would only say that a job has failed, again and again."""
+    staging, manifest = staged(tmp_path)
+    file = tmp_path / "3" / "one" / "rows" / "few.parquet"
+
+    staging.check(manifest)
+    file.unlink()
+    if data is not None:
+        file.write_bytes(data)
+    with pytest.raises(RecoveryError, match=why):
+        staging.check(manifest)
