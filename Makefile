@@ -17,7 +17,7 @@ export PYTHON
 # A worker whose imports are compiled at each start starts two seconds later.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-native test test-spark check bench bench-spark proof-model proof-simulation proof-spark lock clean
+.PHONY: help demo demo-native test test-spark check bench bench-spark proof-model proof-mutants proof-simulation proof-spark lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -42,6 +42,10 @@ proof-model: .venv/.ready  ## explore the core in all worlds, then its mutants; 
 	@$(PY) -m cues_kafka.testing.explorer --level 2 --states $(STATES) --write docs/proof $(ARGS)
 	@$(PY) -m cues_kafka.testing.explorer --mutants --write docs/proof
 	@$(PY) -m cues_kafka.testing.tla --write docs/proof
+	@$(PY) -m cues_kafka.testing.results docs/proof
+
+proof-mutants: .venv/.ready  ## take rules out of the shell, one at a time; tests must catch each; goes on where it stopped
+	@$(PY) -m tests.mutants --write docs/proof $(ARGS)
 	@$(PY) -m cues_kafka.testing.results docs/proof
 
 proof-spark: .venv/.ready  ## 200 kills of drivers that write staged, in 10 parts, restartable; results in docs/proof

@@ -1,7 +1,7 @@
 """What the proof runs have left in a folder, as one page: `python -m cues_kafka.testing.results docs/proof`.
 
-`make proof-model`, `make proof-simulation` and `make proof-spark` write one small JSON file for each part. This makes
-their tables, so that no figure of the docs is written by hand.
+`make proof-model`, `make proof-simulation` and `make proof-spark` write one small JSON file for each part, and
+`make proof-mutants` one for all. This makes their tables, so that no figure of the docs is written by hand.
 """
 
 from __future__ import annotations
@@ -39,10 +39,12 @@ def page(folder: Path) -> str:
     """
     model, simulation = _parts(folder, "model-*.json"), _parts(folder, "simulation-*.json")
     spark = _parts(folder, "spark-*.json")
-    return "\n".join(["# Results", "", *_model(model), "", *_simulation(simulation), "", *_spark(spark), ""])
+    mutants = [one for found in _parts(folder, "shell-mutants.json") for one in found]
+    sections = (_model(model), _simulation(simulation), _spark(spark), _mutants(mutants))
+    return "\n".join(["# Results", "", *(line for section in sections for line in (*section, ""))])
 
 
-def _parts(folder: Path, pattern: str) -> list[Part]:
+def _parts(folder: Path, pattern: str) -> list[Any]:
     return [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob(pattern))]
 
 
@@ -125,6 +127,25 @@ def _spark(parts: Sequence[Part]) -> list[str]:
         "| killed | times |",
         "|---|---|",
         *(f"| {moment} | {count:,} |" for moment, count in sorted(kills.items())),
+    ]
+
+
+def _mutants(found: Sequence[Part]) -> list[str]:
+    if not found:
+        return ["No result of `make proof-mutants` is here."]
+    rows = [f"| {one['rule']} | `{one['file']}` | `{one['caught by']}` |" for one in found]
+    told = (
+        f"{len(found)} rules were taken out of the runtime, of Spark's slots and of the Kafka adapter, one at a time. "
+        f"A test caught each of them, in {sum(one['seconds'] for one in found) / 60:,.0f} minutes."
+    )
+    return [
+        "## Rules of the shell: `make proof-mutants`",
+        "",
+        told,
+        "",
+        "| rule | file | caught by |",
+        "|---|---|---|",
+        *rows,
     ]
 
 

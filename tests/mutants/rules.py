@@ -103,13 +103,6 @@ MUTANTS: tuple[Mutant, ...] = (
         CLIENT,
     ),
     _session(
-        "P6: a flush counts what was acknowledged",
-        "if left or delivered != reports.produced:",
-        "if left:",
-        CLIENT,
-        SESSION,
-    ),
-    _session(
         "P8: a commit that took as long as a request may take is suspect",
         "if took >= self._socket_timeout_s:",
         "if took < 0:",
@@ -185,10 +178,22 @@ MUTANTS: tuple[Mutant, ...] = (
     # The membership.
     _member(
         "A3: a task is stopped before its revocation is acknowledged",
-        "        try:\n            if numbers:\n                tell(numbers)\n        finally:\n            if self._cooperative:\n"
-        "                consumer.incremental_unassign([])\n            else:\n                consumer.unassign()",
-        "        if self._cooperative:\n            consumer.incremental_unassign([])\n        else:\n"
-        "            consumer.unassign()\n        if numbers:\n            tell(numbers)",
+        """        try:
+            if numbers:
+                tell(numbers)
+        finally:
+            if self._cooperative:
+                consumer.incremental_unassign([])
+            else:
+                consumer.unassign()
+""",
+        """        if self._cooperative:
+            consumer.incremental_unassign([])
+        else:
+            consumer.unassign()
+        if numbers:
+            tell(numbers)
+""",
         CONTRACT,
         "tests/unit/test_kafka_member.py",
     ),
