@@ -5,6 +5,7 @@
     CuesError
     ├── GraphError          fix the declaration
     ├── ConfigError         fix the setting that is named
+    │   └── TopicsMissing       create the topics, or allow the start to
     ├── OutputError         fix what the function returned
     ├── CodecError          fix the message or its codec
     ├── RecoveryError       decide: the task refuses to go on by itself
@@ -36,6 +37,10 @@ class GraphError(CuesError):
 
 class ConfigError(CuesError):
     """A setting is missing, unknown, or contradicts the guarantee. Change the setting that is named."""
+
+
+class TopicsMissing(ConfigError):
+    """Topics do not exist, and this start must not create them. Create them first, or allow it."""
 
 
 class OutputError(CuesError):

@@ -49,6 +49,7 @@ __all__ = [
     "fingerprint",
     "group_id",
     "kafka_acls",
+    "orphans",
     "plan",
     "replay_topic",
     "sender_id",
@@ -609,18 +610,21 @@ def _warnings(graph: Graph, processors: Iterable[ProcessorPlan], facts: ClusterF
         yield f"{frame} is a processor of DataFrames: the native runtime refuses it, Spark runs it."
 
 
-def _orphans(graph: Graph, listed: Collection[str]) -> Iterator[str]:
-    """Processors that ran under this graph's name and are not in it: renamed, they begin anew without a word."""
+def orphans(graph: Graph, listed: Collection[str]) -> dict[str, str]:
+    """Backing topics under this graph's name whose processor is not in it: it was renamed, or removed."""
     known = {backing_topic(graph.name, name) for name in (*graph.processors, *graph.dataframes)}
     prefix, suffix = backing_topic(graph.name, "|").split("|")
-    for topic in sorted(set(listed) - known):
-        name = topic.removeprefix(prefix).removesuffix(suffix)
-        if topic == f"{prefix}{name}{suffix}" and "." not in name:
-            yield (
-                f"{topic!r} holds the place of a processor {name!r}, which this graph does not have. If it was "
-                "renamed, the new one begins at its start=, and with 'earliest' outputs repeat: take the old name "
-                "back. If it was removed, delete the topic."
-            )
+    found = {topic: topic.removeprefix(prefix).removesuffix(suffix) for topic in sorted(set(listed) - known)}
+    return {topic: name for topic, name in found.items() if topic == f"{prefix}{name}{suffix}" and "." not in name}
+
+
+def _orphans(graph: Graph, listed: Collection[str]) -> Iterator[str]:
+    for topic, name in orphans(graph, listed).items():
+        yield (
+            f"{topic!r} holds the place of a processor {name!r}, which this graph does not have. If it was "
+            "renamed, the new one begins at its start=, and with 'earliest' outputs repeat: take the old name "
+            "back. If it was removed, delete the topic."
+        )
 
 
 def _weakness(strategy: Strategy) -> str:

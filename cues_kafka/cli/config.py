@@ -83,6 +83,29 @@ class Config:
         """
         return Kafka(**{s.name: s.value for s in self.settings.values() if "." not in s.name and s.name != "log_level"})
 
+    @property
+    def address(self) -> str:
+        """Of the cluster, and where it came from: ``localhost:9092 (default)``."""
+        setting = self.settings["bootstrap"]
+        return f"{masked({setting.name: setting.value})[setting.name]} ({setting.origin})"
+
+    @property
+    def named(self) -> bool:
+        """Whether somebody gave the address. Nothing is created on a cluster that only happens to listen there."""
+        return self.settings["bootstrap"].origin != "default"
+
+    def refuse_to_create(self, missing: str) -> ConfigError:
+        """
+        Why topics are not created at an address that nobody gave.
+
+        Args:
+            missing: which topics, as a sentence.
+        """
+        return ConfigError(
+            f"{missing}. Nobody named a cluster, so nothing is created at {self.address}. Name it with --bootstrap "
+            f'HOST:PORT, with {PREFIX}BOOTSTRAP, or with bootstrap = "HOST:PORT" in {FILE}'
+        )
+
     def commit(self) -> dict[str, Any]:
         """Arguments of `CommitPolicy` that were given."""
         given = (s for s in self.settings.values() if s.name.startswith("commit.") and s.origin != "default")
@@ -254,6 +277,11 @@ def _is_mapping(kind: Any) -> bool:
 Bootstrap = Annotated[str | None, typer.Option(help="Addresses of brokers: host:port, several with commas.")]
 Profile = Annotated[str | None, typer.Option(help=f"A profile of {FILE}.")]
 File = Annotated[Path | None, typer.Option("--file", help=f"The configuration file; {FILE} in this directory.")]
+
+New = Annotated[
+    list[str] | None,
+    typer.Option("--new", metavar="NAME", help="This processor is new, not another one renamed; may be repeated."),
+]
 
 
 def config(bootstrap: Bootstrap = None, profile: Profile = None, file: File = None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from cues_kafka.cli.watch import Signals, Watch
+from cues_kafka.cli.watch import Signals, Watch, announce
 from cues_kafka.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def run_on_spark(
     *,
     names: Sequence[str] | None,
     chosen: bool,
+    new: Sequence[str],
     fail_fast: bool,
     began: float,
 ) -> int:
@@ -62,6 +63,7 @@ def run_on_spark(
         options: of Spark.
         names: of the processors that --only and --except leave; None: all.
         chosen: --only names them, so Spark must carry all of them.
+        new: names of processors that are none of a renamed one.
         fail_fast: end when a task stops.
         began: when the command did.
 
@@ -82,7 +84,10 @@ def run_on_spark(
     quiet = settings["log_level"] != "debug"
     with Signals() as signals, opened_session(options.master, name=graph.name, quiet=quiet) as session:
         engine = Spark(session, checkpoint=options.directory, trigger=options.trigger, policy=policy)
-        running = start(graph, kafka, engine=engine, only=carried, timeout_s=None)
+        running = start(
+            graph, kafka, engine=engine, only=carried, timeout_s=None, new=new, create_topics=settings.named
+        )
+        announce(running, settings.address, warn=True)
         return Watch(graph, running, fail_fast=fail_fast, succeeded=False, began=began).until(signals)
 
 

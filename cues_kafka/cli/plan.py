@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.config import Bootstrap, File, New, Profile
 from cues_kafka.errors import ConfigError, GraphError
 from cues_kafka.words import count
 
@@ -44,6 +44,7 @@ def plan(
         list[str] | None,
         typer.Option("--except", metavar="NAME", help="`run` will leave this one out, so do not refuse it."),
     ] = None,
+    new: New = None,
     bootstrap: Bootstrap = None,
     profile: Profile = None,
     file: File = None,
@@ -59,7 +60,8 @@ def plan(
         typer.echo(shown)
 
     try:
-        planned = _plan(target, without or (), show, offline=offline, apply=apply, settings=(bootstrap, profile, file))
+        where = (bootstrap, profile, file)
+        planned = _plan(target, without or (), show, offline=offline, apply=apply, new=new or (), settings=where)
     except (ConfigError, GraphError) as error:
         typer.secho(f"cues-kafka: {error}", fg="red", err=True)
         raise typer.Exit(WRONG) from None
@@ -74,6 +76,7 @@ def _plan(
     *,
     offline: bool,
     apply: bool,
+    new: Collection[str],
     settings: tuple[str | None, str | None, Path | None],
 ) -> Plan:
     from cues_kafka.cli.config import load
@@ -89,13 +92,20 @@ def _plan(
         show(planned)
         return planned
     from cues_kafka.brokers.open import open_broker
+    from cues_kafka.runtime.places import renamed
 
     bootstrap, profile, file = settings
-    broker = open_broker(load({"bootstrap": bootstrap}, profile=profile, file=file).kafka())
+    found = load({"bootstrap": bootstrap}, profile=profile, file=file)
+    broker = open_broker(found.kafka())
     try:
-        facts = broker.facts(topics_to_ask(graph))
-        planned = _as_run_refuses(plan_graph(graph, facts, listed=broker.partitions()), graph, without)
+        facts, listed = broker.facts(topics_to_ask(graph)), broker.partitions()
+        planned = _as_run_refuses(plan_graph(graph, facts, listed=listed), graph, without)
+        running = {*graph.processors, *graph.dataframes} - set(without)
+        refused = renamed(graph, broker, listed, names=running, new=new)
+        planned = dataclasses.replace(planned, refusals=(*planned.refusals, *refused))
         show(planned)
+        if apply and planned.create and not found.named:
+            raise found.refuse_to_create(f"{count(len(planned.create), 'topic')} missing")
         if apply and not planned.refusals:
             from cues_kafka.runtime.maintenance import apply_plan
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import logging
 import os
 import socket
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cues_kafka.cli.config import Bootstrap, File, Profile
-from cues_kafka.cli.watch import WRONG, Signals, Watch
-from cues_kafka.errors import BrokerError, ConfigError, GraphError
+from cues_kafka.cli.config import Bootstrap, File, New, Profile
+from cues_kafka.cli.watch import WRONG, Signals, Watch, announce
+from cues_kafka.errors import BrokerError, ConfigError, GraphError, TopicsMissing
+from cues_kafka.words import count
 
 if TYPE_CHECKING:
     from cues_kafka.cli.on_spark import SparkOptions
@@ -27,6 +29,7 @@ epilog = """Examples:\n\n
     cues-kafka run path/shop.py:graph --workers 4            # four processes, kept running\n\n
     cues-kafka run shop:graph --bootstrap localhost:9092 --only check\n\n
     cues-kafka run shop:graph --workers 2 --instance blue    # names that survive a restart of all of it\n\n
+    cues-kafka run shop:graph --new verdict                  # 'verdict' is no other processor under a new name\n\n
     cues-kafka run shop:graph --engine spark --master 'local[2]' --checkpoint /var/lib/shop\n\n
     cues-kafka run shop:graph --engine spark --checkpoint s3a://shop/checkpoints --trigger available-now\n\n
     SIGTERM and Ctrl-C stop in order. A task that stops is printed with its remedy and tried again; --fail-fast ends
@@ -57,11 +60,13 @@ def run(  # noqa: PLR0917 - each is an option of the command line
     trigger: Annotated[
         str | None, typer.Option(help="Spark: a micro-batch so often, '10 seconds'; or available-now, then end.")
     ] = None,
+    new: New = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="A task that stops ends the worker.")] = False,
     profile: Profile = None,
     file: File = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
+    unwarned: Annotated[bool, typer.Option("--unwarned", hidden=True)] = False,
 ) -> None:
     """Run a graph until SIGTERM or Ctrl-C."""
     began = time.monotonic()
@@ -83,7 +88,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
 
             _none_given("native workers", {"workers": workers, "instance": instance})
             code = run_on_spark(
-                graph, settings, spark, names=names, chosen=bool(only), fail_fast=fail_fast, began=began
+                graph, settings, spark, names=names, chosen=bool(only), new=new or (), fail_fast=fail_fast, began=began
             )
         elif workers is None:
             from cues_kafka.runtime.lane import CommitPolicy
@@ -92,7 +97,17 @@ def run(  # noqa: PLR0917 - each is an option of the command line
             kafka, policy = settings.kafka(), CommitPolicy(**settings.commit())
             _collect_seldom()
             with Signals() as signals:
-                running = start(graph, kafka, only=names, instance=instance, policy=policy, timeout_s=None)
+                running = start(
+                    graph,
+                    kafka,
+                    only=names,
+                    instance=instance,
+                    policy=policy,
+                    timeout_s=None,
+                    new=new or (),
+                    create_topics=settings.named,
+                )
+                announce(running, settings.address, warn=not unwarned)
                 watch = Watch(graph, running, fail_fast=fail_fast, succeeded=parent is not None, began=began)
                 code = watch.until(signals)
         else:
@@ -101,7 +116,12 @@ def run(  # noqa: PLR0917 - each is an option of the command line
             given += [("--file", str(file.resolve()))] if file else []
             given += [("--log-level", log_level)] if log_level else []
             options = [*(part for pair in given for part in pair), *(f"--only={name}" for name in names or ())]
-            code = _supervise(target, workers, instance, [*options, *(["--fail-fast"] if fail_fast else [])])
+            options += [*(f"--new={name}" for name in new or ()), *(["--fail-fast"] if fail_fast else [])]
+            typer.echo(f"{graph.name}: {count(workers, 'worker')} on {settings.address}")
+            code = _supervise(target, workers, instance, options)
+    except TopicsMissing as error:
+        typer.secho(f"cues-kafka: {settings.refuse_to_create(str(error))}", fg="red", err=True)
+        raise typer.Exit(WRONG) from None
     except (ConfigError, GraphError) as error:
         typer.secho(f"cues-kafka: {error}", fg="red", err=True)
         raise typer.Exit(WRONG) from None
@@ -181,12 +201,19 @@ def _supervise(target: str, workers: int, instance: str | None, options: list[st
     target = _absolute(target)
     ended_read, ended_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
+    started = itertools.count()
+
+    def command(k: int) -> list[str]:
+        """The first one prints the plan's warnings for all."""
+        unwarned = ["--unwarned"] if next(started) else []
+        return worker_command(target, instance=f"{name}.{k}", options=[*options, *unwarned])
+
     def changed() -> None:
         if supervisor.gave_up is not None:
             os.write(ended_write, b"x")
 
     supervisor = Supervisor(
-        lambda k: worker_command(target, instance=f"{name}.{k}", options=options),
+        command,
         workers=workers,
         on_change=changed,
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 import typer
 
 from cues_kafka.errors import RetriableError
+from cues_kafka.words import count as number_of
 
 if TYPE_CHECKING:
     from cues_kafka.graph.definition import Graph
@@ -61,6 +62,23 @@ class Signals:
         os.write(self._write, b"x")
 
 
+def announce(running: Running, address: str, *, warn: bool) -> None:
+    """
+    Say what was planned, and on which cluster.
+
+    Args:
+        running: what was started.
+        address: of the cluster, and where that came from.
+        warn: print the plan's warnings; of several workers one does.
+    """
+    planned, names = running.planned, running.names
+    tasks = sum(task.processor in names for task in planned.tasks)
+    slots = sum(frame.slots or 0 for frame in planned.dataframes if frame.name in names)
+    typer.echo(f"{running.graph.name}: {number_of(tasks + slots, 'task')} on {address}")
+    for warning in planned.warnings if warn else ():
+        typer.secho(f"warning: {warning}", fg="yellow", err=True)
+
+
 class Watch:
     """One worker in this process: says what happens to its tasks, and when it is over."""
 
@@ -106,7 +124,7 @@ class Watch:
         if not self._ready and self._settled():
             self._ready = True
             count, seconds = len(self._running.status().tasks), time.monotonic() - self._began
-            tasks = f"{count} tasks here" + (f", {len(stopped)} of them stopped" if stopped else "")
+            tasks = f"{number_of(count, 'task')} here" + (f", {len(stopped)} of them stopped" if stopped else "")
             typer.echo(f"{self._graph.name}: ready after {seconds:.2f} s, {tasks}, pid {os.getpid()}")
 
     def _settled(self) -> bool:

@@ -7,13 +7,13 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cues_kafka.codecs.lookup import codec_for
 from cues_kafka.core.records import Writer
 from cues_kafka.core.spec import Input, Spec
-from cues_kafka.errors import CodecError, ConfigError, RetriableError
+from cues_kafka.errors import CodecError, ConfigError, RetriableError, TopicsMissing
 from cues_kafka.graph.declare import Raw
 from cues_kafka.graph.definition import Graph, Processor, Topic
 from cues_kafka.graph.names import quoted
@@ -21,6 +21,7 @@ from cues_kafka.plan import Plan, plan, topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts, TopicFacts
 from cues_kafka.runtime.calling import Caller, Decode, as_is
 from cues_kafka.runtime.outputs import Returned, Target, key_field
+from cues_kafka.runtime.places import renamed
 
 VISIBLE_S = 30.0
 """How long a topic that was just made may take until every broker has heard of it."""
@@ -50,20 +51,49 @@ class Identity:
         return cls(runtime, name or f"{socket.gethostname()}-{os.getpid()}", secrets.token_hex(8))
 
 
-def prepare(graph: Graph, broker: Broker, *, only: Sequence[str] | None = None) -> tuple[Plan, ClusterFacts]:
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """
+    What a start may do on a cluster.
+
+    Attributes:
+        names: the processors that it starts; None: whichever, nobody looks whether they were renamed.
+        new: names that are none of a processor that was renamed.
+        create_topics: whether it may create what is missing.
+    """
+
+    names: Sequence[str] | None = None
+    new: Sequence[str] = ()
+    create_topics: bool = True
+
+
+def prepare(
+    graph: Graph, broker: Broker, *, only: Sequence[str] | None = None, terms: Terms | None = None
+) -> tuple[Plan, ClusterFacts]:
     """
     Plan the graph on the cluster, refuse or create what is missing, and give the facts as they are then.
 
     Raises:
-        ConfigError: the plan is refused, or this runtime cannot carry a processor.
+        ConfigError: the plan is refused, this runtime cannot carry a processor, or one may have been renamed.
+        TopicsMissing: they must not be created.
         BrokerError: the cluster does not answer.
     """
-    names = topics_to_ask(graph)
-    planned = plan(graph, broker.facts(names))
+    names, terms = topics_to_ask(graph), terms or Terms()
+    listed = {} if terms.names is None else broker.partitions()
+    planned = plan(graph, broker.facts(names), listed=listed)
+    if terms.names is not None:
+        refused = renamed(graph, broker, listed, names=terms.names, new=terms.new)
+        planned = replace(planned, refusals=(*planned.refusals, *refused))
     planned.refuse()
     for processor in selected(graph, only):
         _check_carried(processor, graph)
     if planned.create:
+        if not terms.create_topics:
+            raise TopicsMissing(
+                f"graph {graph.name!r} needs topics that do not exist: "
+                f"{quoted([topic.name for topic in planned.create])}. 'cues-kafka plan MODULE:GRAPH --apply' creates "
+                "them"
+            )
         broker.create(planned.create)
     return planned, _facts_with(broker, names, {topic.name for topic in planned.create})
 

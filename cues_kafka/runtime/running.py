@@ -10,6 +10,7 @@ from typing import Self
 
 from cues_kafka.errors import RetriableError, TaskStopped
 from cues_kafka.graph.definition import Graph
+from cues_kafka.plan import Plan
 from cues_kafka.ports import Broker, TopicPartition
 from cues_kafka.runtime.client import Client, holds_messages
 from cues_kafka.runtime.lane import Lane
@@ -25,11 +26,13 @@ class Running(Client):
 
     Attributes:
         graph: what runs.
+        planned: what it is on the cluster.
     """
 
-    def __init__(self, graph: Graph, broker: Broker, system: System, *, name: str) -> None:
+    def __init__(self, graph: Graph, broker: Broker, system: System, *, name: str, planned: Plan) -> None:
         super().__init__(broker, graph, name=name)
         self.graph = graph
+        self.planned = planned
         self._system = system
         self._workers: list[Worker] = []
         self._news = threading.Condition()
@@ -79,6 +82,11 @@ class Running(Client):
             TaskStopped: a task stopped.
         """
         self._await(lambda: self._over or self.finished, None, "stopped")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The processors that run here."""
+        return tuple(worker.name for worker in self._workers)
 
     @property
     def settled(self) -> bool:

@@ -9,7 +9,7 @@ from cues_kafka.brokers.options import Kafka, Memory
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
 from cues_kafka.observe.log import get_logger
-from cues_kafka.runtime.build import Identity, caller_of, prepare, selected, spec_of
+from cues_kafka.runtime.build import Identity, Terms, caller_of, prepare, selected, spec_of
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.interpreter import Hook
 from cues_kafka.runtime.lane import CommitPolicy
@@ -30,6 +30,8 @@ def start(
     instance: str | None = None,
     policy: CommitPolicy | None = None,
     timeout_s: float | None = 60.0,
+    new: Sequence[str] = (),
+    create_topics: bool = True,
     hook: Hook | None = None,
 ) -> Running:
     """
@@ -46,6 +48,9 @@ def start(
         instance: a name for this process that a successor will have too, so that it takes over at once (A4).
         policy: when batches are committed at the latest.
         timeout_s: how long to wait for the first records; None: do not wait, and do not raise for tasks that stop.
+        new: processors that are new although the graph has lost others: none of these under another name. Needed only
+            until they have a record of their own.
+        create_topics: create the topics that are missing; else they are refused.
         hook: called before and after each effect of a task; for tests that kill.
 
     Raises:
@@ -66,14 +71,17 @@ def start(
     broker = open_broker(options)
     try:
         plain = only and [name for name in only if name in graph.processors]
-        planned, facts = prepare(graph, broker, only=plain)
+        everyone = None if isinstance(options, Memory) else list(only or (*graph.processors, *graph.dataframes))
+        planned, facts = prepare(graph, broker, only=plain, terms=Terms(everyone, new, create_topics))
+        for warning in planned.warnings:
+            log.info("plan", warning=warning)
         system = System({} if engine else graph.system)
     except BaseException:
         broker.close()
         raise
     native = "memory" if isinstance(options, Memory) else "native"
     identity = Identity.of_process(engine.runtime if engine else native, instance)
-    running = Running(graph, broker, system, name=identity.name)
+    running = Running(graph, broker, system, name=identity.name, planned=planned)
     try:
         workers: list[Worker] = []
         if engine is not None:

@@ -13,10 +13,12 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from typer.testing import CliRunner
 
 from cues_kafka import Kafka, connect, start
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.loading import load_graph
+from cues_kafka.cli.main import app
 from cues_kafka.graph.definition import Graph
 from cues_kafka.ports import NewTopic
 from cues_kafka.testing.fixtures import KafkaFixture
@@ -91,8 +93,11 @@ def test_one_worker_says_that_it_is_ready_works_and_leaves_in_order(
 
         assert process.wait(20) == 0
 
-    assert log.read_text().count("ready after") == 1
-    assert "4 tasks here" in log.read_text()
+    told = log.read_text()
+    assert told.count("ready after") == 1
+    assert "4 tasks here" in told
+    assert f"{graph.name}: 4 tasks on {kafka.bootstrap} (--bootstrap)\n" in told
+    assert "warning: The cluster has 1 broker" in told
 
 
 def test_a_killed_worker_comes_back_and_goes_on_where_the_dead_one_stood(
@@ -113,6 +118,57 @@ def test_a_killed_worker_comes_back_and_goes_on_where_the_dead_one_stood(
         process.send_signal(signal.SIGINT)
 
         assert process.wait(30) == 0
+    assert f"{graph.name}: 2 workers on {kafka.bootstrap} (--bootstrap)\n" in log.read_text()
+    assert log.read_text().count("warning: The cluster has 1 broker") == 1
+
+
+def test_a_renamed_processor_is_refused_until_it_is_called_new(
+    kafka: KafkaFixture, target: str, tmp_path: Path
+) -> None:
+    """By `run` and by `plan`; with --new it runs, and once it has a record nothing is asked any more."""
+    graph, log = load_graph(target), tmp_path / "log"
+    with start(graph, Kafka(kafka.bootstrap)) as before:
+        before.send_many(f"{graph.name}.in", [1, 2])
+        before.wait_idle()
+    module = Path(target.rpartition(":")[0])
+    module.write_text(module.read_text().replace("Processor(double,", 'Processor(double, name="twice",'))
+
+    for command in ("run", "plan"):
+        line = [*PROGRAM, command, target, "--bootstrap", kafka.bootstrap]
+        found = subprocess.run(line, check=False, cwd=ROOT, capture_output=True, timeout=60)
+        told = (found.stdout + found.stderr).decode()
+        assert found.returncode == {"run": 2, "plan": 1}[command]
+        assert f"'{graph.name}.double.backing' holds the place of 'double'" in told
+        assert "--new twice" in told
+    assert arrived(kafka, graph) == [2, 4]
+
+    for options in (["--new", "twice"], []):
+        with running(kafka, log, target, *options) as process:
+            wait_for(lambda: b"ready after" in log.read_bytes(), timeout_s=30)
+            wait_for(lambda: arrived(kafka, graph) == [2, 2, 4, 4], timeout_s=30)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("command", [["run"], ["plan", "--apply"]], ids=" ".join)
+def test_no_topic_is_created_on_a_cluster_that_was_not_named(
+    kafka: KafkaFixture, target: str, command: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It only happens to listen at the default address; the ways to name it are said."""
+    graph = load_graph(target)
+    monkeypatch.setattr("cues_kafka.cli.config.DEFAULT_BOOTSTRAP", kafka.bootstrap)
+    monkeypatch.delenv("CUES_KAFKA_BOOTSTRAP", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    found = CliRunner().invoke(app, [*command, target])
+
+    assert found.exit_code == 2
+    assert f"nothing is created at {kafka.bootstrap} (default)" in found.output
+    for way in ("--bootstrap", "CUES_KAFKA_BOOTSTRAP", "cues-kafka.toml"):
+        assert way in found.output
+    broker = open_broker(Kafka(kafka.bootstrap))
+    assert not [topic for topic in broker.partitions() if topic.startswith(graph.name)]
+    broker.close()
 
 
 def test_a_task_that_stops_is_printed_with_its_remedy_and_the_others_go_on(
