@@ -221,6 +221,7 @@ def _supervise(target: str, workers: int, instance: str | None, options: list[st
         with supervisor:
             typer.echo(f"{workers} workers {name}.1 to {name}.{workers}, supervised by pid {os.getpid()}")
             signals.wait(None, ended_read)
+        typer.echo(f"stopped: {workers} workers {name}.1 to {name}.{workers}")
         return supervisor.gave_up or 0
 
 

@@ -111,6 +111,8 @@ class Watch:
             running.release()
         else:
             running.stop()
+        if not self._succeeded:  # the supervisor says it of its workers
+            typer.echo(f"{self._graph.name}: stopped")
         return 0
 
     def _look(self) -> None:

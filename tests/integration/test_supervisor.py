@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import psutil
 import pytest
@@ -126,21 +129,88 @@ def test_a_worker_that_does_not_leave_in_time_is_killed() -> None:
     assert not psutil.pid_exists(pid)
 
 
-def test_a_restart_keeps_the_place_and_comes_back_without_back_off(supervisor: Supervisor, log: Path) -> None:
-    """The worker is told by another signal than for leaving."""
-    supervisor.restart(2)
-    wait_for(lambda: count(log, "w2 runs") == 2)
+def test_a_restart_keeps_the_place_and_comes_back_without_back_off(
+    supervisor: Supervisor, log: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The worker is told by another signal than for leaving, and its planned end is no warning."""
+    with caplog.at_level("INFO", "cues_kafka.supervisor"):
+        supervisor.restart(2)
+        wait_for(lambda: count(log, "w2 runs") == 2)
 
     assert count(log, f"w2 got {KEEP_PLACE.name}") == 1
+    assert "worker replaced worker=2" in caplog.text
+    assert not [record for record in caplog.records if record.levelname != "INFO"]
+
+
+class Told:
+    """Awaits what a supervisor tells: that it gave up, although nobody asked it."""
+
+    def __init__(self, command: Callable[[int], list[str]]) -> None:
+        self._gave_up = threading.Event()
+        self.supervisor = Supervisor(command, workers=1, on_change=self._look)
+
+    def _look(self) -> None:
+        if self.supervisor.gave_up is not None:
+            self._gave_up.set()
+
+    def code(self) -> int | None:
+        """With which exit code."""
+        with self.supervisor:
+            assert self._gave_up.wait(15.0), "the command would wait for ever"
+            return self.supervisor.gave_up
 
 
 @pytest.mark.parametrize("code", [2, 3])
 def test_a_worker_that_no_restart_helps_is_not_restarted(code: int) -> None:
-    """The supervisor says with which code it gave up."""
-    with Supervisor(lambda k: [sys.executable, "-I", "-S", "-c", f"raise SystemExit({code})"], workers=1) as running:
-        assert running.wait(10.0) == code
+    """The supervisor says with which code it gave up, also where no other worker runs that could wake it."""
+    told = Told(lambda k: [sys.executable, "-I", "-S", "-c", f"raise SystemExit({code})"])
 
-    assert running.restarts == {1: 0}
+    assert told.code() == code
+    assert told.supervisor.restarts == {1: 0}
+
+
+def test_a_supervisor_that_fails_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """Its command ends, whatever the keeper's thread met."""
+
+    def command(k: int) -> list[str]:
+        raise RuntimeError("no such place")
+
+    assert Told(command).code() == 1
+    assert "supervisor failed error='RuntimeError: no such place'" in caplog.text
+
+
+def test_workers_are_kept_where_no_descriptor_is_left_to_wait_for_them(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table of descriptors is full, or the kernel forbids the call: the supervisor looks from time to time."""
+
+    def refused(pid: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "pidfd_open", refused)
+    with Supervisor(lambda k: [sys.executable, "-c", WORKER, f"w{k}", str(log)], workers=2) as running:
+        wait_for(lambda: count(log, "runs") == 2)
+        running.signal(1, signal.SIGKILL)
+        wait_for(lambda: count(log, "w1 runs") == 2)
+
+        assert running.gave_up is None
+        assert running.restarts == {1: 1, 2: 0}
+
+
+def test_a_worker_starts_as_soon_as_the_machine_lets_it(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork that finds no memory or no descriptor is tried again."""
+    refusals, real = [errno.EAGAIN, errno.EMFILE], subprocess.Popen
+
+    def popen(*arguments: Any, **options: Any) -> Any:
+        if refusals:
+            raise OSError(refusals.pop(), "not now")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    with Supervisor(lambda k: [sys.executable, "-c", WORKER, f"w{k}", str(log)], workers=1) as running:
+        wait_for(lambda: count(log, "runs") == 1)
+
+        assert running.gave_up is None
 
 
 def test_a_program_that_is_not_there_is_given_up() -> None:

@@ -11,6 +11,7 @@ the *thread* that forked (prctl(2)), which is one more reason for the keeper: it
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import select
 import signal
@@ -38,10 +39,15 @@ STOP_TIMEOUT_S: Final = 30.0
 """From SIGTERM to SIGKILL: a worker waits for transactions under way, and for nothing else."""
 
 GIVE_UP: Final = frozenset({2, 3})
-"""Exit codes after which no restart helps: a wrong setting (`WRONG`), a stopped task under --fail-fast (`FAILED`)."""
+"""Exit codes after which no restart helps: a wrong setting, a refused login or an instance name that another process
+has, too (`WRONG`); a stopped task under --fail-fast (`FAILED`)."""
 
+BROKEN: Final = 1
 WRONG: Final = 2
 FAILED: Final = 3
+
+_PASSING: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+"""The machine lacks processes, memory or descriptors for a moment; a later start may work."""
 
 KEEP_PLACE: Final = signal.SIGHUP
 """Tells a worker to end in order but to keep its place in the group: its successor comes at once."""
@@ -75,6 +81,10 @@ class _Worker:
         """Its process, unless that has ended and was seen to."""
         return self.process if self.process is not None and self.process.returncode is None else None
 
+    def due_in(self, now: float) -> float:
+        """Seconds until the next one starts."""
+        return round((self.due_s or now) - now, 3)
+
 
 class Supervisor:
     """
@@ -86,7 +96,8 @@ class Supervisor:
             os.kill(supervisor.pids[1], signal.SIGKILL)  # comes back
 
     Attributes:
-        gave_up: the exit code of a worker that no restart helps; None while there is none.
+        gave_up: the exit code of a worker that no restart helps, or `BROKEN` if the supervisor itself failed; None
+            while it keeps its workers.
     """
 
     def __init__(
@@ -196,22 +207,30 @@ class Supervisor:
     # The keeper's thread.
 
     def _keep(self) -> None:
-        while True:
-            with self._changed:
-                if self._stopping or self.gave_up is not None:
-                    break
-                now = time.monotonic()
-                for worker in self._workers:
-                    self._look_after(worker, now)
-                self._changed.notify_all()
-            self._sleep()
-        self._on_change()
+        try:
+            while self._look_after_all():
+                self._sleep()
+        except BaseException as error:  # noqa: BLE001 - a supervisor without its keeper must not look alive
+            log.error("supervisor failed", error=f"{type(error).__name__}: {error}")
+            self.gave_up = BROKEN
         with self._changed:
             self._changed.notify_all()
+        self._on_change()
         while not self._stopping:
             select.select([self._wake_read], [], [])
             self._drain()
         self._end_all(self._stop_timeout_s)  # here: without this thread its children are dead (PR_SET_PDEATHSIG)
+
+    def _look_after_all(self) -> bool:
+        """Start what is due; whether there is anything left to wait for."""
+        with self._changed:
+            now = time.monotonic()
+            for worker in self._workers:
+                if self._stopping or self.gave_up is not None:
+                    return False
+                self._look_after(worker, now)
+            self._changed.notify_all()
+            return self.gave_up is None
 
     def _look_after(self, worker: _Worker, now: float) -> None:
         if (process := worker.running) is not None:
@@ -229,10 +248,17 @@ class Supervisor:
             return
         if now - worker.started_s >= self._healthy_after_s or code == 0:
             worker.backoff_s = FIRST_BACKOFF_S
-        worker.due_s = now if code == 0 else now + worker.backoff_s
-        log.warning("worker ended", worker=worker.k, code=code, again_in_s=round(worker.due_s - now, 3))
-        worker.backoff_s = min(worker.backoff_s * 2, MAX_BACKOFF_S)
+        if code == 0:  # somebody asked it to end, and nobody asked us
+            worker.due_s = now
+            log.info("worker replaced", worker=worker.k)
+        else:
+            self._back_off(worker, now)
+            log.warning("worker ended", worker=worker.k, code=code, again_in_s=worker.due_in(now))
         self._on_change()
+
+    def _back_off(self, worker: _Worker, now: float) -> None:
+        worker.due_s = now + worker.backoff_s
+        worker.backoff_s = min(worker.backoff_s * 2, MAX_BACKOFF_S)
 
     def _spawn(self, worker: _Worker, now: float) -> None:
         worker.restarts += worker.process is not None
@@ -247,6 +273,10 @@ class Supervisor:
                 start_new_session=True,  # Ctrl-C in a terminal is for the supervisor, which then asks its workers
             )
         except OSError as error:
+            if error.errno in _PASSING:
+                self._back_off(worker, now)
+                log.warning("worker does not start", worker=worker.k, error=str(error), again_in_s=worker.due_in(now))
+                return
             log.error("worker does not start", worker=worker.k, error=str(error))
             self.gave_up = WRONG
             return
@@ -298,7 +328,10 @@ class _Ends:
         opener = getattr(os, "pidfd_open", None)
         for pid in pids if opener else ():
             assert opener
-            self.fds.append(opener(pid))  # they are our children and not yet reaped, so the pids are theirs
+            try:
+                self.fds.append(opener(pid))  # they are our children and not yet reaped, so the pids are theirs
+            except OSError as error:  # no descriptor is left, or the kernel or its sandbox has no such call
+                log.debug("process is looked at ten times a second", pid=pid, error=str(error))
         self.complete = len(self.fds) == len(pids)
 
     def __enter__(self) -> Self:
