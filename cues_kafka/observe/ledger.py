@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -254,7 +255,7 @@ class Outcomes:
 
     Attributes:
         unmarked: records without such a header, and those whose headers cannot be read.
-        foreign: records of tasks that nobody asked for.
+        foreign: by `graph.processor`, records of tasks that nobody asked for.
         unreadable: records whose header makes no sense.
     """
 
@@ -270,7 +271,8 @@ class Outcomes:
         self._header = header
         self._resolve = resolve
         self._tracks: dict[bytes, Track | None] = {}
-        self.unmarked = self.foreign = self.unreadable = 0
+        self.unmarked = self.unreadable = 0
+        self.foreign: Counter[str] = Counter()
 
     def feed(self, messages: Sequence[WireMessage]) -> None:
         """
@@ -289,7 +291,7 @@ class Outcomes:
                 if not header.startswith(shared):
                     shared, track = self._shared(header)
                 if track is None:
-                    self.foreign += 1
+                    self.foreign[shared.split(b" ", 2)[1].rpartition(b"/")[0].decode()] += 1
                     continue
                 part, _, where = header[len(shared) :].partition(b" ")
                 if part != b"0/1" or track.ends:

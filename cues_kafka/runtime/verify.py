@@ -24,6 +24,7 @@ any more what would be needed (trimmed, compacted, hidden by an open transaction
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import monotonic
 from typing import TypeAlias, TypeVar
@@ -52,6 +53,7 @@ from cues_kafka.ports import Broker, ClusterFacts, TopicPartition, Watermarks, W
 from cues_kafka.runtime.chain import Chain
 from cues_kafka.runtime.published import Part, parts_of
 from cues_kafka.runtime.report import ANOMALIES, ProcessorReport, Report, TaskReport
+from cues_kafka.words import count
 
 __all__ = ["ANOMALIES", "ProcessorReport", "Progress", "Report", "TaskReport", "verify"]
 
@@ -526,15 +528,32 @@ class _Scan:
         return [topic for topic in topics if not self._graph.topic(topic).provenance]
 
     def notes(self) -> Iterator[str]:
-        """What is worth knowing."""
+        """Messages of others in the topics that were read: nobody looked whether they are right."""
+        yield from self._foreign()
         for what, why in (
-            ("unmarked", "carry no provenance header: somebody else writes there, or it was switched off"),
+            ("unmarked", "carry no provenance header: another program writes there, or provenance was switched off"),
             ("unreadable", "carry a provenance header that makes no sense"),
         ):
-            counts: dict[str, int] = {}
+            counts: Counter[str] = Counter()
             for place, outcomes in self._outcomes.items():
-                counts[place.topic] = counts.get(place.topic, 0) + getattr(outcomes, what)
-            yield from (f"{count} records of {topic!r} {why}" for topic, count in counts.items() if count)
+                counts[place.topic] += getattr(outcomes, what)
+            yield from (f"{count(n, 'message')} of {topic!r} {why}" for topic, n in counts.items() if n)
+
+    def _foreign(self) -> Iterator[str]:
+        """Of other graphs, and of processors that this one does not have; those that it has were not asked for."""
+        counts: Counter[tuple[str, str, str]] = Counter()
+        for place, outcomes in self._outcomes.items():
+            for writer, n in outcomes.foreign.items():
+                graph, _, processor = writer.partition(".")
+                counts[place.topic, graph, processor] += n
+        for (topic, graph, processor), n in sorted(counts.items()):
+            if graph != self._graph.name:
+                who = f"graph {graph!r}, processor {processor!r}"
+            elif processor not in (*self._graph.processors, *self._graph.dataframes):
+                who = f"processor {processor!r}, which this graph does not have"
+            else:
+                continue
+            yield f"{count(n, 'message')} of {topic!r} {'is' if n == 1 else 'are'} of {who}; not verified here"
 
 
 # ------------------------------------------------------------------------------------------------------ the balance

@@ -244,7 +244,40 @@ def test_another_application_in_an_output_topic_is_a_note_only(vandal: Vandal) -
     )
     report = verify(PIPE, vandal.broker)
     assert report.verdict == "ok"
-    assert [line[:24] for line in report.lines] == ["note: 1 records of 'out'"] * 2
+    assert [line[:26] for line in report.lines] == [
+        "note: 1 message of 'out' i",
+        *["note: 1 message of 'out' c"] * 2,
+    ]
+
+
+def test_messages_of_other_graphs_and_of_lost_processors_are_counted_by_name(vandal: Vandal) -> None:
+    """Two graphs that write one topic by mistake, and what a renamed processor left there."""
+    vandal.write(
+        *[vandal.outcome(offset, task="pre.same/0", sequence=offset) for offset in range(3)],
+        vandal.outcome(0, task="pre.same/1"),
+        vandal.outcome(0, task="g.eat/0"),
+    )
+    report = verify(PIPE, vandal.broker)
+
+    assert report.verdict == "ok"
+    assert report.notes == (
+        "1 message of 'out' is of processor 'eat', which this graph does not have; not verified here",
+        "4 messages of 'out' are of graph 'pre', processor 'same'; not verified here",
+    )
+
+
+def test_processors_that_were_not_chosen_are_no_others() -> None:
+    """They write the topics that are read, and they are of this graph."""
+    two = Graph(
+        "g",
+        Source("in"),
+        *[Processor(same, name=name, inputs="in", outputs="out") for name in ("one", "two")],
+        errors="bad",
+        defaults=Topic(partitions=1),
+    )
+    _, broker = ran(two, [1, 2])
+
+    assert verify(two, broker, processors=["one"]).notes == ()
 
 
 def test_processors_can_be_chosen_and_unknown_ones_are_refused(vandal: Vandal) -> None:
