@@ -6,6 +6,7 @@ import difflib
 import importlib
 import importlib.util
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 from types import ModuleType
@@ -80,13 +81,24 @@ def _failed(what: str, error: BaseException) -> BaseException:
     """The error of a module that fails, with the line of the user's that failed last."""
     if isinstance(error, CuesError) or not isinstance(error, Exception):
         return error
-    if isinstance(error, SyntaxError):  # its own place; the frames are those of whoever imports
-        return ConfigError(
-            f"{what} cannot be imported: {type(error).__name__}: {error.msg} at {error.filename}:{error.lineno}"
-        )
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
-    at = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-    return ConfigError(f"{what} cannot be imported: {type(error).__name__}: {error}{at}")
+    text = str(error)
+    place: tuple[str, int | None, str | None] | None = None
+    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_file():
+        text, place = error.msg, (error.filename, error.lineno, error.text)  # the frames are those of the import
+    elif frames := [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]:
+        last = next((f for f in reversed(frames) if _is_the_users(f.filename)), frames[-1])
+        place = last.filename, last.lineno, last.line
+    if place is None:
+        return ConfigError(f"{what} cannot be imported: {type(error).__name__}: {text}")
+    file, number, line = place
+    shown = f"\n    {line.strip()}" if line and line.strip() else ""
+    return ConfigError(f"{what} cannot be imported: {type(error).__name__}: {text} at {file}:{number}{shown}")
+
+
+def _is_the_users(file: str) -> bool:
+    """Whether a file is neither of a library nor of Python nor of this package."""
+    others = {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), str(Path(__file__).parents[1])}
+    return Path(file).is_file() and not any(Path(file).is_relative_to(place) for place in others)
 
 
 def _graph_of(module: ModuleType, name: str, target: str) -> Graph:

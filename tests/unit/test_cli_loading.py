@@ -85,7 +85,10 @@ def test_what_cannot_be_loaded_is_named_with_a_remedy(target: str, words: str) -
     ("text", "words"),
     [
         ("import not_installed_anywhere", "ModuleNotFoundError: No module named 'not_installed_anywhere' at .*:1"),
-        ("x = 1\ny = x / 0", "ZeroDivisionError: division by zero at .*loading_bad.py:2"),
+        ("x = 1\ny = x / 0", "ZeroDivisionError: division by zero at .*loading_bad.py:2\n    y = x / 0$"),
+        ("import json\njson.loads('[')", "JSONDecodeError: .* at .*loading_bad.py:2\n    json.loads"),
+        ("import ast\n\ntree = ast.parse('a b')", "SyntaxError: .* at .*loading_bad.py:3\n    tree = ast.parse"),
+        ("from cues_kafka import Nothing", "ImportError: .* at .*loading_bad.py:1\n    from cues_kafka import Nothing"),
         ("def f(:", "SyntaxError"),
     ],
 )
@@ -109,5 +112,5 @@ def test_a_syntax_error_names_the_users_line(place: Path) -> None:
     """Not the line of whoever imports it."""
     (place / "loading_wrong.py").write_text("a = 1\n\ndef broken(:\n")
     for target in ("loading_wrong.py:g", "loading_wrong:g"):
-        with pytest.raises(ConfigError, match=r"SyntaxError: .* at .*loading_wrong\.py:3$"):
+        with pytest.raises(ConfigError, match=r"SyntaxError: .* at .*loading_wrong\.py:3\n    def broken\(:$"):
             load_graph(target)
