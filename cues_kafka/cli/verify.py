@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.options import Target
+from cues_kafka.words import count
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from cues_kafka.graph.definition import Graph
     from cues_kafka.ports import Broker
     from cues_kafka.runtime.verify import Report
@@ -24,14 +26,20 @@ NOT_VERIFIABLE = 4
 INCOMPLETE = 5
 """Exit code with --complete: all that was delivered is verified, but not everything is delivered yet."""
 
-epilog = f"""Examples:\n\n
-    cues-kafka verify shop:graph\n\n
-    cues-kafka verify shop:graph --processor check --processor route\n\n
-    cues-kafka verify path/shop.py:graph --json | jq .anomalies\n\n
-    cues-kafka verify shop:graph --complete      # is everything delivered, too?\n\n
-    Exits with 0 when everything below the positions is verified and nothing is wrong, {WRONG} when something is wrong,
-    {NOT_VERIFIABLE} when nothing wrong was seen but not everything can be verified, {INCOMPLETE} with --complete when
-    not everything is delivered yet, 1 when it could not look."""
+epilog = f"""
+\b
+Examples:
+  cues-kafka verify shop:graph
+  cues-kafka verify shop:graph --processor check --processor route
+  cues-kafka verify path/shop.py:graph --json | jq .anomalies
+  # wait until everything is delivered
+  until cues-kafka verify shop:graph --complete; do sleep 5; done
+
+Exits with 0 if everything delivered so far is verified and nothing is wrong,
+{WRONG} if something is wrong, {NOT_VERIFIABLE} if nothing wrong was seen but not everything can be
+verified, {INCOMPLETE} with --complete if not everything is delivered yet, and 1 if the
+cluster could not be read.
+"""
 
 _COLUMNS = (
     ("steps", "steps"),
@@ -46,13 +54,20 @@ _COLUMNS = (
     ("ahead", "ahead"),
     ("behind", "behind"),
 )
+_SUMMED = tuple(name for _, name in _COLUMNS if name != "nils")
+
+WIDTH = 80
+"""Characters of a line where the output is no terminal."""
+
+TASKS = 10
+"""So many tasks that have something to deliver are named."""
 
 
 def verify(
-    target: Annotated[str, typer.Argument(metavar="MODULE:GRAPH", help="shop:graph, or path/shop.py:graph.")],
+    target: Target,
     *,
     processor: Annotated[
-        list[str] | None, typer.Option("--processor", metavar="NAME", help="Look at this one only; may be repeated.")
+        list[str] | None, typer.Option("--processor", metavar="NAME", help="Look only at this processor; repeatable.")
     ] = None,
     complete: Annotated[
         bool, typer.Option("--complete", help=f"Exit with {INCOMPLETE} while something is not delivered yet.")
@@ -62,7 +77,13 @@ def verify(
     profile: Profile = None,
     file: File = None,
 ) -> None:
-    """Say which messages are lost, torn, duplicated or out of order. Reads only; the graph may run meanwhile."""
+    """
+    Find lost, torn, duplicated or reordered messages.
+
+    MODULE:GRAPH names the graph: shop:graph, or path/shop.py:graph.
+
+    Reads only, and the graph may run meanwhile.
+    """
     import json
 
     from cues_kafka.brokers.open import open_broker
@@ -104,40 +125,78 @@ def _look(graph: Graph, broker: Broker, processors: list[str] | None) -> Report:
 
 def show(report: Report) -> None:
     """Print a report for people: a table, and below it a line for each thing that is worth reading."""
-    from rich.console import Console
-
-    console = Console(width=None if Console().is_terminal else 160, highlight=False, soft_wrap=True)
-    console.print(table(report))
-    for line in report.lines:
+    for line in table(report, width=shutil.get_terminal_size((WIDTH, 24)).columns):
+        typer.echo(line)
+    for line in (*report.lines, *_waiting(report)):
         typer.echo(line)
     colour = {"ok": "green", "WRONG": "red"}.get(report.verdict, "yellow")
-    typer.secho(f"{report.graph}: {words(report)} ({report.scanned:,} messages in {report.seconds:.1f} s)", fg=colour)
+    looked = f"{count(report.scanned, 'message')} in {report.seconds:.1f} s"
+    typer.secho(f"{report.graph}: {words(report)} ({looked})", fg=colour)
 
 
 def words(report: Report) -> str:
     """The verdict as a sentence; what is not delivered yet is never called verified."""
-    below = (
-        "everything is verified, nothing is wrong" if report.complete else "everything below the positions is verified"
-    )
+    below = "everything is verified, nothing is wrong" if report.complete else "everything delivered so far is verified"
     verdict = {
         "ok": below,
-        "WRONG": f"WRONG: {report.anomalies} anomalies",
+        "WRONG": f"WRONG: {count(report.anomalies, 'anomaly', 'anomalies')}",
         "not verifiable": "nothing wrong was seen, but not everything can be verified",
     }[report.verdict]
     if report.complete:
         return verdict
-    return f"{verdict}; {report.behind:,} offsets of {len(report.waiting)} tasks are not delivered yet"
+    left = f"{count(report.behind, 'offset')} of {count(len(report.waiting), 'task')}"
+    return f"{verdict}; {left} {'is' if report.behind == 1 else 'are'} not delivered yet"
 
 
-def table(report: Report) -> Table:
-    """One row for each processor."""
-    from rich.table import Table
+def _waiting(report: Report) -> Iterator[str]:
+    """The tasks that have something to deliver, the first of them."""
+    behind = [task for one in report.processors for task in one.tasks if task.behind]
+    for task in behind[:TASKS]:
+        yield f"{task.task}: {count(task.behind, 'offset')} not delivered yet"
+    if len(behind) > TASKS:
+        yield f"and {count(len(behind) - TASKS, 'more task')}; --json has all of them"
 
-    made = Table("processor", "kind")
-    for title, _ in _COLUMNS:
-        made.add_column(title, justify="right")
-    made.add_column("verdict")
-    for one in report.processors:
-        counts = {**one.totals._asdict(), **{name: getattr(one, name) for _, name in _COLUMNS if name != "nils"}}
-        made.add_row(one.name, one.kind, *(f"{counts[name]:,}" for _, name in _COLUMNS), one.verdict)
-    return made
+
+def table(report: Report, *, width: int) -> list[str]:
+    """
+    One row for each processor; columns that are zero everywhere are left out.
+
+    Where the rows are wider than the screen, each processor is a paragraph of its own: a number is never cut, for a
+    count that is cut is a wrong count.
+
+    Args:
+        report: what was found.
+        width: of the screen, in characters.
+    """
+    counts = [{"nils": one.totals.nils, **{name: getattr(one, name) for name in _SUMMED}} for one in report.processors]
+    shown = [(title, name) for title, name in _COLUMNS if name == "steps" or any(one[name] for one in counts)]
+    rows = [
+        [one.name, one.kind, *(str(numbers[name]) for _, name in shown), one.verdict]
+        for one, numbers in zip(report.processors, counts, strict=True)
+    ]
+    titles = [title for title, _ in shown]
+    whole = [["processor", "kind", *titles, "verdict"], *rows]
+    widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
+    lines = []
+    for row in whole:
+        cells = [
+            cell.ljust(wide) if i in (0, 1, len(row) - 1) else cell.rjust(wide)
+            for i, (cell, wide) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    if max(map(len, lines)) <= width:
+        return lines
+    return [line for row in rows for line in _paragraph(titles, row, width)]
+
+
+def _paragraph(titles: list[str], row: list[str], width: int) -> Iterator[str]:
+    name, kind, *numbers, verdict = row
+    yield f"{name} ({kind}): {verdict}"
+    line = ""
+    for title, number in zip(titles, numbers, strict=True):
+        item = f"  {title} {number}"
+        if line and len(line) + len(item) > width:
+            yield line
+            line = ""
+        line += item
+    yield line

@@ -119,7 +119,7 @@ def test_a_real_run_is_verified_and_planted_defects_are_found(
     [sent] = sender.send([(f"{graph.name}.checked", 0, b"k", b"1", None, 0)])
     assert command(kafka, target)[0] == 0
     code, shown = command(kafka, target, "--complete")
-    assert (code, "offsets of 1 tasks are not delivered yet" in shown) == (5, True), shown
+    assert (code, "offsets of 1 task are not delivered yet" in shown) == (5, True), shown
     sender.send(
         [
             outcome(graph, broker, 0, topic=everything, part="0/2"),  # a duplicate, or other than there was

@@ -21,6 +21,7 @@ from cues_kafka.observe.ledger import ERROR, OUTPUT, Marks, mismatched
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.client import read_all
 from cues_kafka.runtime.interpreter import read_record
+from cues_kafka.runtime.report import ProcessorReport, TaskReport
 from cues_kafka.runtime.verify import ANOMALIES, Report, verify
 
 
@@ -608,7 +609,47 @@ def test_what_is_not_delivered_yet_is_counted_and_never_called_verified(capsys: 
     assert (report.verdict, report.complete, report.waiting) == ("ok", False, ("same/0",))
     assert report["same"].behind == report.to_dict()["behind"] == 3
     last = words_of(report, capsys)
-    assert last.startswith("g: everything below the positions is verified; 3 offsets of 1 tasks are not delivered yet")
+    assert last.startswith("g: everything delivered so far is verified; 3 offsets of 1 task are not delivered yet (")
+
+
+def large(name: str, **counts: Any) -> ProcessorReport:
+    """A processor with a task of these counts."""
+    task = TaskReport(task=f"{name}/0", totals=Totals(nils=counts.pop("nils", 0)))
+    return ProcessorReport(name=name, kind="pipe", tasks=(replace(task, **counts),))
+
+
+def test_a_report_leaves_out_columns_that_are_zero() -> None:
+    """Most of them are, where nothing is wrong."""
+    report = Report(graph="g", processors=(large("check", steps=3201, outputs=3191, errors=10), large("route")))
+
+    assert command.table(report, width=80) == [
+        "processor  kind  steps  outputs  errors  verdict",
+        "check      pipe   3201     3191      10  ok",
+        "route      pipe      0        0       0  ok",
+    ]
+
+
+@pytest.mark.parametrize("most", [7, 10**6, 10**12])
+def test_a_report_shows_every_number_whole_on_80_columns(most: int) -> None:
+    """A count that is cut is a wrong count."""
+    names = ("steps", "outputs", "errors", "lost", "torn", "duplicated", "out_of_order", "unfounded", "ahead", "behind")
+    counts = {name: most + place for place, name in enumerate((*names, "nils"))}
+    lines = command.table(Report(graph="g", processors=(large("warehouse-of-the-north", **counts),)), width=80)
+
+    assert max(map(len, lines)) <= 80
+    numbers = [int(word) for line in lines for word in line.split() if word.isdigit()]
+    assert sorted(numbers) == sorted(counts.values())
+
+
+def test_a_report_names_the_first_tasks_that_have_something_to_deliver(capsys: pytest.CaptureFixture[str]) -> None:
+    """And says how many more there are."""
+    tasks = tuple(TaskReport(task=f"check/{p}", totals=Totals(), behind=p) for p in range(13))
+    command.show(Report(graph="g", processors=(ProcessorReport(name="check", kind="pipe", tasks=tasks),)))
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == "check/1: 1 offset not delivered yet"
+    assert lines[11:13] == ["check/10: 10 offsets not delivered yet", "and 2 more tasks; --json has all of them"]
+    assert "78 offsets of 12 tasks are not delivered yet" in lines[-1]
 
 
 def test_markers_above_the_position_are_nothing_to_deliver() -> None:
