@@ -10,28 +10,41 @@ import typer
 from cues_kafka.errors import ConfigError
 from cues_kafka.words import count
 
-app = typer.Typer(
-    help="A real Apache Kafka on this machine, without Docker.", no_args_is_help=True, rich_markup_mode="rich"
-)
+app = typer.Typer(help="A real Apache Kafka on this machine, without Docker.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Option(help="Several brokers of one user differ by name.")]
+Name = Annotated[str, typer.Option(metavar="NAME", help="Name of the broker, to have several.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command(
-    epilog="""Examples:\n\n
-    cues-kafka broker up                        # one node at 127.0.0.1:9092\n\n
-    cues-kafka broker up --nodes 3 --port 0     # three nodes, free ports\n\n
-    cues-kafka broker up --name b --port 9192 --set log.retention.ms=60000"""
+    epilog="""
+\b
+Examples:
+  # one node at 127.0.0.1:9092
+  cues-kafka broker up
+  # three nodes, on free ports
+  cues-kafka broker up --nodes 3 --port 0
+  cues-kafka broker up --name b --port 9192 --set log.retention.ms=60000
+"""
 )
 def up(
-    nodes: Annotated[int, typer.Option(help="1, or 3 with replication factor 3.")] = 1,
+    nodes: Annotated[int, typer.Option(metavar="N", help="1, or 3 with replication factor 3.")] = 1,
     name: Name = "default",
-    port: Annotated[int, typer.Option(help="Port of the first node, the others follow; 0: free ones.")] = 9092,
-    setting: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of Kafka.")] = None,
-    benchmark: Annotated[bool, typer.Option(help="Both compilers and a heap of 1 GiB.")] = False,
+    port: Annotated[
+        int, typer.Option(metavar="PORT", help="Port of the first node; the others follow. 0: free ports.")
+    ] = 9092,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Setting of Kafka; repeatable.")
+    ] = None,
+    benchmark: Annotated[
+        bool, typer.Option("--benchmark", help="Tune the broker for benchmarks: full JIT, 1 GiB heap.")
+    ] = False,
 ) -> None:
-    """Start a broker and leave it running; its data lives until `down`."""
+    """
+    Start a broker and leave it running.
+
+    Its data lives until `cues-kafka broker down`.
+    """
     from cues_kafka.brokers.local import detached
     from cues_kafka.brokers.local.broker import Options
 
@@ -41,26 +54,33 @@ def up(
         typer.echo(f"broker {name!r} serves at {record.bootstrap}")
         typer.echo(f"logs: {record.directory}")
     else:
-        typer.echo(f"broker {name!r} runs already, at {record.bootstrap} ({count(len(record.nodes), 'node')})")
+        typer.echo(f"broker {name!r} is already running at {record.bootstrap} ({count(len(record.nodes), 'node')})")
 
 
 @app.command(
-    epilog="""Examples:\n\n
-    cues-kafka broker down\n\n
-    cues-kafka broker down --name b"""
+    epilog="""
+\b
+Examples:
+  cues-kafka broker down
+  cues-kafka broker down --name b
+"""
 )
 def down(name: Name = "default") -> None:
     """Stop a broker and remove its data."""
     from cues_kafka.brokers.local import detached
 
-    typer.echo(f"broker {name!r} is stopped" if detached.down(name) else f"broker {name!r} does not run")
+    typer.echo(f"broker {name!r} is stopped" if detached.down(name) else f"broker {name!r} is not running")
 
 
 @app.command(
-    epilog="""Examples:\n\n
-    cues-kafka broker status\n\n
-    cues-kafka broker status --json | jq -r .bootstrap\n\n
-    Exits with 1 when it does not run."""
+    epilog="""
+\b
+Examples:
+  cues-kafka broker status
+  cues-kafka broker status --json | jq -r .bootstrap
+
+Exits with 1 if the broker is not running.
+"""
 )
 def status(name: Name = "default", as_json: AsJson = False) -> None:
     """Say where a broker is, and which of its nodes answer."""
@@ -71,7 +91,9 @@ def status(name: Name = "default", as_json: AsJson = False) -> None:
     record = detached.status(name)
     if record is None:
         others = ", ".join(detached.names())
-        typer.echo("{}" if as_json else f"broker {name!r} does not run" + (f"; these do: {others}" if others else ""))
+        typer.echo(
+            "{}" if as_json else f"broker {name!r} is not running" + (f"; these are: {others}" if others else "")
+        )
         raise typer.Exit(1)
     serving = record.serving()
     if as_json:

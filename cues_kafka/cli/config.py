@@ -274,18 +274,22 @@ def _is_mapping(kind: Any) -> bool:
     return typing.get_origin(kind) in (dict, Mapping, types.MappingProxyType)
 
 
-Bootstrap = Annotated[str | None, typer.Option(help="Addresses of brokers: host:port, several with commas.")]
-Profile = Annotated[str | None, typer.Option(help=f"A profile of {FILE}.")]
-File = Annotated[Path | None, typer.Option("--file", help=f"The configuration file; {FILE} in this directory.")]
+Bootstrap = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Brokers to connect to, separated by commas.")]
+Profile = Annotated[str | None, typer.Option(metavar="NAME", help=f"Profile of {FILE} to use.")]
+File = Annotated[Path | None, typer.Option("--file", metavar="PATH", help=f"Configuration file [default: ./{FILE}].")]
 
 New = Annotated[
     list[str] | None,
-    typer.Option("--new", metavar="NAME", help="This processor is new, not another one renamed; may be repeated."),
+    typer.Option("--new", metavar="NAME", help="This processor is new, not another one renamed; repeatable."),
 ]
 
 
 def config(bootstrap: Bootstrap = None, profile: Profile = None, file: File = None) -> None:
-    """Print every setting and where it came from; secrets are masked."""
+    """
+    Print every setting and where it came from.
+
+    Secrets are masked.
+    """
     found = load({"bootstrap": bootstrap}, profile=profile, file=file)
     width = max(map(len, found.settings))
     for setting in found.settings.values():
@@ -296,7 +300,12 @@ def config(bootstrap: Bootstrap = None, profile: Profile = None, file: File = No
     found.kafka()  # says what contradicts what, after all of it was shown
 
 
-config_epilog = """Examples:\n\n
-    cues-kafka config\n\n
-    CUES_KAFKA_BOOTSTRAP=kafka:9092 cues-kafka config --profile prod\n\n
-    Explicit options win over CUES_KAFKA_* variables, these over cues-kafka.toml, and that over defaults."""
+config_epilog = """
+\b
+Examples:
+  cues-kafka config
+  CUES_KAFKA_BOOTSTRAP=kafka:9092 cues-kafka config --profile prod
+
+Options win over CUES_KAFKA_* variables, these over cues-kafka.toml, and that
+over defaults.
+"""

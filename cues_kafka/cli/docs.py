@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import typer
 
-app = typer.Typer(help="Print what the code says of itself.", no_args_is_help=True)
+app = typer.Typer(help="Print reference documentation generated from the code.", no_args_is_help=True)
 
 
 @app.command()

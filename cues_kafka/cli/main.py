@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from cues_kafka.cli import broker, config, docs, maintenance, plan, run, verify
+from cues_kafka.cli.options import Command
 from cues_kafka.errors import CuesError
 
 app = typer.Typer(
@@ -17,14 +18,16 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # boxes wrap examples so that they cannot be copied
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(broker.app, name="broker")
-app.command(epilog=run.epilog)(run.run)
-app.command(epilog=plan.epilog)(plan.plan)
-app.command(epilog=verify.epilog)(verify.verify)
-app.command(epilog=maintenance.reset_epilog)(maintenance.reset)
-app.command("accept-loss", epilog=maintenance.accept_loss_epilog)(maintenance.accept_loss)
-app.command(epilog=config.config_epilog)(config.config)
+app.command(cls=Command, epilog=run.epilog)(run.run)
+app.command(cls=Command, epilog=plan.epilog)(plan.plan)
+app.command(cls=Command, epilog=verify.epilog)(verify.verify)
+app.command(cls=Command, epilog=maintenance.reset_epilog)(maintenance.reset)
+app.command("accept-loss", cls=Command, epilog=maintenance.accept_loss_epilog)(maintenance.accept_loss)
+app.command(cls=Command, epilog=config.config_epilog)(config.config)
 app.add_typer(docs.app, name="docs")
 
 

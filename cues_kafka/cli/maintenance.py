@@ -10,42 +10,64 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.options import Target, at_least
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
     from cues_kafka.runtime.maintenance import Maintenance, Move
 
-Target = Annotated[str, typer.Argument(metavar="MODULE:GRAPH", help="shop:graph, or path/shop.py:graph.")]
-Name = Annotated[str, typer.Argument(metavar="PROCESSOR", help="Whose tasks to move.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this it is only said what would happen.")]
+Name = Annotated[str, typer.Argument(metavar="PROCESSOR", hidden=True)]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without this option, only say what would happen.")]
 
-reset_epilog = """Examples:\n\n
-    cues-kafka reset shop:graph check                            # say what would be repeated\n\n
-    cues-kafka reset shop:graph check --yes                      # deliver all that is there again\n\n
-    cues-kafka reset shop:graph check --to latest --partition 2 --yes\n\n
-    Stop the workers of the processor, or its query on Spark, first. Exits with 1 when nothing was done."""
+reset_epilog = """
+\b
+Examples:
+  # say what would be repeated
+  cues-kafka reset shop:graph check
+  # deliver everything that is there again
+  cues-kafka reset shop:graph check --yes
+  # skip what one task has not delivered yet
+  cues-kafka reset shop:graph check --to latest --partition 2 --yes
 
-accept_loss_epilog = """Examples:\n\n
-    cues-kafka accept-loss shop:graph check\n\n
-    cues-kafka accept-loss shop:graph check --yes\n\n
-    Stop the workers of the processor first. Exits with 1 when something is lost and nothing was done."""
+Stop the workers of the processor, or its query on Spark, first. Exits with 1
+if nothing was done.
+"""
+
+accept_loss_epilog = """
+\b
+Examples:
+  # say what would be skipped
+  cues-kafka accept-loss shop:graph check
+  cues-kafka accept-loss shop:graph check --yes
+
+Stop the workers of the processor first. Exits with 1 if something is lost and
+nothing was done.
+"""
 
 
 def reset(
     target: Target,
     processor: Name,
     *,
-    to: Annotated[Literal["earliest", "latest"], typer.Option(help="earliest repeats, latest skips.")] = "earliest",
-    partition: Annotated[int | None, typer.Option(min=0, help="Of one task only.")] = None,
+    to: Annotated[
+        Literal["earliest", "latest"],
+        typer.Option(metavar="PLACE", help="earliest repeats outputs, latest skips messages."),
+    ] = "earliest",
+    partition: Annotated[
+        int | None, typer.Option(metavar="P", callback=at_least(0), help="Move only the task of this partition.")
+    ] = None,
     yes: Yes = False,
     bootstrap: Bootstrap = None,
     profile: Profile = None,
     file: File = None,
 ) -> None:
     """
-    Let the tasks of a processor begin anew. Outputs repeat (earliest) or messages are skipped (latest).
+    Restart a processor from the beginning or from the end.
 
-    DataFrames that shuffle or keep state begin anew as a whole, and with a new checkpoint.
+    MODULE:GRAPH names the graph, as in shop:graph or path/shop.py:graph, and PROCESSOR a processor in it.
+
+    From the beginning (earliest), outputs repeat. From the end (latest), messages are skipped. DataFrames that shuffle
+    or keep state restart as a whole, and with a new checkpoint.
     """
     _act(
         target, processor, lambda tool: tool.reset(to=to, partition=partition),
@@ -62,7 +84,13 @@ def accept_loss(
     profile: Profile = None,
     file: File = None,
 ) -> None:
-    """Let tasks whose next messages are gone from the log go on at the first one that is there."""
+    """
+    Skip messages that are gone from the log.
+
+    MODULE:GRAPH names the graph, as in shop:graph or path/shop.py:graph, and PROCESSOR a processor in it.
+
+    Tasks whose next messages were deleted, by retention or by hand, continue at the first message that is there.
+    """
     _act(
         target, processor, lambda tool: tool.accept_loss(),
         who="accept-loss", yes=yes, bootstrap=bootstrap, profile=profile, file=file,
@@ -91,7 +119,7 @@ def _act(
         tool = Maintenance(graph, broker, processor, who=f"{who} on {socket.gethostname()}")
         moves = moves_of(tool)
         if not moves:
-            typer.echo(f"{processor}: nothing to do, all tasks stand there already")
+            typer.echo(f"{processor}: nothing to do, all tasks are there already")
             return
         for move in moves:
             for note in move.notes:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cues_kafka.cli.config import Bootstrap, File, New, Profile
+from cues_kafka.cli.options import Target
 from cues_kafka.errors import ConfigError, GraphError
 from cues_kafka.words import count
 
@@ -25,24 +26,37 @@ REFUSED = 1
 WRONG = 2
 """Exit code, as of `run`: a wrong graph or setting."""
 
-epilog = f"""Examples:\n\n
-    cues-kafka plan shop:graph\n\n
-    cues-kafka plan path/shop.py:graph --offline\n\n
-    cues-kafka plan shop:graph --apply           # create topics, add partitions to the framework's own\n\n
-    Exits with {REFUSED} when the graph must not run on this cluster, {WRONG} when graph or settings are wrong."""
+epilog = f"""
+\b
+Examples:
+  cues-kafka plan shop:graph
+  cues-kafka plan path/shop.py:graph --offline
+  # the commands that grant each role its permissions
+  cues-kafka plan shop:graph --acls
+  # create topics, and add partitions to the framework's own
+  cues-kafka plan shop:graph --apply
+  cues-kafka plan shop:graph --json | jq .refusals
+
+Exits with {REFUSED} if the graph must not run on this cluster, and with {WRONG} if the
+graph or a setting is wrong.
+"""
 
 
 def plan(
-    target: Annotated[str, typer.Argument(metavar="MODULE:GRAPH", help="shop:graph, or path/shop.py:graph.")],
+    target: Target,
     *,
     offline: Annotated[bool, typer.Option("--offline", help="Ask no cluster.")] = False,
-    apply: Annotated[bool, typer.Option("--apply", help="Create topics and add partitions as printed.")] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Create the topics and add the partitions that are printed.")
+    ] = False,
     topics: Annotated[bool, typer.Option("--topics", help="Add all names and the settings of new topics.")] = False,
     acls: Annotated[bool, typer.Option("--acls", help="Add the permissions that each role needs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     without: Annotated[
         list[str] | None,
-        typer.Option("--except", metavar="NAME", help="`run` will leave this one out, so do not refuse it."),
+        typer.Option(
+            "--except", metavar="NAME", help="Ignore what refuses this processor, as for `run --except`; repeatable."
+        ),
     ] = None,
     new: New = None,
     bootstrap: Bootstrap = None,
@@ -50,8 +64,11 @@ def plan(
     file: File = None,
 ) -> None:
     """
-    Show what a graph is on the cluster, what would change, and why it must not run.
+    Show what a graph would change on the cluster.
 
+    MODULE:GRAPH names the graph: shop:graph, or path/shop.py:graph.
+
+    Prints a line for each processor, then the topics to create, warnings, and the reasons why the graph must not run.
     Nothing is created without --apply.
     """
 

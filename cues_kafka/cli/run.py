@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cues_kafka.cli.config import Bootstrap, File, New, Profile
+from cues_kafka.cli.options import Target, at_least
 from cues_kafka.cli.watch import WRONG, Signals, Watch, announce
 from cues_kafka.errors import BrokerError, ConfigError, GraphError, TopicsMissing
 from cues_kafka.words import count
@@ -24,51 +25,82 @@ if TYPE_CHECKING:
     from cues_kafka.cli.on_spark import SparkOptions
     from cues_kafka.graph.definition import Graph
 
-epilog = """Examples:\n\n
-    cues-kafka run shop:graph                                # one worker, this process\n\n
-    cues-kafka run path/shop.py:graph --workers 4            # four processes, kept running\n\n
-    cues-kafka run shop:graph --bootstrap localhost:9092 --only check\n\n
-    cues-kafka run shop:graph --workers 2 --instance blue    # names that survive a restart of all of it\n\n
-    cues-kafka run shop:graph --new verdict                  # 'verdict' is no other processor under a new name\n\n
-    cues-kafka run shop:graph --engine spark --master 'local[2]' --checkpoint /var/lib/shop\n\n
-    cues-kafka run shop:graph --engine spark --checkpoint s3a://shop/checkpoints --trigger available-now\n\n
-    SIGTERM and Ctrl-C stop in order. A task that stops is printed with its remedy and tried again; --fail-fast ends
-    the worker instead, with code 3. A wrong graph or setting ends it with code 2."""
+epilog = """
+\b
+Examples:
+  # one worker, this process
+  cues-kafka run shop:graph
+  # four worker processes, restarted when they die
+  cues-kafka run path/shop.py:graph --workers 4
+  # one processor only
+  cues-kafka run shop:graph --bootstrap localhost:9092 --only check
+  # names that survive a restart of all workers
+  cues-kafka run shop:graph --workers 2 --instance blue
+  # 'verdict' is not another processor under a new name
+  cues-kafka run shop:graph --new verdict
+  # on Spark, with two threads on this machine
+  cues-kafka run shop:graph --engine spark --master 'local[2]' \\
+    --checkpoint /var/lib/shop
+  # on Spark, until everything that is there is delivered
+  cues-kafka run shop:graph --engine spark \\
+    --checkpoint s3a://shop/checkpoints --trigger available-now
 
-Names = Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Run this processor; may be repeated.")]
+SIGTERM and Ctrl-C shut down gracefully. When a task stops, its cause and the
+remedy are printed, and it is retried; with --fail-fast the worker ends with
+exit code 3 instead. A wrong graph or setting ends it with exit code 2.
+"""
+
+Names = Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Run only this processor; repeatable.")]
 Others = Annotated[
-    list[str] | None, typer.Option("--except", metavar="NAME", help="Run all but this processor; may be repeated.")
+    list[str] | None, typer.Option("--except", metavar="NAME", help="Run all processors but this one; repeatable.")
 ]
 
 
 def run(  # noqa: PLR0917 - each is an option of the command line
-    target: Annotated[str, typer.Argument(metavar="MODULE:GRAPH", help="shop:graph, or path/shop.py:graph.")],
+    target: Target,
     bootstrap: Bootstrap = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Keep so many worker processes running.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", callback=at_least(1), help="Number of worker processes to keep running.")
+    ] = None,
     instance: Annotated[
-        str | None, typer.Option(help="A name that a successor has too: it takes over at once. Unique in the group.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Stable name that survives restarts, so that a replacement takes over at once."
+        ),
     ] = None,
     only: Names = None,
     without: Others = None,
-    engine: Annotated[str, typer.Option(metavar="native|spark", help="Where the processors run.")] = "native",
+    engine: Annotated[
+        str, typer.Option(metavar="ENGINE", help="Where the processors run: native or spark.")
+    ] = "native",
     master: Annotated[
-        str | None, typer.Option(help="Spark: of the cluster, or local[2] for two threads here; local[*].")
+        str | None,
+        typer.Option(
+            metavar="URL", help="Spark: its master; local[2] is two threads on this machine. Default: local[*]."
+        ),
     ] = None,
     checkpoint: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Spark: where its queries keep their progress.")
+        str | None, typer.Option(metavar="DIR", help="Spark: directory in which its queries keep their progress.")
     ] = None,
     trigger: Annotated[
-        str | None, typer.Option(help="Spark: a micro-batch so often, '10 seconds'; or available-now, then end.")
+        str | None,
+        typer.Option(
+            metavar="INTERVAL", help="Spark: interval between micro-batches, such as '10 seconds'; or available-now."
+        ),
     ] = None,
     new: New = None,
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="A task that stops ends the worker.")] = False,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="End the worker when a task stops.")] = False,
     profile: Profile = None,
     file: File = None,
-    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+    log_level: Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = None,
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
     unwarned: Annotated[bool, typer.Option("--unwarned", hidden=True)] = False,
 ) -> None:
-    """Run a graph until SIGTERM or Ctrl-C."""
+    """
+    Run a graph until SIGTERM or Ctrl-C.
+
+    MODULE:GRAPH names the graph: shop:graph, or path/shop.py:graph.
+    """
     began = time.monotonic()
     if parent is not None:
         from cues_kafka.runtime.native.supervisor import die_with

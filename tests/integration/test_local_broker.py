@@ -222,7 +222,7 @@ def test_a_detached_broker_is_started_once_found_and_removed(tmp_path: Path) -> 
         first = run_cli("up", "--name", name, "--port", "0", state=tmp_path / "s")
         assert first.returncode == 0, first.stderr
         second = run_cli("up", "--name", name, state=tmp_path / "s")
-        assert "runs already" in second.stdout
+        assert "is already running" in second.stdout
         record: dict[str, Any] = json.loads(run_cli("status", "--name", name, "--json", state=tmp_path / "s").stdout)
         assert record["bootstrap"] in first.stdout
         assert record["serving"] == [1]
@@ -236,7 +236,7 @@ def test_a_detached_broker_is_started_once_found_and_removed(tmp_path: Path) -> 
     assert is_gone(record["guard"])
     assert is_gone(record["nodes"][0]["pid"])
     assert list(tmp_path.iterdir()) == []
-    assert "does not run" in run_cli("down", "--name", name, state=tmp_path / "s").stdout
+    assert "is not running" in run_cli("down", "--name", name, state=tmp_path / "s").stdout
     assert run_cli("status", "--name", name, state=tmp_path / "s").returncode == 1
 
 

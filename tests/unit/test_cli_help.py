@@ -1,0 +1,88 @@
+"""The help of the commands: what it shows can be copied, and it shows nothing of how it is made."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from cues_kafka.cli.main import app
+
+WIDTH = 80
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """(Words, command) of every command and group."""
+
+    def walk(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+        yield " ".join(path), command
+        for name, below in getattr(command, "commands", {}).items():
+            yield from walk(below, (*path, name))
+
+    yield from walk(typer.main.get_command(app), ())
+
+
+COMMANDS = dict(commands())
+
+
+def text(path: str, option: str = "--help") -> str:
+    """What the program prints, on a screen of 80 columns."""
+    result = CliRunner().invoke(app, [*path.split(), option], env={"COLUMNS": str(WIDTH), "TERMINAL_WIDTH": str(WIDTH)})
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def examples(path: str) -> list[list[str]]:
+    """The commands among the examples, as a shell splits them."""
+    _, _, shown = text(path).partition("Examples:\n")
+    lines = shown.split("\n\n")[0].replace("\\\n", " ").splitlines()
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path or "cues-kafka")
+def test_help_shows_nothing_of_how_it_is_made(path: str) -> None:
+    """No types of the library, no markup, no blank lines in a row, and nothing wider than the screen."""
+    shown = text(path)
+
+    assert not [line for line in shown.splitlines() if len(line) > WIDTH]
+    assert not [mark for mark in ("<", "{", "x>=", "\b", "\n\n\n", "  process\n") if mark in shown]
+
+
+def test_help_has_a_short_option() -> None:
+    """Everywhere."""
+    assert all(text(path, "-h") == text(path) for path in COMMANDS)
+
+
+def test_help_lists_commands_with_whole_sentences() -> None:
+    """None ends in three dots."""
+    assert not [path for path, command in COMMANDS.items() if hasattr(command, "commands") and "..." in text(path)[60:]]
+
+
+@pytest.mark.parametrize("path", [path for path, command in COMMANDS.items() if command.epilog])
+def test_examples_can_be_copied(path: str) -> None:
+    """Each is one command of the program, with options that it has."""
+    shown = examples(path)
+
+    assert shown
+    for words in shown:
+        place = words.index("cues-kafka")
+        assert words[place + 1 : place + 1 + len(path.split())] == path.split()
+        known = {option for parameter in COMMANDS[path].params for option in parameter.opts}
+        end = next((i for i, word in enumerate(words) if word in {"|", ";"} or word.endswith(";")), len(words))
+        used = {word.rstrip(";") for word in words[place : end + 1] if word.startswith("--")}
+        assert used <= known
+
+
+@pytest.mark.parametrize(
+    "arguments", [["run", "shop:graph", "--workers", "0"], ["reset", "shop:graph", "check", "--partition", "-1"]]
+)
+def test_a_number_that_is_too_small_is_refused(arguments: list[str]) -> None:
+    """Before anything is loaded."""
+    result = CliRunner().invoke(app, arguments)
+
+    assert result.exit_code == 2
+    assert "is too small; give at least" in result.output
