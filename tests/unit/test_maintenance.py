@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cues_kafka import ConfigError, Graph, Json, Processor, RecoveryError, Source, TaskStopped, Topic
+from cues_kafka.brokers.memory.clients import NoFaults
 from cues_kafka.core.records import Attempt, Snapshot, Start
 from cues_kafka.plan import plan, topics_to_ask
 from cues_kafka.ports import TopicPartition
@@ -188,6 +189,37 @@ def test_accept_loss_goes_on_at_the_first_message_that_is_there() -> None:
 
     only = Tester(GRAPH, broker=tester.broker, only=["double"])
     assert only.run().values("doubles") == [0, 2, 4, 6, 26, 28, 30]
+
+
+@pytest.mark.parametrize("command", ["reset", "accept-loss"])
+def test_a_second_writer_of_the_record_is_seen_before_the_move_commits(command: str) -> None:
+    """P6a: it has written between the look at the newest record and the move. Nothing moves then."""
+    tester = delivered()
+    for n in (4, 5):
+        tester.send("numbers", n)
+    tester.broker.trim({TopicPartition("numbers", 0): 6})
+    before, place = tester.records("double"), TopicPartition("numbers", 0)
+    tester.broker._faults = SecondWriter(tester)
+    moves = tool(tester).reset() if command == "reset" else tool(tester).accept_loss()
+    assert moves
+
+    with pytest.raises(RecoveryError, match=r"somebody else writes 'm\.double\.backing'"):
+        tool(tester).carry_out(moves)
+
+    assert tester.records("double") == before
+    assert tester.broker.committed("m.double", [place]) == {place: before[-1].positions[0].offset}
+
+
+class SecondWriter(NoFaults):
+    """Writes into the backing topic just before the task's own record, without its transactional id."""
+
+    def __init__(self, tester: Tester) -> None:
+        self._tester = tester
+
+    def before(self, operation: str, client: str) -> None:
+        """Called when a request leaves its client."""
+        if (operation, client) == ("produce", "m.double.0"):
+            self._tester.broker.sender("other").send([("m.double.backing", 0, b"other", b"", None, 0)])
 
 
 def test_accept_loss_without_a_loss_does_nothing() -> None:

@@ -207,6 +207,37 @@ def test_pairs_that_are_put_back_stay_pairs() -> None:
     assert buffer.cut(3).steps == steps[1:]
 
 
+# What is called ahead (P7)
+
+
+@pytest.mark.parametrize(("effects", "ahead"), [(True, 0), (False, 1)])
+def test_a_function_with_effects_is_never_called_ahead_of_a_commit(effects: bool, ahead: int) -> None:
+    """The commit may fail, and the effect on a message that another owner gets then is there."""
+    called: list[int] = []
+    early: list[int] = []
+
+    def disturb(nth: int) -> None:
+        before = len(called)
+        tester._workers[0].call_once()
+        early.append(len(called) - before)
+
+    def work(n: int) -> int:
+        called.append(n)
+        return n
+
+    graph, faults = pipe(work, effects=effects), Disturbed("commit", disturb)
+    tester = Tester(
+        graph, broker=MemoryBroker(clock=VirtualClock(), faults=faults), policy=CommitPolicy(max_messages=1)
+    )
+    for n in range(5):
+        tester.send("in", n)
+    tester.run()
+
+    assert called == tester.values("out") == [*range(5)]
+    assert max(early) == ahead
+    assert len(early) == len(tester.records("f")) > 5
+
+
 # Revocations (A3, Q1), and stopped tasks
 
 

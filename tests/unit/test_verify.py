@@ -461,6 +461,47 @@ def test_an_outcome_of_a_batch_that_never_committed_is_found(vandal: Vandal) -> 
     assert wrong(verify(PIPE, vandal.broker)) == {"duplicated": 1, "problems": 1}
 
 
+def test_a_swapped_order_within_a_fork_is_found() -> None:
+    """Two deliveries of two records each; those of one output stand in the wrong order."""
+    fork = Graph(
+        "g",
+        Source("in"),
+        Processor(route, inputs="in", outputs={"all": "all", "odd": "odd"}),
+        defaults=Topic(value=Json(int), partitions=1),
+    )
+    vandal = Vandal(ran(fork, [1])[1], fork, "route")
+    first, second = vandal.feed(2)
+    vandal.write(
+        vandal.attempt(Totals(2, 2, messages=4), moved=2),
+        *[vandal.outcome(offset, "0/2", topic="all") for offset in (second, first)],
+        *[vandal.outcome(offset, "1/2", topic="odd") for offset in (first, second)],
+    )
+    report = verify(fork, vandal.broker)
+    assert wrong(report) == {"out_of_order": 1}
+    assert list(report.lines) == [f"route/0: out of order: in/0 at {first}"]
+
+
+def test_a_swapped_order_of_a_join_is_found() -> None:
+    """The pairs are right, and the later one comes first."""
+    memory = Memory()
+    with start(ZIP, memory) as running:
+        for topic in ("a", "b"):
+            running.send_many(topic, [1])
+        running.wait_idle()
+    broker = broker_of(memory)
+    broker.sender("test").send([(topic, 0, b"k", b"1", None, 0) for topic in "aabb"])
+    vandal = Vandal(broker, ZIP, "both")
+    positions = tuple(p._replace(offset=p.offset + 2) for p in vandal.newest.positions)
+    a, b = (position.offset for position in vandal.newest.positions)
+    pairs = [f"{a + 1},{b + 1}", f"{a},{b}"]
+    vandal.write(
+        vandal.attempt(Totals(2, 2, messages=2), positions=positions), *[vandal.outcome(pair) for pair in pairs]
+    )
+    report = verify(ZIP, broker)
+    assert wrong(report) == {"out_of_order": 1}
+    assert list(report.lines) == [f"both/0: out of order: a/0 at {a}"]
+
+
 def test_a_join_that_pairs_what_does_not_belong_together_is_found() -> None:
     """The k-th of one with the next of the other; and one input further than the other."""
     memory = Memory()
