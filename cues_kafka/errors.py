@@ -77,6 +77,11 @@ class BrokerError(CuesError):
         """Whether another client with the same transactional id took this one's place."""
         return self.code in {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
 
+    @property
+    def forbidden(self) -> bool:
+        """Whether the cluster refused it because this user lacks a right; the message names the right."""
+        return self.code.endswith("_AUTHORIZATION_FAILED")
+
 
 class RetriableError(BrokerError):
     """The cluster did not answer in time. Nothing to do: the task discards its producer and recovers."""

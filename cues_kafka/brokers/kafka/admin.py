@@ -24,9 +24,10 @@ from confluent_kafka.cimpl import NewTopic as ClientNewTopic
 from cues_kafka.brokers.kafka.classify import error_of, name, translate
 from cues_kafka.brokers.kafka.groups import partitions_of
 from cues_kafka.brokers.kafka.opening import check_own, opened
-from cues_kafka.brokers.kafka.watch import LOG, Watch
+from cues_kafka.brokers.kafka.rights import KINDS, Right, user_of
+from cues_kafka.brokers.kafka.watch import Watch
 from cues_kafka.brokers.options import Kafka
-from cues_kafka.errors import BrokerError, RetriableError
+from cues_kafka.errors import BrokerError, FatalError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts, TopicPartition, Watermarks
 
@@ -63,6 +64,7 @@ class Admin:
         self.watch = Watch("admin")
         self.spent = False
         settings = options.settings("admin", client_id="cues-kafka.admin")
+        self._user = user_of(settings)
         self._client = opened(AdminClient, settings | self.watch.callbacks())
         check_own(options)
 
@@ -127,21 +129,27 @@ class Admin:
             )
             for topic in topics
         ]
-        for topic, future in self._ask(self._client.create_topics, wanted).items():
-            self._result(future, f"creating topic {topic}", ignore={"TOPIC_ALREADY_EXISTS"})
+        asked = self._ask(self._client.create_topics, wanted)
+        try:
+            self._results(asked, "creating", "Create", ignore={"TOPIC_ALREADY_EXISTS"})
+        except BrokerError as error:
+            if error.forbidden:
+                instead = "or let a user who may create them run `cues-kafka plan MODULE:GRAPH --apply`"
+                raise FatalError(f"{error}, {instead}", code=error.code) from error
+            raise
         names = [topic.name for topic in topics]
         self._until(lambda: self._all_led(names), f"topics {', '.join(names)} are not led by brokers")
 
     def add_partitions(self, topic: str, total: int) -> None:
         asked = self._ask(self._client.create_partitions, [NewPartitions(topic, total)])
-        self._result(asked[topic], f"adding partitions to {topic}", ignore={"INVALID_PARTITIONS"})  # there already
+        ignore = {"INVALID_PARTITIONS"}  # there already
+        self._result(asked[topic], f"adding partitions to {topic}", Right("Alter", "topic", topic), ignore=ignore)
         self._until(lambda: self._led(topic) >= total, f"the {total} partitions of {topic} are not led by brokers")
 
     def delete(self, topics: Sequence[str]) -> None:
         if not topics:
             return
-        for topic, future in self._ask(self._client.delete_topics, list(topics)).items():
-            self._result(future, f"deleting topic {topic}", ignore=_MISSING)
+        self._results(self._ask(self._client.delete_topics, list(topics)), "deleting", "Delete", ignore=_MISSING)
         self._until(lambda: not self._describe(topics), f"topics {', '.join(topics)} are still there")
 
     def trim(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -149,7 +157,8 @@ class Admin:
         if not places:
             return
         for place, future in self._ask(self._client.delete_records, places).items():
-            self._result(future, f"deleting records of {place.topic}/{place.partition} below {place.offset}")
+            doing = f"deleting records of {place.topic}/{place.partition} below {place.offset}"
+            self._result(future, doing, Right("Delete", "topic", place.topic))
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         if not partitions:
@@ -161,7 +170,8 @@ class Admin:
         found = {}
         for tp in partitions:
             doing = f"asking for the end of {tp.topic}/{tp.partition}"
-            lows, stables, highs = (self._result(asked[tp], doing).offset for asked in (low, stable, high))
+            right = Right("Describe", "topic", tp.topic)
+            lows, stables, highs = (self._result(asked[tp], doing, right).offset for asked in (low, stable, high))
             stables = max(lows, stables)
             found[tp] = Watermarks(lows, stables, max(stables, highs))
         return found
@@ -174,14 +184,16 @@ class Admin:
         found: dict[TopicPartition, int | None] = {}
         for place, future in asked.items():
             at = TopicPartition(place.topic, place.partition)
-            offset = self._result(future, f"asking for the offset of a time in {at.topic}/{at.partition}").offset
+            doing = f"asking for the offset of a time in {at.topic}/{at.partition}"
+            offset = self._result(future, doing, Right("Describe", "topic", at.topic)).offset
             found[at] = int(offset) if offset >= 0 else None
         return found
 
     def members(self, group: str) -> list[str]:
         self.reach()  # see `groups`: never ask for a coordinator in an outage
         asked = self._ask(self._client.describe_consumer_groups, [group])
-        found = self._result(asked[group], f"describing group {group}", ignore=_NO_GROUP)
+        right = Right("Describe", "group", group)
+        found = self._result(asked[group], f"describing group {group}", right, ignore=_NO_GROUP)
         return [] if found is None else [str(m.group_instance_id or m.client_id) for m in found.members]
 
     def unowned(self, group: str, topic: str, partitions: int) -> set[int]:
@@ -198,23 +210,21 @@ class Admin:
         if not topics:
             return {}
         asked = self._ask(self._client.describe_topics, TopicCollection(list(dict.fromkeys(topics))))
-        found = {t: self._result(future, f"describing topic {t}", ignore=_MISSING) for t, future in asked.items()}
+        found = self._results(asked, "describing", "Describe", ignore=_MISSING)
         return {topic: facts for topic, facts in found.items() if facts is not None}
 
     def _configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Settings by topic; one whose settings this user may not read is not in it."""
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         if not resources:
             return {}
         configs = {}
         for resource, future in self._ask(self._client.describe_configs, resources).items():
-            refused = {"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", *_MISSING}
-            entries = self._result(future, f"reading the configuration of {resource.name}", ignore=refused)
-            if entries is None:
-                LOG.info("the configuration of topic %s cannot be read; DescribeConfigs is not granted", resource.name)
-                continue
-            configs[resource.name] = {
-                key: str(entry.value) for key, entry in entries.items() if entry.value is not None
-            }
+            doing = f"reading the settings of topic {resource.name}"
+            entries = self._result(future, doing, ignore={*KINDS, *_MISSING})
+            if entries is not None:
+                given = {key: str(entry.value) for key, entry in entries.items() if entry.value is not None}
+                configs[resource.name] = given
         return configs
 
     def _all_led(self, topics: Sequence[str]) -> bool:
@@ -250,19 +260,44 @@ class Admin:
         except KafkaException as problem:
             raise self._failed(problem, function.__name__.replace("_", " ")) from problem
 
-    def _result(self, future: Future[Any], doing: str, *, ignore: Collection[str] = ()) -> Any:
+    def _result(self, future: Future[Any], doing: str, *needs: Right, ignore: Collection[str] = ()) -> Any:
         """The answer; None where the error is one of those to ignore."""
         try:
             return future.result()
         except KafkaException as problem:
             if name(error_of(problem)) in ignore:
                 return None
-            raise self._failed(problem, doing) from problem
+            raise self._failed(problem, doing, needs) from problem
 
-    def _failed(self, problem: Exception | KafkaError, doing: str) -> BrokerError:
+    def _results(
+        self, asked: Mapping[str, Future[Any]], doing: str, operation: str, *, ignore: Collection[str]
+    ) -> dict[str, Any]:
+        """The answers by topic, None where to ignore; those that this user has no right to are named together."""
+        found: dict[str, Any] = {}
+        refused: dict[str, KafkaException] = {}
+        for topic, future in asked.items():
+            try:
+                found[topic] = future.result()
+            except KafkaException as problem:
+                code = name(error_of(problem))
+                if code in KINDS:
+                    refused[topic] = problem
+                elif code not in ignore:
+                    raise self._failed(problem, f"{doing} topic {topic}") from problem
+                else:
+                    found[topic] = None
+        if refused:
+            first = next(iter(refused.values()))
+            raise self._failed(
+                first, f"{doing} {len(asked)} topics", [Right(operation, "topic", topic) for topic in refused]
+            ) from first
+        return found
+
+    def _failed(self, problem: Exception | KafkaError, doing: str, needs: Sequence[Right] = ()) -> BrokerError:
         self._client.poll(0)
         self.spent = True
-        return translate(problem, doing, reasons=self.watch.reasons, fatal=self.watch.fatal)
+        watch = self.watch
+        return translate(problem, doing, reasons=watch.reasons, fatal=watch.fatal, needs=needs, user=self._user)
 
     def _unreachable(self, problem: KafkaException, timeout_s: float) -> BrokerError:
         self._client.poll(0.05)

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
+from cues_kafka.brokers.kafka.rights import Right, refusal
 from cues_kafka.errors import AbortableError, BrokerError, FatalError, RetriableError, UnstableOffsets
 from cues_kafka.ports import TopicPartition
 
@@ -81,12 +82,12 @@ MEANINGS: dict[str, Meaning] = {
     "_PURGE_INFLIGHT": Meaning(AbortableError, "the message was thrown away with its transaction"),
     "UNKNOWN": Meaning(AbortableError, "the broker failed in a way that it does not name; the outcome is unknown"),
     # somebody must do something
-    "TOPIC_AUTHORIZATION_FAILED": Meaning(FatalError, "no permission for the topic; grant READ on inputs, WRITE on "
-                                          "outputs, both on backing topics"),
-    "GROUP_AUTHORIZATION_FAILED": Meaning(FatalError, "no permission for the group; grant READ on it"),
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": Meaning(FatalError, "no permission for the transactional id; grant WRITE "
-                                                     "on it"),
-    "CLUSTER_AUTHORIZATION_FAILED": Meaning(FatalError, "no permission for this operation on the cluster"),
+    "TOPIC_AUTHORIZATION_FAILED": Meaning(FatalError, "this user lacks a right on the topic; `cues-kafka plan "
+                                          "MODULE:GRAPH` prints those that each role needs"),
+    "GROUP_AUTHORIZATION_FAILED": Meaning(FatalError, "this user lacks a right on the group; `cues-kafka plan "
+                                          "MODULE:GRAPH` prints those that each role needs"),
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": Meaning(FatalError, "this user lacks Write on the transactional id"),
+    "CLUSTER_AUTHORIZATION_FAILED": Meaning(FatalError, "this user lacks a right on the cluster"),
     "SASL_AUTHENTICATION_FAILED": Meaning(FatalError, "wrong user name or password"),
     "_AUTHENTICATION": Meaning(FatalError, "wrong user name or password"),
     "_SSL": Meaning(FatalError, "the TLS handshake failed; look at ssl.ca.location and the client's certificate"),
@@ -112,7 +113,7 @@ CLIENT_ERRORS: Final = (KafkaException, SystemError)
 """What a call of a producer may raise. When a fatal error meets delivery reports in one call, the client sets its
 exception and calls back nevertheless (2.16.1); Python then raises SystemError with that exception as the cause."""
 
-_HOLLOW = {"_FATAL", "_PURGE_QUEUE", "_PURGE_INFLIGHT"}
+HOLLOW: Final = {"_FATAL", "_PURGE_QUEUE", "_PURGE_INFLIGHT"}
 """Errors that only point at another one, which the client keeps as its fatal error."""
 
 
@@ -155,6 +156,8 @@ def translate(
     reasons: Sequence[str] = (),
     fatal: KafkaError | None = None,
     at: TopicPartition | None = None,
+    needs: Sequence[Right] = (),
+    user: str | None = None,
 ) -> BrokerError:
     """Translate an error of the client into ours, with what is known of its cause.
 
@@ -164,11 +167,16 @@ def translate(
         reasons: what the client said about its connections meanwhile; a time-out alone never names its cause.
         fatal: the client's fatal error if there is one; it stands in for errors that only point at it.
         at: the partition that the error is about.
+        needs: the rights that the call needs on the cluster.
+        user: whose client it is; None: not known.
     """
     error = error_of(problem)
-    if fatal is not None and name(error) in _HOLLOW:
+    if fatal is not None and name(error) in HOLLOW:
         error = fatal
     meaning = classify(error)
+    if refused := refusal(name(error), needs, user):
+        what, remedy = refused
+        return meaning.error(f"{doing}: {what} [{name(error)}]. {remedy}", code=name(error), at=at)
     because = f"; meanwhile: {'; '.join(dict.fromkeys(reasons))}" if reasons else ""
     return meaning.error(
         f"{doing}: {meaning.sentence} [{name(error)}: {error.str()}]{because}", code=name(error), at=at

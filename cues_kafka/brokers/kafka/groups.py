@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from struct import unpack_from
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from cues_kafka.brokers.kafka.classify import error_of, name, translate
 from cues_kafka.brokers.kafka.opening import opened
+from cues_kafka.brokers.kafka.rights import Right, user_of
 from cues_kafka.brokers.kafka.watch import Watch
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import FatalError, RetriableError
@@ -78,28 +79,31 @@ def _asked(
     settings = options.settings("reader", client_id=f"{group}.offsets") | {"group.id": group} | watch.callbacks()
     if not stable:
         settings["isolation.level"] = "read_uncommitted"  # the client then does not ask for stable offsets (KIP-447)
+    rights: dict[str, Any] = {"needs": [Right("Read", "group", group)], "user": user_of(settings)}
     consumer = opened(Consumer, settings)
     try:
         places = consumer.committed([ClientPartition(*place) for place in partitions], timeout=timeout_s)
     except KafkaException as problem:
         said = consumer.poll(0)  # hands out what the client has to say: why it finds no coordinator comes as a message
-        error = translate(problem, _doing(group), reasons=watch.reasons, fatal=watch.fatal)
+        error = translate(problem, _doing(group), reasons=watch.reasons, fatal=watch.fatal, **rights)
         if name(error_of(problem)) not in _SILENT:
             raise error from problem
         refusal = said.error() if said is not None else None
-        if refusal is not None and isinstance(why := translate(refusal, _doing(group)), FatalError):
+        if refusal is not None and isinstance(why := translate(refusal, _doing(group), **rights), FatalError):
             raise why from problem
         raise NoAnswer(str(error), code=error.code) from problem
     finally:
         consumer.close()
-    return _offsets_of(places, _doing(group))
+    return _offsets_of(places, _doing(group), user=rights["user"])
 
 
 def _doing(group: str) -> str:
     return f"asking for the offsets of group {group}"
 
 
-def _offsets_of(places: Iterable[ClientPartition], doing: str) -> dict[TopicPartition, int | None]:
+def _offsets_of(
+    places: Iterable[ClientPartition], doing: str, *, user: str | None = None
+) -> dict[TopicPartition, int | None]:
     """
     Committed offsets as the client answers them; None where there is none.
 
@@ -110,7 +114,8 @@ def _offsets_of(places: Iterable[ClientPartition], doing: str) -> dict[TopicPart
     for place in places:
         at = TopicPartition(place.topic, place.partition)
         if place.error is not None:
-            raise translate(place.error, f"{doing} at {at.topic}/{at.partition}", at=at)
+            needs = [Right("Read", "topic", at.topic)]
+            raise translate(place.error, f"{doing} at {at.topic}/{at.partition}", at=at, needs=needs, user=user)
         found[at] = int(place.offset) if place.offset >= 0 else None
     return found
 

@@ -21,6 +21,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from cues_kafka.brokers.kafka.classify import classify, name, translate
 from cues_kafka.brokers.kafka.opening import opened
+from cues_kafka.brokers.kafka.rights import Right, user_of
 from cues_kafka.brokers.kafka.session import generation
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
@@ -49,6 +50,7 @@ class KafkaMember:
         settings |= {"group.id": group} | self._watch.callbacks()
         if instance is not None:
             settings["group.instance.id"] = instance
+        self._user = user_of(settings)
         self._consumer = opened(Consumer, settings)
         self._subscribe()
 
@@ -115,7 +117,14 @@ class KafkaMember:
             raise self._failed(problem) from problem
 
     def _failed(self, problem: KafkaException | KafkaError) -> BrokerError:
-        return translate(problem, f"group {self._group}", reasons=self._watch.reasons, fatal=self._watch.fatal)
+        return translate(
+            problem,
+            f"group {self._group}",
+            reasons=self._watch.reasons,
+            fatal=self._watch.fatal,
+            needs=[Right("Read", "group", self._group), Right("Read", "topic", self._topic)],
+            user=self._user,
+        )
 
     def _assign(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
         if self._cooperative:

@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from cues_kafka.brokers.kafka.classify import error_of, name, translate
 from cues_kafka.brokers.kafka.kept import KeptConsumers
 from cues_kafka.brokers.kafka.opening import opened
+from cues_kafka.brokers.kafka.rights import Right, user_of
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import BrokerError, FatalError
@@ -42,6 +43,7 @@ class KafkaReader:
         self, options: Kafka, reader_name: str, *, prompt: bool = False, kept: KeptConsumers | None = None
     ) -> None:
         self._name = reader_name
+        self._user = user_of({**options.config, **options.consumer})
         self._kept = kept if prompt else None
         self._consumer, self._watch = (self._kept and self._kept.take(reader_name)) or _opened(
             options, reader_name, prompt=prompt
@@ -88,7 +90,7 @@ class KafkaReader:
         try:
             batch = self._take(timeout_s, max_messages)
         except KafkaException as problem:
-            raise translate(problem, f"{self._name}: reading", reasons=self._watch.reasons) from problem
+            raise self._failed(problem, "reading") from problem
         fetched = self._group(batch)
         # An error is raised only when nothing else came with it: what came was taken from the client for good.
         if self._errors and not fetched:
@@ -190,12 +192,23 @@ class KafkaReader:
             # Of no partition: the client's own trouble with connections, which it mends itself.
             LOG.info("%s: %s: %s", self._watch.label, name(error), error.str())
             if error.fatal() or name(error).endswith("AUTHORIZATION_FAILED"):
-                self._errors.append(translate(error, f"{self._name}: reading", reasons=self._watch.reasons))
+                self._errors.append(self._failed(error, "reading"))
             return
         at = TopicPartition(topic, partition)
         if at in self._assigned:
             where = f" at {offset}" if offset is not None and offset >= 0 else ""
-            self._errors.append(translate(error, f"{self._name}: reading {topic}/{partition}{where}", at=at))
+            self._errors.append(self._failed(error, f"reading {topic}/{partition}{where}", at=at))
+
+    def _failed(self, problem: Exception | KafkaError, doing: str, *, at: TopicPartition | None = None) -> BrokerError:
+        topics = {at.topic} if at else {topic for topic, _ in self._assigned}
+        return translate(
+            problem,
+            f"{self._name}: {doing}",
+            reasons=() if at else self._watch.reasons,
+            at=at,
+            needs=[Right("Describe", "group", self._name), *(Right("Read", "topic", one) for one in sorted(topics))],
+            user=self._user,
+        )
 
     def _count_topics(self) -> None:
         self._topics = len({topic for topic, _ in self._assigned})

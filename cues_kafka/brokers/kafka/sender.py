@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, translate
 from cues_kafka.brokers.kafka.opening import opened
+from cues_kafka.brokers.kafka.rights import Right, user_of
 from cues_kafka.brokers.kafka.session import warm
 from cues_kafka.brokers.kafka.watch import Watch
 from cues_kafka.brokers.options import Kafka
@@ -24,6 +25,7 @@ class KafkaSender:
         self._name = sender_name
         self._watch = Watch(f"sender {sender_name}")
         settings = options.settings("sender", client_id=sender_name)
+        self._user = user_of(settings)
         self._producer: Producer | None = opened(Producer, settings | self._watch.callbacks())
         self._warm = warm(self._producer, options.socket_timeout_s)
 
@@ -78,7 +80,7 @@ class KafkaSender:
                     raise RetriableError(f"sender {self._name}: its queue stayed full", code="_QUEUE_FULL") from None
                 self._serve(producer.poll, 0.05)
             except CLIENT_ERRORS as problem:
-                raise self._failed(problem, f"sending to {topic}") from problem
+                raise self._failed(problem, f"sending to {topic}", topic=topic) from problem
             else:
                 return
 
@@ -90,7 +92,8 @@ class KafkaSender:
             if error is None:
                 places[index] = Sent(topic, partition, int(message.offset() or 0))
             else:
-                errors.append(self._failed(error, f"sending to {topic}", at=TopicPartition(topic, partition)))
+                at = TopicPartition(topic, partition)
+                errors.append(self._failed(error, f"sending to {topic}", at=at, topic=topic))
 
         return report
 
@@ -100,6 +103,20 @@ class KafkaSender:
         except CLIENT_ERRORS as problem:
             raise self._failed(problem, "sending") from problem
 
-    def _failed(self, problem: Exception | KafkaError, doing: str, *, at: TopicPartition | None = None) -> BrokerError:
-        watch = self._watch
-        return translate(problem, f"sender {self._name}: {doing}", reasons=watch.reasons, fatal=watch.fatal, at=at)
+    def _failed(
+        self,
+        problem: Exception | KafkaError,
+        doing: str,
+        *,
+        at: TopicPartition | None = None,
+        topic: str | None = None,
+    ) -> BrokerError:
+        return translate(
+            problem,
+            f"sender {self._name}: {doing}",
+            reasons=self._watch.reasons,
+            fatal=self._watch.fatal,
+            at=at,
+            needs=[Right("Write", "topic", topic)] if topic else (),
+            user=self._user,
+        )

@@ -24,7 +24,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, repeat
 from operator import length_hint
 from typing import Any, Final
@@ -32,8 +32,9 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, translate
+from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, HOLLOW, error_of, name, translate
 from cues_kafka.brokers.kafka.opening import opened
+from cues_kafka.brokers.kafka.rights import Right, user_of
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import AbortableError, BrokerError, RetriableError
@@ -79,6 +80,7 @@ class KafkaSession:
         self._watch = Watch(f"session {transactional_id}")
         settings = options.settings("session", client_id=transactional_id)
         settings |= {"transactional.id": transactional_id} | self._watch.callbacks(statistics=True)
+        self._user = user_of(settings)
         self._producer: Producer | None = opened(Producer, settings)
         self._reports = _Reports()
         self._open = False
@@ -123,7 +125,8 @@ class KafkaSession:
                 f"{self._id}: {doing}: no answer within {timeout_s:g} s{_because(self._watch)}", code="_TIMED_OUT"
             ) from None
         if isinstance(problem, CLIENT_ERRORS):
-            raise self._failed(problem, doing) from problem
+            needs = [Right("Read", "group", group.group), *(Right("Read", "topic", topic) for topic, _ in offsets)]
+            raise self._failed(problem, doing, needs=needs) from problem
         if problem is not None:
             raise problem
 
@@ -184,7 +187,7 @@ class KafkaSession:
         if reports.error is not None:
             error, topic, partition = reports.error
             at = TopicPartition(topic, partition)
-            raise self._failed(error, f"writing to {topic}/{partition}", at=at)
+            raise self._failed(error, f"writing to {topic}/{partition}", at=at, needs=[Right("Write", "topic", topic)])
         delivered = reports.delivered()
         if left or delivered != reports.produced:
             raise AbortableError(
@@ -239,12 +242,32 @@ class KafkaSession:
             code="_QUEUE_FULL",
         )
 
-    def _failed(self, problem: Exception | KafkaError, doing: str, *, at: TopicPartition | None = None) -> BrokerError:
+    def _failed(
+        self,
+        problem: Exception | KafkaError,
+        doing: str,
+        *,
+        at: TopicPartition | None = None,
+        needs: Sequence[Right] = (),
+    ) -> BrokerError:
         """Translate an error, with what the client says about its cause; the client says it in `poll` only."""
         if self._producer is not None:
             _listen(self._producer)
-        watch = self._watch
-        return translate(problem, f"{self._id}: {doing}", reasons=watch.reasons, fatal=watch.fatal, at=at)
+        watch, error = self._watch, error_of(problem)
+        if watch.unwritable and name(error) in (*HOLLOW, "_INCONSISTENT"):
+            # The records of other topics are thrown away with the transaction that this one could not join.
+            error, at = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), None
+            doing, needs = "writing", [Right("Write", "topic", topic) for topic in watch.unwritable]
+        needs = [*needs, Right("Write", "transactional-id", self._id)]
+        return translate(
+            error,
+            f"{self._id}: {doing}",
+            reasons=watch.reasons,
+            fatal=watch.fatal,
+            at=at,
+            needs=needs,
+            user=self._user,
+        )
 
 
 class _Reports:

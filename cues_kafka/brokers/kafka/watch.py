@@ -32,6 +32,9 @@ _LOST: Final = re.compile(
     r"EndTxn|Timed out|timed out|[Dd]isconnected|Connection reset|Receive failed|Send failed|failed"
 )
 
+_OUTSIDE: Final = re.compile(r'Failed to add partition "([^"]+)" \[(\d+)\] to transaction: (.*)')
+"""Only a log line says which topic a transaction could not take in: all of its records are then thrown away alike."""
+
 CAUSES: Final[tuple[tuple[str, str], ...]] = (
     (r"Connection refused", "nothing listens there"),
     (
@@ -83,15 +86,17 @@ class Watch:
     Attributes:
         fatal: the client's fatal error, once there is one.
         suspicions: what happened to the transaction coordinator's connection.
+        unwritable: topics that the transaction could not take in, because this user may not write to them.
     """
 
-    __slots__ = ("_reasons", "_said", "ends", "fatal", "label", "pid", "suspicions")
+    __slots__ = ("_reasons", "_said", "ends", "fatal", "label", "pid", "suspicions", "unwritable")
 
     def __init__(self, label: str) -> None:
         self.label = label
         self.pid = os.getpid()
         self.fatal: KafkaError | None = None
         self.suspicions: list[str] = []
+        self.unwritable: dict[str, None] = {}
         self.ends = 0
         """Calls that end a transaction; the coordinator must not have seen more of them."""
         self._reasons: dict[str, str] = {}
@@ -132,6 +137,11 @@ class Watch:
         cause = likely_cause(text)
         if cause is not None:
             self._reason(cause, f"{cause} ({_short(text)})")
+        if (outside := _OUTSIDE.search(text)) is not None:
+            topic, partition, why = outside.groups()
+            if "Topic authorization failed" in why:
+                self.unwritable[topic] = None
+            self._reason(f"{topic}/{partition}", f"{topic}/{partition} could not join the transaction: {why}")
 
     def _pass_on(self, level: int, template: str, args: tuple[Any, ...]) -> None:
         """To the log of the application; what is said again and again, seldom, with a count."""

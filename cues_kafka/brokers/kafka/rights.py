@@ -1,0 +1,91 @@
+"""What a client may not do: which right it lacks, whose it is, and the command that grants it.
+
+The cluster answers an unauthorised request with the kind of the resource alone. Which resource and which operation it
+was, only the caller knows: it names the rights that its call needs, and the answer's kind picks among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from cues_kafka.graph.acls import grant
+
+KINDS: Final = {
+    "TOPIC_AUTHORIZATION_FAILED": "topic",
+    "GROUP_AUTHORIZATION_FAILED": "group",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "transactional-id",
+    "CLUSTER_AUTHORIZATION_FAILED": "cluster",
+}
+"""What an answer is about."""
+
+_VERBS: Final = {
+    ("DescribeConfigs", "topic"): "read the settings of",
+    ("Alter", "topic"): "add partitions to",
+    ("Write", "topic"): "write to",
+    ("Write", "transactional-id"): "use",
+}
+"""Where an operation's name is not the verb."""
+
+
+class Right(NamedTuple):
+    """
+    What a call needs.
+
+    Attributes:
+        operation: Kafka's name of it.
+        resource: topic, group or transactional-id.
+        name: of the resource.
+    """
+
+    operation: str
+    resource: str
+    name: str
+
+
+def user_of(settings: Mapping[str, Any]) -> str | None:
+    """
+    The user that the brokers take a client for.
+
+    Args:
+        settings: of the client, in librdkafka's words.
+
+    Returns:
+        None: it is in a certificate or a token.
+    """
+    protocol = str(settings.get("security.protocol", "plaintext")).lower()
+    if protocol == "plaintext":
+        return "ANONYMOUS"
+    mechanism = str(settings.get("sasl.mechanisms", settings.get("sasl.mechanism", ""))).upper()
+    if not protocol.startswith("sasl_") or not mechanism.startswith(("PLAIN", "SCRAM-")):
+        return None
+    return settings.get("sasl.username")
+
+
+def refusal(code: str, needs: Sequence[Right], user: str | None) -> tuple[str, str] | None:
+    """
+    What the cluster refused, and the remedy, as two sentences without a full stop.
+
+    Args:
+        code: of the answer.
+        needs: the rights that the call needs.
+        user: who asked; None: not known.
+
+    Returns:
+        None: the answer is about none of these rights.
+    """
+    lacking = [right for right in needs if right.resource == KINDS.get(code)]
+    if not lacking:
+        return None
+    operation, resource, name = lacking[0]
+    names = list(dict.fromkeys(right.name for right in lacking if right.operation == operation))
+    shown = ", ".join(f"`{one}`" for one in names)
+    who = f"user `{user}`" if user else "the user of this client"
+    verb = _VERBS.get((operation, resource), operation.lower())
+    kind = resource.replace("-", " ") + ("s" if len(names) > 1 else "")
+    principal = f"User:{user or 'NAME'}"
+    if resource == "transactional-id":  # as the printed ACL: one prefix for all tasks of the processor
+        command = grant(principal, [operation], resource, [f"{name.rpartition('.')[0]}."], pattern="prefixed")
+    else:
+        command = grant(principal, [operation], resource, names)
+    return f"{who} may not {verb} {kind} {shown}", f"Grant it with `{command}`"
