@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 from cues_kafka.core.hashing import fingerprint
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph import topology
-from cues_kafka.graph.acls import Acl, Role, acls_of, kafka_acls
+from cues_kafka.graph.acls import Acl, Role, acls_of, grant, kafka_acls
 from cues_kafka.graph.binding import shows_bindings
 from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor, Strategy
 from cues_kafka.graph.names import (
@@ -273,7 +273,13 @@ class Plan:
         return self.text()
 
 
-def plan(graph: Graph, facts: ClusterFacts | None = None, *, listed: Collection[str] = ()) -> Plan:
+def plan(
+    graph: Graph,
+    facts: ClusterFacts | None = None,
+    *,
+    listed: Collection[str] = (),
+    accept_unchecked: bool = False,
+) -> Plan:
     """
     Plan a graph.
 
@@ -282,12 +288,14 @@ def plan(graph: Graph, facts: ClusterFacts | None = None, *, listed: Collection[
         facts: what the cluster says of `topics_to_ask`; None: offline.
         listed: names of all topics of the cluster, where they are known: backing topics without a processor are
             warned of.
+        accept_unchecked: warn of topics whose settings may not be read, instead of refusing.
     """
     sizes = {topic: partitions_of(graph, topic, facts) for topic in graph.topics_used()}
     processors = tuple(_processor_plan(graph, processor, sizes, facts) for processor in graph.processors.values())
     frames = tuple(_frame_plan(graph, frame, sizes, facts) for frame in graph.dataframes.values())
     own = (*_own_topics(processors), *(_OwnTopic(one.backing, one.slots, compacted=True) for one in frames))
     create = (*_user_topics(graph, facts), *_missing(own, facts))
+    unread = tuple(_unread_settings(graph, facts))
     return Plan(
         graph=graph.name,
         brokers=None if facts is None else facts.brokers,
@@ -299,8 +307,12 @@ def plan(graph: Graph, facts: ClusterFacts | None = None, *, listed: Collection[
             *(_misspelt_inputs(graph) if facts is None else ()),
             *_warnings(graph, processors, facts),
             *_orphans(graph, listed),
+            *(unread if accept_unchecked else ()),
         ),
-        refusals=tuple(_refusals(graph, (processors, frames), sizes, facts)),
+        refusals=(
+            *_refusals(graph, (processors, frames), sizes, facts),
+            *(() if accept_unchecked else unread),
+        ),
         dataframes=frames,
         expected=tuple(sorted({topic for _, topic in _unmade_inputs(graph)})) if facts is None else (),
     )
@@ -476,6 +488,19 @@ def _refusals(
     for topic, known in sorted(facts.topics.items()):
         if facts.brokers >= REPLICATION and topic in topics_to_ask(graph) and _promised(graph):
             yield from _unsafe(known)
+
+
+def _unread_settings(graph: Graph, facts: ClusterFacts | None) -> Iterator[str]:
+    """A setting that nobody could look at may be the one that breaks the promise: a backing topic that is not kept."""
+    topics = [topic for topic in topics_to_ask(graph) if facts is not None and topic in facts.unchecked]
+    if facts is not None and topics:
+        command = grant(f"User:{facts.user or 'NAME'}", ["DescribeConfigs"], "topic", topics)
+        who = f"user `{facts.user}`" if facts.user else "the user of this client"
+        yield (
+            f"Not checked: {who} may not read the settings of topics {', '.join(f'`{topic}`' for topic in topics)}. "
+            f"They decide how long records are kept and how large they may be. Grant it with `{command}`, or set "
+            "accept_unchecked=True in Kafka(...) to run without these checks."
+        )
 
 
 def _promised(graph: Graph) -> bool:

@@ -205,10 +205,20 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What the cluster says of itself and of the topics that were asked for; a missing topic is not in `topics`."""
+    """
+    What the cluster says of itself and of the topics that were asked for; a missing topic is not in `topics`.
+
+    Attributes:
+        brokers: how many there are.
+        topics: by name.
+        unchecked: topics whose settings this user may not read, so that their `config` is empty.
+        user: who asked, as the brokers know this client; None: not known.
+    """
 
     brokers: int
     topics: Mapping[str, TopicFacts]
+    unchecked: tuple[str, ...] = ()
+    user: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,6 +163,8 @@ class Kafka:
         start_timeout_s: how long the first contact with the cluster may take.
         allow_plaintext: talk without encryption to an address that is not on this machine.
         allow_unverified_tls: allow settings that switch the verification of certificates or host names off.
+        accept_unchecked: run although this user may not read the settings of topics (DescribeConfigs), so that nobody
+            checks whether they break the guarantee.
 
     Raises:
         ConfigError: a setting contradicts the guarantee or another one.
@@ -183,6 +185,7 @@ class Kafka:
     start_timeout_s: float = 10.0
     allow_plaintext: bool = False
     allow_unverified_tls: bool = False
+    accept_unchecked: bool = False
 
     def __post_init__(self) -> None:
         for name in ("config", "producer", "consumer"):

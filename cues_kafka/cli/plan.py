@@ -10,7 +10,7 @@ import typer
 
 from cues_kafka.cli.config import Bootstrap, File, New, Profile
 from cues_kafka.cli.options import Target
-from cues_kafka.errors import ConfigError, GraphError
+from cues_kafka.errors import BrokerError, ConfigError, GraphError
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def plan(
     Nothing is created without --apply.
     """
 
-    def show(planned: Plan) -> None:
+    def show(planned: Plan, *, acls: bool = acls) -> None:
         shown = json.dumps(planned.to_dict(), indent=2) if as_json else planned.text(topics=topics, acls=acls)
         typer.echo(shown)
 
@@ -89,7 +89,7 @@ def plan(
 def _plan(
     target: str,
     without: Collection[str],
-    show: Callable[[Plan], None],
+    show: Callable[..., None],
     *,
     offline: bool,
     apply: bool,
@@ -113,10 +113,19 @@ def _plan(
 
     bootstrap, profile, file = settings
     found = load({"bootstrap": bootstrap}, profile=profile, file=file)
-    broker = open_broker(found.kafka())
+    kafka = found.kafka()
+    broker = open_broker(kafka)
     try:
-        facts, listed = broker.facts(topics_to_ask(graph)), broker.partitions()
-        planned = _as_run_refuses(plan_graph(graph, facts, listed=listed), graph, without)
+        try:
+            facts, listed = broker.facts(topics_to_ask(graph)), broker.partitions()
+        except BrokerError as error:
+            if not error.forbidden:
+                raise
+            planned = dataclasses.replace(plan_graph(graph), refusals=(str(error),))
+            show(planned, acls=True)  # what would help, as far as it follows from the graph alone
+            return planned
+        planned = plan_graph(graph, facts, listed=listed, accept_unchecked=kafka.accept_unchecked)
+        planned = _as_run_refuses(planned, graph, without)
         running = {*graph.processors, *graph.dataframes} - set(without)
         refused = renamed(graph, broker, listed, names=running, new=new)
         planned = dataclasses.replace(planned, refusals=(*planned.refusals, *refused))

@@ -60,11 +60,13 @@ class Terms:
         names: the processors that it starts; None: whichever, nobody looks whether they were renamed.
         new: names that are none of a processor that was renamed.
         create_topics: whether it may create what is missing.
+        accept_unchecked: whether it runs although the settings of topics may not be read.
     """
 
     names: Sequence[str] | None = None
     new: Sequence[str] = ()
     create_topics: bool = True
+    accept_unchecked: bool = False
 
 
 def prepare(
@@ -73,6 +75,12 @@ def prepare(
     """
     Plan the graph on the cluster, refuse or create what is missing, and give the facts as they are then.
 
+    Args:
+        graph: the graph.
+        broker: the cluster.
+        only: names of the processors to run; None: all.
+        terms: what the start may do; None: everything, with no look for renamed processors.
+
     Raises:
         ConfigError: the plan is refused, this runtime cannot carry a processor, or one may have been renamed.
         TopicsMissing: they must not be created.
@@ -80,7 +88,7 @@ def prepare(
     """
     names, terms = topics_to_ask(graph), terms or Terms()
     listed = {} if terms.names is None else broker.partitions()
-    planned = plan(graph, broker.facts(names), listed=listed)
+    planned = plan(graph, broker.facts(names), listed=listed, accept_unchecked=terms.accept_unchecked)
     if terms.names is not None:
         refused = renamed(graph, broker, listed, names=terms.names, new=terms.new)
         planned = replace(planned, refusals=(*planned.refusals, *refused))
@@ -95,7 +103,10 @@ def prepare(
                 "them"
             )
         broker.create(planned.create)
-    return planned, _facts_with(broker, names, {topic.name for topic in planned.create})
+    facts = _facts_with(broker, names, {topic.name for topic in planned.create})
+    if facts.unchecked and not terms.accept_unchecked:
+        plan(graph, facts).refuse()  # topics that were created just now
+    return planned, facts
 
 
 def _facts_with(broker: Broker, names: Sequence[str], created: set[str]) -> ClusterFacts:

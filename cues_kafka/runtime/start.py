@@ -72,7 +72,9 @@ def start(
     try:
         plain = only and [name for name in only if name in graph.processors]
         everyone = None if isinstance(options, Memory) else list(only or (*graph.processors, *graph.dataframes))
-        planned, facts = prepare(graph, broker, only=plain, terms=Terms(everyone, new, create_topics))
+        accept = isinstance(options, Kafka) and options.accept_unchecked
+        terms = Terms(everyone, new, create_topics, accept)
+        planned, facts = prepare(graph, broker, only=plain, terms=terms)
         for warning in planned.warnings:
             log.info("plan", warning=warning)
         system = System({} if engine else graph.system)

@@ -132,7 +132,11 @@ def verify(
             for name in _chosen(everyone, processors)
             if name not in scan.left
         ),
-        limits=(*_without_tasks(planned, _chosen(graph.processors, processors)), *scan.left.values()),
+        limits=(
+            *_without_tasks(planned, _chosen(graph.processors, processors)),
+            *scan.left.values(),
+            *(f"this user may not read the settings of {topic!r}: compacted or not?" for topic in facts.unchecked),
+        ),
         notes=tuple(scan.notes()),
         scanned=scan.scanned,
         seconds=monotonic() - began,

@@ -192,8 +192,9 @@ def test_a_group_that_may_not_be_read_is_named_with_the_right_that_is_missing() 
         denied = (CLIENT.AclOperation.ALL, CLIENT.AclPermissionType.DENY)
         [created] = client.create_acls([CLIENT.AclBinding(*group, "User:ANONYMOUS", "*", *denied)]).values()
         created.result()
-        with pytest.raises(FatalError, match=r"of group g: no permission for the group; grant READ on it"):
+        with pytest.raises(FatalError, match=r"of group g: user `ANONYMOUS` may not read group `g`.*") as refused:
             broker.committed("g", [place])
+        assert "`kafka-acls --add --allow-principal User:ANONYMOUS --operation Read --group g`" in str(refused.value)
         assert broker.committed("other", [place]) == {place: None}
         broker.close()
 

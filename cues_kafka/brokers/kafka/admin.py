@@ -84,6 +84,8 @@ class Admin:
                 )
                 for topic, found in described.items()
             },
+            unchecked=tuple(sorted(described.keys() - configs.keys())),
+            user=self._user,
         )
 
     def partitions(self, topics: Collection[str] | None) -> dict[str, int]:
@@ -210,7 +212,13 @@ class Admin:
         if not topics:
             return {}
         asked = self._ask(self._client.describe_topics, TopicCollection(list(dict.fromkeys(topics))))
-        found = self._results(asked, "describing", "Describe", ignore=_MISSING)
+        try:
+            found = self._results(asked, "describing", "Describe", ignore=_MISSING)
+        except BrokerError as error:
+            if error.forbidden:
+                more = "`cues-kafka plan MODULE:GRAPH --offline --acls` prints all that each role needs"
+                raise FatalError(f"{error}; {more}", code=error.code) from error
+            raise
         return {topic: facts for topic, facts in found.items() if facts is not None}
 
     def _configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:

@@ -83,9 +83,9 @@ MEANINGS: dict[str, Meaning] = {
     "UNKNOWN": Meaning(AbortableError, "the broker failed in a way that it does not name; the outcome is unknown"),
     # somebody must do something
     "TOPIC_AUTHORIZATION_FAILED": Meaning(FatalError, "this user lacks a right on the topic; `cues-kafka plan "
-                                          "MODULE:GRAPH` prints those that each role needs"),
+                                          "MODULE:GRAPH --acls` prints those that each role needs"),
     "GROUP_AUTHORIZATION_FAILED": Meaning(FatalError, "this user lacks a right on the group; `cues-kafka plan "
-                                          "MODULE:GRAPH` prints those that each role needs"),
+                                          "MODULE:GRAPH --acls` prints those that each role needs"),
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": Meaning(FatalError, "this user lacks Write on the transactional id"),
     "CLUSTER_AUTHORIZATION_FAILED": Meaning(FatalError, "this user lacks a right on the cluster"),
     "SASL_AUTHENTICATION_FAILED": Meaning(FatalError, "wrong user name or password"),

@@ -141,7 +141,8 @@ class Watch:
             topic, partition, why = outside.groups()
             if "Topic authorization failed" in why:
                 self.unwritable[topic] = None
-            self._reason(f"{topic}/{partition}", f"{topic}/{partition} could not join the transaction: {why}")
+            elif "Operation not attempted" not in why:  # that is another topic's fault
+                self._reason(f"{topic}/{partition}", f"{topic}/{partition} could not join the transaction: {why}")
 
     def _pass_on(self, level: int, template: str, args: tuple[Any, ...]) -> None:
         """To the log of the application; what is said again and again, seldom, with a count."""
