@@ -133,6 +133,24 @@ def test_every_row_of_an_aggregate_is_published_once_over_restarts(world: World,
     assert list((world.checkpoint / "c").glob("*/stage/3/*/manifest.json")), "the last one never is"
 
 
+def test_a_driver_that_died_while_it_wrote_its_first_offsets_has_a_successor(world: World, kafka: KafkaFixture) -> None:
+    """Spark writes them under another name first, and refuses a checkpoint where only that file is."""
+    graph = make(kafka.unique("staged"))
+    offsets = world.checkpoint / "c" / f"{graph.name}.frames" / "offsets"
+    offsets.mkdir(parents=True)
+    unfinished = [offsets / ".0.5d0b4a56-1c2f-4a6e-8a57-0f6f2a1b3c4d.tmp", offsets / "..0.5d0b4a56.tmp.crc"]
+    for file in unfinished:
+        file.write_text("v1")
+
+    with world.start(graph) as running:
+        running.send_many(f"{graph.name}.orders", orders("0"))
+        running.wait_idle(timeout_s=180)
+        found = values(running, f"{graph.name}.out")
+
+    assert {(one.customer, one.orders) for one in found} == {(f"c{n}", 4) for n in range(5)}
+    assert not [file for file in unfinished if file.exists()]
+
+
 def test_a_join_of_two_streams_reads_both_once(world: World, kafka: KafkaFixture) -> None:
     """Inner, with watermarks; inputs of different width; over a restart between the two sides."""
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 from weakref import WeakValueDictionary
-
-from pyspark import cloudpickle
 
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import ConfigError
@@ -22,6 +17,7 @@ from cues_kafka.runtime.lane import CommitPolicy
 from cues_kafka.runtime.spark.frames import FrameRun
 from cues_kafka.runtime.spark.made import keeps_state, made, mixes
 from cues_kafka.runtime.spark.query import PlainRun, Run, Settings, SparkWorker
+from cues_kafka.runtime.spark.shipping import ship
 from cues_kafka.runtime.spark.slot import POLICY
 from cues_kafka.runtime.spark.staged_run import StagedRun
 from cues_kafka.runtime.spark.triggers import streaming_trigger
@@ -105,7 +101,7 @@ class Spark:
         """A worker that is not started yet."""
         if not isinstance(job.options, Kafka):
             raise ConfigError("engine=Spark(...) needs Kafka(...): Spark's processes share no memory with this one.")
-        ship_modules()
+        ship(job.graph)
         settings = Settings(
             session=self.session,
             checkpoint=checkpoint_of(self.checkpoint, job.graph.name, job.processor),
@@ -288,23 +284,3 @@ def weak_settings(settings: Mapping[str, str]) -> list[str]:
         "one, whose work is thrown away. Set it to false"
     )
     return [speculation] if str(settings.get("spark.speculation", "false")).lower() == "true" else []
-
-
-def ship_modules() -> None:
-    """
-    Let Spark's processes have the user's modules as they are here, by value: nobody need copy or zip them.
-
-    A module counts as the user's when it lies in no place where packages are installed.
-    """
-    paths = sysconfig.get_paths()
-    installed = [Path(paths[key]).resolve() for key in ("stdlib", "platstdlib", "purelib", "platlib")]
-    ours = Path(__file__).resolve().parents[2]
-    by_value: Any = cloudpickle  # its functions have no types
-    known = by_value.list_registry_pickle_by_value()
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file is None or name == "__main__" or name in known:
-            continue
-        path = Path(file).resolve()
-        if not any(path.is_relative_to(place) for place in (*installed, ours)):
-            by_value.register_pickle_by_value(module)

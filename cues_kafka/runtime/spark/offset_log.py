@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from cues_kafka.errors import ConfigError
-from cues_kafka.runtime.spark.files import read_text
+from cues_kafka.runtime.spark.files import delete, names, read_text
 
 
 def source_ends(session: Any, checkpoint: str, number: int) -> list[Any]:
@@ -49,3 +49,23 @@ def known_query(session: Any, checkpoint: str) -> str:
         return query_id(session, checkpoint)
     except FileNotFoundError:
         return ""
+
+
+def drop_unfinished(session: Any, checkpoint: str) -> None:
+    """
+    Delete what a driver left that was killed while it wrote the offsets of its first batch.
+
+    Spark writes them under a temporary name first. Where that file is all there is, Spark takes the checkpoint of a
+    query with state for one of another query, and refuses it at each start.
+
+    Args:
+        session: of Spark, with its Java; the checkpoint may be on any of its file systems.
+        checkpoint: the query's directory.
+    """
+    found = {log: names(session, f"{checkpoint}/{log}") for log in ("offsets", "commits")}
+    if any(name.isdecimal() for kept in found.values() for name in kept):
+        return
+    for log, kept in found.items():
+        for name in kept:
+            if name.startswith("."):
+                delete(session, f"{checkpoint}/{log}/{name}")

@@ -34,8 +34,9 @@ from cues_kafka.runtime.build import spec_of
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.lane import RESTART_FIRST_S, RESTART_MAX_S, Lane
 from cues_kafka.runtime.spark.files import has_jvm
-from cues_kafka.runtime.spark.offset_log import batch_ends
+from cues_kafka.runtime.spark.offset_log import batch_ends, drop_unfinished
 from cues_kafka.runtime.spark.ranges import PREFIX, Input, RangeRow, range_source
+from cues_kafka.runtime.spark.shipping import NotShipped, packed, rehearse
 from cues_kafka.runtime.spark.slot import Outcome, standing
 from cues_kafka.runtime.spark.work import Work
 from cues_kafka.runtime.status import TaskStatus
@@ -54,6 +55,8 @@ RESULT: Final = "outcome STRING"
 
 _WAITS: Final = "Waiting for data to arrive"
 """What Spark says once a trigger has found nothing to do."""
+
+_NOT_EMPTY: Final = "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"
 
 _MARK: Final = "cues-kafka-stopped:"
 
@@ -183,7 +186,7 @@ class SparkWorker:
         self._query: Any = None
         self._outcomes: dict[int, Outcome] = {}
         self._stops: list[Stopped] = []
-        self._entered = self._done = self._cut_off = False
+        self._entered = self._rehearsed = self._done = self._cut_off = False
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._told = threading.Event()
@@ -284,6 +287,8 @@ class SparkWorker:
                     if self._once():
                         self._done = True
                         return
+                except NotShipped:
+                    raise  # no later try finds anything else
                 except CuesError as error:
                     self._note(Stopped(self.name, Halt("refused", str(error), "see the cause; tried again later")))
                 except PySparkException as error:
@@ -312,7 +317,10 @@ class SparkWorker:
 
     def _once(self) -> bool:
         """One run of the query; whether it ended because everything that was there is delivered."""
-        first = self._enter()
+        with ThreadPoolExecutor(1, thread_name_prefix=f"{self.name}-rehearse") as pool:
+            rehearsal = pool.submit(self._rehearse)
+            first = self._enter()
+            rehearsal.result()
         if first is None:
             return False
         if "availableNow" in self._settings.trigger:
@@ -320,6 +328,8 @@ class SparkWorker:
         with self._lock:
             if self._stopping.is_set():
                 return True
+            if not self._deaf:
+                drop_unfinished(self._settings.session, self._settings.checkpoint)
             query = self._query = self._planned.start(first, self._take_and_tell)
         self._job.changed()
         try:
@@ -328,6 +338,20 @@ class SparkWorker:
             self._query = None
             self._job.changed()
         return True
+
+    def _rehearse(self) -> None:
+        """Spark's processes can use what they will get; once, for no later try would find anything else."""
+        if self._rehearsed or self._deaf:
+            return
+        graph, session = self._job.graph, self._settings.session
+        part = graph.processors.get(self.name) or graph.dataframes[self.name]
+        codecs = [graph.topic(topic).value for topic in (*part.read_topics, *part.output_topics)]
+        data = packed(graph if self.name in graph.processors else None, codecs)
+        try:
+            rehearse(session, data, min(self.first.width, session.sparkContext.defaultParallelism))
+            self._rehearsed = True
+        except (PySparkException, Py4JError) as error:  # a process was killed, say; the first batch will tell
+            log.info("not rehearsed", processor=self.name, error=brief(str(error)))
 
     def _enter(self) -> tuple[int, ...] | None:
         """D6: nobody else is there, and every slot has a record; where each stands, or None: it stopped."""
@@ -397,8 +421,14 @@ class SparkWorker:
             self._take([outcome_of_row(row) for row in json.loads(found.group(1))])
             self._job.changed()
             return
-        text = brief(str(error))
-        self._note(Stopped(self.name, Halt("refused", f"the query ended: {text}", "see Spark's log; tried again")))
+        text, checkpoint = brief(str(error)), self._settings.checkpoint
+        remedy = "mend the cause; the query is tried again by itself. --log-level debug shows all that Spark says"
+        if _NOT_EMPTY in str(error):
+            remedy = (
+                f"stop this process, move {checkpoint} away, and start again: the records in Kafka say what is done, "
+                "and refuse a new checkpoint where it would repeat or lose something"
+            )
+        self._note(Stopped(self.name, Halt("refused", f"the query ended: {text}", remedy)))
 
     def _delivered(self) -> int:
         return sum(outcome.totals.deliveries for outcome in self._outcomes.copy().values())

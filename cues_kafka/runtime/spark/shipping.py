@@ -1,0 +1,157 @@
+"""What travels from the driver to Spark's Python processes: modules, classes with their annotations, and a rehearsal.
+
+The user's modules travel by value, so they need not be copied to the executors. By value a class takes the globals that
+its methods use with it, but not those that only its annotations name: under `from __future__ import annotations` the
+text "datetime" arrives without a module in which it could be looked up. So the driver looks annotations up before it
+ships them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import sys
+import sysconfig
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark import cloudpickle
+
+from cues_kafka.codecs.lookup import codec_for
+from cues_kafka.codecs.schema import Fixed, Items, Mapped, OneOf, Record, Shape, describe
+from cues_kafka.errors import ConfigError, CuesError
+from cues_kafka.graph.declare import Json
+from cues_kafka.graph.definition import Graph
+
+_pickle: Any = cloudpickle  # its functions have no types
+
+
+class NotShipped(ConfigError):
+    """Spark's Python processes cannot use what the driver sends them. Change the declaration as the message says."""
+
+
+def ship(graph: Graph) -> None:
+    """
+    Make a graph ready to be sent to Spark's processes.
+
+    Raises:
+        GraphError: the class of `Json(cls)` of a topic has a field that cannot travel.
+    """
+    ship_modules()
+    for name in graph.topics_used():
+        declared = graph.topic(name).value
+        if isinstance(declared, Json) and declared.cls is not None:
+            resolve_annotations(declared.cls)
+
+
+def ship_modules() -> None:
+    """
+    Let Spark's processes have the user's modules as they are here, by value: nobody need copy or zip them.
+
+    A module counts as the user's when it lies in no place where packages are installed.
+    """
+    _pickle.CloudPickler.dispatch_table[typing.NewType] = _new_type  # by itself it travels as a name of its module
+    paths = sysconfig.get_paths()
+    installed = [Path(paths[key]).resolve() for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+    ours = Path(__file__).resolve().parents[2]
+    known = _pickle.list_registry_pickle_by_value()
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file is None or name == "__main__" or name in known:
+            continue
+        path = Path(file).resolve()
+        if not any(path.is_relative_to(place) for place in (*installed, ours)):
+            _pickle.register_pickle_by_value(module)
+
+
+def _new_type(one: typing.NewType) -> tuple[Any, ...]:
+    return typing.NewType, (one.__name__, one.__supertype__)
+
+
+def resolve_annotations(annotation: Any) -> None:
+    """
+    Replace names in the annotations of dataclasses by what they name, as if the classes had been written so.
+
+    Args:
+        annotation: a dataclass, or any other annotation that `describe` takes; all dataclasses in it count.
+    """
+    for cls in dict.fromkeys(_classes(describe(annotation))):
+        for base in cls.__mro__:
+            if own := inspect.get_annotations(base):
+                hints = typing.get_type_hints(base, include_extras=True)
+                base.__annotations__ = {name: hints[name] for name in own}
+
+
+def _classes(shape: Shape) -> Iterator[type[Any]]:
+    match shape:
+        case Record(cls, fields):
+            yield cls
+            for each in fields:
+                yield from _classes(each.shape)
+        case Items(item) | Mapped(item):
+            yield from _classes(item)
+        case Fixed(shapes) | OneOf(shapes):
+            for each_shape in shapes:
+                yield from _classes(each_shape)
+
+
+def packed(value: Any, declarations: Iterable[Any]) -> bytes:
+    """
+    What Spark's processes get, as bytes.
+
+    Args:
+        value: what a Spark task needs.
+        declarations: of codecs that a Spark task makes of it.
+
+    Raises:
+        NotShipped: something in it does not travel.
+    """
+    try:
+        return bytes(_pickle.dumps((value, list(declarations))))
+    except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+        raise NotShipped(
+            f"this graph cannot be sent to Spark's Python processes ({type(error).__name__}: {error}). Make in a "
+            "factory of system= what one process cannot send to another: connections, locks, open files"
+        ) from error
+
+
+def rehearse(session: Any, data: bytes, tasks: int) -> None:
+    """
+    Have Spark's processes unpack what they will get, and make its codecs, before a query starts.
+
+    The same processes serve the query's first batch, and by then have imported what it needs.
+
+    Args:
+        session: of Spark, with its Java.
+        data: see `packed`.
+        tasks: in how many Spark tasks.
+
+    Raises:
+        NotShipped: they cannot.
+        PySparkException: the job failed for another reason.
+    """
+    found = session.sparkContext.parallelize(range(tasks), tasks).mapPartitions(_Unpack(data)).collect()
+    if told := next(iter(found), ""):
+        raise NotShipped(f"Spark's Python processes cannot use this graph: {told}")
+
+
+class _Unpack:
+    """The function of the job: why it cannot be unpacked, or nothing. It raises nothing: Spark would print pages."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def __call__(self, _: Iterable[int]) -> Sequence[str]:
+        try:
+            _, declarations = pickle.loads(self._data)  # noqa: S301 - the driver's own bytes
+            for declared in declarations:
+                codec_for(declared)
+        except ImportError as error:
+            return [f"{error}. Install it where the executors are, with the same Python"]
+        except CuesError as error:
+            return [str(error)]
+        except Exception as error:  # noqa: BLE001 - unpacking runs code of the user's modules
+            return [f"{type(error).__name__}: {error}"]
+        return []

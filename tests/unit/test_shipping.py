@@ -1,0 +1,94 @@
+"""What the driver sends to Spark's processes can be used where the user's modules are not."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from cues_kafka import Graph, Json, Processor, Source, Topic
+from cues_kafka.runtime.spark.shipping import NotShipped, packed, ship
+
+MODULE = """
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, NewType
+
+Cents = NewType("Cents", int)
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@dataclass
+class Base:
+    at: datetime
+
+
+@dataclass
+class Leg:
+    price: Decimal | None
+    next: Leg | None = None
+
+
+@dataclass
+class Trip(Base):
+    cents: Cents
+    colour: Annotated[Colour, "of the car"]
+    legs: list[Leg] = field(default_factory=list)
+
+
+def same(trip: Trip) -> Trip:
+    return trip
+"""
+
+ELSEWHERE = """
+import pickle, sys
+from cues_kafka.codecs.lookup import codec_for
+_, [declared] = pickle.load(sys.stdin.buffer)
+codec = codec_for(declared)
+print(codec.encode(codec.decode(sys.argv[1].encode())).decode())
+"""
+
+TRIP = (
+    '{"at":"2026-11-23T01:00:00+00:00","cents":7,"colour":"red",'
+    '"legs":[{"price":"1.50","next":{"price":null,"next":null}}]}'
+)
+
+
+def test_a_class_whose_annotations_are_text_is_usable_where_its_module_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By value a class has no module in which "datetime" could be looked up."""
+    (tmp_path / "trips_of_a_user.py").write_text(dedent(MODULE))
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("trips_of_a_user")
+    graph = Graph(
+        "g",
+        Source("in"),
+        Processor(module.same, inputs="in", outputs="out"),
+        defaults=Topic(value=Json(module.Trip)),
+    )
+
+    ship(graph)
+    data = packed(graph, [graph.topic("in").value])
+
+    command = [sys.executable, "-c", ELSEWHERE, TRIP]
+    done = subprocess.run(command, input=data, capture_output=True, timeout=60, check=False)
+    assert done.stdout.decode().strip() == TRIP, done.stderr.decode()
+
+
+def test_what_cannot_be_sent_is_refused_with_the_way_out() -> None:
+    """A connection in opts=, say."""
+    with pytest.raises(NotShipped, match=r"cannot be sent to Spark's Python processes .*factory of system="):
+        packed((line for line in "x"), [])
