@@ -14,6 +14,7 @@ from cues_kafka.cli.watch import Signals, Watch, announce
 from cues_kafka.errors import ConfigError
 
 if TYPE_CHECKING:
+    from cues_kafka.brokers.options import Kafka
     from cues_kafka.cli.config import Config
     from cues_kafka.graph.definition import Graph
 
@@ -68,12 +69,14 @@ def run_on_spark(
         began: when the command did.
 
     Raises:
-        ConfigError: Spark is not installed or does not start, or it cannot carry what was chosen.
+        ConfigError: Spark is not installed or does not start, it cannot carry what was chosen, or the plan is refused.
+        BrokerError: the cluster does not answer.
+        SparkLost: Spark's JVM was killed.
     """
     require_spark()
     from cues_kafka.runtime.lane import CommitPolicy
     from cues_kafka.runtime.spark.engine import Spark
-    from cues_kafka.runtime.spark.session import opened_session
+    from cues_kafka.runtime.spark.session import choose_shuffle_partitions, opened_session
     from cues_kafka.runtime.spark.slot import POLICY
     from cues_kafka.runtime.spark.triggers import streaming_trigger
     from cues_kafka.runtime.start import start
@@ -81,8 +84,11 @@ def run_on_spark(
     kafka, policy = settings.kafka(), CommitPolicy(**{**dataclasses.asdict(POLICY), **settings.commit()})
     streaming_trigger(options.trigger)
     carried = _carried(graph, names, chosen=chosen)
+    slots = _widest_input(graph, kafka, carried)
     quiet = settings["log_level"] != "debug"
     with Signals() as signals, opened_session(options.master, name=graph.name, quiet=quiet) as session:
+        if any(name in graph.dataframes for name in carried) and (said := choose_shuffle_partitions(session, slots)):
+            typer.echo(f"{graph.name}: {said}")
         engine = Spark(session, checkpoint=options.directory, trigger=options.trigger, policy=policy)
         running = start(
             graph, kafka, engine=engine, only=carried, timeout_s=None, new=new, create_topics=settings.named
@@ -109,6 +115,30 @@ def require_spark() -> None:
         ) from None
     del engine
     java.find_java()
+
+
+def _widest_input(graph: Graph, kafka: Kafka, names: Sequence[str]) -> int:
+    """
+    Partitions of the widest input of these processors; a cluster that does not answer is told before a JVM is started.
+
+    Raises:
+        ConfigError: the plan is refused.
+        BrokerError: the cluster does not answer.
+    """
+    from cues_kafka.brokers.open import open_broker
+    from cues_kafka.plan import plan, topics_to_ask
+
+    broker = open_broker(kafka)
+    try:
+        facts = broker.facts(topics_to_ask(graph))
+    finally:
+        broker.close()
+    planned = plan(graph, facts)
+    planned.refuse()
+    widths = {topic.name: topic.partitions for topic in planned.create}
+    widths |= {name: found.partitions for name, found in facts.topics.items()}
+    parts = [graph.processors.get(name) or graph.dataframes[name] for name in names]
+    return max(widths[topic] for part in parts for topic in part.read_topics)
 
 
 def _carried(graph: Graph, names: Sequence[str] | None, *, chosen: bool) -> list[str]:

@@ -18,7 +18,7 @@ import typer
 from cues_kafka.cli.config import Bootstrap, File, New, Profile
 from cues_kafka.cli.options import Target, at_least
 from cues_kafka.cli.watch import WRONG, Signals, Watch, announce
-from cues_kafka.errors import BrokerError, ConfigError, GraphError, TopicsMissing
+from cues_kafka.errors import ConfigError, CuesError, GraphError, TopicsMissing
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
     except (ConfigError, GraphError) as error:
         typer.secho(f"cues-kafka: {error}", fg="red", err=True)
         raise typer.Exit(WRONG) from None
-    except BrokerError as error:
+    except CuesError as error:
         typer.secho(f"cues-kafka: {error}", fg="red", err=True)
         raise typer.Exit(1) from None
     raise typer.Exit(code)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from textwrap import dedent
 
@@ -168,6 +169,36 @@ def _open_transactions(kafka: KafkaFixture, topics: list[str]) -> list[TopicPart
         broker.close()
 
 
+def test_a_jvm_that_is_killed_while_it_starts_is_started_again_and_one_at_work_ends_the_command_with_1(
+    kafka: KafkaFixture, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 is what a supervisor starts again; no page of frames either time, and no file in the temporary directory."""
+    log, temporary = tmp_path / "log", tmp_path / "tmp"
+    temporary.mkdir()
+    left = temporary / "cues-kafka-spark-of-a-process-that-was-killed"
+    left.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    arguments = [target, *SPARK, "--checkpoint", str(tmp_path / "checkpoint"), "--only", "double"]
+    with running(kafka, log, *arguments) as process:
+        wait_for(lambda: any(map(is_spark, family(process))), timeout_s=START_S)
+        killed = [one.pid for one in family(process) if is_spark(one)]
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: b"ready after" in log.read_bytes(), timeout_s=START_S)
+
+        jvms = [one for one in family(process) if is_spark(one)]
+        assert jvms
+        assert not {one.pid for one in jvms} & set(killed)
+        assert not left.exists()
+        assert list(temporary.glob("cues-kafka-spark-*/blockmgr-*")), "Spark's files go there"
+        for one in jvms:
+            one.kill()
+        assert process.wait(60) == 1
+
+    assert "Traceback" not in log.read_text()
+    assert list(temporary.iterdir()) == []
+
+
 def test_ctrl_c_while_spark_starts_ends_everything(kafka: KafkaFixture, target: str, tmp_path: Path) -> None:
     """As a terminal sends it: to the whole group of processes."""
     log = tmp_path / "log"
@@ -222,6 +253,22 @@ def test_a_master_that_does_not_exist_is_named(kafka: KafkaFixture, target: str,
         assert process.wait(START_S) == 2
 
     assert "Spark does not start with master 'mars'" in log.read_text()
+
+
+def test_a_cluster_that_does_not_answer_is_told_before_spark_starts(target: str) -> None:
+    """A JVM takes longer to start than the question does."""
+    command = [*PROGRAM, "run", target, *SPARK, "--checkpoint", "cp", "--bootstrap", "127.0.0.1:1"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    jvms = []
+    while process.poll() is None:
+        jvms += [one for one in family(process) if is_spark(one)]
+        time.sleep(0.05)
+    out = process.communicate()[0].decode()
+
+    assert process.returncode == 1, out
+    assert jvms == []
+    assert "127.0.0.1:1" in out
+    assert "Traceback" not in out
 
 
 def test_without_java_the_command_that_installs_one_is_named(target: str, tmp_path: Path) -> None:
