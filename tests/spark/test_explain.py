@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import ConfigError, DataFrameProcessor, Graph, Json, Kafka, Processor, Source, Store, Topic, start
+from cues_kafka import ConfigError, DataFrameProcessor, Graph, Json, Kafka, Processor, Source, Topic, start
 from cues_kafka.cli.on_spark import _carried
+from cues_kafka.graph.declare import Store
 from cues_kafka.plan import plan
 from cues_kafka.ports import ClusterFacts, TopicFacts
 from cues_kafka.runtime.spark.engine import Verdict, refused_settings, weak_settings

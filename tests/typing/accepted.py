@@ -8,20 +8,25 @@ from typing import Any, Literal
 
 from cues_kafka import (
     DataFrameProcessor,
+    ErrorMessage,
     Graph,
     Json,
     Message,
     Out,
     Processor,
     Raw,
+    Received,
     Retry,
+    Running,
     Source,
-    Store,
+    Status,
+    Step,
     Topic,
     has_tag,
     has_type,
     processor,
 )
+from cues_kafka.graph.declare import Store
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,18 @@ def zipped(flight: dict[str, Any] | None = None, weather: dict[str, Any] | None 
 def anything(**rest: object) -> None: ...
 
 
-def ledger(orders: Sequence[Order], db: Database, step: Any) -> list[Exception | None]:
+def ledger(orders: Sequence[Order], db: Database, step: Sequence[Step]) -> list[Exception | None]:
     return [None for _ in orders]
+
+
+def audited(order: Order, step: Step) -> Order:
+    received: Received = step.inputs[step.binding]
+    step.error_context(hash=step.hash, offset=received.offset)
+    return order
+
+
+def watched(running: Running) -> tuple[Status, list[ErrorMessage]]:
+    return running.status(), [error.value for error in running.messages("errors", last=10)]
 
 
 def frames(left: Any, right: Any) -> Mapping[str, Any]:
@@ -110,6 +125,7 @@ graph = Graph(
     Processor(zipped, inputs={"flight": "flights", "weather": "weather"}, outputs="zipped", filter=has_tag("eu")),
     Processor(anything, alts={"a": "left", "b": "right"}, strategy="at-least-once", state={"st": Store(Json())}),
     Processor(ledger, inputs="orders", batch=True),
+    Processor(audited, inputs="orders", outputs="audited"),
     DataFrameProcessor(frames, inputs={"left": "a", "right": "b"}, outputs={"joined": "c"}),
     errors="errors",
     defaults=Topic(Json(Order), key="id", partitions=4),

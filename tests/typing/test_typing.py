@@ -56,6 +56,8 @@ REFUSED = [
     ("def f3() -> Iterator[Out[Literal['all', 'big']]]: yield Out('bgi', 1)", "arg-type"),
     ("double('text')", "arg-type"),
     ("has_type(3)", "arg-type"),
+    ("from cues_kafka import Store", "attr-defined"),
+    ("def f4(step: Step) -> int: return step.hash", "return-value"),
 ]
 
 
@@ -90,7 +92,7 @@ def test_right_user_code_can_be_declared() -> None:
     """What the type checker accepts, the graph accepts too."""
     from tests.typing.accepted import double, graph
 
-    assert len(graph.processors) == 11
+    assert len(graph.processors) == 12
     assert double.__name__ == "double"
 
 

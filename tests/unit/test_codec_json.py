@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cues_kafka import Avro, CodecError, ConfigError, GraphError, Json, Raw
+from cues_kafka import CodecError, ConfigError, GraphError, Json, Raw
 from cues_kafka.codecs import KEYS, codec_for
 from cues_kafka.codecs.json import TypedJsonCodec
+from cues_kafka.graph.declare import Avro
 
 
 class Colour(enum.Enum):

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, NewType, TypedDict
 
 import pytest
 
-from cues_kafka import Graph, GraphError, Message, Out, Processor, Store, has_type, processor
+from cues_kafka import Graph, GraphError, Message, Out, Processor, has_type, processor
 from cues_kafka.graph.binding import Call
+from cues_kafka.graph.declare import Store
 
 if TYPE_CHECKING:
     from somewhere_else import Missing  # type: ignore[import-not-found]

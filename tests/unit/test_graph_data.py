@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cues_kafka import (
-    Avro,
     DataFrameProcessor,
     Graph,
     GraphError,
@@ -21,12 +20,12 @@ from cues_kafka import (
     Raw,
     Retry,
     Source,
-    Store,
     Topic,
     has_tag,
     has_type,
 )
 from cues_kafka.errors import CuesError
+from cues_kafka.graph.declare import Avro, Store
 
 
 @dataclass(frozen=True)

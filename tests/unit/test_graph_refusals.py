@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple, TypedDict
 import pytest
 
 from cues_kafka import (
-    Avro,
     DataFrameProcessor,
     Graph,
     GraphError,
@@ -21,11 +20,11 @@ from cues_kafka import (
     Raw,
     Retry,
     Source,
-    Store,
     Topic,
     has_tag,
     has_type,
 )
+from cues_kafka.graph.declare import Avro, Store
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import pytest
 
-from cues_kafka import ConfigError, DataFrameProcessor, Graph, Out, Processor, Source, Store, Topic
+from cues_kafka import ConfigError, DataFrameProcessor, Graph, Out, Processor, Source, Topic
+from cues_kafka.graph.declare import Store
 from cues_kafka.plan import (
     Acl,
     Growth,
