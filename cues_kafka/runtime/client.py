@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any, Self, TypeAlias
 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka, Memory
@@ -20,12 +23,26 @@ from cues_kafka.runtime.step import Received
 
 INIT_TIMEOUT_S = 30.0
 
+Since: TypeAlias = datetime | timedelta | int
+"""A time, so long before now, or milliseconds since the epoch."""
+
+Ranges: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
+"""Offsets `[start, end)` by partition."""
+
 
 class Client:
     """Sends to topics and reads them, with the codecs of a graph's topics. Use it as a context manager, or close it."""
 
-    def __init__(self, broker: Broker, graph: Graph | None = None, *, name: str | None = None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        graph: Graph | None = None,
+        *,
+        name: str | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._broker = broker
+        self._now = now
         self._graph = graph
         self._identity = Identity.of_process("client", name)
         self._client = f"{self._identity.name}-{self._identity.incarnation[:8]}"  # two clients never fence each other
@@ -84,14 +101,36 @@ class Client:
             self._sessions[topic] = session
         return count
 
-    def messages(self, topic: str, limit: int = 1000) -> list[Received]:
-        """The first committed messages of a topic, partition by partition; error messages as `ErrorMessage` values."""
-        found: list[Received] = []
-        for message in self.committed(topic):
-            found.append(Received(message, self._decode(topic, message)))
-            if len(found) >= limit:
-                break
-        return found
+    def messages(
+        self, topic: str, limit: int = 1000, *, last: int | None = None, since: Since | None = None
+    ) -> list[Received]:
+        """
+        The first committed messages of a topic, or the last ones; error messages as `ErrorMessage` values.
+
+        Args:
+            topic: what to read.
+            limit: most messages to return, from the beginning; `last` replaces it.
+            last: so many of the newest messages, by their timestamps where the topic has several partitions.
+            since: only messages whose timestamp is at or past this time: a `datetime` (without a time zone: local
+                time), a `timedelta` before now, or milliseconds since the epoch.
+
+        Returns:
+            The messages partition by partition, each in the order of its log.
+
+        Raises:
+            ConfigError: the topic does not exist, or `last` is negative.
+        """
+        if last is not None and last < 0:
+            raise ConfigError(f"messages({topic!r}, last={last}): give 0 or more")
+        since_ms = None if since is None else self._milliseconds(since)
+        ranges = self._ranges(topic, since_ms)
+        if last is None:
+            found: Iterable[WireMessage] = islice(
+                read_since(self._broker, ranges, since_ms, group=self._group(topic)), limit
+            )
+        else:
+            found = read_newest(self._broker, ranges, last, since_ms, group=self._group(topic))
+        return [Received(message, self._decode(topic, message)) for message in found]
 
     def close(self) -> None:
         """Release the clients."""
@@ -166,10 +205,27 @@ class Client:
 
     def committed(self, topic: str) -> Iterator[WireMessage]:
         """The committed messages of a topic as bytes, partition by partition."""
+        yield from read_since(self._broker, self._ranges(topic, None), None, group=self._group(topic))
+
+    def _ranges(self, topic: str, since_ms: int | None) -> Ranges:
+        """The offsets of each partition that may have committed messages since this time."""
         found = self._broker.facts([topic]).topics.get(topic)
         if found is None:
             raise ConfigError(f"topic {topic!r} does not exist")
-        yield from read_all(self._broker, topic, found.partitions, group=self._group(topic))
+        ranges = ranges_of(self._broker, topic, found.partitions)
+        if since_ms is None:
+            return ranges
+        firsts = self._broker.offsets_at(dict.fromkeys(ranges, since_ms))
+        return {
+            place: (max(start, first), end)
+            for place, (start, end) in ranges.items()
+            if (first := firsts[place]) is not None and first < end
+        }
+
+    def _milliseconds(self, since: Since) -> int:
+        if isinstance(since, timedelta):
+            return int((self._now() - since.total_seconds()) * 1000)
+        return int(since.timestamp() * 1000) if isinstance(since, datetime) else since
 
     def _group(self, topic: str) -> str:
         """The group that it names when it reads a topic."""
@@ -186,10 +242,52 @@ def read_all(broker: Broker, topic: str, partitions: int, *, group: str | None =
         partitions: how many it has.
         group: see `read_range`.
     """
+    yield from read_since(broker, ranges_of(broker, topic, partitions), None, group=group)
+
+
+def ranges_of(broker: Broker, topic: str, partitions: int) -> Ranges:
+    """The offsets of each partition up to its last stable one, as they are now; partitions without any left out."""
     places = [TopicPartition(topic, partition) for partition in range(partitions)]
-    for place, marks in broker.watermarks(places).items():
-        if marks.stable > marks.low:
-            yield from read_range(broker, place, marks.low, marks.stable, group=group)
+    found = broker.watermarks(places).items()
+    return {place: (marks.low, marks.stable) for place, marks in found if marks.stable > marks.low}
+
+
+def read_since(
+    broker: Broker, ranges: Ranges, since_ms: int | None, *, group: str | None = None
+) -> Iterator[WireMessage]:
+    """The committed messages in these ranges that are not older than this time, partition by partition."""
+    for place, (start, end) in ranges.items():
+        for message in read_range(broker, place, start, end, group=group):
+            if since_ms is None or message.timestamp()[1] >= since_ms:
+                yield message
+
+
+def read_newest(
+    broker: Broker, ranges: Ranges, most: int, since_ms: int | None, *, group: str | None = None
+) -> list[WireMessage]:
+    """
+    The newest committed messages in these ranges that are not older than a time, partition by partition.
+
+    Each partition is read from its end, in ranges that grow until they hold enough: markers and aborted messages take
+    offsets too. Of the ends of all partitions the newest message is taken, as often as is wanted.
+    """
+    if not most:
+        return []
+    ends: dict[TopicPartition, list[WireMessage]] = {}
+    for place, (low, end) in ranges.items():
+        width = 2 * most
+        while True:
+            start = max(low, end - width)
+            ends[place] = [*read_since(broker, {place: (start, end)}, since_ms, group=group)][-most:]
+            if len(ends[place]) == most or start == low:
+                break
+            width *= 4
+    kept = dict.fromkeys(ends, 0)
+    for _ in range(min(most, sum(map(len, ends.values())))):
+        left = [place for place, found in ends.items() if kept[place] < len(found)]
+        newest = max(left, key=lambda place: ends[place][-1 - kept[place]].timestamp()[1])
+        kept[newest] += 1
+    return [message for place, found in ends.items() for message in found[len(found) - kept[place] :]]
 
 
 def read_range(

@@ -9,7 +9,7 @@ Not supported: several workers at once, slow brokers, threads of your own that c
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -18,11 +18,12 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.codecs.records import ErrorMessage
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.core.records import Record, Totals
-from cues_kafka.errors import TaskStopped
+from cues_kafka.errors import ConfigError, TaskStopped
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.names import hint, quoted
 from cues_kafka.ports import Sent
 from cues_kafka.runtime.build import Identity, caller_of, prepare, selected, spec_of
-from cues_kafka.runtime.client import Client
+from cues_kafka.runtime.client import Client, Since
 from cues_kafka.runtime.interpreter import Hook, records_of
 from cues_kafka.runtime.lane import CommitPolicy
 from cues_kafka.runtime.native.worker import Options, ProcessorWorker
@@ -100,20 +101,29 @@ class Tester:
         only: Sequence[str] | None = None,
         policy: CommitPolicy | None = None,
         broker: MemoryBroker | None = None,
+        system: Mapping[str, Any] | None = None,
     ) -> None:
         """
         Args:
             graph: what to run.
+            system: what functions get in the place of what these factories of the graph's `system=` would open. Values,
+                not factories: they are not opened or closed, and the factories are not called.
             only: names of processors; None: all of them.
             policy: when batches are committed at the latest.
             broker: logs to go on with; None: new ones.
         """
         self.graph = graph
+        self._fakes = dict(system or {})
+        for fake in self._fakes.keys() - graph.system.keys():
+            raise ConfigError(
+                f"Tester(system={{{fake!r}: ...}}): the graph has no {fake!r} in its system="
+                f"{hint(fake, graph.system)}. Its names: {quoted(graph.system)}."
+            )
         self.clock = VirtualClock()
         self.broker = broker or MemoryBroker(clock=self.clock)
         self._only = only
         self._policy = policy or CommitPolicy()
-        self._client = Client(self.broker, graph, name=_INSTANCE)
+        self._client = Client(self.broker, graph, name=_INSTANCE, now=self.clock.time)
         self._planned, self._facts = prepare(graph, self.broker, only=only)
         self._workers: list[ProcessorWorker] = []
         self._system = System({})
@@ -223,7 +233,7 @@ class Tester:
             idle = 0 if self._turn() else idle + 1
 
     def _start(self) -> None:
-        self._system = System(self.graph.system)
+        self._system = System({k: v for k, v in self.graph.system.items() if k not in self._fakes})
         identity = Identity.of_process("memory", _INSTANCE)
         hook = self._hook()
         for processor in selected(self.graph, self._only):
@@ -232,7 +242,7 @@ class Tester:
                 processor.name,
                 broker=self.broker,
                 clock=self.clock,
-                caller=caller_of(self.graph, processor, self._facts, self._system.values),
+                caller=caller_of(self.graph, processor, self._facts, {**self._system.values, **self._fakes}),
                 spec_of=spec_of(self.graph, self._planned, processor, width, identity),
                 options=Options(instance=_INSTANCE, policy=self._policy, hook=hook),
                 changed=lambda: None,
@@ -274,9 +284,9 @@ class Tester:
 
     # Looking at it.
 
-    def messages(self, topic: str) -> list[Received]:
-        """The committed messages of a topic, partition by partition."""
-        return self._client.messages(topic, limit=10**9)
+    def messages(self, topic: str, *, last: int | None = None, since: Since | None = None) -> list[Received]:
+        """The committed messages of a topic, partition by partition; `last` and `since` as of `Client.messages`."""
+        return self._client.messages(topic, limit=10**9, last=last, since=since)
 
     def values(self, topic: str) -> list[Any]:
         """The committed values of a topic, partition by partition."""

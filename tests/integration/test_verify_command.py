@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,7 +120,8 @@ def test_a_real_run_is_verified_and_planted_defects_are_found(
     [sent] = sender.send([(f"{graph.name}.checked", 0, b"k", b"1", None, 0)])
     assert command(kafka, target)[0] == 0
     code, shown = command(kafka, target, "--complete")
-    assert (code, "offsets of 1 task are not delivered yet" in shown) == (5, True), shown
+    assert code == 5, shown
+    assert re.search(r"\d offsets? of 1 task (is|are) not delivered yet", shown)
     sender.send(
         [
             outcome(graph, broker, 0, topic=everything, part="0/2"),  # a duplicate, or other than there was

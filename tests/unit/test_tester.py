@@ -1,0 +1,68 @@
+"""`Tester`: what it runs a graph with."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from cues_kafka import ConfigError, Graph, Processor, Source, Topic
+from cues_kafka.testing.tester import Tester
+
+
+class Shelf:
+    """What stands for a database."""
+
+    def __init__(self) -> None:
+        self.kept: list[int] = []
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def refuse() -> Shelf:
+    raise OSError("there is no database here")
+
+
+def keep(number: int, db: Shelf, factor: int) -> None:
+    db.kept.append(number * factor)
+
+
+GRAPH = Graph(
+    "g",
+    Source("in"),
+    Processor(keep, inputs="in"),
+    defaults=Topic(partitions=1),
+    system={"db": refuse, "factor": lambda: 10},
+)
+
+
+def test_a_fake_takes_the_place_of_what_a_factory_would_open() -> None:
+    """The factory is not called, the other one is; the fake is the caller's, so it is not closed."""
+    shelf = Shelf()
+    tester = Tester(GRAPH, system={"db": shelf})
+    tester.send("in", 7)
+    tester.run()
+    tester.stop()
+
+    assert (shelf.kept, shelf.closed) == ([70], False)
+
+
+def test_a_fake_that_nothing_asks_for_is_refused_with_the_nearest_name() -> None:
+    """A misspelt one would leave the real one in its place."""
+    with pytest.raises(ConfigError, match=r"no 'dbs' in its system= \(did you mean 'db'\?\)"):
+        Tester(GRAPH, system={"dbs": Shelf()})
+    with pytest.raises(ConfigError, match="OSError: there is no database here"):
+        Tester(GRAPH).run()
+
+
+def test_messages_since_a_while_ago_follow_virtual_time() -> None:
+    """As deadlines do."""
+    tester = Tester(GRAPH, system={"db": Shelf()})
+    tester.send("in", 1)
+    tester.clock.advance(100)
+    tester.send("in", 2)
+
+    assert [message.value for message in tester.messages("in", since=timedelta(seconds=50))] == [2]
+    assert [message.value for message in tester.messages("in", last=1)] == [2]
