@@ -364,6 +364,10 @@ class FrameRun:
         """See `query.Run`."""
         return self._work.slot(partition, -1, -1, 0).publish((), Range(-1, -1))
 
+    def leave(self, partition: int) -> Outcome:
+        """See `query.Run`; user code has no snapshots here."""
+        return self.enter(partition)
+
     def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
         """See `query.Run`."""
         work, settings, graph = self._work, self._settings, self._job.graph

@@ -25,7 +25,7 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
 from cues_kafka.core.events import Halt
-from cues_kafka.core.records import Totals
+from cues_kafka.core.records import Snapshot, Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import BrokerError, CuesError
 from cues_kafka.observe.log import get_logger
@@ -37,7 +37,7 @@ from cues_kafka.runtime.spark.files import has_jvm
 from cues_kafka.runtime.spark.offset_log import batch_ends, drop_unfinished
 from cues_kafka.runtime.spark.ranges import PREFIX, Input, RangeRow, range_source
 from cues_kafka.runtime.spark.shipping import NotShipped, packed, rehearse
-from cues_kafka.runtime.spark.slot import Outcome, standing
+from cues_kafka.runtime.spark.slot import Outcome, stable_record, standing
 from cues_kafka.runtime.spark.work import Work
 from cues_kafka.runtime.status import TaskStatus
 from cues_kafka.runtime.workers import Job, Stopped
@@ -109,6 +109,10 @@ class Run(Protocol):
         """Make sure that one task has a record, and say where it stands (D6)."""
         ...
 
+    def leave(self, partition: int) -> Outcome:
+        """Like `enter`, for a slot of this run that was cut off: what it had begun counts as no death (Q1)."""
+        ...
+
     def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
         """Start Spark's query; `tell` gets what slots say, as far as this process hears it."""
         ...
@@ -138,10 +142,29 @@ class PlainRun:
         self._job = job
         self._work = work
         self._settings = settings
+        self._cut: set[int] = set()
 
     def enter(self, partition: int) -> Outcome:
         """See `Run`."""
+        if partition in self._cut:
+            outcome = self.leave(partition)
+            self._cut.discard(partition)
+            return outcome
         return self._work.slot(partition, "driver").enter()
+
+    def leave(self, partition: int) -> Outcome:
+        """
+        See `Run`.
+
+        The id is taken first, so the slot commits nothing any more. If the newest record is its snapshot then, the
+        driver goes on as the slot's own incarnation, and leaves in its place.
+        """
+        outcome = self._work.slot(partition, "driver").enter()
+        record = stable_record(replace(self.first, partition=partition), self._job.broker, SystemClock())
+        own = f"{self._work.identity.incarnation}."
+        if isinstance(record, Snapshot) and not record.left and record.writer.incarnation.startswith(own):
+            return self._work.slot(partition, record.writer.incarnation.removeprefix(own)).enter()
+        return outcome
 
     def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
         """See `Run`."""
@@ -149,7 +172,7 @@ class PlainRun:
         given = Input(name, self._job.options, self.first.inputs[0].topic, positions, settings.limit)
         settings.session.dataSource.register(range_source(given))
         frame = settings.session.readStream.format(PREFIX + name).load()
-        return settings.write(frame, name, Batch(self._work, settings.checkpoint, positions, tell))
+        return settings.write(frame, name, Batch(self._work, settings.checkpoint, positions, tell, self._cut.update))
 
     def positions(self, outcome: Outcome) -> Positions:
         """See `Run`."""
@@ -311,7 +334,7 @@ class SparkWorker:
         """What slots that were cut off have left open ends, so that readers need not wait for its time-out (R1)."""
         try:
             if not self._job.broker.members(self.first.group):
-                self._enter_all()
+                self._for_all(self._planned.leave)
         except CuesError as error:
             log.warning("transactions may be open", processor=self.name, error=str(error))
 
@@ -356,16 +379,16 @@ class SparkWorker:
     def _enter(self) -> tuple[int, ...] | None:
         """D6: nobody else is there, and every slot has a record; where each stands, or None: it stopped."""
         self._wait_for_the_group()
-        found = self._enter_all()
+        found = self._for_all(self._planned.enter)
         self._take(found)
         if any(outcome.kind for outcome in found):
             return None
         self._entered = True
         return tuple(outcome.position for outcome in found)
 
-    def _enter_all(self) -> list[Outcome]:
+    def _for_all(self, take: Callable[[int], Outcome]) -> list[Outcome]:
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"{self.name}-enter") as pool:
-            return list(pool.map(self._planned.enter, range(self.first.width)))
+            return list(pool.map(take, range(self.first.width)))
 
     def _wait_for_the_group(self) -> None:
         """Members of a killed worker live until their session ends; live ones are named."""
@@ -462,9 +485,13 @@ class BatchFailed(Exception):
     """The job of a micro-batch failed."""
 
 
-def run_job(collect: Callable[[], Sequence[Any]]) -> list[Any]:
+def run_job(collect: Callable[[], Sequence[Any]], failed: Callable[[str], None] = lambda _: None) -> list[Any]:
     """
     What a job collects, in a function that Spark calls for a micro-batch.
+
+    Args:
+        collect: runs the job.
+        failed: gets all that Spark says of a failure.
 
     Raises:
         BatchFailed: in few words. Spark looks through the text with a regular expression that recurses for every
@@ -473,7 +500,26 @@ def run_job(collect: Callable[[], Sequence[Any]]) -> list[Any]:
     try:
         return list(collect())
     except (PySparkException, Py4JError) as error:
+        failed(str(error))
         raise BatchFailed(brief(str(error))) from None
+
+
+_FAILED_TASK: Final = re.compile(r"\bTask (\d+) in stage \S+ failed \d+ times")
+
+
+def cut_off(text: str, tasks: int) -> set[int]:
+    """
+    The Spark tasks of a failed job that did not fail, by their places in it: Spark ends them with the one that did.
+
+    Spark names one that failed. If another one died in the same moment its death is not counted this time; the one
+    that is named is counted, so after finitely many failures it is quarantined, and the other one is named.
+
+    Args:
+        text: what Spark says of the failure; if it names no task, each may be the one that failed.
+        tasks: of the job.
+    """
+    found = _FAILED_TASK.search(text)
+    return set(range(tasks)) - {int(found.group(1))} if found else set()
 
 
 _CAUSE: Final = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Failed|Stopped|Interrupt)\b: .+)$", re.MULTILINE)
@@ -497,14 +543,23 @@ class Batch:
     written them. A server of Spark Connect gives no access to jobs below DataFrames: there the rows are what counts.
     """
 
-    def __init__(self, work: Work, checkpoint: str, positions: Sequence[int], tell: Tell | None) -> None:
+    def __init__(
+        self,
+        work: Work,
+        checkpoint: str,
+        positions: Sequence[int],
+        tell: Tell | None,
+        cut: Callable[[set[int]], None] = lambda _: None,
+    ) -> None:
         """
         Args:
             work: of the processor.
             checkpoint: the query's directory.
             positions: where a query without a checkpoint begins.
             tell: gets what slots say.
+            cut: gets the partitions whose slots were ended because another one failed.
         """
+        self._cut = cut
         self._work = work
         self._checkpoint = checkpoint
         self._positions = tuple(positions)
@@ -536,7 +591,9 @@ class Batch:
         ranges = [RangeRow(int(p), before.get(p, self._positions[int(p)]), ends[p]) for p in sorted(ends, key=int)]
         due = [one for one in ranges if deliver.is_due(one)]
         job = session.sparkContext.parallelize(due, len(due)).mapPartitions(deliver.each) if due else None
-        return run_job(job.collect) if job else []
+        if job is None:
+            return []
+        return run_job(job.collect, lambda text: self._cut({due[task].partition for task in cut_off(text, len(due))}))
 
     def __reduce__(self) -> Any:
         # To a server (Spark Connect); what slots say comes back in the exception.

@@ -92,6 +92,10 @@ class StagedRun:
             self._newest = newest
         return outcome
 
+    def leave(self, partition: int) -> Outcome:
+        """See `query.Run`; user code has no snapshots here."""
+        return self.enter(partition)
+
     def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
         """See `query.Run`; where the inputs begin is in the newest record, not in the slots' positions."""
         del positions
