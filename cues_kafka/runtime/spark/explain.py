@@ -154,7 +154,9 @@ def explain(graph: Graph, cluster: Kafka | ClusterFacts | None = None, *, engine
     )
     queries = [one.query for one in processors if one.query]
     refusals, warnings = session_findings(engine.session, queries) if engine else ([], [])
-    return Explanation(graph.name, processors, (*plan(graph, facts).refusals, *refusals), tuple(warnings))
+    accept_unchecked = isinstance(cluster, Kafka) and cluster.accept_unchecked
+    planned = plan(graph, facts, accept_unchecked=accept_unchecked)
+    return Explanation(graph.name, processors, (*planned.refusals, *refusals), tuple(warnings))
 
 
 def _facts(graph: Graph, cluster: Kafka | ClusterFacts | None) -> tuple[ClusterFacts | None, dict[str, int]]:
