@@ -243,15 +243,16 @@ class Plan:
         before, after = (one.text(topics=True, acls=True).splitlines() for one in (earlier, self))
         return "\n".join(difflib.unified_diff(before, after, "earlier plan", "this plan", lineterm="", n=1))
 
-    def text(self, *, topics: bool = False, acls: bool = False) -> str:
+    def text(self, *, topics: bool = False, acls: bool = False, principals: Mapping[str, str] | None = None) -> str:
         """
         Plain text, the same for the same plan: a line for each processor, what changes, then warnings and refusals.
 
         Args:
             topics: with all names on the cluster, and the settings of topics that are created.
             acls: with the permissions that are needed.
+            principals: role to principal, for the commands that grant them; see `kafka_acls`.
         """
-        return "\n".join(_lines(self, topics=topics, acls=acls))
+        return "\n".join(_lines(self, topics=topics, acls=acls, principals=principals or {}))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -659,7 +660,7 @@ def _weakness(strategy: Strategy) -> str:
 # --- Text
 
 
-def _lines(planned: Plan, *, topics: bool, acls: bool) -> Iterator[str]:
+def _lines(planned: Plan, *, topics: bool, acls: bool, principals: Mapping[str, str]) -> Iterator[str]:
     yield _headline(planned)
     yield ""
     yield from _table([*map(_processor_row, planned.processors), *map(_frame_row, planned.dataframes)])
@@ -670,7 +671,7 @@ def _lines(planned: Plan, *, topics: bool, acls: bool) -> Iterator[str]:
         ]:
             yield from _section(f"Names of {title}", _table(names))
     if acls:
-        yield from _acl_lines(planned.acls)
+        yield from _acl_lines(planned.acls, principals)
     yield from _section("Topics that must exist", planned.expected)
     yield from _section("Topics to create", [_new_topic(topic, settings=topics) for topic in planned.create])
     yield from _section("Partitions to add", [f"{g.topic}: from {g.partitions} to {g.wanted}" for g in planned.grow])
@@ -763,9 +764,9 @@ def _not_checked(one: ProcessorPlan) -> str:
     return f"{one.name}: to have them checked, annotate its result with their names as Literal[{shown}]"
 
 
-def _acl_lines(acls: Collection[Acl]) -> Iterator[str]:
-    """The commands that grant what each role needs; for a user of another name than the role's, change `User:`."""
-    for role, commands in kafka_acls(acls).items():
+def _acl_lines(acls: Collection[Acl], principals: Mapping[str, str]) -> Iterator[str]:
+    """The commands that grant what each role needs."""
+    for role, commands in kafka_acls(acls, principals).items():
         yield from _section(f"ACLs of the {role}", commands)
 
 

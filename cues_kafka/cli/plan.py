@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -51,6 +51,10 @@ def plan(
     ] = False,
     topics: Annotated[bool, typer.Option("--topics", help="Add all names and the settings of new topics.")] = False,
     acls: Annotated[bool, typer.Option("--acls", help="Add the permissions that each role needs.")] = False,
+    principal: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE=USER", help="With --acls: who has a role, such as worker=User:shop-1; repeatable."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     without: Annotated[
         list[str] | None,
@@ -73,10 +77,13 @@ def plan(
     """
 
     def show(planned: Plan, *, acls: bool = acls) -> None:
-        shown = json.dumps(planned.to_dict(), indent=2) if as_json else planned.text(topics=topics, acls=acls)
-        typer.echo(shown)
+        if as_json:
+            typer.echo(json.dumps(planned.to_dict(), indent=2))
+        else:
+            typer.echo(planned.text(topics=topics, acls=acls, principals=principals))
 
     try:
+        principals = _principals(principal or ())
         where = (bootstrap, profile, file)
         planned = _plan(target, without or (), show, offline=offline, apply=apply, new=new or (), settings=where)
     except (ConfigError, GraphError) as error:
@@ -84,6 +91,18 @@ def plan(
         raise typer.Exit(WRONG) from None
     if planned.refusals:
         raise typer.Exit(REFUSED)
+
+
+def _principals(given: Collection[str]) -> dict[str, str]:
+    """Principals by role."""
+    from cues_kafka.plan import Role
+
+    found = dict(one.partition("=")[::2] for one in given)
+    for role, principal in found.items():
+        if role not in get_args(Role) or ":" not in principal:
+            roles = ", ".join(get_args(Role))
+            raise ConfigError(f"--principal {role}={principal}: write ROLE=User:NAME. Roles: {roles}.")
+    return found
 
 
 def _plan(

@@ -86,3 +86,14 @@ def test_the_program_says_its_version() -> None:
     result = CliRunner().invoke(app, ["--version"])
 
     assert (result.exit_code, result.stdout) == (0, f"cues-kafka {metadata.version('cues-kafka')}\n")
+
+
+def test_permissions_are_printed_for_the_users_that_are_named(tmp_path: Path) -> None:
+    """Who is not named is called as the role; a role that does not exist is a wrong setting."""
+    command = ["plan", program(tmp_path, 'Graph("g", Source("a"))'), "--offline", "--acls", "--principal"]
+
+    result = CliRunner().invoke(app, [*command, "sender=User:CN=till, O=shop"])
+    assert "--allow-principal 'User:CN=till, O=shop' --operation Write --topic a" in result.stdout
+    assert "--allow-principal User:verifier --operation" in result.stdout
+    for wrong in ("till=User:till", "sender=till", "sender"):
+        assert CliRunner().invoke(app, [*command, wrong]).exit_code == 2
