@@ -82,6 +82,17 @@ class BrokerError(CuesError):
         """Whether the cluster refused it because this user lacks a right; the message names the right."""
         return self.code.endswith("_AUTHORIZATION_FAILED")
 
+    @property
+    def final(self) -> bool:
+        """
+        Whether another start of the same process would fail in the same way, or harm.
+
+        A process that meets its own instance name in use was not replaced by its supervisor, which starts a successor
+        only when the predecessor is dead. So the name belongs to a second supervisor or program, and the two would
+        take each other's tasks in turns.
+        """
+        return self.code == "FENCED_INSTANCE_ID"
+
 
 class RetriableError(BrokerError):
     """The cluster did not answer in time. Nothing to do: the task discards its producer and recovers."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import typer
 
-from cues_kafka.errors import RetriableError
+from cues_kafka.errors import BrokerError, RetriableError
 from cues_kafka.words import count as number_of
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Watch:
             if running.failed:
                 typer.secho(f"this worker failed: {running.failed}", fg="red", err=True)
                 running.abandon(leave=not self._succeeded)
-                return 1
+                return WRONG if isinstance(running.failed, BrokerError) and running.failed.final else 1
             if self._told and self._fail_fast:
                 running.stop()
                 return FAILED

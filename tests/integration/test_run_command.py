@@ -171,6 +171,47 @@ def test_no_topic_is_created_on_a_cluster_that_was_not_named(
     broker.close()
 
 
+SLOW = """
+import os, sys, time
+from cues_kafka import Graph, Json, Processor, Source, Topic
+
+def slow(number: int) -> int:
+    with open({calls!r}, "a") as file:
+        file.write(f"{{os.getppid()}}\\n")
+    time.sleep(3)
+    return number
+
+graph = Graph("{name}", Source("{name}.in"), Processor(slow, inputs="{name}.in", outputs="{name}.out"),
+              errors="{name}.errors", defaults=Topic(value=Json(int), partitions=1))
+"""
+
+
+def test_one_of_two_supervisors_with_one_instance_name_ends_and_no_message_is_blamed(
+    kafka: KafkaFixture, tmp_path: Path
+) -> None:
+    """The second one takes the name; the first one says what to do, ends, and starts nothing again."""
+    name, calls = kafka.unique("run"), tmp_path / "calls"
+    file = tmp_path / f"graph_{name.replace('-', '_')}.py"
+    file.write_text(dedent(SLOW.format(name=name, calls=str(calls))))
+    graph, logs = load_graph(f"{file}:graph"), (tmp_path / "first", tmp_path / "second")
+    arguments = [f"{file}:graph", "--workers", "1", "--instance", "blue"]
+    with running(kafka, logs[0], *arguments) as first:
+        wait_for(lambda: b"ready after" in logs[0].read_bytes(), timeout_s=40)
+        send(kafka, graph, 7)
+        wait_for(calls.exists, timeout_s=30)
+        with running(kafka, logs[1], *arguments) as second:
+            assert first.wait(60) == 2
+            wait_for(lambda: arrived(kafka, graph) == [7], timeout_s=60)
+            assert second.poll() is None
+
+    said = logs[0].read_text()
+    assert f"instance 'blue.1' in group {name}.slow: another process runs with the same instance name" in said
+    assert said.count("worker started") == 1
+    with connect(Kafka(kafka.bootstrap), graph) as client:
+        assert list(client.messages(f"{name}.errors")) == []
+    assert calls.read_text().splitlines() == [str(first.pid), str(second.pid)]
+
+
 def test_a_task_that_stops_is_printed_with_its_remedy_and_the_others_go_on(
     kafka: KafkaFixture, target: str, tmp_path: Path
 ) -> None:

@@ -132,11 +132,15 @@ def error_of(problem: Exception | KafkaError) -> KafkaError:
     return first if isinstance(first, KafkaError) else KafkaError(KafkaError._FAIL, str(problem))  # noqa: SLF001 - its codes are named so
 
 
+def code_of(error: KafkaError) -> str:
+    """The name of an error code; a consumer's fatal error has its own code in its text only."""
+    fenced = name(error) == "_FATAL" and "same group.instance.id" in error.str()
+    return "FENCED_INSTANCE_ID" if fenced else name(error)
+
+
 def classify(error: KafkaError) -> Meaning:
     """What an error means; for one that is not in the table the client's own marks decide."""
-    # A consumer's fatal error has its own code in its text only.
-    fenced = name(error) == "_FATAL" and "same group.instance.id" in error.str()
-    known = MEANINGS.get("FENCED_INSTANCE_ID" if fenced else name(error))
+    known = MEANINGS.get(code_of(error))
     if known is not None:
         # A code that is harmless elsewhere can have killed this very client.
         return known._replace(error=FatalError) if error.fatal() else known
@@ -179,5 +183,5 @@ def translate(
         return meaning.error(f"{doing}: {what} [{name(error)}]. {remedy}", code=name(error), at=at)
     because = f"; meanwhile: {'; '.join(dict.fromkeys(reasons))}" if reasons else ""
     return meaning.error(
-        f"{doing}: {meaning.sentence} [{name(error)}: {error.str()}]{because}", code=name(error), at=at
+        f"{doing}: {meaning.sentence} [{name(error)}: {error.str()}]{because}", code=code_of(error), at=at
     )

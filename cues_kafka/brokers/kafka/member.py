@@ -42,6 +42,7 @@ class KafkaMember:
         self, options: Kafka, group: str, topic: str, listener: Listener, *, instance: str | None = None
     ) -> None:
         self._group, self._topic, self._listener, self._static = group, topic, listener, instance is not None
+        self._name = f"group {group}" if instance is None else f"instance {instance!r} in group {group}"
         self._cooperative = options.cooperative
         self._held: set[int] = set()
         self._closed = False
@@ -119,7 +120,7 @@ class KafkaMember:
     def _failed(self, problem: KafkaException | KafkaError) -> BrokerError:
         return translate(
             problem,
-            f"group {self._group}",
+            self._name,
             reasons=self._watch.reasons,
             fatal=self._watch.fatal,
             needs=[Right("Read", "group", self._group), Right("Read", "topic", self._topic)],
