@@ -8,6 +8,7 @@
     │   └── TopicsMissing       create the topics, or allow the start to
     ├── OutputError         fix what the function returned
     ├── CodecError          fix the message or its codec
+    ├── FactoryError        mend what a factory of ``system=`` connects to
     ├── RecoveryError       decide: the task refuses to go on by itself
     ├── TaskStopped         read the cause, mend it, start again
     └── BrokerError         nothing: the task discards its producer and recovers
@@ -49,6 +50,10 @@ class OutputError(CuesError):
 
 class CodecError(CuesError):
     """A message does not fit the codec of its topic. Mend the message or the codec of the topic."""
+
+
+class FactoryError(CuesError):
+    """A factory of `system=` keeps failing. Mend what it connects to (``__cause__``), then start again."""
 
 
 class RecoveryError(CuesError):

@@ -56,6 +56,7 @@ def start(
     Raises:
         ConfigError: the plan is refused, or something cannot run here.
         BrokerError: the cluster does not answer.
+        FactoryError: a factory of `system=` still raises after `start_timeout_s`; its exception is the cause.
         TaskStopped: a task refuses to start.
     """
     if not isinstance(graph, Graph):
@@ -77,7 +78,8 @@ def start(
         planned, facts = prepare(graph, broker, only=plain, terms=terms)
         for warning in planned.warnings:
             log.info("plan", warning=warning)
-        system = System({} if engine else graph.system)
+        patience_s = options.start_timeout_s if isinstance(options, Kafka) else 0.0
+        system = System({} if engine else graph.system, patience_s=patience_s)
     except BaseException:
         broker.close()
         raise

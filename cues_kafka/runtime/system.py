@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any
+from typing import Any, Final
 
-from cues_kafka.errors import ConfigError
+from cues_kafka.errors import ConfigError, FactoryError, GraphError
+from cues_kafka.observe.log import get_logger
+
+log = get_logger("cues_kafka.system")
+
+FIRST_PAUSE_S: Final = 0.1
+MAX_PAUSE_S: Final = 2.0
 
 
 class System:
@@ -17,23 +25,51 @@ class System:
         values: by name.
     """
 
-    def __init__(self, factories: Mapping[str, Callable[[], Any]]) -> None:
+    def __init__(self, factories: Mapping[str, Callable[[], Any]], *, patience_s: float = 0.0) -> None:
         """
         Open everything.
 
+        A factory that raises is called again after a pause that doubles, because what it connects to may start a
+        moment later than this process. What was opened before it stays open meanwhile.
+
+        Args:
+            factories: by name.
+            patience_s: how long factories that raise are called again, all of them together.
+
         Raises:
-            ConfigError: a factory raised; what was open before it is closed.
+            FactoryError: a factory still raises; its last exception is the cause. What was opened is closed.
+            ConfigError: a factory needs arguments, or says itself that a setting is wrong.
+            GraphError: a factory says so.
         """
         self._stack = ExitStack()
         self.values: dict[str, Any] = {}
-        for name, factory in factories.items():
+        deadline_s = time.monotonic() + patience_s
+        try:
+            for name, factory in factories.items():
+                _check_callable(name, factory)
+                self.values[name] = self._opened(name, factory, deadline_s)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _opened(self, name: str, factory: Callable[[], Any], deadline_s: float) -> Any:
+        began_s, pause_s = time.monotonic(), FIRST_PAUSE_S
+        while True:
             try:
-                self.values[name] = self._open(factory())
+                return self._open(factory())
+            except (ConfigError, GraphError):
+                raise
             except Exception as error:
-                self._stack.close()
-                raise ConfigError(
-                    f"system={{{name!r}: ...}}: the factory raised {type(error).__name__}: {error}"
-                ) from error
+                said = f"{type(error).__name__}: {error}"
+                if time.monotonic() + pause_s > deadline_s:
+                    log.error("system not opened", name=name, error=said)
+                    raise FactoryError(
+                        f"system={{{name!r}: ...}}: the factory still raised {said} after "
+                        f"{time.monotonic() - began_s:.1f} s. Start or mend what it connects to, then start again"
+                    ) from error
+                log.warning("system not opened", name=name, error=said, again_in_s=pause_s)
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, MAX_PAUSE_S)
 
     def _open(self, made: Any) -> Any:
         if isinstance(made, AbstractContextManager):
@@ -45,3 +81,16 @@ class System:
     def close(self) -> None:
         """Close everything."""
         self._stack.close()
+
+
+def _check_callable(name: str, factory: Callable[[], Any]) -> None:
+    """A factory takes no arguments: no later try would change that."""
+    try:
+        inspect.signature(factory).bind()
+    except ValueError:  # written in C, with a signature that Python does not know
+        return
+    except TypeError as error:
+        raise ConfigError(
+            f"system={{{name!r}: ...}}: the factory cannot be called without arguments ({error}). Give one that can: "
+            f"system={{{name!r}: lambda: ...}}"
+        ) from error

@@ -275,6 +275,39 @@ def test_a_cluster_that_is_not_there_is_named(target: str) -> None:
     assert "Traceback" not in result.stderr
 
 
+def test_a_database_that_does_not_answer_ends_a_worker_with_a_code_that_is_started_again(
+    kafka: KafkaFixture, tmp_path: Path
+) -> None:
+    """A service must come up once its database does, whichever of the two starts first."""
+    name = kafka.unique("run")
+    file = tmp_path / f"graph_{name.replace('-', '_')}.py"
+    file.write_text(
+        dedent(
+            f"""
+            from cues_kafka import Graph, Processor, Source
+
+            def database():
+                raise OSError("connection refused")
+
+            def store(value, db):
+                return value
+
+            graph = Graph("{name}", Source("{name}.in"), Processor(store, inputs="{name}.in", outputs="{name}.out"),
+                          system={{"db": database}})
+            """
+        )
+    )
+    log = tmp_path / "log"
+    environment = {**os.environ, "CUES_KAFKA_START_TIMEOUT_S": "3"}
+    command = [*PROGRAM, "run", f"{file}:graph", "--bootstrap", kafka.bootstrap]
+    with log.open("wb") as out:
+        code = subprocess.run(command, stdout=out, stderr=out, env=environment, cwd=ROOT, timeout=60, check=False)
+
+    assert code.returncode == 1
+    assert log.read_text().count("system not opened name='db' error='OSError: connection refused'") > 2
+    assert "Traceback" not in log.read_text()
+
+
 def test_a_plan_names_what_will_be_created(kafka: KafkaFixture, target: str) -> None:
     """On the cluster, and offline."""
     graph = load_graph(target)
