@@ -50,6 +50,30 @@ class Seen:
     at_s: float
 
 
+def unstable(marks: Mapping[TopicPartition, Watermarks]) -> set[TopicPartition]:
+    """
+    Partitions that an open transaction writes to: they may hold more in a moment.
+
+    The coordinator answers a commit before its markers are in all partitions. So where a record or a group's offsets
+    say that a message was delivered, its outputs may still lie above the last stable offset, but never above the high
+    watermark: they were written before.
+    """
+    return {place for place, mark in marks.items() if mark.stable < mark.high}
+
+
+def due(pairing: str, inputs: Collection[TopicPartition], waiting: set[TopicPartition]) -> set[TopicPartition]:
+    """
+    The inputs of one task that it can deliver something of.
+
+    Args:
+        pairing: `single`, `join` or `alts`.
+        inputs: of the task.
+        waiting: those of them that hold messages behind its position. For a join they must be all: a message without
+            its partner is no work.
+    """
+    return set() if pairing == "join" and len(waiting) < len(inputs) else waiting
+
+
 class Progress:
     """
     Follows the backing topics of a graph; one thread at a time.
@@ -113,19 +137,15 @@ class Progress:
         """
         Input partitions with messages that are not delivered, by what was seen up to now, or that an open transaction
         writes to; and backing partitions of parts that are announced and not published yet. Empty: the graph is idle.
-
-        An output's commit marker may come a moment after the marker behind the record that speaks of it. Therefore the
-        high watermark counts too: what a record speaks of was written before it.
         """
         inputs = [TopicPartition(t, p) for t, width in self._input_widths().items() for p in range(width)]
         marks = self._marks(inputs)
-        found = {place for place in inputs if marks[place].stable < marks[place].high}
+        found = unstable(marks)
         for name, processor in self._named(self._graph.processors):
             for partition in range(self._widths[backing_topic(self._graph.name, name)]):
                 places = [TopicPartition(topic, partition) for topic in processor.input_topics]
-                waiting = [place for place in places if self._waits(name, place, marks[place])]
-                if processor.input_shape != "join" or len(waiting) == len(places):  # a join is as far as its shortest
-                    found.update(waiting)
+                waiting = {place for place in places if self._waits(name, place, marks[place])}
+                found |= due(processor.input_shape, places, waiting)
         for name, frame in self._named(self._graph.dataframes):
             found.update(self._frames_waiting(name, frame, marks))
         return sorted(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +14,7 @@ from cues_kafka.plan import Plan
 from cues_kafka.ports import Broker, TopicPartition
 from cues_kafka.runtime.client import Client, holds_messages
 from cues_kafka.runtime.lane import Lane
+from cues_kafka.runtime.progress import due, unstable
 from cues_kafka.runtime.status import Status
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.workers import Worker
@@ -66,7 +67,8 @@ class Running(Client):
 
     def wait_idle(self, *, timeout_s: float = 60.0) -> None:
         """
-        Wait until every processor of this process has delivered all that its inputs hold, whoever runs its tasks.
+        Wait until every processor of this process has delivered all that its inputs hold, in whichever process its
+        tasks run, and no open transaction writes to them. A message of a join that waits for its partner is no work.
 
         Raises:
             TaskStopped: a task stopped; the user's exception is its cause.
@@ -212,11 +214,13 @@ class Running(Client):
 
     def _idle(self, worker: Worker) -> bool:
         if worker.reached is not None:
-            return not worker.busy and not any(self._missing(worker))
+            return not worker.busy and not self._missing(worker, worker.reached)
         spec = worker.first
-        places = [TopicPartition(i.topic, p) for i in spec.inputs for p in range(spec.width)]
-        marks = self._broker.watermarks(places)
-        remote = []
+        topics = [i.topic for i in spec.inputs]
+        marks = self._broker.watermarks([TopicPartition(topic, p) for topic in topics for p in range(spec.width)])
+        if unstable(marks):
+            return False
+        remote: list[TopicPartition] = []
         for place, mark in marks.items():
             lane = worker.lanes.get(place.partition)
             if lane is None:
@@ -226,12 +230,14 @@ class Running(Client):
         if not remote:
             return True
         committed = self._broker.committed(spec.group, remote)
-        return not any(self._left(worker, place, committed.get(place), marks[place].stable) for place in remote)
+        waiting = {place for place in remote if self._left(worker, place, committed.get(place), marks[place].stable)}
+        tasks = [[place for place in remote if place.partition == p] for p in {place.partition for place in remote}]
+        return not any(due(spec.pairing, places, waiting.intersection(places)) for places in tasks)
 
-    def _missing(self, worker: Worker) -> Iterator[bool]:
-        reached = worker.reached or {}
+    def _missing(self, worker: Worker, reached: Mapping[TopicPartition, int]) -> bool:
         marks = self._broker.watermarks(list(reached))
-        return (self._left(worker, place, offset, marks[place].stable) for place, offset in reached.items())
+        left = (self._left(worker, place, offset, marks[place].stable) for place, offset in reached.items())
+        return bool(unstable(marks)) or any(left)
 
     def _left(self, worker: Worker, place: TopicPartition, committed: int | None, stable: int) -> bool:
         """Whether messages, not only markers, lie behind another process's position."""
