@@ -44,13 +44,14 @@ class OutOfOrder(Exception):
 class _Queue:
     """Messages of one binding that were fetched and not yet taken."""
 
-    __slots__ = ("chunks", "eof", "next_offset", "position", "size")
+    __slots__ = ("bytes", "chunks", "eof", "next_offset", "position", "size")
 
     def __init__(self, position: Position) -> None:
         self.position = position  # of the next message to take
         self.next_offset = position.offset  # of the next message to be fetched
         self.chunks: deque[list[WireMessage]] = deque()
         self.size = 0
+        self.bytes = 0  # of values
         self.eof = -1
 
     def add(self, fetched: Fetched) -> None:
@@ -64,6 +65,7 @@ class _Queue:
             self.next_offset = last + 1
             self.chunks.append(messages)
             self.size += len(messages)
+            self.bytes += sum(map(len, messages))
         if fetched.eof is not None:
             self.eof = max(self.eof, fetched.eof)
 
@@ -78,6 +80,7 @@ class _Queue:
                 chunk = chunk[:missing]
             taken = taken + chunk if taken else chunk
         self.size -= len(taken)
+        self.bytes -= sum(map(len, taken))
         if taken:
             self.position = self.position._replace(offset=taken[-1].offset() + 1)
         return taken
@@ -86,6 +89,7 @@ class _Queue:
         if messages:
             self.chunks.appendleft(list(messages))
             self.size += len(messages)
+            self.bytes += sum(map(len, messages))
             self.position = self.position._replace(offset=messages[0].offset())
 
     def behind(self) -> Position:
@@ -134,6 +138,10 @@ class Buffer:
     def size_of(self, topic: str) -> int:
         """Messages of one input."""
         return self._by_topic[topic].size
+
+    def bytes_of(self, topic: str) -> int:
+        """Bytes of the values of one input's messages."""
+        return self._by_topic[topic].bytes
 
     @property
     def ready(self) -> int:

@@ -81,13 +81,16 @@ def test_careful_mode_that_ended_lends_its_choice_to_no_later_range() -> None:
 
 
 class _At:
-    """A message that has an offset."""
+    """A message that has an offset, and a value of no bytes."""
 
     def __init__(self, offset: int) -> None:
         self._offset = offset
 
     def offset(self) -> int:
         return self._offset
+
+    def __len__(self) -> int:
+        return 0
 
 
 def test_a_retried_choice_takes_every_message_of_each_run() -> None:

@@ -42,6 +42,18 @@ behind it. Shared: a worker with 4 tasks had 174 MiB with 20,000 for each of the
 LEAST_BUFFER = 1_000
 """Of one input of one task, however many there are."""
 
+BUFFER_BYTES = 16 * 1024 * 1024
+"""Of all inputs of all tasks of a processor, values only; about 12,000 messages of 1.4 kB. An input below its share is
+read on, and then all that the client has ready is taken, a message larger than the share, too. So a processor holds at
+most this and the client's own queue once more, `queued.max.messages.kbytes`."""
+
+LEAST_BYTES = 1024 * 1024
+"""Of one input of one task, however many there are."""
+
+AHEAD_MESSAGES = 10_000
+AHEAD_BYTES = 4 * 1024 * 1024
+"""An input that holds twice as much, or twice its share, is paused while others have room."""
+
 CHECK_TOPICS_S = 30.0
 """R6."""
 
@@ -294,14 +306,16 @@ class ProcessorWorker:
             Whether anything has room.
         """
         room, ahead, behind = False, [], []
-        share = max(LEAST_BUFFER, BUFFER_MESSAGES // max(1, len(self._routes)))
+        routes = max(1, len(self._routes))
+        share, share_bytes = max(LEAST_BUFFER, BUFFER_MESSAGES // routes), max(LEAST_BYTES, BUFFER_BYTES // routes)
+        far, far_bytes = 2 * max(share, AHEAD_MESSAGES), 2 * max(share_bytes, AHEAD_BYTES)
         for place, (lane, buffer) in self._routes.items():
-            size = buffer.size_of(place.topic)
+            size, held = buffer.size_of(place.topic), buffer.bytes_of(place.topic)
             short = lane.short
-            room = room or short or size < share
+            room = room or short or (size < share and held < share_bytes)
             if place in self._paused:
-                behind += [place] if short or size < share // 2 else []
-            elif size >= 2 * max(share, 10_000) and not short:
+                behind += [place] if short or (size < share // 2 and held < share_bytes // 2) else []
+            elif (size >= far or held >= far_bytes) and not short:
                 ahead.append(place)
         if ahead and room:
             reader.pause(ahead)
