@@ -126,11 +126,13 @@ def test_every_other_shell_block_runs(block: Block) -> None:
 
 @pytest.mark.parametrize("block", blocks("toml"), ids=lambda b: f"{b.page}-{b.number}")
 def test_every_configuration_that_is_shown_is_taken(block: Block, tmp_path: Path) -> None:
-    """With each of its profiles."""
-    file = tmp_path / "cues-kafka.toml"
-    file.write_text(block.text)
+    """With each of its profiles; the secrets that it names are there."""
+    file, secret = tmp_path / "cues-kafka.toml", tmp_path / "secret"
+    secret.write_text("x")
+    file.write_text(re.sub(r'(?<=file = ")/run/[^"]+', str(secret), block.text))
+    env = dict.fromkeys(re.findall(r'env = "(\w+)"', block.text), "x")
     for profile in [None, *tomllib.loads(block.text).get("profile", {})]:
-        load(file=file, profile=profile, env={}).kafka()
+        load(file=file, profile=profile, env=env).kafka()
 
 
 # Names

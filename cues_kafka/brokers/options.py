@@ -11,11 +11,12 @@ lost message later. Everything else in librdkafka's configuration can be passed 
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from cues_kafka.brokers.java_names import equal_of
+from cues_kafka.brokers.secrets import masked, scrubbed
 from cues_kafka.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -136,9 +137,6 @@ _TUNING: dict[Role, dict[str, Any]] = {
 
 _COMMON_TUNING: dict[str, Any] = {"reconnect.backoff.max.ms": 1_000, "socket.keepalive.enable": True}
 
-_SECRET_KEY = re.compile(r"password|secret|token|jaas|sasl\.oauthbearer|ssl\.key|ssl\.keystore|\.pem$", re.IGNORECASE)
-_URL_USER = re.compile(r"(?<=://)[^/@\s]+@")
-
 MAX_TRANSACTION_TIMEOUT_S = 900.0
 """The brokers' default for `transaction.max.timeout.ms` is 15 minutes."""
 
@@ -194,6 +192,7 @@ class Kafka:
         _check_times(self)
         _check_group(self)
         for name, key, value in self._given():
+            _check_name(name, key, value)
             _check_forced(self, name, key, value)
         _check_security(self)
 
@@ -233,6 +232,10 @@ class Kafka:
             _settle_group(self, settings)
         return settings
 
+    def scrubbed(self, text: str) -> str:
+        """The text of a client without the secrets in these settings."""
+        return scrubbed(text, self.config, self.producer, self.consumer)
+
     def _given(self) -> Iterator[tuple[str, str, Any]]:
         for name in ("config", "producer", "consumer"):
             for key, value in getattr(self, name).items():
@@ -258,17 +261,6 @@ class Memory:
 
 
 Options: TypeAlias = Kafka | Memory
-
-
-def masked(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of the settings that may be shown: secrets are ``***``, also those inside URLs."""
-    return {key: _masked_value(key, value) for key, value in settings.items()}
-
-
-def _masked_value(key: str, value: Any) -> Any:
-    if _SECRET_KEY.search(key):
-        return "***"
-    return _URL_USER.sub("***@", value) if isinstance(value, str) else value
 
 
 def _shown(value: Any) -> str:
@@ -299,6 +291,11 @@ def addresses(bootstrap: str) -> list[tuple[str, int]]:
 def _check_bootstrap(bootstrap: str) -> None:
     if not bootstrap.strip():
         raise ConfigError("Kafka(...) needs the address of a broker: Kafka('localhost:9092')")
+    if "@" in bootstrap:
+        raise ConfigError(
+            "the address of a broker holds no user name and no password: write host:port only, and the login as "
+            "config={'sasl.username': ..., 'sasl.password': ...}"
+        )
     addresses(bootstrap)
 
 
@@ -333,6 +330,19 @@ def _check_group(options: Kafka) -> None:
         raise ConfigError("assignor='uniform' runs on the brokers and needs group_protocol='consumer'")
     if options.group_protocol == "consumer" and options.assignor == "roundrobin":
         raise ConfigError("assignor='roundrobin' exists in group_protocol='classic' only; use 'uniform' or 'range'")
+
+
+def _check_name(name: str, key: str, value: Any) -> None:
+    if isinstance(value, Mapping) and key not in _FORCED_BY_KEY:
+        inner = next(iter(value), "...")
+        raise ConfigError(
+            f"{name}={{{key!r}: ...}} holds a table, and librdkafka's settings are flat: write the whole name with its "
+            f"dots as one key, in quotes: '{key}.{inner}'"
+        )
+    if (equal := equal_of(key)) is not None:
+        raise ConfigError(
+            f"{name}={{{key!r}: ...}} is a setting of Java clients, and this client is librdkafka: {equal}"
+        )
 
 
 def _check_forced(options: Kafka, name: str, key: str, value: Any) -> None:
@@ -374,6 +384,11 @@ def _check_security(options: Kafka) -> None:
                 f"security.protocol is {protocol}, and {strangers[0]} is another machine: everything, passwords too, "
                 "would cross the network readable. Set config={'security.protocol': 'SSL'} or 'SASL_SSL'; in a network "
                 "that you trust set allow_plaintext=True"
+            )
+        if protocol.startswith("sasl") and not (merged.get("sasl.mechanisms") or merged.get("sasl.mechanism")):
+            raise ConfigError(
+                f"sasl.mechanisms is missing: security.protocol is {protocol}, so the brokers want a login. Set "
+                "config={'sasl.mechanisms': 'SCRAM-SHA-512'}, or what they offer: SCRAM-SHA-256, PLAIN, OAUTHBEARER"
             )
         if not options.allow_unverified_tls:
             _check_tls(merged)

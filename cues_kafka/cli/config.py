@@ -12,6 +12,9 @@ The one place where that order is. A file looks like this; what a profile gives 
 
     [profile.prod.config]
     "security.protocol" = "SASL_SSL"
+    "sasl.password" = {file = "/run/secrets/kafka"}
+
+Tables are merged key by key: what a variable gives of ``[config]`` wins, and the rest stays.
 """
 
 from __future__ import annotations
@@ -30,15 +33,22 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from cues_kafka.brokers.options import Kafka, masked
+from cues_kafka.brokers.options import Kafka
+from cues_kafka.brokers.secrets import HARMLESS, masked, without_user
 from cues_kafka.errors import ConfigError
 
 FILE: Final = "cues-kafka.toml"
 PREFIX: Final = "CUES_KAFKA_"
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"
 
-COMMIT: Final = {"max_messages": int, "max_bytes": int, "max_seconds": float, "idle_seconds": float}
-"""Settings of `CommitPolicy`, under ``[commit]``; not imported from there, to keep `--help` fast."""
+COMMIT: Final = {
+    "max_messages": (int, 10_000),
+    "max_bytes": (int, 32 * 1024 * 1024),
+    "max_seconds": (float, 1.0),
+    "idle_seconds": (float, 60.0),
+}
+"""Settings of `CommitPolicy` and their defaults, under ``[commit]``; not imported from there, to keep `--help` fast. A
+test compares them."""
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
@@ -87,7 +97,7 @@ class Config:
     def address(self) -> str:
         """Of the cluster, and where it came from: ``localhost:9092 (default)``."""
         setting = self.settings["bootstrap"]
-        return f"{masked({setting.name: setting.value})[setting.name]} ({setting.origin})"
+        return f"{without_user(setting.value)} ({setting.origin})"
 
     @property
     def named(self) -> bool:
@@ -156,7 +166,7 @@ def load(
             setting = Setting(name, _check(kind, value, f"{name} in {origin}"), origin)
         else:
             setting = Setting(name, default, "default")
-        settings[name] = setting
+        settings[name] = _merged(setting, written.get(name), env) if _is_mapping(kind) else setting
     return Config(settings, path, profile)
 
 
@@ -169,13 +179,75 @@ def _known() -> dict[str, tuple[Any, Any]]:
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         known[field.name] = hints[field.name], DEFAULT_BOOTSTRAP if default is dataclasses.MISSING else default
-    known |= {f"commit.{name}": (kind, None) for name, kind in COMMIT.items()}
+    known |= {f"commit.{name}": of for name, of in COMMIT.items()}
     known["log_level"] = Literal["debug", "info", "warning", "error"], "info"
     return known
 
 
+def _merged(setting: Setting, written: tuple[Any, str] | None, env: Mapping[str, str]) -> Setting:
+    """A table with what stands in the file, in its variable, and in variables for single keys, the last winning."""
+    found: dict[str, Any] = {}
+    origins = []
+    variable = PREFIX + setting.name.upper()
+    if written is not None:
+        found |= _flattened(_check(dict, written[0], f"{setting.name} in {written[1]}"))
+        origins.append(written[1])
+    if setting.origin not in ("default", *origins):
+        found |= _flattened(setting.value)
+        origins.append(setting.origin)
+    for single in sorted(env):
+        key = single.removeprefix(f"{variable}__")
+        if key != single and key:
+            found[key.lower().replace("_", ".")] = env[single]
+            origins.append(single)
+    settled = {key: _settled(value, f"{setting.name} {key!r}", env) for key, value in found.items()}
+    return Setting(setting.name, settled, ", ".join(origins) or "default")
+
+
+def _flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Without quotes, `sasl.password = "x"` is a table in a table for TOML: its keys are joined by dots again."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        name = prefix + key
+        if isinstance(value, Mapping) and not _refers(name, value):
+            found |= _flattened(value, f"{name}.")
+        else:
+            found[name] = value
+    return found
+
+
+def _refers(name: str, value: Mapping[str, Any]) -> bool:
+    """Whether a table is `{env = ...}` or `{file = ...}`, and not the rest of a name: there are keys like `x.file`."""
+    return len(value) == 1 and bool(value.keys() & {"env", "file"}) and f"{name}.{next(iter(value))}" not in HARMLESS
+
+
+def _settled(value: Any, what: str, env: Mapping[str, str]) -> Any:
+    """The value, fetched where it is said to be."""
+    if not isinstance(value, Mapping):
+        return value
+    ((kind, place),) = value.items()
+    if kind == "env":
+        if place not in env:
+            raise ConfigError(f"{what}: the environment has no variable {place!r}. Set it, or give another place.")
+        return env[place]
+    try:
+        return Path(str(place)).read_text("utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ConfigError(
+            f"{what}: the file {str(place)!r} cannot be read: {why}. Mount it, or name another."
+        ) from None
+
+
 OTHERS: Final = ("FILE", "PROFILE", "HOME", "CACHE", "STATE", "MAVEN_MIRROR")
 """Variables of ours that are no settings."""
+
+
+_TABLES: Final = ("CONFIG__", "PRODUCER__", "CONSUMER__")
+"""Begin the variables for single keys of a table."""
+
+_LIBRDKAFKA: Final = ("SASL_", "SSL_", "SECURITY_")
+"""Begin what somebody takes for a variable of ours: the setting would be dropped in silence, a password mostly."""
 
 
 def _refuse_misspelt(env: Mapping[str, str]) -> None:
@@ -183,8 +255,14 @@ def _refuse_misspelt(env: Mapping[str, str]) -> None:
     known = [*(name.replace(".", "_").upper() for name in _known()), *OTHERS]
     for variable in sorted(env):
         name = variable.removeprefix(PREFIX)
-        if name == variable or name in known:
+        if name == variable or name in known or name.startswith(_TABLES):
             continue
+        if name.startswith(_LIBRDKAFKA):
+            key = name.lower().replace("_", ".")
+            raise ConfigError(
+                f"{variable} is no setting, and would do nothing. {key} is a setting of librdkafka: write "
+                f"{PREFIX}CONFIG__{name}, or {key!r} under [config] in {FILE}."
+            )
         if near := difflib.get_close_matches(name, known, n=1, cutoff=0.8):
             raise ConfigError(f"{variable} is no setting. Did you mean {PREFIX}{near[0]}?")
 
@@ -240,7 +318,7 @@ def _parse(kind: Any, text: str, variable: str) -> Any:
     """A value from an environment variable."""
     if kind is bool:
         if text.lower() not in (*_TRUE, *_FALSE):
-            raise ConfigError(f"{variable}={text!r}: write true or false.")
+            raise ConfigError(f"{variable}: write true or false.")
         return text.lower() in _TRUE
     readers: dict[Any, Callable[[str], Any]] = {int: int, float: float}
     try:
@@ -256,7 +334,7 @@ def _check(kind: Any, value: Any, what: str) -> Any:
     allowed: tuple[Any, ...] = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
     if allowed:
         if value not in allowed:
-            raise ConfigError(f"{what}: {value!r} is not known. Choose one of {', '.join(map(str, allowed))}.")
+            raise ConfigError(f"{what}: this value is not known. Choose one of {', '.join(map(str, allowed))}.")
         return value
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
@@ -293,11 +371,13 @@ def config(bootstrap: Bootstrap = None, profile: Profile = None, file: File = No
     found = load({"bootstrap": bootstrap}, profile=profile, file=file)
     width = max(map(len, found.settings))
     for setting in found.settings.values():
-        value = setting.value
-        shown = masked(value) if isinstance(value, dict) else masked({setting.name: value})[setting.name]
-        text = "(as the runtime says)" if shown is None else json.dumps(shown)
-        typer.echo(f"{setting.name:{width}}  {text}  ({setting.origin})")
+        shown = masked(setting.value) if isinstance(setting.value, dict) else _address_masked(setting)
+        typer.echo(f"{setting.name:{width}}  {json.dumps(shown)}  ({setting.origin})")
     found.kafka()  # says what contradicts what, after all of it was shown
+
+
+def _address_masked(setting: Setting) -> Any:
+    return without_user(setting.value) if isinstance(setting.value, str) else setting.value
 
 
 config_epilog = """

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cues_kafka.cli.config import FILE, load
+from cues_kafka.cli.config import COMMIT, FILE, load
 from cues_kafka.cli.main import app
 from cues_kafka.errors import ConfigError
+from cues_kafka.runtime.lane import CommitPolicy
 
 TOML = """
 bootstrap = "file:9092"
@@ -135,7 +136,7 @@ def test_the_command_prints_values_with_their_origin_and_no_secret(
 
 def test_an_option_is_checked_as_the_file_is(tmp_path: Path) -> None:
     """`--log-level verbose` is refused in one sentence."""
-    with pytest.raises(ConfigError, match=r"--log-level: 'verbose' is not known. Choose one of debug, info"):
+    with pytest.raises(ConfigError, match=r"--log-level: this value is not known. Choose one of debug, info"):
         load({"log_level": "verbose"}, env={}, cwd=tmp_path)
 
 
@@ -146,3 +147,65 @@ def test_a_misspelt_variable_is_refused_and_a_strangers_is_not(tmp_path: Path) -
     ours = {"CUES_KAFKA_HOME": "/x", "CUES_KAFKA_MAVEN_MIRROR": "x", "CUES_KAFKA_SERVICE_HOST": "10.0.0.1"}
 
     assert load(env={**ours, "CUES_KAFKA_PORT_9092_TCP": "x"}, cwd=tmp_path).kafka()
+
+
+def test_settings_of_the_file_are_joined_by_single_keys_of_the_environment(written: Path) -> None:
+    """As in Kubernetes: settings in a file, the password in a variable; a whole table in JSON is merged too."""
+    env = {
+        "CUES_KAFKA_CONFIG": '{"client.rack": "a", "sasl.username": "json"}',
+        "CUES_KAFKA_CONFIG__SASL_USERNAME": "single",
+        "CUES_KAFKA_PRODUCER__LINGER_MS": "7",
+    }
+    found = load(profile="prod", env=env, cwd=written)
+
+    assert found["config"] == {
+        "client.dns.lookup": "use_all_dns_ips",
+        "sasl.password": "secret-of-the-file",
+        "client.rack": "a",
+        "sasl.username": "single",
+    }
+    assert found["producer"] == {"linger.ms": "7"}
+    assert found.settings["config"].origin.endswith("CUES_KAFKA_CONFIG, CUES_KAFKA_CONFIG__SASL_USERNAME")
+
+
+def test_a_key_without_quotes_is_the_setting_that_it_looks_like(tmp_path: Path) -> None:
+    """TOML makes tables of its dots."""
+    (tmp_path / FILE).write_text(
+        '[config]\nsasl.password = "x"\nssl.ca.location = "/ca.pem"\nsasl.oauthbearer.assertion.file = "/token"\n'
+    )
+
+    assert load(env={}, cwd=tmp_path)["config"] == {
+        "sasl.password": "x",
+        "ssl.ca.location": "/ca.pem",
+        "sasl.oauthbearer.assertion.file": "/token",
+    }
+
+
+def test_a_value_is_fetched_from_a_variable_or_a_mounted_file(tmp_path: Path) -> None:
+    """A missing one is named, with its place."""
+    secret = tmp_path / "password"
+    secret.write_text("of-the-file\n")
+    (tmp_path / FILE).write_text(
+        f'[config]\n"sasl.username" = {{env = "WHO"}}\n"sasl.password" = {{file = "{secret}"}}\n'
+    )
+
+    assert load(env={"WHO": "me"}, cwd=tmp_path)["config"] == {"sasl.username": "me", "sasl.password": "of-the-file"}
+    with pytest.raises(ConfigError, match=r"config 'sasl.username': the environment has no variable 'WHO'"):
+        load(env={}, cwd=tmp_path)
+    secret.unlink()
+    with pytest.raises(ConfigError, match=r"password' cannot be read: No such file or directory"):
+        load(env={"WHO": "me"}, cwd=tmp_path)
+
+
+def test_a_variable_named_after_a_setting_of_the_client_is_refused(tmp_path: Path) -> None:
+    """What people try first would do nothing, in silence."""
+    with pytest.raises(ConfigError, match=r"write CUES_KAFKA_CONFIG__SASL_PASSWORD, or 'sasl.password' under"):
+        load(env={"CUES_KAFKA_SASL_PASSWORD": "x"}, cwd=tmp_path)
+
+
+def test_the_command_shows_the_numbers_that_the_worker_uses(tmp_path: Path) -> None:
+    """The defaults of the commit policy, too."""
+    found = load(env={}, cwd=tmp_path)
+
+    assert CommitPolicy(**{name: found[f"commit.{name}"] for name in COMMIT}) == CommitPolicy()
+    assert all(setting.value is not None for setting in found.settings.values())

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
+import traceback
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from typer.testing import CliRunner
 
+from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.brokers.options import FORCED, Kafka, Memory, Role, masked
-from cues_kafka.errors import ConfigError
+from cues_kafka.brokers.options import FORCED, Kafka, Memory, Role
+from cues_kafka.brokers.secrets import masked
+from cues_kafka.cli.main import app
+from cues_kafka.errors import ConfigError, CuesError
 
-HERE = "127.0.0.1:9092"
+HERE = "127.0.0.1:1"
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"consumer": {"enable.auto.commit": True}}, "loses or repeats"),
@@ -39,6 +47,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"config": {"log_level": 3}}, "witness"),
     ({"config": {"logger": print}}, "cues_kafka.librdkafka"),
     ({"config": {"default.topic.config": {}}}, "directly"),
+    ({"config": {"sasl": {"password": "x"}}}, "'sasl.password'"),
+    ({"config": {"security.protocol": "sasl_ssl", "sasl.username": "x"}}, "sasl.mechanisms is missing"),
+    ({"config": {"sasl.jaas.config": "x"}}, "'sasl.username' and 'sasl.password'"),
+    ({"config": {"ssl.truststore.location": "x"}}, "'ssl.ca.location'"),
+    ({"config": {"ssl.keystore.key": "x"}}, "'ssl.key.pem'"),
     ({"transaction_timeout_s": 20}, "3 x socket_timeout_s"),
     ({"transaction_timeout_s": 901}, "900"),
     ({"heartbeat_s": 5}, "heartbeat_s"),
@@ -98,6 +111,7 @@ def test_secrets_are_not_shown() -> None:
     """Neither in repr nor in the masked copy."""
     config = {
         "security.protocol": "sasl_ssl",
+        "sasl.mechanisms": "PLAIN",
         "sasl.password": "canary-1",
         "ssl.key.password": "canary-2",
         "ssl.key.pem": "canary-3",
@@ -110,6 +124,68 @@ def test_secrets_are_not_shown() -> None:
 
     assert "canary" not in shown
     assert "'sasl.username': 'me'" in shown
+
+
+CANARY_KEYS = (
+    *("sasl.password", "sasl.pasword", "sasl.pwd", "sasl.passwd", "SASL.PASSWORD", "credentials", "ssl_key_pem"),
+    *("ssl.key.password", "ssl.key.pem", "ssl.keystore.password", "sasl.oauthbearer.config", "oauth", "x"),
+    *("sasl.oauthbearer.client.secret", "sasl.kerberos.kinit.cmd", "sasl.oauthbearer.token.endpoint.url"),
+    *("sasl.jaas.config", "basic.auth.user.info", "ssl.ca.pem", "https.ca.pem"),
+)
+CANARY = "canary-7f3"
+
+
+@pytest.mark.parametrize("key", CANARY_KEYS)
+@pytest.mark.parametrize("way", ["config", "producer", "consumer", "quoted", "unquoted", "profile", "json", "single"])
+def test_no_secret_is_shown(
+    key: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever its key is called, however it came in: not by repr, by a refusal, by `config` or by a log line."""
+    monkeypatch.chdir(tmp_path)
+    shown: list[str] = []
+    if way in ("config", "producer", "consumer"):
+        try:
+            given: Any = {way: {key: CANARY, "nested": {key: CANARY}}}
+            shown.append(str(masked(given[way])))
+            alone: Any = {way: {key: CANARY}}
+            options = Kafka(HERE, **alone)
+            shown.append(repr(options))
+            KafkaBroker(replace(options, start_timeout_s=0.1)).facts([])
+        except CuesError as error:
+            shown.append("".join(traceback.format_exception(error)))
+    else:
+        table = {"profile": "profile.p.config"}.get(way, "config")
+        dotted = key if way == "unquoted" else f'"{key}"'
+        if way == "json":
+            monkeypatch.setenv("CUES_KAFKA_CONFIG", json.dumps({key: CANARY}))
+        elif way == "single":
+            monkeypatch.setenv(f"CUES_KAFKA_CONFIG__{key.upper().replace('.', '_')}", CANARY)
+        else:
+            (tmp_path / "cues-kafka.toml").write_text(f'[{table}]\n{dotted} = "{CANARY}"\n')
+        profile = ["--profile", "p"] if way == "profile" else []
+        result = CliRunner().invoke(app, ["config", *profile])
+        assert '"***"' in result.output
+        shown += [result.output, "".join(traceback.format_exception(result.exception) if result.exception else ())]
+
+    assert CANARY not in "".join(shown) + caplog.text
+
+
+@pytest.mark.parametrize("before", ["", "sasl_ssl://", "https://", "localhost:1,"])
+def test_an_address_with_a_password_is_refused_and_not_shown(before: str, tmp_path: Path) -> None:
+    """In a program, and by the command that prints settings."""
+    address = f"{before}user:{CANARY}@host:9092"
+    with pytest.raises(ConfigError, match="no user name and no password") as refused:
+        Kafka(address)
+    result = CliRunner().invoke(app, ["config", "--bootstrap", address, "--file", str(_empty(tmp_path))])
+
+    assert '"***@host:9092"' in result.output
+    assert CANARY not in f"{refused.value}{result.output}{result.exception}"
+
+
+def _empty(directory: Path) -> Path:
+    file = directory / "empty.toml"
+    file.touch()
+    return file
 
 
 def test_the_value_can_be_copied_to_another_process() -> None:

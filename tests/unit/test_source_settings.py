@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException
 
+from cues_kafka.brokers.java_names import EQUALS
 from cues_kafka.errors import ConfigError
 from cues_kafka.ports import TopicPartition
-from cues_kafka.runtime.spark.client_settings import COMMON_NAMES, CONSUMER_NAMES, EQUALS, REFUSED, TIMES, known_names
+from cues_kafka.runtime.spark.client_settings import COMMON_NAMES, CONSUMER_NAMES, REFUSED, TIMES, known_names
 from cues_kafka.runtime.spark.settings import EARLIEST, LATEST, Bound, Settings, Subscription, parse
 
 LEAST = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}

@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from cues_kafka.brokers.kafka.classify import error_of, name
 from cues_kafka.brokers.options import Kafka
+from cues_kafka.brokers.secrets import scrubbed
 from cues_kafka.errors import ConfigError
 
 _Client = TypeVar("_Client")
@@ -29,9 +30,10 @@ def opened(make: Callable[[dict[str, Any]], _Client], settings: dict[str, Any]) 
         error = error_of(problem)
         if name(error) not in _REFUSED:
             raise
+        said = scrubbed(error.str(), settings)
         raise ConfigError(
-            f"librdkafka refuses config=, producer= or consumer= of Kafka(...): {error.str()}. Mend the setting; "
-            "librdkafka's CONFIGURATION.md lists them all"
+            f"librdkafka refuses config=, producer= or consumer= of Kafka(...): {said}. Mend the setting; librdkafka's "
+            "CONFIGURATION.md lists them all"
         ) from None
 
 

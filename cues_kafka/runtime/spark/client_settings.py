@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
+from cues_kafka.brokers.java_names import EQUALS
 from cues_kafka.brokers.options import ALIASES, FORCED, OURS, Kafka
 from cues_kafka.errors import ConfigError
 
@@ -54,19 +55,6 @@ COMMON_NAMES: Final = _words(
     """
 )
 """librdkafka's settings for connections: for all clients of a source."""
-
-EQUALS: Final = {
-    "fetch.max.wait.ms": "fetch.wait.max.ms",
-    "max.partition.fetch.bytes": "fetch.message.max.bytes",
-    "metadata.max.age.ms": "topic.metadata.refresh.interval.ms",
-    "receive.buffer.bytes": "socket.receive.buffer.bytes",
-    "send.buffer.bytes": "socket.send.buffer.bytes",
-    "sasl.mechanism": "sasl.mechanisms",
-    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
-    "ssl.keystore.key": "ssl.key.pem",
-    "ssl.truststore.certificates": "ssl.ca.pem",
-}
-"""The Java client's names, and librdkafka's for the same thing. Those that are spelt alike are not here."""
 
 TIMES: Final = {
     "request.timeout.ms": "socket_timeout_s",
