@@ -120,7 +120,7 @@ class Plain(KafkaSession):
 class PlainBroker(KafkaBroker):
     """Whose sessions have none."""
 
-    def session(self, transactional_id: str) -> Plain:
+    def session(self, transactional_id: str, *, batch_bytes: int | None = None) -> Plain:
         return Plain(self.options, transactional_id)
 
 

@@ -10,6 +10,7 @@ where they are read, in the recovery of a task (PROTOCOL R5).
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -64,8 +65,11 @@ REPLICATION = 3
 MIN_IN_SYNC = 2
 """Copies that must have a record before it is acknowledged, so that no single broker's loss is a loss of data."""
 
-ERROR_BYTES = 16_500
-"""An error message's limit (PROTOCOL P4) with the bytes that Kafka adds to a record."""
+LEAST_BYTES = 65_536
+"""The least `max.message.bytes` of a topic that is written. It bounds a batch of records, so each batch of a task keeps
+to the least of its topics; with less than this a batch holds a few messages, or not even an error message (16,500)."""
+
+DAY_MS = 24 * 60 * 60 * 1000
 
 SEGMENT_BYTES = 16 * 1024 * 1024
 """Compaction leaves the newest segment alone, so this bounds what stays of a task: 60,000 records of 256 bytes."""
@@ -443,7 +447,10 @@ def _user_topics(graph: Graph, facts: ClusterFacts | None) -> Iterator[NewTopic]
             continue
         if name in graph.topics_written() or name in graph.topics:
             settings = graph.topic(name)
-            config = {"min.insync.replicas": str(_in_sync(brokers)), **settings.config}
+            config = {"min.insync.replicas": str(_in_sync(brokers))}
+            if name in graph.error_topics():
+                config["message.timestamp.type"] = "LogAppendTime"  # no clock but the brokers' ages an error message
+            config |= settings.config
             yield NewTopic(name, settings.partitions, _replication(brokers), config)
 
 
@@ -485,7 +492,7 @@ def _refusals(
         yield from _bad_backing(one, facts)
     for frame in frames:
         yield from _bad_policy((frame.backing,), facts)
-    yield from _narrow_errors(graph, facts)
+    yield from _narrow(graph, facts)
     for topic, known in sorted(facts.topics.items()):
         if facts.brokers >= REPLICATION and topic in topics_to_ask(graph) and _promised(graph):
             yield from _unsafe(known)
@@ -579,15 +586,21 @@ def _bad_backing(planned: ProcessorPlan, facts: ClusterFacts) -> Iterator[str]:
         )
 
 
-def _narrow_errors(graph: Graph, facts: ClusterFacts) -> Iterator[str]:
-    """An error message takes the place of what did not fit, so it must always fit itself."""
-    for topic in graph.error_topics():
+def _narrow(graph: Graph, facts: ClusterFacts) -> Iterator[str]:
+    """Topics that take smaller batches than tasks write; an error message, too, must always fit its topic."""
+    everyone: tuple[Processor | DataFrameProcessor, ...] = (*graph.processors.values(), *graph.dataframes.values())
+    for topic in sorted({*graph.error_topics(), *(topic for part in everyone for topic in part.output_topics)}):
         known = facts.topics.get(topic)
-        most = None if known is None else known.config.get("max.message.bytes")
-        if most is not None and int(most) < ERROR_BYTES:
+        most = _config_of(graph, topic, facts).get("max.message.bytes")
+        if most is not None and int(most) < LEAST_BYTES:
             yield (
-                f"Errors topic {topic!r} has max.message.bytes={most}, and an error message may need {ERROR_BYTES}. "
-                f"Set it higher: kafka-configs --alter --topic {topic} --add-config max.message.bytes={ERROR_BYTES}."
+                f"Topic {topic!r} has max.message.bytes={most}, which bounds a whole batch of records; tasks need at "
+                f"least {LEAST_BYTES}. "
+                + (
+                    f"Declare it in Topic(config={{'max.message.bytes': '{LEAST_BYTES}'}}), or leave it out."
+                    if known is None
+                    else f"Set it: kafka-configs --alter --topic {topic} --add-config max.message.bytes={LEAST_BYTES}."
+                )
             )
 
 
@@ -632,8 +645,39 @@ def _warnings(graph: Graph, processors: Iterable[ProcessorPlan], facts: ClusterF
             )
         if one.strategy != "exactly-once":
             yield f"{one.name} runs {one.strategy}: a crash may {_weakness(one.strategy)} messages."
+        yield from _aged(graph, graph.processors[one.name], facts)
     for frame in graph.dataframes:
         yield f"{frame} is a processor of DataFrames: the native runtime refuses it, Spark runs it."
+
+
+def _aged(graph: Graph, processor: Processor, facts: ClusterFacts | None) -> Iterator[str]:
+    """Outputs have the timestamps of their inputs, by which retention counts."""
+    if facts is None:
+        return
+    kept = {topic: _retention_ms(graph, topic, facts) for topic in (*processor.input_topics, *processor.output_topics)}
+    oldest = max(processor.input_topics, key=lambda topic: kept[topic])
+    for topic in dict.fromkeys(processor.output_topics):
+        stamped = _config_of(graph, topic, facts).get("message.timestamp.type") == "LogAppendTime"
+        if kept[topic] < kept[oldest] and not stamped:
+            yield (
+                f"Topic {topic!r} keeps messages for {kept[topic] / DAY_MS:g} days, {oldest!r} for longer. What "
+                f"{processor.name} makes of older messages has their timestamps, so Kafka deletes it soon after it is "
+                f"written. Set it: kafka-configs --alter --topic {topic} --add-config retention.ms=-1, or "
+                "message.timestamp.type=LogAppendTime."
+            )
+
+
+def _retention_ms(graph: Graph, topic: str, facts: ClusterFacts) -> float:
+    """How long a topic keeps messages, by their timestamps; the brokers' default where it is not known."""
+    config = _config_of(graph, topic, facts)
+    for_ever = "delete" not in config.get("cleanup.policy", "delete") or config.get("retention.ms") == "-1"
+    return math.inf if for_ever else int(config.get("retention.ms", 7 * DAY_MS))
+
+
+def _config_of(graph: Graph, topic: str, facts: ClusterFacts) -> Mapping[str, str]:
+    """A topic's settings; where it does not exist yet, those that are declared."""
+    known = facts.topics.get(topic)
+    return graph.topic(topic).config if known is None else known.config
 
 
 def orphans(graph: Graph, listed: Collection[str]) -> dict[str, str]:

@@ -408,11 +408,23 @@ class Broker(Protocol):
         group is between two generations, or has no members."""
         ...
 
-    def session(self, transactional_id: str) -> Session:
-        """A new transactional producer, not yet initialised, its connections warming up (R1)."""
+    @property
+    def max_bytes(self) -> int:
+        """Bytes of the largest record that sessions and senders take, whatever the topic."""
         ...
 
-    def expect(self, transactional_ids: Sequence[str]) -> None:
+    def session(self, transactional_id: str, *, batch_bytes: int | None = None) -> Session:
+        """
+        A new transactional producer, not yet initialised, its connections warming up (R1).
+
+        Args:
+            transactional_id: its id.
+            batch_bytes: the least `max.message.bytes` of the topics that it writes many records to, which bounds a
+                whole batch of records; None: the client's own limit will do.
+        """
+        ...
+
+    def expect(self, transactional_ids: Sequence[str], *, batch_bytes: int | None = None) -> None:
         """Say that `session` will soon be called for these, so that they connect meanwhile; none takes its id by that.
         Those of the time before that nobody called for are closed."""
         ...
@@ -432,8 +444,8 @@ class Broker(Protocol):
         """Join `group`, subscribed to `topic`; `instance` is the static member id (A4)."""
         ...
 
-    def sender(self, name: str) -> Sender:
-        """A new idempotent producer; `name` goes into the client id."""
+    def sender(self, name: str, *, batch_bytes: int | None = None) -> Sender:
+        """A new idempotent producer; `name` goes into the client id, `batch_bytes` as for `session`."""
         ...
 
     def close(self) -> None:

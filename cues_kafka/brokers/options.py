@@ -112,11 +112,13 @@ ALIASES: dict[str, str] = {
 
 _FORCED_BY_KEY: dict[str, Forced] = {forced.key: forced for forced in FORCED}
 
+_SIZES = {"message.max.bytes": 1_000_000, "batch.size": 1_000_000}
+
 _TUNING: dict[Role, dict[str, Any]] = {
     # lingering only matters while a batch is being enqueued: flush() overrides it. The queue bounds hold the memory of
-    # one task, 64 MiB and 100,000 messages; a full queue is waited for.
-    "session": {"linger.ms": 5, "compression.type": "lz4", "queue.buffering.max.kbytes": 65_536},
-    "sender": {"linger.ms": 5, "compression.type": "lz4", "message.timeout.ms": 30_000},
+    # one task, 64 MiB and 100,000 messages; a full queue is waited for. The limits of size are the client's own.
+    "session": {"linger.ms": 5, "compression.type": "lz4", "queue.buffering.max.kbytes": 65_536, **_SIZES},
+    "sender": {"linger.ms": 5, "compression.type": "lz4", "message.timeout.ms": 30_000, **_SIZES},
     # A short fetch wait brings the end of a partition, and a newly assigned one, soon: a fetch under way delays both.
     # The queue bounds hold memory, and so does the size of a fetch: compressed messages unpack to many times their
     # size. With these a worker with a backlog of 400,000 messages in 4 partitions has 140 MiB at its peak; with 10,000
@@ -206,13 +208,27 @@ class Kafka:
         """Whether rebalances are incremental (PROTOCOL A3); with eager assignors everything is revoked first."""
         return self.group_protocol == "consumer" or self.assignor == "cooperative-sticky"
 
-    def settings(self, role: Role, *, client_id: str, tuning: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    @property
+    def max_bytes(self) -> int:
+        """Bytes of the largest record that its producers take."""
+        return _bytes({**_SIZES, **self.config, **self.producer}, "message.max.bytes")
+
+    def settings(
+        self,
+        role: Role,
+        *,
+        client_id: str,
+        tuning: Mapping[str, Any] | None = None,
+        batch_bytes: int | None = None,
+    ) -> dict[str, Any]:
         """Configuration of one client in librdkafka's words, without callbacks, ids of groups and of transactions.
 
         Args:
             role: what the client is for.
             client_id: its name in logs of brokers and client.
             tuning: more of our defaults, for this client; the user's settings win over these too.
+            batch_bytes: the largest batch of records that all topics of a producer take: a larger one is refused as a
+                whole, and the client never divides it.
         """
         given = {"session": self.producer, "sender": self.producer, "reader": self.consumer, "member": self.consumer}
         settings = {**_COMMON_TUNING, **_TUNING[role], **(tuning or {}), **self.config, **given.get(role, {})}
@@ -221,6 +237,8 @@ class Kafka:
             if role in forced.roles and forced.value is not OURS:
                 settings[forced.key] = _forced_value(self, forced)
         settings |= {"bootstrap.servers": self.bootstrap, "client.id": client_id}
+        if batch_bytes is not None:
+            settings["batch.size"] = min(_bytes(settings, "batch.size"), batch_bytes)
         if role == "session":
             # librdkafka demands message.timeout.ms <= transaction.timeout.ms; a tenth is left for the commit.
             settings["message.timeout.ms"] = int(self.transaction_timeout_s * 900)
@@ -261,6 +279,17 @@ class Memory:
 
 
 Options: TypeAlias = Kafka | Memory
+
+
+def _bytes(settings: Mapping[str, Any], key: str) -> int:
+    """
+    Raises:
+        ConfigError: the setting is no number.
+    """
+    try:
+        return int(settings[key])
+    except (TypeError, ValueError):
+        raise ConfigError(f"{key}={settings[key]!r} is no number of bytes; write a whole number") from None
 
 
 def _shown(value: Any) -> str:

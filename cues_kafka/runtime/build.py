@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cues_kafka.codecs.lookup import codec_for
+from cues_kafka.codecs.records import ErrorMessage, decode_error
 from cues_kafka.core.records import Writer
 from cues_kafka.core.spec import Input, Spec
 from cues_kafka.errors import CodecError, ConfigError, RetriableError, TopicsMissing
@@ -20,14 +21,14 @@ from cues_kafka.graph.names import quoted
 from cues_kafka.plan import Plan, plan, topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts, TopicFacts
 from cues_kafka.runtime.calling import Caller, Decode, as_is
-from cues_kafka.runtime.outputs import Returned, Target, key_field
+from cues_kafka.runtime.outputs import Output, Returned, Target, key_field
 from cues_kafka.runtime.places import renamed
 
 VISIBLE_S = 30.0
 """How long a topic that was just made may take until every broker has heard of it."""
 
-DEFAULT_MAX_BYTES = 1_000_000
-"""librdkafka's `message.max.bytes`; a topic's smaller `max.message.bytes` counts instead."""
+FOREVER_MS = 10**15
+"""30,000 years; brokers say 2^63 - 1 where a topic takes any timestamp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,17 +208,34 @@ def spec_of(graph: Graph, planned: Plan, processor: Processor, width: int, ident
     return make
 
 
-def caller_of(graph: Graph, processor: Processor, facts: ClusterFacts, system: Mapping[str, Any]) -> Caller:
-    """The caller of one processor."""
-    targets = {binding: _target(graph, binding, topic, facts) for binding, topic in processor.outputs}
+def caller_of(
+    graph: Graph, processor: Processor, facts: ClusterFacts, system: Mapping[str, Any], client_bytes: int
+) -> Caller:
+    """
+    The caller of one processor.
+
+    Args:
+        graph: the graph.
+        processor: what it calls.
+        facts: of its topics.
+        system: values of `system=`.
+        client_bytes: see `ports.Broker.max_bytes`.
+    """
+    targets = {
+        binding: target_of(graph.topic(topic), facts.topics[topic], binding, client_bytes)
+        for binding, topic in processor.outputs
+    }
     errors = graph.errors_of(processor)
     places: Mapping[str, Mapping[str, Any]] = {"opts": processor.opts, "system": system}
     context = {param: places[source][name] for param, (source, name) in processor.call.context.items()}
     return Caller(
         processor,
-        decoders=[decoder(graph.topic(topic), topic) for _, topic in processor.inputs],
+        decoders=[
+            _decode_errors if topic in graph.error_topics() else decoder(graph.topic(topic), topic)
+            for _, topic in processor.inputs
+        ],
         returned=Returned(processor.output_shape, targets, generator=processor.call.is_generator),
-        errors=_target(graph, "errors", errors, facts) if errors else None,
+        errors=target_of(graph.topic(errors), facts.topics[errors], "errors", client_bytes) if errors else None,
         context=context,
     )
 
@@ -245,19 +263,54 @@ def decoder(settings: Topic, topic: str) -> Decode:
     return read
 
 
-def _target(graph: Graph, binding: str, topic: str, facts: ClusterFacts) -> Target:
-    settings, found = graph.topic(topic), facts.topics[topic]
+def _decode_errors(data: bytes | None) -> ErrorMessage:
+    """A processor that reads an errors topic gets its messages as `ErrorMessage`."""
+    return decode_error(data or b"")
+
+
+def target_of(settings: Topic, found: TopicFacts, binding: str, client_bytes: int) -> Target:
+    """
+    An output topic of native workers and senders.
+
+    Args:
+        settings: what the graph says of it.
+        found: what the cluster says of it.
+        binding: of the output; `errors`: it takes error messages.
+        client_bytes: see `ports.Broker.max_bytes`.
+    """
     return Target(
+        **limits_of(found, client_bytes),
+        provenance=settings.provenance,
         binding=binding,
-        topic=topic,
-        partitions=found.partitions,
         encode=codec_for(settings.value).encode,
         key_of=key_field(settings.key) if settings.key and binding != "errors" else None,
-        provenance=settings.provenance,
-        max_bytes=most_bytes(found),
     )
 
 
-def most_bytes(topic: TopicFacts) -> int:
-    """The size of the largest record that client and topic both take."""
-    return min(DEFAULT_MAX_BYTES, int(topic.config.get("max.message.bytes", DEFAULT_MAX_BYTES)))
+def output_of(found: TopicFacts, client_bytes: int, *, provenance: bool = True) -> Output:
+    """An output topic of processors of DataFrames; see `target_of`."""
+    return Output(**limits_of(found, client_bytes), provenance=provenance)
+
+
+def limits_of(found: TopicFacts, client_bytes: int) -> dict[str, Any]:
+    """The fields of `Output` that the cluster decides."""
+    config = found.config
+    topic_bytes = int(config["max.message.bytes"]) if "max.message.bytes" in config else None
+    bounds = [("message.max.bytes in Kafka(producer={...})", client_bytes)]
+    if topic_bytes is not None:
+        bounds.append(("the topic's max.message.bytes", topic_bytes))
+    checked = config.get("message.timestamp.type") != "LogAppendTime"
+    older, newer = (
+        most if checked and (most := int(config.get(name, FOREVER_MS))) < FOREVER_MS else None
+        for name in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+    )
+    return {
+        "topic": found.name,
+        "partitions": found.partitions,
+        "max_bytes": min(most for _, most in bounds),
+        "bounds": tuple(bounds),
+        "batch_bytes": topic_bytes,
+        "compacted": "compact" in config.get("cleanup.policy", ""),
+        "older_ms": older,
+        "newer_ms": newer,
+    }

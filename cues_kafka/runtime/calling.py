@@ -8,7 +8,7 @@ step that must not end yet (retry, interrupt, unhandled) ends the run instead. A
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress
@@ -16,6 +16,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from cues_kafka.codecs.raw import RawCodec
+from cues_kafka.codecs.records import ErrorMessage, encode_error
 from cues_kafka.core.delivery import HEADER, provenance_prefix
 from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Totals
@@ -25,9 +26,9 @@ from cues_kafka.graph.definition import Processor
 from cues_kafka.graph.message import Message, key_bytes, travelling
 from cues_kafka.ports import UNREADABLE, Coordinates, Headers, Positions, WireMessage, headers_of_each
 from cues_kafka.runtime.coroutines import Coroutines, Ended
-from cues_kafka.runtime.failures import Failure, error_payload, show
+from cues_kafka.runtime.failures import Failure, error_message, show
 from cues_kafka.runtime.outbox import Outbox
-from cues_kafka.runtime.outputs import OVERHEAD_BYTES, Origin, Payload, Returned, Target, record, size_of
+from cues_kafka.runtime.outputs import OVERHEAD_BYTES, Now, Origin, Payload, Returned, Target, record, size_of
 from cues_kafka.runtime.step import Received, Step, unreadable
 from cues_kafka.runtime.telling import LINES, note
 
@@ -60,6 +61,7 @@ class Batch:
         cause: the user's exception behind `halt`.
         closed: the user asked for a commit (`step.request_commit`).
         now: monotonic time, of the clock that retries are timed by.
+        today: the time of day, for timestamps.
         notes: what the log will say of its first errors, once it is committed.
         about: what the log says of the step before which it halted.
     """
@@ -79,6 +81,7 @@ class Batch:
     closed: bool = False
     ends: Positions = ()
     now: Callable[[], float] = time.monotonic
+    today: Now = field(default_factory=lambda: Now(time.time))
     notes: list[dict[str, Any]] = field(default_factory=list)
     about: Mapping[str, Any] = field(default_factory=dict)
     _prefixes: dict[tuple[str, ...], bytes] = field(default_factory=dict)
@@ -135,6 +138,9 @@ class Caller:
         call = processor.call
         one = processor.output_shape == "one" and not call.is_generator
         self._only = next(iter(returned.targets.values())) if one else None
+        bounds = [one.batch_bytes for one in (*returned.targets.values(), *([errors] if errors else []))]
+        self.batch_bytes = min((most for most in bounds if most is not None), default=None)
+        """The largest record batch that all topics of these tasks take; None: not known."""
         self._coroutines = Coroutines(processor.concurrency) if call.is_async else None
         self._simple = processor.input_shape == "single" and not (
             processor.batch or processor.filter or call.wants_step or call.rest or call.is_async
@@ -302,7 +308,9 @@ class Caller:
         prefix = batch.prefix(tuple([self._bindings[index] for index, _ in taken]))
         offsets = b",".join([b"%d" % message.offset() for message in messages])
         rows = [
-            record(made, origin, batch.spec.partition, b"%b%d/%d %b" % (prefix, index, len(payloads), offsets))
+            record(
+                made, origin, batch.spec.partition, b"%b%d/%d %b" % (prefix, index, len(payloads), offsets), batch.today
+            )
             for index, made in enumerate(payloads)
         ]
         for row in rows:
@@ -310,15 +318,22 @@ class Caller:
         batch.size += sum(len(made[1] or b"") + len(made[2] or b"") for made in payloads)
         batch.messages += len(payloads)
 
-    def _add_error(self, errors: Target, failure: Failure, key: bytes | None, value: bytes) -> None:
-        """An error message always fits: headers that travel and the record's key give way (the message has the key)."""
-        origin = Origin(tuple(message for _, message in failure.taken))
+    def _add_error(self, errors: Target, failure: Failure, message: ErrorMessage) -> None:
+        """
+        An error message always fits: headers that travel and the record's key give way (the message has the key).
+
+        Its timestamp is the present: retention must not delete it because its input is old.
+        """
+        origin = Origin(tuple(one for _, one in failure.taken))
+        key, value = message.key, encode_error(message)
         room = errors.max_bytes - OVERHEAD_BYTES - len(value)
         if len(key or b"") > room:
             key = None
+        if key is None and errors.compacted:
+            key = message.hash
         if len(key or b"") + size_of(origin.travelled) > room:
             origin.travelled = []
-        self._add(failure.taken, failure.batch, [(errors, key, value, [], None, None)], origin)
+        self._add(failure.taken, failure.batch, [(errors, key, value, [], 0, None)], origin)
 
     # Failures: DESIGN 7, in its order.
 
@@ -347,8 +362,7 @@ class Caller:
             batch.cause = error
             return False
         consumed = self.coordinates(failure.taken, batch)
-        key, value = error_payload(self.processor, failure, error, consumed)
-        self._add_error(self._errors, failure, key, value)
+        self._add_error(self._errors, failure, error_message(self.processor, failure, error, consumed))
         if len(batch.notes) < LINES:
             batch.notes.append(note(failure, error, consumed))
         batch.messages -= 1
@@ -477,7 +491,8 @@ class Caller:
         """One input, one output, nothing but the value passed. Whatever is unusual goes the long way."""
         # The unbound methods of the client's class cost a fifth of `methodcaller`, a seventh of a call in a loop.
         kind_of: Any = type(messages[0])
-        columns = Columns(messages, list(map(kind_of.key, messages)), headers_of_each(messages))
+        times = list(map(_second, map(kind_of.timestamp, messages)))
+        columns = Columns(messages, list(map(kind_of.key, messages)), headers_of_each(messages), times)
         if UNREADABLE in columns.came:
             self._run_simple(messages, batch)
             return
@@ -485,8 +500,9 @@ class Caller:
         target, call = self._only, self._plain_call()
         assert target
         limit = target.max_bytes - OVERHEAD_BYTES - 2 * PLAIN_ROOM
-        if not _light(columns.keys, columns.came):
-            limit = -1  # each result is measured the long way
+        keyless = target.compacted and None in columns.keys
+        if keyless or not target.takes(times, batch.today) or not _light(columns.keys, columns.came):
+            limit = -1  # each result is looked at the long way
         elif self._bytes_only:
             ahead = _Ahead(call)
             if ahead.all_are_bytes(values, limit):
@@ -499,7 +515,7 @@ class Caller:
         self, columns: Columns, values: Sequence[Any], call: Callable[[Any], Any], limit: int, batch: Batch
     ) -> None:
         """Decode, call and encode one by one; results of more bytes than `limit` go the long way."""
-        target, (messages, keys, _) = self._only, columns
+        target, (messages, keys, *_) = self._only, columns
         assert target
         decode, encode, key_of = self._decoders[0], target.encode, target.key_of
         data: list[bytes | None] = []
@@ -551,7 +567,7 @@ class Caller:
             return
         if len(values) < len(data):
             columns = columns.having(data)
-        messages, keys, came = columns
+        messages, keys, came, times = columns
         kind_of: Any = type(messages[0])
         shared = batch.prefix(self._bindings) + b"0/1 "
         headers: list[Any] = list(map((shared.replace(b"%", b"%%") + b"%d").__mod__, map(kind_of.offset, messages)))
@@ -560,7 +576,6 @@ class Caller:
                 [(HEADER, header), *travelled] if one and (travelled := travelling((one,))) else header
                 for header, one in zip(headers, came, strict=True)
             ]
-        times = list(map(_second, map(kind_of.timestamp, messages)))
         keyless = batch.spec.partition % target.partitions
         batch.records.extend(target.topic, keyless, keys, values, headers, times, alone=not inherits)
         batch.outputs += len(values)
@@ -580,21 +595,23 @@ class Columns(NamedTuple):
         messages: the messages.
         keys: their keys; of outputs, where the topic has a `key=`.
         came: their headers.
+        times: their timestamps.
     """
 
     messages: Sequence[WireMessage]
     keys: list[bytes | None]
     came: list[Headers | None]
+    times: list[int]
 
     def cut(self, start: int, end: int | None) -> Columns:
         """Those in `[start, end)`."""
-        return Columns(self.messages[start:end], self.keys[start:end], self.came[start:end])
+        return Columns(self.messages[start:end], self.keys[start:end], self.came[start:end], self.times[start:end])
 
     def having(self, data: Sequence[bytes | None]) -> Columns:
         """Those that have a result."""
         kept = [made is not None for made in data]
-        messages, keys, came = self
-        return Columns(list(compress(messages, kept)), list(compress(keys, kept)), list(compress(came, kept)))
+        columns: Iterable[Sequence[Any]] = self
+        return Columns(*(list(compress(column, kept)) for column in columns))
 
 
 class _Ahead:

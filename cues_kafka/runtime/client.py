@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Self, TypeAlias
 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka, Memory
-from cues_kafka.codecs.lookup import codec_for
 from cues_kafka.codecs.records import decode_error
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph, Topic
 from cues_kafka.graph.message import Message
 from cues_kafka.graph.names import sender_id, tools_group
 from cues_kafka.ports import Broker, Sender, Sent, Session, TopicPartition, WireMessage
-from cues_kafka.runtime.build import Identity, decoder, most_bytes
-from cues_kafka.runtime.outputs import Target, key_field, payload
+from cues_kafka.runtime.build import Identity, decoder, target_of
+from cues_kafka.runtime.outputs import Target, payload
 from cues_kafka.runtime.step import Received
 
 INIT_TIMEOUT_S = 30.0
@@ -46,7 +46,7 @@ class Client:
         self._graph = graph
         self._identity = Identity.of_process("client", name)
         self._client = f"{self._identity.name}-{self._identity.incarnation[:8]}"  # two clients never fence each other
-        self._sender: Sender | None = None
+        self._senders: dict[int | None, Sender] = {}  # by the size of their batches, nearly always one
         self._sessions: dict[str, Session] = {}
         self._targets: dict[str, Target] = {}
 
@@ -74,7 +74,7 @@ class Client:
         """
         if message is ...:
             topic, message = self._default_source(), topic
-        [sent] = self._send([self._record(topic, message, key, headers)])
+        [sent] = self._send(topic, [self._record(topic, message, key, headers)])
         return sent
 
     def send_many(self, topic: str, messages: Iterable[Any]) -> int:
@@ -134,11 +134,11 @@ class Client:
 
     def close(self) -> None:
         """Release the clients."""
-        if self._sender:
-            self._sender.close()
+        for sender in self._senders.values():
+            sender.close()
         for session in self._sessions.values():
             session.close()
-        self._sender, self._sessions = None, {}
+        self._senders, self._sessions = {}, {}
 
     def __enter__(self) -> Self:
         return self
@@ -148,14 +148,17 @@ class Client:
 
     def _open_session(self, topic: str) -> Session:
         graph = self._graph.name if self._graph else None
-        session = self._broker.session(sender_id(graph, topic, self._client))
+        session = self._broker.session(
+            sender_id(graph, topic, self._client), batch_bytes=self._target(topic).batch_bytes
+        )
         session.init(timeout_s=INIT_TIMEOUT_S)
         return session
 
-    def _send(self, records: list[tuple[Any, ...]]) -> list[Sent]:
-        if self._sender is None:
-            self._sender = self._broker.sender(self._identity.name)
-        return self._sender.send(records)
+    def _send(self, topic: str, records: list[tuple[Any, ...]]) -> list[Sent]:
+        most = self._target(topic).batch_bytes
+        if most not in self._senders:
+            self._senders[most] = self._broker.sender(self._identity.name, batch_bytes=most)
+        return self._senders[most].send(records)
 
     def _default_source(self) -> str:
         source = self._graph.default_source if self._graph else None
@@ -186,16 +189,8 @@ class Client:
             found = self._broker.facts([topic]).topics.get(topic)
             if found is None:
                 raise ConfigError(f"topic {topic!r} does not exist; create it, or start the graph that declares it")
-            settings = self._topic(topic)
-            self._targets[topic] = Target(
-                binding=topic,
-                topic=topic,
-                partitions=found.partitions,
-                encode=codec_for(settings.value).encode,
-                key_of=key_field(settings.key) if settings.key else None,
-                provenance=False,
-                max_bytes=most_bytes(found),
-            )
+            target = target_of(self._topic(topic), found, topic, self._broker.max_bytes)
+            self._targets[topic] = replace(target, provenance=False)
         return self._targets[topic]
 
     def _decode(self, topic: str, message: WireMessage) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from cues_kafka.codecs.records import ErrorMessage, encode_error
+from cues_kafka.codecs.records import ErrorMessage
 from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.graph.definition import Processor
 from cues_kafka.ports import Coordinates, WireMessage
@@ -75,13 +75,13 @@ def location(error: BaseException) -> str:
     return f"{PurePath(code.co_filename).name}:{code.co_name}:{last.tb_lineno}"
 
 
-def error_payload(
+def error_message(
     processor: Processor, failure: Failure, error: BaseException, consumed: Sequence[Coordinates]
-) -> tuple[bytes | None, bytes]:
-    """Key and value of the error message of one delivery."""
+) -> ErrorMessage:
+    """The error message of one delivery."""
     spec, lead = failure.batch.spec, failure.taken[0][1]
     unread = lead if failure.decoding is None else failure.decoding
-    message = ErrorMessage(
+    return ErrorMessage(
         graph=spec.graph,
         processor=processor.name,
         task=spec.name,
@@ -99,4 +99,3 @@ def error_payload(
         key=lead.key(),
         payload=unread.value() if failure.kind in UNDECODED else None,
     )
-    return lead.key(), encode_error(message)

@@ -53,6 +53,7 @@ class World:
         assign: point the task's reader to these positions; everything fetched before is void (A2).
         membership: the newest published proof of membership (A2), for P5.
         hook: crash points.
+        batch_bytes: see `ports.Broker.session`.
     """
 
     broker: Broker
@@ -60,6 +61,7 @@ class World:
     assign: Callable[[Positions], None]
     membership: Callable[[], GroupMetadata]
     hook: Hook | None = None
+    batch_bytes: int | None = None
 
 
 class Interpreter:
@@ -153,7 +155,8 @@ class Interpreter:
     def _Init(self, _: do.Init) -> on.Event:
         if self._session:
             self._session.abandon()
-        self._session = self._world.broker.session(self.task.spec.transactional_id)
+        world = self._world
+        self._session = world.broker.session(self.task.spec.transactional_id, batch_bytes=world.batch_bytes)
         self._session.init(timeout_s=LEAVING_INIT_TIMEOUT_S if self.task.leaving else INIT_TIMEOUT_S)
         return on.Initialised()
 

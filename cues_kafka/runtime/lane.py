@@ -21,6 +21,7 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Positions
 from cues_kafka.runtime.calling import Batch, Caller, Retrying
 from cues_kafka.runtime.interpreter import Hook, Interpreter, World
+from cues_kafka.runtime.outputs import Now
 from cues_kafka.runtime.pairing import Buffer, Cut, OutOfOrder
 from cues_kafka.runtime.telling import Teller
 
@@ -107,7 +108,7 @@ class Lane:
         self._chunk = 1
         self._committed_at_s = clock.monotonic()
         self._teller = Teller(log, spec.name)
-        self.interpreter = Interpreter(spec, World(broker, clock, self.assign, membership, hook))
+        self.interpreter = Interpreter(spec, World(broker, clock, self.assign, membership, hook, caller.batch_bytes))
 
     # What others see.
 
@@ -421,7 +422,8 @@ class Lane:
 
     def _open(self, task: Task, starts: int = 0) -> Batch:
         topic_ids = {p.binding: p.topic_id for p in task.positions}
-        return Batch(self.spec, task.next_sequence, topic_ids, starts=starts, now=self._clock.monotonic)
+        clock, today = self._clock, Now(self._clock.time)
+        return Batch(self.spec, task.next_sequence, topic_ids, starts=starts, now=clock.monotonic, today=today)
 
     def _call(self, steps: list[Any], batch: Batch, buffer: Buffer) -> int:
         """One chunk; gives how many of its steps ended."""

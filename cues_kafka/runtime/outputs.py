@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.errors import OutputError
-from cues_kafka.graph.message import Message, Out, header_list, key_bytes, travelling, with_travelling
+from cues_kafka.graph.message import Message, Out, header_list, key_bytes, travelling, with_travelling, writable
 from cues_kafka.ports import Headers, WireMessage
 
 OVERHEAD_BYTES = 500
@@ -19,27 +19,126 @@ Payload: TypeAlias = "tuple[Target, bytes | None, bytes | None, Headers, int | N
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Output:
     """
-    An output topic, as far as producing needs it.
+    An output topic, and which records client and brokers take for it: natively, on Spark directly and staged.
+
+    Attributes:
+        topic: name.
+        partitions: count; a record without a key goes to the task's own number modulo this.
+        max_bytes: of the largest record, `OVERHEAD_BYTES` included.
+        provenance: whether records carry the header.
+        compacted: the brokers refuse records without a key.
+        older_ms, newer_ms: how far from the broker's clock a timestamp may be; None: as far as it likes, or not known.
+        bounds: the settings that bound a record's size, each with its bytes.
+        batch_bytes: of the largest record batch; None: not known.
+    """
+
+    topic: str
+    partitions: int
+    max_bytes: int
+    provenance: bool = True
+    compacted: bool = False
+    older_ms: int | None = None
+    newer_ms: int | None = None
+    bounds: tuple[tuple[str, int], ...] = ()
+    batch_bytes: int | None = None
+
+    def refusal(self, key: bytes | None, size: int, headers: Headers, when_ms: int, now_ms: int) -> str | None:
+        """
+        Why a record cannot be written, or None.
+
+        Args:
+            key: its key.
+            size: bytes of key, value and headers, and `OVERHEAD_BYTES`.
+            headers: its headers.
+            when_ms: its timestamp; 0: the broker's time.
+            now_ms: the time of day.
+        """
+        if size > self.max_bytes:
+            return self.too_large(size)
+        if key is None and self.compacted:
+            return self.keyless
+        if not all(name is not None and writable(name) for name, _ in headers):
+            return NAMELESS
+        return self.untimely(when_ms, now_ms)
+
+    def too_large(self, size: int) -> str:
+        """Why a record of so many bytes is refused: each setting that would have to be raised."""
+        bounds = [f"the {most} of {name}" for name, most in self.bounds if size > most] or [self.limit]
+        return (
+            f"{size} bytes for {self.topic!r} are more than {' and '.join(bounds)}. Send a reference to the data "
+            f"instead, or raise {'both' if len(bounds) > 1 else 'it'}."
+        )
+
+    @property
+    def limit(self) -> str:
+        """What bounds a record's size."""
+        least = [name for name, most in self.bounds if most == self.max_bytes]
+        return f"the {self.max_bytes} of {' and '.join(least) or 'the topic'}"
+
+    @property
+    def keyless(self) -> str:
+        """Why a record without a key is refused."""
+        return f"{self.topic!r} is compacted and takes no message without a key. Return Message(value, key=...)."
+
+    def untimely(self, when_ms: int, now_ms: int) -> str | None:
+        """Why a record with this timestamp is refused, or None."""
+        if self.older_ms is not None and 0 < when_ms < now_ms - self.older_ms:
+            bound, most, where = "before", self.older_ms, "older"
+        elif self.newer_ms is not None and when_ms > now_ms + self.newer_ms:
+            bound, most, where = "after", self.newer_ms, "further ahead"
+        else:
+            return None
+        return (
+            f"the timestamp {when_ms} is {where} than {self.topic!r} takes (message.timestamp.{bound}.max.ms={most}). "
+            "Return Message(value, timestamp_ms=...) with another one, or raise the topic's setting."
+        )
+
+    def takes(self, times_ms: Sequence[int], now: Now) -> bool:
+        """Whether all of these timestamps are surely taken; `untimely` decides where they are not."""
+        if self.newer_ms is not None and max(times_ms) > now.since_ms + self.newer_ms:
+            return False
+        return self.older_ms is None or min(times_ms) >= now() - self.older_ms
+
+
+NAMELESS = "a header has no name, or one with a NUL, behind which it would be cut off. Rename the header."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target(Output):
+    """
+    An output topic with its codec.
 
     Attributes:
         binding: output binding.
-        topic: name.
-        partitions: count; a record without a key goes to the task's own number modulo this.
         encode: the codec's.
         key_of: the value's key field; None where the topic names none.
-        provenance: whether records carry the header.
-        max_bytes: limit for one record, overhead included.
     """
 
     binding: str
-    topic: str
-    partitions: int
     encode: Callable[[Any], bytes]
     key_of: Callable[[Any], Any] | None
-    provenance: bool
-    max_bytes: int
+
+
+class Now:
+    """
+    The time of day in milliseconds since the epoch.
+
+    Attributes:
+        since_ms: when it was asked for last; time has passed since, so what is not too far ahead of it is not now.
+    """
+
+    __slots__ = ("_time", "since_ms")
+
+    def __init__(self, time: Callable[[], float]) -> None:
+        """`time`: seconds since the epoch."""
+        self._time = time
+        self.since_ms = int(time() * 1000)
+
+    def __call__(self) -> int:
+        self.since_ms = int(self._time() * 1000)
+        return self.since_ms
 
 
 class Origin:
@@ -103,6 +202,8 @@ def payload(target: Target, value: Any, default_key: bytes | None) -> Payload:
     if given is None and target.key_of is not None and value is not None:
         given = target.key_of(value)
     key = default_key if given is None else key_bytes(given)
+    if key is None and target.compacted:
+        raise OutputError(target.keyless)
     data = None if value is None else target.encode(value)
     _check_size(target, key, data, headers)
     return target, key, data, headers, timestamp, partition
@@ -117,13 +218,10 @@ def _check_size(target: Target, key: bytes | None, data: bytes | None, headers: 
     """P4: what is too large is an error of its step, because the producer would refuse the whole batch for it."""
     size = len(key or b"") + len(data or b"") + OVERHEAD_BYTES + (size_of(headers) if headers else 0)
     if size > target.max_bytes:
-        raise OutputError(
-            f"{size} bytes for {target.topic!r}, which takes {target.max_bytes}. Send a reference to the data instead, "
-            "or raise the topic's max.message.bytes and the producer's message.max.bytes."
-        )
+        raise OutputError(target.too_large(size))
 
 
-def record(made: Payload, origin: Origin, partition: int, provenance: bytes) -> tuple[Any, ...]:
+def record(made: Payload, origin: Origin, partition: int, provenance: bytes, now: Now) -> tuple[Any, ...]:
     """
     A payload as a record, shaped like `ports.Outgoing`.
 
@@ -132,9 +230,10 @@ def record(made: Payload, origin: Origin, partition: int, provenance: bytes) -> 
         origin: what it inherits.
         partition: the task's number.
         provenance: value of the header.
+        now: the time.
 
     Raises:
-        OutputError: with the headers that travel it is too large.
+        OutputError: with the headers that travel it is too large, or its timestamp is refused.
     """
     target, key, data, headers, timestamp, chosen = made
     if origin.travelled:
@@ -144,7 +243,11 @@ def record(made: Payload, origin: Origin, partition: int, provenance: bytes) -> 
         headers = [(HEADER, provenance), *headers]
     if chosen is None and key is None:
         chosen = partition % target.partitions
-    return target.topic, chosen, key, data, headers or None, origin.timestamp_ms if timestamp is None else timestamp
+    when = origin.timestamp_ms if timestamp is None else timestamp
+    late = target.newer_ms is not None and when > now.since_ms + target.newer_ms
+    if (late or target.older_ms is not None) and (why := target.untimely(when, now())):
+        raise OutputError(why)
+    return target.topic, chosen, key, data, headers or None, when
 
 
 class Returned:

@@ -98,7 +98,7 @@ def start(
                     processor.name,
                     broker=broker,
                     clock=SystemClock(),
-                    caller=caller_of(graph, processor, facts, system.values),
+                    caller=caller_of(graph, processor, facts, system.values, broker.max_bytes),
                     spec_of=spec_of(graph, planned, processor, width, identity),
                     options=Options(
                         instance=instance,

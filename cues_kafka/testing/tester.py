@@ -9,6 +9,7 @@ Not supported: several workers at once, slow brokers, threads of your own that c
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ class VirtualClock:
 
     def __init__(self) -> None:
         self._now = 1_000_000.0
+        self._began_s = time.time() - self._now  # timestamps that users give are of their own present
 
     def monotonic(self) -> float:
         """Seconds from an arbitrary start."""
@@ -48,7 +50,7 @@ class VirtualClock:
 
     def time(self) -> float:
         """Seconds since the epoch."""
-        return self._now
+        return self._began_s + self._now
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""
@@ -242,7 +244,13 @@ class Tester:
                 processor.name,
                 broker=self.broker,
                 clock=self.clock,
-                caller=caller_of(self.graph, processor, self._facts, {**self._system.values, **self._fakes}),
+                caller=caller_of(
+                    self.graph,
+                    processor,
+                    self._facts,
+                    {**self._system.values, **self._fakes},
+                    self.broker.max_bytes,
+                ),
                 spec_of=spec_of(self.graph, self._planned, processor, width, identity),
                 options=Options(instance=_INSTANCE, policy=self._policy, hook=hook),
                 changed=lambda: None,

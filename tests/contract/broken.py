@@ -314,6 +314,15 @@ class AnySize(Cluster):
             log.max_bytes = 1 << 40 if name == topic else log.max_bytes
 
 
+class AnyTime(Cluster):
+    """Timestamps have no limit."""
+
+    def _set_partitions(self, topic: str, total: int) -> None:
+        super()._set_partitions(topic, total)
+        for log in self._logs.values():
+            log.older_ms = log.newer_ms = 1 << 63
+
+
 class WrongPlaces(MemorySender):
     """Places are those of the records before."""
 
@@ -450,14 +459,14 @@ class StableTimes(Cluster):
 class TakesWhatIsExpected(MemoryBroker):
     """Who expects to be called for an id has it already."""
 
-    def expect(self, transactional_ids: Sequence[str]) -> None:
+    def expect(self, transactional_ids: Sequence[str], *, batch_bytes: int | None = None) -> None:
         for one in transactional_ids:
             self.session(one).init(timeout_s=1)
 
 
 def _sending(kind: type[MemorySender]) -> type[MemoryBroker]:
     class Sending(MemoryBroker):
-        def sender(self, name: str) -> MemorySender:
+        def sender(self, name: str, *, batch_bytes: int | None = None) -> MemorySender:
             return kind(self._cluster, name, self._faults)
 
     Sending.__name__ = f"{kind.__name__}Broker"
@@ -507,6 +516,7 @@ BREAKS: dict[str, list[type[MemoryBroker]]] = {
         _with(session_type=FirstIsLast),
     ],
     "the_next_transactions_first_offset_is_two_further": [on_cluster(NoMarkers)],
+    "a_timestamp_outside_of_the_topics_limits_is_refused": [on_cluster(AnyTime)],
     "a_record_over_the_limit_ends_the_transaction": [on_cluster(AnySize)],
     "a_sender_knows_the_places_of_what_it_sent": [_sending(WrongPlaces)],
     "keys_go_where_murmur2_says": [on_cluster(Crc32)],

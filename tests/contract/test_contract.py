@@ -645,6 +645,22 @@ def test_a_compacted_topic_takes_no_message_without_a_key(world: World) -> None:
     assert refused.value.code in {"INVALID_RECORD", "_INVALID_RECORD"}
 
 
+def test_a_timestamp_outside_of_the_topics_limits_is_refused(world: World) -> None:
+    """By default more than an hour ahead; how far back is a setting."""
+    topic = world.topic(config={"message.timestamp.before.max.ms": "600000"})
+    sender, now = world.sender(), int(time.time() * 1000)
+
+    for minutes in (-60, 120):
+        with pytest.raises(BrokerError) as refused:
+            sender.send([Outgoing(topic, 0, None, b"v", None, now + minutes * 60_000)])
+        assert refused.value.code == "INVALID_TIMESTAMP"
+    sender.send(
+        [Outgoing(topic, 0, None, b"v", None, now - 60_000), Outgoing(topic, 0, None, b"w", None, now + 60_000)]
+    )
+
+    assert values(world.read(topic)[0]) == [b"v", b"w"]
+
+
 def test_trimming_moves_the_low_watermark(world: World) -> None:
     """R5 names the lost range by it."""
     topic = world.topic()

@@ -6,7 +6,9 @@ often each input was delivered.
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,12 +16,25 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import Graph, Interrupt, Json, Kafka, Out, Retry, Source, TaskStopped, Topic
+from cues_kafka import (
+    Graph,
+    Interrupt,
+    Json,
+    Kafka,
+    Message,
+    Out,
+    Raw,
+    Retry,
+    Source,
+    TaskStopped,
+    Topic,
+    connect,
+)
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.runtime import Running, Step
 from cues_kafka.runtime.verify import verify
 from cues_kafka.testing.fixtures import KafkaFixture
-from tests.fault.support import Record, Setup, World, produce, produce_any_headers, until
+from tests.fault.support import Record, Setup, World, committed, produce, produce_any_headers, until
 
 
 @pytest.fixture
@@ -261,15 +276,159 @@ def test_a_plain_output_over_the_limit_is_an_error_message(setup: Setup, extra: 
     assert world.totals == totals(3, outputs=2, errors=1)
 
 
+def with_topics(graph: Graph, **topics: Topic) -> Graph:
+    """The same graph with settings for its topics, by the last part of their names."""
+    named = {f"{graph.name}.{name}": settings for name, settings in topics.items()}
+    return Graph(graph.name, *graph.parts, errors=graph.errors, defaults=graph.defaults, topics=named)
+
+
 def test_a_topics_own_limit_counts(setup: Setup) -> None:
     """`max.message.bytes` of the output topic, smaller than the client's."""
-    graph = setup.graph(same)
-    settings = {setup.sink: Topic(config={"max.message.bytes": "2000"})}
-    small = type(graph)(graph.name, *graph.parts, errors=graph.errors, defaults=graph.defaults, topics=settings)
-    world = run(setup, small, b"1", b'"' + b"x" * 2000 + b'"', b"2")
+    small = with_topics(setup.graph(same), out=Topic(config={"max.message.bytes": "70000"}))
+    world = run(setup, small, b"1", b'"' + b"x" * 70_000 + b'"', b"2")
 
     assert world.values == [1, 2]
     assert failures(world) == [(1, "output", "OutputError")]
+    assert "more than the 70000 of the topic's max.message.bytes. Send" in world.errors[0]["text"]
+
+
+def test_batches_keep_to_the_least_limit_of_the_topics(setup: Setup) -> None:
+    """`max.message.bytes` bounds a whole batch; the client fills larger ones, and the broker refuses those for ever."""
+    noise = random.Random(1)
+
+    def noisy(value: int) -> bytes:
+        if value >= 2000:
+            raise ValueError(noise.randbytes(500).hex())
+        return noise.randbytes(1000)
+
+    graph = with_topics(
+        setup.graph(noisy),
+        out=Topic(value=Raw(), config={"max.message.bytes": "100000"}),
+        errors=Topic(config={"max.message.bytes": "66000"}),
+    )
+    setup.start(graph).stop()
+    setup.send(*(b"%d" % n for n in range(2400)), transaction=True)
+    world = run(setup, graph)
+
+    assert (len(world.outputs), len(world.errors)) == (2000, 400)
+    with connect(Kafka(setup.bootstrap), graph) as client:
+        assert client.send_many(setup.sink, [noise.randbytes(1000) for _ in range(200)]) == 200
+
+
+@pytest.mark.parametrize(
+    ("client", "topic", "size", "bound"),
+    [
+        pytest.param("5000000", "5000000", 2_000_000, "", id="both raised"),
+        pytest.param("200000", None, 400_000, "200000 of message.max.bytes", id="the client lowered"),
+        pytest.param("5000000", None, 2_000_000, "1048588 of the topic's max.message.bytes", id="the client raised"),
+        pytest.param(None, "5000000", 2_000_000, "1000000 of message.max.bytes", id="the topic raised"),
+    ],
+)
+def test_the_limit_of_a_message_is_the_least_of_client_and_topic(
+    setup: Setup, client: str | None, topic: str | None, size: int, bound: str
+) -> None:
+    """What is larger is an error message that names the setting to raise; once it is raised, the message is sent."""
+    graph = setup.graph(lambda value: "x" * size if value == 1 else value)
+    if topic:
+        graph = with_topics(graph, out=Topic(value=Json(), config={"max.message.bytes": topic}))
+    with setup.start(graph, options={"producer": {"message.max.bytes": client} if client else {}}) as running:
+        setup.send(b"0", b"1", b"2")
+        running.wait_idle(timeout_s=30)
+    world = setup.world()
+
+    assert [len(value or b"") for _, value in world.outputs] == ([1, 1] if bound else [1, size + 2, 1])
+    assert [f"more than the {bound}" in e["text"] for e in world.errors] == ([True] if bound else [])
+
+
+NOW_MS = int(time.time() * 1000)
+HOUR_MS = 3_600_000
+
+
+def keyless(value: Any) -> Any:
+    """No key, for one message."""
+    return Message(value, key=None if value == 1 else "k")
+
+
+def ahead(value: Any) -> Any:
+    """Two hours ahead, for one message."""
+    return Message(value, timestamp_ms=NOW_MS + 2 * HOUR_MS if value == 1 else None)
+
+
+def behind(value: Any) -> Any:
+    """Two hours behind, for one message."""
+    return Message(value, timestamp_ms=NOW_MS - 2 * HOUR_MS if value == 1 else None)
+
+
+def cut_off(value: Any) -> Any:
+    """A header's name that the client would cut, for one message."""
+    return Message(value, headers={"a\0b": "x"} if value == 1 else {})
+
+
+@pytest.mark.parametrize("shape", ["one", "fork"])
+@pytest.mark.parametrize(
+    ("fn", "config", "says"),
+    [
+        (keyless, {"cleanup.policy": "compact"}, "takes no message without a key"),
+        (ahead, {}, "further ahead than"),
+        (behind, {"message.timestamp.before.max.ms": str(HOUR_MS)}, "message.timestamp.before.max.ms=3600000"),
+        (cut_off, {}, "header's name"),
+    ],
+    ids=["no key", "ahead", "behind", "header"],
+)
+def test_an_output_that_its_topic_refuses_is_an_error_message(
+    setup: Setup, fn: Callable[[Any], Any], config: dict[str, str], says: str, shape: str
+) -> None:
+    """The broker refuses the whole transaction for it, again and again; everything behind it waited."""
+    many: dict[str, Any] = {"outputs": {"a": setup.sink}} if shape == "fork" else {}
+    graph = setup.graph((lambda value: {"a": fn(value)}) if many else fn, **many)
+    world = run(setup, with_topics(graph, out=Topic(value=Json(), config=config)), b"0", b"1", b"2")
+
+    assert world.values == [0, 2]
+    assert failures(world) == [(1, "output", "OutputError")]
+    assert says in world.errors[0]["text"]
+    assert seen(world) == [0, 1, 2]
+
+
+def test_an_inherited_key_or_timestamp_that_a_topic_refuses_is_an_error_message(setup: Setup) -> None:
+    """The quick way of a plain pipe looks at them, too; a compacted errors topic takes the error messages."""
+    source = Topic(value=Json(), config={"message.timestamp.after.max.ms": str(100 * HOUR_MS)})
+    graph = with_topics(
+        setup.graph(same),
+        **{"in": source},
+        out=Topic(value=Json(), config={"cleanup.policy": "compact"}),
+        errors=Topic(config={"cleanup.policy": "compact"}),
+    )
+    setup.start(graph).stop()
+    produce(setup.bootstrap, setup.source, [Record(b"0", b"k"), b"1", Record(b"2", b"k")])
+    with connect(Kafka(setup.bootstrap), graph) as client:
+        client.send(setup.source, Message(3, key="l", timestamp_ms=NOW_MS + 2 * HOUR_MS))
+        client.send(setup.source, Message(4, key="k"))
+    world = run(setup, graph)
+
+    assert world.outputs == [(b"k", b"0"), (b"k", b"2"), (b"k", b"4")]
+    assert failures(world) == [(1, "output", "OutputError"), (3, "output", "OutputError")]
+    assert [len(message.key() or b"") for message in committed(setup.bootstrap, setup.errors)] == [16, 1]
+
+
+def test_an_error_message_is_as_young_as_its_failure_however_old_its_input(setup: Setup) -> None:
+    """An output keeps the time of its input, and goes with the first check of retention; the error message stays."""
+
+    def odd(value: int) -> int:
+        if value % 2:
+            raise ValueError("odd")
+        return value
+
+    old_ms = NOW_MS - 30 * 24 * HOUR_MS
+    graph = with_topics(setup.graph(odd), **{"in": Topic(value=Json(), config={"retention.ms": "-1"})})
+    setup.start(graph).stop()
+    with connect(Kafka(setup.bootstrap), graph) as client:
+        client.send_many(setup.source, [Message(n, timestamp_ms=old_ms) for n in range(2)])
+    run(setup, graph)
+
+    until(lambda: not committed(setup.bootstrap, setup.sink), "retention deletes the output")
+    [error] = committed(setup.bootstrap, setup.errors)
+    assert error.timestamp()[0] == 2, "the brokers' own time"
+    assert error.timestamp()[1] >= NOW_MS
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -95,7 +95,7 @@ from cues_kafka.runtime.build import Identity
 from cues_kafka.runtime.spark.manifest import Chunk
 from cues_kafka.runtime.spark.packing import INDEX
 from cues_kafka.runtime.spark.parts import Target
-from cues_kafka.runtime.spark.publish import Output
+from cues_kafka.runtime.outputs import Output
 from cues_kafka.runtime.spark.publishing import PublishFiles, StagedWork
 
 bootstrap, name, file = sys.argv[1:]

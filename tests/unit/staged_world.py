@@ -20,10 +20,10 @@ from cues_kafka.runtime.build import prepare
 from cues_kafka.runtime.client import Client, read_all
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.interpreter import records_of
+from cues_kafka.runtime.outputs import Output
 from cues_kafka.runtime.spark.manifest import Chunk, checksum
 from cues_kafka.runtime.spark.packing import packed
 from cues_kafka.runtime.spark.parts import ERRORS, PartSlot, Spool, Target
-from cues_kafka.runtime.spark.publish import Output
 from cues_kafka.runtime.spark.slot import Outcome
 
 PARTS = 3

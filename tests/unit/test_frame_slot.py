@@ -18,7 +18,8 @@ from cues_kafka.runtime.client import Client, read_all
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.interpreter import Hook, records_of
 from cues_kafka.runtime.lane import CommitPolicy
-from cues_kafka.runtime.spark.publish import FrameSlot, Output, Range, Row, incarnation
+from cues_kafka.runtime.outputs import Output
+from cues_kafka.runtime.spark.publish import FrameSlot, Range, Row, incarnation
 
 RAW = {"in": Topic(value=Raw()), "out": Topic(value=Raw())}
 

@@ -8,7 +8,7 @@ NOW = now_at(0.009)
 
 
 def a_log(*, append_time: bool = False) -> Log:
-    return Log("topic", 0, compacted=False, append_time=append_time, max_bytes=1000)
+    return Log("topic", 0, compacted=False, append_time=append_time, max_bytes=1000, older_ms=1 << 63, newer_ms=1 << 63)
 
 
 def append(log: Log, *values: bytes | None, key: bytes = b"k", transaction: int = 0) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -85,6 +86,53 @@ def test_without_an_errors_topic_the_steps_before_a_failure_are_committed() -> N
 
     assert world.values("out") == [v for v in values()[:20] if v != b"none"]
     assert world.totals("pipe").deliveries == 20
+
+
+# ---- all outputs of a message or none (I8)
+
+
+@pytest.mark.parametrize("refused", ["size", "timestamp", "key"])
+def test_a_fork_whose_second_output_is_refused_leaves_no_first(refused: str) -> None:
+    """What only shows when records are made, with inherited headers, key and timestamp, takes back the first too."""
+    config = {
+        "size": {"max.message.bytes": "70000"},
+        "timestamp": {"message.timestamp.before.max.ms": "3600000"},
+        "key": {"cleanup.policy": "compact"},
+    }
+    topics = {"b": Topic(value=Raw(), config=config[refused])}
+    fork = Processor(lambda v: {"a": v, "b": v}, name="fork", inputs="in", outputs={"a": "a", "b": "b"})
+    world = Tester(Graph("g", Source("in"), fork, errors="failed", defaults=Topic(value=Raw()), topics=topics))
+    large = {"cues-large": "x" * 69_900} if refused == "size" else {}
+    old_ms = int(time.time() * 1000) - 7_200_000 if refused == "timestamp" else None
+    world.send("in", Message(b"1", key="k"))
+    world.send("in", Message(b"2", key=None if refused == "key" else "k", headers=large, timestamp_ms=old_ms))
+    world.send("in", Message(b"3", key="k"))
+    world.run()
+
+    assert (world.values("a"), world.values("b")) == ([b"1", b"3"], [b"1", b"3"])
+    assert [(e.kind, e.consumed[0].offset) for e in world.errors()] == [("output", 1)]
+    totals = world.totals("fork")
+    assert (totals.deliveries, totals.outputs, totals.errors, totals.messages) == (3, 2, 1, 4)
+
+
+@pytest.mark.parametrize("refused", ["timestamp", "key"])
+def test_a_plain_output_that_its_topic_refuses_is_an_error_message(refused: str) -> None:
+    """The quick way looks at inherited keys and timestamps, too; neighbours pass in order."""
+    fn = Function()
+    config = {"timestamp": {"message.timestamp.before.max.ms": "3600000"}, "key": {"cleanup.policy": "compact"}}
+    topics = {"out": Topic(value=Raw(), config=config[refused])}
+    pipe = Processor(fn, name="pipe", inputs="in", outputs="out")
+    world = Tester(Graph("g", Source("in"), pipe, errors="failed", defaults=Topic(value=Raw()), topics=topics))
+    old_ms = int(time.time() * 1000) - 7_200_000
+    for n in range(5):
+        odd = n % 2 == 1
+        key = None if odd and refused == "key" else "k"
+        world.send("in", Message(b"%d" % n, key=key, timestamp_ms=old_ms if odd and refused == "timestamp" else None))
+    world.run()
+
+    assert world.values("out") == [b"0", b"2", b"4"]
+    assert [(e.exception, e.consumed[0].offset) for e in world.errors()] == [("OutputError", 1), ("OutputError", 3)]
+    assert fn.calls == [b"%d" % n for n in range(5)]
 
 
 # ---- headers that the client cannot read

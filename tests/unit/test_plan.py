@@ -77,7 +77,7 @@ def test_an_empty_cluster_gets_all_topics() -> None:
     assert [
         NewTopic("checked", 4, 3, {"min.insync.replicas": "2"}),
         NewTopic("orders", 4, 3, {"min.insync.replicas": "2"}),
-        NewTopic("shop.errors", 4, 3, {"min.insync.replicas": "2"}),
+        NewTopic("shop.errors", 4, 3, {"min.insync.replicas": "2", "message.timestamp.type": "LogAppendTime"}),
         NewTopic("shop.check.backing", 4, 3, backing_config(3)),
         NewTopic("shop.check.replay", 4, 3, {**backing_config(3), "cleanup.policy": "delete", "retention.ms": "-1"}),
     ] == list(planned.create)
@@ -159,8 +159,13 @@ def test_offline_all_that_is_declared_is_planned() -> None:
         ),
         (
             PIPE,
-            facts(orders=4, shop__errors=1, config={"max.message.bytes": "8000"}),
-            ["'shop.errors' has max.message.bytes=8000", "--add-config max.message.bytes=16500"],
+            facts(orders=4, shop__errors=1, config={"max.message.bytes": "17000"}),
+            ["'shop.errors' has max.message.bytes=17000", "--add-config max.message.bytes=65536"],
+        ),
+        (
+            Graph(PIPE.name, *PIPE.parts, topics={"checked": Topic(config={"max.message.bytes": "2000"})}),
+            facts(orders=4),
+            ["'checked' has max.message.bytes=2000", "Declare it in Topic(config={'max.message.bytes': '65536'})"],
         ),
         (PIPE, facts(orders=2, shop__check__backing=4), ["4 partitions", "have 2", "new name="]),
         (PIPE, facts(orders=4, replication=1), ["'orders' has 1 replica,", "Give it 3"]),
@@ -179,6 +184,7 @@ def test_offline_all_that_is_declared_is_planned() -> None:
         "missing tailer",
         "backing topic with deletion",
         "errors topic too narrow",
+        "output too narrow",
         "fewer partitions than before",
         "one replica",
         "one in sync",
@@ -531,3 +537,27 @@ def test_backing_topics_of_dataframes_must_be_compacted_too() -> None:
     planned = plan(FRAMES, facts(config={"cleanup.policy": "delete"}, shop__paid__backing=5))
 
     assert "'shop.paid.backing' has cleanup.policy=delete" in planned.refusals[0]
+
+
+@pytest.mark.parametrize(
+    ("config", "topics", "warns"),
+    [
+        ({"retention.ms": "-1"}, {}, True),
+        ({"cleanup.policy": "compact"}, {}, True),
+        ({"retention.ms": "-1"}, {"checked": Topic(config={"retention.ms": "-1"})}, False),
+        ({"retention.ms": "-1"}, {"checked": Topic(config={"message.timestamp.type": "LogAppendTime"})}, False),
+        ({"retention.ms": "604800000"}, {}, False),
+        ({}, {}, False),
+    ],
+    ids=["kept for ever", "compacted", "both for ever", "append time", "as long", "nothing known"],
+)
+def test_outputs_that_are_kept_for_less_than_their_inputs_are_warned_of(
+    config: dict[str, str], topics: dict[str, Topic], warns: bool
+) -> None:
+    """They inherit timestamps, so what is made of older messages is deleted at once; error messages do not."""
+    graph = Graph(PIPE.name, *PIPE.parts, errors=PIPE.errors, defaults=PIPE.defaults, topics=topics)
+    planned = plan(graph, facts(orders=4, config=config))
+
+    assert [w for w in planned.warnings if "retention.ms=-1" in w and "'checked' keeps messages for 7 days" in w] == (
+        list(planned.warnings) if warns else []
+    )

@@ -26,6 +26,7 @@ from cues_kafka import (
 )
 from cues_kafka.brokers.memory import MemoryBroker, MemoryMessage, MemoryReader
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.codecs.records import ErrorMessage
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Snapshot
@@ -249,6 +250,30 @@ def test_a_retry_whose_messages_were_compacted_away_stops_and_says_so() -> None:
         tester.restart().run()
 
 
+def test_a_processor_reads_an_errors_topic_as_error_messages() -> None:
+    """The graph was accepted, and then nothing of it could be decoded."""
+    seen: list[ErrorMessage] = []
+
+    def fails(value: int) -> int:
+        raise ValueError(f"not {value}")
+
+    graph = Graph(
+        "g",
+        Source("in"),
+        Processor(fails, inputs="in", outputs="out"),
+        Processor(seen.append, name="watch", inputs="failed", errors=False),
+        errors="failed",
+    )
+    tester = Tester(graph)
+    tester.send_many("in", [1, 2])
+    tester.run()
+
+    assert [(e.processor, e.exception, e.text) for e in seen] == [
+        ("fails", "ValueError", "not 1"),
+        ("fails", "ValueError", "not 2"),
+    ]
+
+
 @pytest.mark.parametrize("batch", [False, True])
 def test_the_error_message_of_a_join_carries_the_bytes_of_the_input_that_cannot_be_decoded(*, batch: bool) -> None:
     """It carried those of the lead, which could be decoded."""
@@ -376,7 +401,10 @@ def test_what_the_client_cannot_take_is_refused_by_send_as_by_produce() -> None:
     memory = Memory()
     open_broker(memory).create([NewTopic("wide", 1, config={"max.message.bytes": "5000000"})])
 
-    with connect(memory) as client, pytest.raises(OutputError, match="'wide', which takes 1000000"):
+    with (
+        connect(memory) as client,
+        pytest.raises(OutputError, match=r"'wide' are more than the 1000000 of message\.max\.bytes"),
+    ):
         client.send("wide", "x" * 1_200_000)
 
 
@@ -499,7 +527,7 @@ class Gone:
     def __init__(self) -> None:
         self.patience: list[float] = []
 
-    def session(self, _: str) -> Gone:
+    def session(self, _: str, *, batch_bytes: int | None = None) -> Gone:
         """Made without asking anybody."""
         return self
 

@@ -45,7 +45,7 @@ class World:
         who = replace(self.identity, incarnation=f"run.{self._attempts}")
         processor = self.graph.processors["pipe"]
         spec = replace(spec_of(self.graph, self.planned, processor, 1, who)(0), slot=True)
-        caller = caller_of(self.graph, processor, self.facts, {})
+        caller = caller_of(self.graph, processor, self.facts, {}, 1_000_000)
         given = {} if policy is None else {"policy": policy}
         return Slot(spec, caller, broker=self.broker, clock=SystemClock(), hook=hook, **given)
 

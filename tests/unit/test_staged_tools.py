@@ -14,9 +14,9 @@ from cues_kafka.core.records import Attempt, Snapshot, Totals
 from cues_kafka.core.staged import RESET
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.maintenance import Maintenance, Move
+from cues_kafka.runtime.outputs import Output
 from cues_kafka.runtime.progress import Progress
 from cues_kafka.runtime.published import Publication
-from cues_kafka.runtime.spark.publish import Output
 from cues_kafka.runtime.verify import ANOMALIES, Report, verify
 from cues_kafka.testing.tester import Tester
 from tests.unit.staged_world import GRAPH, PARTS, World, typical

@@ -12,10 +12,10 @@ import pytest
 
 from cues_kafka import CodecError, ConfigError, Json, RecoveryError
 from cues_kafka.codecs.records import decode_error
+from cues_kafka.runtime.outputs import Output
 from cues_kafka.runtime.spark.manifest import Chunk, Manifest, parsed
 from cues_kafka.runtime.spark.packing import CHUNK_BYTES, Pack, sliced, unpacked
 from cues_kafka.runtime.spark.parts import ERRORS, Spool, Target
-from cues_kafka.runtime.spark.publish import Output
 from cues_kafka.runtime.spark.refusing import Refusing
 from cues_kafka.runtime.spark.staged import check_parts
 from cues_kafka.runtime.spark.staging import MANIFEST, Staging
@@ -186,7 +186,7 @@ def test_rows_that_do_not_fit_become_error_messages_and_the_others_stay() -> Non
     assert checked.column("value").to_pylist()[:3:2] == [b'{"n": 1}', None]
     wrong, large = (decode_error(checked.column("value")[at].as_py()) for at in (1, 3))
     assert (wrong.kind, wrong.payload, wrong.context["row"]) == ("output", b'{"n": "x"}', "101")
-    assert "more than the 1000 that the topic takes" in large.text
+    assert "more than the 1000 of the topic" in large.text
     assert wrong.hash != large.hash
 
 
@@ -213,11 +213,21 @@ STRICT = Output("lines", 3, 1_000, compacted=True, older_ms=60_000, newer_ms=60_
         ("timestamp", -1, "its timestamp is -1"),
         ("timestamp", 1, "its timestamp 1 is older than the 60000 ms"),
         ("timestamp", 2**42, "is further ahead than the 60000 ms"),
-        ("headers", [{"key": None, "value": b"x"}], "a header of it has no name"),
-        ("headers", [None], "a header of it has no name"),
+        ("headers", [{"key": None, "value": b"x"}], "a header has no name"),
+        ("headers", [None], "a header has no name"),
+        ("headers", [{"key": "a\0b", "value": b"x"}], "one with a NUL"),
         ("headers", [{"key": "\u00e9" * 300, "value": b""}], "1102 bytes, more than the 1000"),
     ],
-    ids=["no key", "negative", "old", "ahead", "nameless header", "null header", "header of two bytes a letter"],
+    ids=[
+        "no key",
+        "negative",
+        "old",
+        "ahead",
+        "nameless header",
+        "null header",
+        "NUL in a header",
+        "header of two bytes a letter",
+    ],
 )
 def test_what_the_broker_would_refuse_for_ever_is_refused_before_it_is_announced(
     column: str, value: Any, why: str
@@ -256,7 +266,9 @@ def test_a_row_whose_key_is_too_large_becomes_an_error_message_without_it() -> N
 def test_an_errors_topic_that_takes_no_error_message_fails_the_batch_and_is_named() -> None:
     """It could never be published."""
     tiny = replace(CHECK, target=replace(TARGET, errors=Output("errors", 1, 600)))
-    with pytest.raises(CodecError, match=r"does not fit 'errors', which takes 600: raise its max\.message\.bytes"):
+    with pytest.raises(
+        CodecError, match=r"does not fit 'errors', with 500 more it has to keep to the 600 of the topic"
+    ):
         tiny(rows(b"{}"), 0)
 
 

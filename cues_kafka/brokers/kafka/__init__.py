@@ -44,7 +44,7 @@ class KafkaBroker:
         self.options = options
         self._held: Admin | None = None
         self._opening = threading.Lock()
-        self._expected: list[tuple[str, KafkaSession]] = []
+        self._expected: list[tuple[tuple[str, int | None], KafkaSession]] = []
         self._kept = KeptConsumers()
 
     def facts(self, topics: Collection[str]) -> ClusterFacts:
@@ -92,16 +92,22 @@ class KafkaBroker:
     def unowned(self, group: str, topic: str, partitions: int) -> set[int]:
         return self._admin.unowned(group, topic, partitions)
 
-    def session(self, transactional_id: str) -> KafkaSession:
+    @property
+    def max_bytes(self) -> int:
+        return self.options.max_bytes
+
+    def session(self, transactional_id: str, *, batch_bytes: int | None = None) -> KafkaSession:
+        wanted = (transactional_id, batch_bytes)
         with self._opening:
             for place, (expected, session) in enumerate(self._expected):
-                if expected == transactional_id:
+                if expected == wanted:
                     del self._expected[place]
                     return session
-        return KafkaSession(self.options, transactional_id)
+        return KafkaSession(self.options, transactional_id, batch_bytes)
 
-    def expect(self, transactional_ids: Sequence[str]) -> None:
-        found = [(one, KafkaSession(self.options, one)) for one in transactional_ids]
+    def expect(self, transactional_ids: Sequence[str], *, batch_bytes: int | None = None) -> None:
+        wanted = [(one, batch_bytes) for one in transactional_ids]
+        found = [(one, KafkaSession(self.options, *one)) for one in wanted]
         with self._opening:
             unused, self._expected = self._expected, found
         for _, session in unused:
@@ -114,8 +120,8 @@ class KafkaBroker:
     def member(self, group: str, topic: str, listener: Listener, *, instance: str | None = None) -> KafkaMember:
         return KafkaMember(self.options, group, topic, listener, instance=instance)
 
-    def sender(self, name: str) -> KafkaSender:
-        return KafkaSender(self.options, name)
+    def sender(self, name: str, *, batch_bytes: int | None = None) -> KafkaSender:
+        return KafkaSender(self.options, name, batch_bytes)
 
     def close(self) -> None:
         self.expect(())

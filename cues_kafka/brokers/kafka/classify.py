@@ -98,8 +98,16 @@ MEANINGS: dict[str, Meaning] = {
     "INVALID_REPLICATION_FACTOR": Meaning(FatalError, "more replicas were asked for than there are brokers"),
     "POLICY_VIOLATION": Meaning(FatalError, "a policy of the cluster forbids it"),
     "TOPIC_EXCEPTION": Meaning(FatalError, "the topic's name is not allowed"),
-    "MSG_SIZE_TOO_LARGE": Meaning(AbortableError, "a message is larger than the topic's max.message.bytes or the "
-                                  "client's message.max.bytes"),
+    "MSG_SIZE_TOO_LARGE": Meaning(AbortableError, "a message, or a batch of them, is larger than the topic's "
+                                  "max.message.bytes or the client's message.max.bytes; if the topic's was lowered, "
+                                  "restart the worker, which asks for it when it starts"),
+    "INVALID_RECORD": Meaning(AbortableError, "the topic refuses a message as it is; a compacted topic takes none "
+                              "without a key: give the outputs keys, or set another cleanup.policy, then restart the "
+                              "worker, which asks for it when it starts"),
+    "INVALID_TIMESTAMP": Meaning(AbortableError, "a timestamp is further from the broker's clock than the topic's "
+                                 "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow: compare "
+                                 "the clocks; if a setting was lowered, restart the worker, which asks for it when it "
+                                 "starts"),
     "_AUTO_OFFSET_RESET": Meaning(FatalError, "the position is outside of the log: the records there were deleted, or "
                                   "the topic was truncated"),
     "OFFSET_OUT_OF_RANGE": Meaning(FatalError, "the position is outside of the log: the records there were deleted, or "

@@ -21,10 +21,10 @@ from cues_kafka.ports import Sent, TopicPartition
 class KafkaSender:
     """See `ports.Sender`; may be shared by threads."""
 
-    def __init__(self, options: Kafka, sender_name: str) -> None:
+    def __init__(self, options: Kafka, sender_name: str, batch_bytes: int | None = None) -> None:
         self._name = sender_name
         self._watch = Watch(f"sender {sender_name}")
-        settings = options.settings("sender", client_id=sender_name)
+        settings = options.settings("sender", client_id=sender_name, batch_bytes=batch_bytes)
         self._user = user_of(settings)
         self._producer: Producer | None = opened(Producer, settings | self._watch.callbacks())
         self._warm = warm(self._producer, options.socket_timeout_s)

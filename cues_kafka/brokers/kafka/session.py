@@ -73,12 +73,12 @@ def no_member(group: str) -> bytes:
 class KafkaSession:
     """See `ports.Session`; one thread at a time."""
 
-    def __init__(self, options: Kafka, transactional_id: str) -> None:
+    def __init__(self, options: Kafka, transactional_id: str, batch_bytes: int | None = None) -> None:
         self._id = transactional_id
         self._socket_timeout_s = options.socket_timeout_s
         self._timeout_s = options.transaction_timeout_s
         self._watch = Watch(f"session {transactional_id}")
-        settings = options.settings("session", client_id=transactional_id)
+        settings = options.settings("session", client_id=transactional_id, batch_bytes=batch_bytes)
         settings |= {"transactional.id": transactional_id} | self._watch.callbacks(statistics=True)
         self._user = user_of(settings)
         self._producer: Producer | None = opened(Producer, settings)

@@ -144,10 +144,12 @@ class MemoryBroker:
         """None: a static member whose predecessor died between two rounds of a rebalance is given all that it lacks."""
         return set()
 
-    def expect(self, transactional_ids: Sequence[str]) -> None:
+    max_bytes = 1_000_000
+
+    def expect(self, transactional_ids: Sequence[str], *, batch_bytes: int | None = None) -> None:
         """Nothing has to connect here."""
 
-    def session(self, transactional_id: str) -> MemorySession:
+    def session(self, transactional_id: str, *, batch_bytes: int | None = None) -> MemorySession:
         """A new transactional producer."""
         return self.session_type(
             self._cluster,
@@ -164,7 +166,7 @@ class MemoryBroker:
         """A new member of a group."""
         return self.member_type(self._cluster, group, topic, listener, instance)
 
-    def sender(self, name: str) -> MemorySender:
+    def sender(self, name: str, *, batch_bytes: int | None = None) -> MemorySender:
         """A new producer for applications."""
         return MemorySender(self._cluster, name, self._faults)
 

@@ -35,6 +35,8 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _DEFAULTS = {
     "cleanup.policy": "delete",
     "max.message.bytes": "1048588",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.before.max.ms": str((1 << 63) - 1),
     "message.timestamp.type": "CreateTime",
     "min.insync.replicas": "1",
     "retention.bytes": "-1",
@@ -148,6 +150,8 @@ class Cluster:
                 compacted="compact" in facts.config["cleanup.policy"],
                 append_time=facts.config["message.timestamp.type"] == "LogAppendTime",
                 max_bytes=int(facts.config["max.message.bytes"]),
+                older_ms=int(facts.config["message.timestamp.before.max.ms"]),
+                newer_ms=int(facts.config["message.timestamp.after.max.ms"]),
             )
         self._topics[topic] = TopicFacts(
             facts.name, facts.topic_id, max(total, facts.partitions), facts.replication, facts.config
@@ -311,6 +315,14 @@ class Cluster:
                     f"{topic}: a value of {len(value)} bytes is over max.message.bytes={log.max_bytes}",
                     code="MSG_SIZE_TOO_LARGE",
                 )
+            if timestamp_ms > 0 and not log.append_time:
+                ago_ms = now[0][1] - timestamp_ms
+                if ago_ms > log.older_ms or -ago_ms > log.newer_ms:
+                    raise AbortableError(
+                        f"{topic}: the timestamp {timestamp_ms} is outside of message.timestamp.before.max.ms and "
+                        "message.timestamp.after.max.ms",
+                        code="INVALID_TIMESTAMP",
+                    )
             appended.append(log.append(key, value, headers, timestamp_ms, now, number))
         return appended
 

@@ -92,6 +92,7 @@ class Log:
         open: number of each open transaction that wrote here -> its first offset here.
         compacted: messages need a key (as Kafka demands of a compacted topic).
         append_time: timestamps are the broker's.
+        older_ms, newer_ms: how far from the present other timestamps may be.
     """
 
     __slots__ = (
@@ -100,19 +101,33 @@ class Log:
         "end",
         "max_bytes",
         "messages",
+        "newer_ms",
         "offsets",
+        "older_ms",
         "open",
         "partition",
         "start",
         "topic",
     )
 
-    def __init__(self, topic: str, partition: int, *, compacted: bool, append_time: bool, max_bytes: int) -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        compacted: bool,
+        append_time: bool,
+        max_bytes: int,
+        older_ms: int,
+        newer_ms: int,
+    ) -> None:
         self.topic = topic
         self.partition = partition
         self.compacted = compacted
         self.append_time = append_time
         self.max_bytes = max_bytes
+        self.older_ms = older_ms
+        self.newer_ms = newer_ms
         self.start = 0
         self.end = 0
         self.open: dict[int, int] = {}

@@ -27,14 +27,15 @@ from cues_kafka.graph.declare import Json
 from cues_kafka.graph.names import backing_topic, group_id, transactional_id
 from cues_kafka.plan import backing_config
 from cues_kafka.ports import ClusterFacts, NewTopic, Positions, TopicPartition
-from cues_kafka.runtime.build import DEFAULT_MAX_BYTES, Identity
+from cues_kafka.runtime.build import Identity, output_of
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.lane import CommitPolicy
+from cues_kafka.runtime.outputs import Output
 from cues_kafka.runtime.spark.columns import as_messages
 from cues_kafka.runtime.spark.made import made, plan_of
 from cues_kafka.runtime.spark.offset_log import batch_ends, query_id
 from cues_kafka.runtime.spark.places import shared_broker
-from cues_kafka.runtime.spark.publish import FrameSlot, Output, Range, Row, incarnation
+from cues_kafka.runtime.spark.publish import FrameSlot, Range, Row, incarnation
 from cues_kafka.runtime.spark.query import (
     AT_ONCE,
     RESULT,
@@ -52,9 +53,6 @@ PROCESSOR: Final = "write"
 """The processor's name where there is no graph: `<name>.write.backing` and its like."""
 
 INPUT: Final = "input"
-
-_FOREVER_MS: Final = 10**15
-"""30,000 years; brokers say 2^63 - 1 where a topic takes any timestamp."""
 
 _SHUFFLES: Final = re.compile(r"(?<!Broadcast)Exchange\b|\bUnion\b|\bCoalesce \d")
 
@@ -263,7 +261,7 @@ def batch_ranges(session: Any, checkpoint: str, number: int) -> tuple[str, dict[
     return topic, {int(p): Range(since.get(p, -1), end) for p, end in to.items()}
 
 
-def output_of(facts: ClusterFacts, topic: str, *, provenance: bool = True) -> Output:
+def written(facts: ClusterFacts, topic: str, client_bytes: int, *, provenance: bool = True) -> Output:
     """
     An output topic as slots need it.
 
@@ -273,15 +271,7 @@ def output_of(facts: ClusterFacts, topic: str, *, provenance: bool = True) -> Ou
     found = facts.topics.get(topic)
     if found is None:
         raise ConfigError(f"topic {topic!r} does not exist; create it before anything is written to it")
-    config = found.config
-    most = int(config.get("max.message.bytes", DEFAULT_MAX_BYTES))
-    checked = config.get("message.timestamp.type") != "LogAppendTime"
-    older, newer = (
-        limit if checked and (limit := int(config.get(name, _FOREVER_MS))) < _FOREVER_MS else None
-        for name in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
-    )
-    compacted = "compact" in config.get("cleanup.policy", "")
-    return Output(topic, found.partitions, min(DEFAULT_MAX_BYTES, most), provenance, compacted, older, newer)
+    return output_of(found, client_bytes, provenance=provenance)
 
 
 def first_offsets(options: Kafka, source: str, ranges: Mapping[int, Range]) -> tuple[int, ...]:
@@ -351,7 +341,7 @@ class FrameRun:
             source,
             width,
             tuple(mark.low for mark in marks.values()),
-            output_of(job.facts, topic, provenance=declared.provenance),
+            written(job.facts, topic, job.broker.max_bytes, provenance=declared.provenance),
             Identity.of_process("spark"),
             policy=policy,
             codec=declared.value if typed else None,

@@ -22,9 +22,9 @@ from cues_kafka.errors import RecoveryError
 from cues_kafka.ports import Broker, Clock, Headers
 from cues_kafka.runtime.interpreter import Hook
 from cues_kafka.runtime.outbox import Outbox
+from cues_kafka.runtime.outputs import Output
 from cues_kafka.runtime.spark.manifest import Chunk, altered, checksum
 from cues_kafka.runtime.spark.packing import unpacked
-from cues_kafka.runtime.spark.publish import Output
 from cues_kafka.runtime.spark.slot import FENCED_S, WATCH_S, Outcome, interpreter_of, stable_record
 
 IN_MEMORY: Final = 64 * 1024 * 1024
@@ -46,6 +46,12 @@ class Target:
         found = self.errors if number == ERRORS else self.outputs[number]
         assert found
         return found
+
+    @property
+    def batch_bytes(self) -> int | None:
+        """The largest record batch that all of them take; None: not known."""
+        everyone = (*self.outputs, *([self.errors] if self.errors else []))
+        return min((one.batch_bytes for one in everyone if one.batch_bytes is not None), default=None)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -121,7 +127,14 @@ class PartSlot:
     """What a slot of a staged processor does: enter, announce, or publish its part."""
 
     def __init__(
-        self, spec: Spec, *, broker: Broker, clock: Clock, timeout_s: float = math.inf, hook: Hook | None = None
+        self,
+        spec: Spec,
+        *,
+        broker: Broker,
+        clock: Clock,
+        timeout_s: float = math.inf,
+        hook: Hook | None = None,
+        batch_bytes: int | None = None,
     ) -> None:
         """
         Args:
@@ -130,12 +143,13 @@ class PartSlot:
             clock: time.
             timeout_s: after which the brokers end a transaction.
             hook: crash points.
+            batch_bytes: see `ports.Broker.session`.
         """
         self._spec = spec
         self._broker = broker
         self._clock = clock
         self._timeout_s = timeout_s
-        self._interpreter = interpreter_of(spec, broker, clock, hook)
+        self._interpreter = interpreter_of(spec, broker, clock, hook, batch_bytes)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="recover")
         self._recovered: Future[Any] | None = None
         self._entered = False

@@ -22,7 +22,7 @@ from cues_kafka.ports import Broker, Clock, Headers
 from cues_kafka.runtime.interpreter import Hook
 from cues_kafka.runtime.lane import CommitPolicy
 from cues_kafka.runtime.outbox import Outbox
-from cues_kafka.runtime.outputs import OVERHEAD_BYTES, size_of
+from cues_kafka.runtime.outputs import OVERHEAD_BYTES, Output, size_of
 from cues_kafka.runtime.spark.slot import POLICY, Outcome, interpreter_of, outcome_of, stable_record, watch
 
 
@@ -54,29 +54,6 @@ class Range:
 
     start: int
     end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """
-    The output topic.
-
-    Attributes:
-        topic: name.
-        partitions: count.
-        max_bytes: of the largest record.
-        provenance: whether records say where they come from.
-        compacted: the broker refuses records without a key.
-        older_ms, newer_ms: how far from the broker's clock a timestamp may be; None: as far as it likes, or not known.
-    """
-
-    topic: str
-    partitions: int
-    max_bytes: int
-    provenance: bool = True
-    compacted: bool = False
-    older_ms: int | None = None
-    newer_ms: int | None = None
 
 
 NO_PART = "-1"
@@ -115,7 +92,7 @@ class FrameSlot:
         self._broker = broker
         self._clock = clock
         self._policy = policy
-        self._interpreter = interpreter_of(spec, broker, clock, hook)
+        self._interpreter = interpreter_of(spec, broker, clock, hook, output.batch_bytes)
 
     def publish(self, rows: Iterable[Row], given: Range) -> Outcome:
         """
@@ -186,8 +163,8 @@ class FrameSlot:
                 held, size = [], 0
             last = row.offset
             if row.offset >= self._position:
-                if row.size > self._output.max_bytes:
-                    return self._too_large(row)
+                if why := self._unwritable(row):
+                    return why
                 held.append(row)
                 size += row.size
         return self._commit(held, given.end) if self._position < given.end else None
@@ -237,6 +214,8 @@ class FrameSlot:
         text = f"{self._spec.name}: a row of offset {row.offset} {where}"
         return on.Halt("refused", text, "keep the order and the coordinates of the input: no sort, union or shuffle")
 
-    def _too_large(self, row: Row) -> on.Halt:
-        text = f"{self._spec.name}: {row.size} bytes made of offset {row.offset}; {self._output.topic!r} takes "
-        return on.Halt("refused", f"{text}{self._output.max_bytes}", "send a reference, or raise max.message.bytes")
+    def _unwritable(self, row: Row) -> on.Halt | None:
+        now_ms = int(self._clock.time() * 1000)
+        why = self._output.refusal(row.key, row.size, row.headers, row.timestamp_ms, now_ms)
+        text = f"{self._spec.name}: the row made of offset {row.offset} cannot be written: {why}"
+        return on.Halt("refused", text, "change what the function makes of it, or the topic's setting") if why else None

@@ -83,7 +83,13 @@ class StagedWork:
     def slot(self, part: int, role: Role, who: str) -> PartSlot:
         """The slot of one part, in this process."""
         timeout_s = self.options.transaction_timeout_s
-        return PartSlot(self.spec(part, role, who), broker=self.broker, clock=SystemClock(), timeout_s=timeout_s)
+        return PartSlot(
+            self.spec(part, role, who),
+            broker=self.broker,
+            clock=SystemClock(),
+            timeout_s=timeout_s,
+            batch_bytes=self.target.batch_bytes,
+        )
 
     def publish(
         self, batch: Staged, chunks: Mapping[int, tuple[Chunk, ...]], coming: Coming, parts: Sequence[int], attempt: int

@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 from cues_kafka.codecs.lookup import codec_for
 from cues_kafka.codecs.records import ErrorMessage, encode_error
 from cues_kafka.errors import CodecError
-from cues_kafka.runtime.outputs import OVERHEAD_BYTES
+from cues_kafka.runtime.outputs import NAMELESS, OVERHEAD_BYTES, Output
 from cues_kafka.runtime.spark.parts import ERRORS, Target
-from cues_kafka.runtime.spark.publish import Output
 
 
 @dataclass(frozen=True)
@@ -112,8 +111,8 @@ class Refusing:
         own = key if key is not None and len(key) <= room else number if errors.compacted else None
         if room < len(own or b""):
             raise CodecError(
-                f"an error message of {len(value)} bytes does not fit {errors.topic!r}, which takes "
-                f"{errors.max_bytes}: raise its max.message.bytes"
+                f"an error message of {len(value)} bytes does not fit {errors.topic!r}, with {OVERHEAD_BYTES} more it "
+                f"has to keep to {errors.limit}: raise that"
             )
         return own, value
 
@@ -130,10 +129,10 @@ def _refused_by_the_broker(
     yield (
         pc.greater(sizes, output.max_bytes),
         sizes,
-        f"{{}} bytes, more than the {output.max_bytes} that the topic takes",
+        f"{{}} bytes, more than {output.limit}",
     )
     yield pc.less(when, 0), when, "its timestamp is {}; milliseconds since the epoch are a whole number from 0 on"
-    yield _nameless(piece), when, "a header of it has no name"
+    yield _nameless(piece), when, f"it cannot be written: {NAMELESS}"
     if output.compacted:
         keys = piece.column("key")
         yield pc.is_null(keys), keys, "it has no key, and a compacted topic takes none without. Give it a _key"
@@ -160,12 +159,15 @@ def _sizes(piece: pa.RecordBatch) -> pa.Array:
 
 
 def _nameless(piece: pa.RecordBatch) -> pa.Array:
-    """Which rows have a header without a name."""
+    """Which rows have a header without a name, or with one that would be cut off."""
     headers = piece.column("headers")
     # Where no row has any, they are a column of bytes: see `columns`.
-    if headers.null_count == len(piece) or not pc.struct_field(headers.flatten(), "key").null_count:
+    if headers.null_count == len(piece):
         return pa.repeat(pa.scalar(False), len(piece))
-    return pa.array([any(name is None for name, _ in row) for row in _headers(piece)])
+    names = pc.struct_field(headers.flatten(), "key")
+    if not names.null_count and not pc.any(pc.match_substring(names, "\0")).as_py():
+        return pa.repeat(pa.scalar(False), len(piece))
+    return pa.array([any(name is None or b"\0" in name for name, _ in row) for row in _headers(piece)])
 
 
 def _headers(piece: pa.RecordBatch) -> list[list[tuple[bytes | None, bytes | None]]]:

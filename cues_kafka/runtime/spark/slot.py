@@ -71,10 +71,12 @@ class Outcome:
     remedy: str = ""
 
 
-def interpreter_of(spec: Spec, broker: Broker, clock: Clock, hook: Hook | None) -> Interpreter:
+def interpreter_of(
+    spec: Spec, broker: Broker, clock: Clock, hook: Hook | None, batch_bytes: int | None = None
+) -> Interpreter:
     """Of a slot that reads nothing itself: the rows that it publishes are brought to it."""
     group = GroupMetadata.outside(spec.group)  # Spark says who does what
-    return Interpreter(spec, World(broker, clock, lambda _: None, lambda: group, hook))
+    return Interpreter(spec, World(broker, clock, lambda _: None, lambda: group, hook, batch_bytes))
 
 
 class Slot:

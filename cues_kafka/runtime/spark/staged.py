@@ -197,7 +197,9 @@ class StagedBatch:
     def _expect(self) -> None:
         """Slots of this batch connect while job 1 runs: connecting takes longer than a small part does."""
         parts = [0, *(range(self._work.parts) if self._few else ())][: AT_ONCE + 1]
-        self._work.broker.expect([transactional_id(self._work.graph, self._work.processor, part) for part in parts])
+        work = self._work
+        ids = [transactional_id(work.graph, work.processor, part) for part in parts]
+        work.broker.expect(ids, batch_bytes=work.target.batch_bytes)
 
     def _announce(self, mine: Staged) -> Staged:
         """T2: what is announced of this batch, be it ours or an earlier attempt."""

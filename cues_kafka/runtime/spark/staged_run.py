@@ -18,7 +18,7 @@ from cues_kafka.runtime.build import Identity
 from cues_kafka.runtime.spark.columns import messages_of
 from cues_kafka.runtime.spark.extents import begun, canonical, ends_in, extents_of
 from cues_kafka.runtime.spark.files import names
-from cues_kafka.runtime.spark.frames import output_of
+from cues_kafka.runtime.spark.frames import written
 from cues_kafka.runtime.spark.made import keeps_state, made
 from cues_kafka.runtime.spark.offset_log import known_query
 from cues_kafka.runtime.spark.parts import Target
@@ -67,10 +67,10 @@ class StagedRun:
             parts=width,
             target=Target(
                 tuple(
-                    output_of(job.facts, topic, provenance=one.provenance)
+                    written(job.facts, topic, job.broker.max_bytes, provenance=one.provenance)
                     for one, (_, topic) in zip(declared, processor.outputs, strict=True)
                 ),
-                output_of(job.facts, graph.errors) if graph.errors else None,
+                written(job.facts, graph.errors, job.broker.max_bytes) if graph.errors else None,
             ),
             codecs=tuple(one.value if isinstance(one.value, Json) else None for one in declared),
             key_fields=tuple(one.key for one in declared),

@@ -95,8 +95,9 @@ def _site(work: Work) -> _Site:
             for old in [key for key in _sites if key[0] == name]:
                 _sites.pop(old).close()
             system = System(work.graph.system)
-            caller = caller_of(work.graph, work.graph.processors[work.processor], work.facts, system.values)
-            _sites[name, run] = _Site(open_broker(work.options), system, caller)
+            broker, processor = open_broker(work.options), work.graph.processors[work.processor]
+            caller = caller_of(work.graph, processor, work.facts, system.values, broker.max_bytes)
+            _sites[name, run] = _Site(broker, system, caller)
         return _sites[name, run]
 
 

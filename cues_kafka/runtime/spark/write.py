@@ -21,14 +21,15 @@ from cues_kafka.plan import backing_config
 from cues_kafka.ports import Broker, NewTopic
 from cues_kafka.runtime.build import Identity
 from cues_kafka.runtime.lane import CommitPolicy
+from cues_kafka.runtime.outputs import Output
 from cues_kafka.runtime.spark.columns import META, PLACE, messages_of
 from cues_kafka.runtime.spark.extents import canonical, extents_of
-from cues_kafka.runtime.spark.frames import PROCESSOR, FrameBatch, Frames, first_offsets, output_of
+from cues_kafka.runtime.spark.frames import PROCESSOR, FrameBatch, Frames, first_offsets, written
 from cues_kafka.runtime.spark.frames import enter as enter_slots
 from cues_kafka.runtime.spark.made import addressed, check_store, keeps_state, mixes, streams
 from cues_kafka.runtime.spark.offset_log import known_query
 from cues_kafka.runtime.spark.parts import Target
-from cues_kafka.runtime.spark.publish import Output, Range
+from cues_kafka.runtime.spark.publish import Range
 from cues_kafka.runtime.spark.publishing import StagedWork, enter, newest_batch
 from cues_kafka.runtime.spark.query import AT_ONCE, BatchFailed, Settings, SlotsStopped
 from cues_kafka.runtime.spark.slot import POLICY, Outcome
@@ -106,8 +107,8 @@ def write_exactly_once(
     broker = open_broker(options)
     try:
         facts = broker.facts([topic, *([errors] if errors else [])])
-        output = output_of(facts, topic)
-        target = Target((output,), output_of(facts, errors) if errors else None)
+        output = written(facts, topic, broker.max_bytes)
+        target = Target((output,), written(facts, errors, broker.max_bytes) if errors else None)
         if frame.isStreaming and _is_direct(frame):
             settings = Settings(frame.sparkSession, checkpoint, streaming_trigger(trigger))
             prepare = _prepare(options, name, output, policy)

@@ -139,7 +139,7 @@ class Process:
             part.name,
             broker=cast(Broker, self.port),
             clock=simulation.clock,
-            caller=caller_of(simulation.graph, processor, simulation.facts, {}),
+            caller=caller_of(simulation.graph, processor, simulation.facts, {}, simulation.broker.max_bytes),
             spec_of=spec_of(simulation.graph, simulation.planned, processor, options.partitions, identity),
             options=WorkerOptions(
                 instance=self.name if options.static else None,

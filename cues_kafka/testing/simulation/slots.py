@@ -131,7 +131,7 @@ class Query:
         spec = spec_of(simulation.graph, simulation.planned, processor, options.partitions, identity)(place.partition)
         made = slots.Slot(
             replace(spec, slot=True),
-            caller_of(simulation.graph, processor, simulation.facts, {}),
+            caller_of(simulation.graph, processor, simulation.facts, {}, simulation.broker.max_bytes),
             broker=simulation.broker,
             clock=simulation.clock,
             policy=CommitPolicy(max_messages=options.max_messages),
