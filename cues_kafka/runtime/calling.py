@@ -307,13 +307,12 @@ class Caller:
         origin = origin or Origin(messages)
         prefix = batch.prefix(tuple([self._bindings[index] for index, _ in taken]))
         offsets = b",".join([b"%d" % message.offset() for message in messages])
-        rows = [
-            record(
-                made, origin, batch.spec.partition, b"%b%d/%d %b" % (prefix, index, len(payloads), offsets), batch.today
-            )
+        own, today = batch.spec.partition, batch.today
+        rows = (
+            record(made, origin, own, b"%b%d/%d %b" % (prefix, index, len(payloads), offsets), today)
             for index, made in enumerate(payloads)
-        ]
-        for row in rows:
+        )
+        for row in list(rows):
             batch.records.add(*row)
         batch.size += sum(len(made[1] or b"") + len(made[2] or b"") for made in payloads)
         batch.messages += len(payloads)

@@ -127,7 +127,7 @@ def test_a_header_name_that_is_no_utf8_costs_its_message_alone(setup: Setup, sha
         with closing(open_broker(Kafka(setup.bootstrap))) as broker:
             report = verify(graph, broker)
         assert (report.anomalies, report.behind) == (0, 0)
-        assert f"1 records of {setup.sink!r} carry no provenance header" in " ".join(report.notes)
+        assert f"1 message of {setup.sink!r} carry no provenance header" in " ".join(report.notes)
 
 
 def replace_parts(graph: Graph, *more: Any) -> Graph:

@@ -400,13 +400,27 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _calling(
         "a result among usual ones keeps its place",
-        "                self._emit(messages[start:index], keys[start:index], came[start:index], data, batch)\n"
+        "                self._emit(columns.cut(start, index), data, batch)\n"
         "                data, start = [], index + 1\n"
         "                self._add(",
-        "                self._emit(messages[start:index], keys[start:index], came[start:index], data, batch)\n"
+        "                self._emit(columns.cut(start, index), data, batch)\n"
         "                data, start = [], index\n"
         "                self._add(",
         PLAIN,
+    ),
+    _calling(
+        "all records of a step are sent, or none",
+        "for row in list(rows):",
+        "for row in rows:",
+        PLAIN,
+        BAD_INPUT,
+    ),
+    Mutant(
+        "headers that cannot be read are asked for once",
+        "cues_kafka/ports.py",
+        "            messages[len(found)].set_headers(UNREADABLE)\n",
+        "",
+        (PLAIN, BAD_INPUT),
     ),
     # Outputs.
     _outputs(
@@ -422,6 +436,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "0 <= partition",
         BAD_INPUT,
         REGRESSIONS,
+    ),
+    _outputs(
+        "a compacted topic needs a key",
+        "if key is None and target.compacted:",
+        "if False:",
+        PLAIN,
+        BAD_INPUT,
+    ),
+    _outputs(
+        "a timestamp that its topic refuses is an error",
+        "if (late or target.older_ms is not None) and (why := target.untimely(when, now())):",
+        "if (why := None):",
+        PLAIN,
+        BAD_INPUT,
     ),
     _outputs(
         "a tombstone needs a key",
