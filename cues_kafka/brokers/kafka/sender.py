@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, translate
+from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, error_of, name, translate
 from cues_kafka.brokers.kafka.opening import opened
 from cues_kafka.brokers.kafka.rights import Right, user_of
 from cues_kafka.brokers.kafka.session import warm
@@ -39,17 +39,18 @@ class KafkaSender:
         producer = self._client()
         deadline = time.monotonic() + timeout_s
         self._warm.join(timeout_s)
+        topics = sorted({record[0] for record in records})
         places: list[Sent | None] = [None] * len(records)
         errors: list[BrokerError] = []
         for index, record in enumerate(records):
             self._enqueue(producer, record, self._report(places, errors, index), deadline)
         while not errors and None in places and (left := deadline - time.monotonic()) > 0:
-            self._serve(producer.flush, min(left, 0.5))
+            self._serve(producer.flush, min(left, 0.5), topics)
         if errors:
             raise errors[0]
         done = [place for place in places if place is not None]
         if len(done) < len(places):
-            self._serve(producer.poll, 0.05)
+            self._serve(producer.poll, 0.05, topics)
             reasons = "; ".join(self._watch.reasons) or "no reason was given"
             raise RetriableError(
                 f"sender {self._name}: {len(places) - len(done)} of {len(places)} records were not acknowledged within "
@@ -78,9 +79,9 @@ class KafkaSender:
             except BufferError:
                 if time.monotonic() > deadline:
                     raise RetriableError(f"sender {self._name}: its queue stayed full", code="_QUEUE_FULL") from None
-                self._serve(producer.poll, 0.05)
+                self._serve(producer.poll, 0.05, [topic])
             except CLIENT_ERRORS as problem:
-                raise self._failed(problem, f"sending to {topic}", topic=topic) from problem
+                raise self._failed(problem, f"sending to {topic}", [topic]) from problem
             else:
                 return
 
@@ -93,30 +94,34 @@ class KafkaSender:
                 places[index] = Sent(topic, partition, int(message.offset() or 0))
             else:
                 at = TopicPartition(topic, partition)
-                errors.append(self._failed(error, f"sending to {topic}", at=at, topic=topic))
+                errors.append(self._failed(error, f"sending to {topic}", [topic], at=at))
 
         return report
 
-    def _serve(self, call: Callable[[float], int], timeout_s: float) -> None:
+    def _serve(self, call: Callable[[float], int], timeout_s: float, topics: Sequence[str]) -> None:
         try:
             call(timeout_s)
         except CLIENT_ERRORS as problem:
-            raise self._failed(problem, "sending") from problem
+            raise self._failed(problem, "sending", topics) from problem
 
     def _failed(
         self,
         problem: Exception | KafkaError,
         doing: str,
+        topics: Sequence[str],
         *,
         at: TopicPartition | None = None,
-        topic: str | None = None,
     ) -> BrokerError:
+        error = error_of(problem)
+        if "CLUSTER_AUTHORIZATION_FAILED" in (name(error), name(self._watch.fatal or error)):
+            # An idempotent producer may begin where its user may write to any topic at all.
+            error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
         return translate(
-            problem,
+            error,
             f"sender {self._name}: {doing}",
             reasons=self._watch.reasons,
             fatal=self._watch.fatal,
             at=at,
-            needs=[Right("Write", "topic", topic)] if topic else (),
+            needs=[Right("Write", "topic", topic) for topic in topics],
             user=self._user,
         )
