@@ -26,7 +26,7 @@ from __future__ import annotations
 
 
 class CuesError(Exception):
-    """Something failed in cues-kafka. Read the message of the class below it."""
+    """Something failed in cues-kafka. See the subclass's message."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or " ".join((type(self).__doc__ or "").split()))

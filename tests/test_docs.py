@@ -81,7 +81,7 @@ WITH_SPARK = "SparkSession"
 def test_every_python_block_runs(block: Block, tmp_path: Path) -> None:
     """In a process of its own; in memory where it connects to a broker."""
     program = tmp_path / "shown.py"
-    text = block.text.replace(f'Kafka("{ADDRESS}")', "Memory()").replace("Json, Kafka,", "Json, Memory,")
+    text = block.text.replace(f'Kafka("{ADDRESS}")', "Memory()").replace(" Kafka,", " Memory,")
     program.write_text(text, encoding="utf-8")
 
     run(sys.executable, program)

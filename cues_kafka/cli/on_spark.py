@@ -152,5 +152,5 @@ def _carried(graph: Graph, names: Sequence[str] | None, *, chosen: bool) -> list
         raise ConfigError("Spark cannot run " + "; ".join(f"{name}: {why}" for name, why in left.items()))
     left |= {one.name: "not chosen here" for one in explained.processors if one.name not in {*carried, *left}}
     said = "; ".join(f"{name} ({why})" for name, why in left.items())
-    typer.echo(f"{graph.name}: Spark carries {', '.join(carried)}; left: {said or 'nothing'}")
+    typer.echo(f"{graph.name}: running {', '.join(carried)} on Spark" + (f"; not there: {said}" if said else ""))
     return carried

@@ -105,7 +105,7 @@ class Watch:
                 return FAILED
             if running.finished:
                 running.stop()
-                typer.echo(f"{self._graph.name}: what was there is delivered")
+                typer.echo(f"{self._graph.name}: all available messages are delivered")
                 return 0
         if came == signal.SIGHUP:
             running.release()

@@ -186,7 +186,7 @@ def _other_topics(spec: Spec, record: Record, inputs: Mapping[str, InputFacts]) 
     for position in record.positions:
         if inputs[position.binding].topic_id != position.topic_id:
             return _refuse(
-                f"topic {position.topic!r} was deleted and made anew: offsets mean other messages now",
+                f"topic {position.topic!r} was deleted and recreated: offsets mean other messages now",
                 f"run `cues-kafka reset` for {spec.processor!r} to start at the new topic's beginning",
             )
     if isinstance(record, Snapshot) and record.fingerprint != plan_of(spec, inputs):

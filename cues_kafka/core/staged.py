@@ -178,7 +178,7 @@ def _other_sources(mine: Staged, was: Staged) -> Halt | None:
         return Halt("refused", text, "declare the inputs as they were, or give the processor a new name")
     ids = [(source, topic, topic_id) for source in now for topic, topic_id in then[source].items() if topic_id]
     if made := sorted({topic or source for source, topic, was_id in ids if now[source].get(topic, was_id) != was_id}):
-        text = f"the topics of {made} were deleted and made anew: offsets mean other messages now"
+        text = f"the topics of {made} were deleted and recreated: offsets mean other messages now"
         return Halt("refused", text, f"{_RESET} starts at the new topics' beginning")
     return None
 

@@ -258,7 +258,7 @@ def _assign(task: Task, positions: Positions) -> Next:
         places = ", ".join(f"{p.topic}/{task.spec.partition} at {p.offset}" for p in positions)
         # At least: deaths before it had a snapshot of its own are not in this count (Q1, Q2).
         text = f"the message {places} killed its process at least {task.due.starts if task.due else 0} times"
-        return _stop(task, on.Halt("refused", text, "declare an errors topic, which takes it, or mend the function"))
+        return _stop(task, on.Halt("refused", text, "declare an errors topic, which takes it, or fix the function"))
     if task.leaving:
         return _leave(task, State.RELEASED)
     return replace(task, state=State.ASSIGNING, stale_since_s=None), do.AssignReader(positions)
@@ -402,10 +402,7 @@ def _exhausted(task: Task, event: on.Failed) -> on.Halt:
     return on.Halt("refused", f"gave up after {task.rounds} rounds{who}: {event.text}", _MEND)
 
 
-_MEND = (
-    "mend the cause, the task then goes on by itself; a topic that was deleted, `cues-kafka plan MODULE:GRAPH --apply` "
-    "creates again"
-)
+_MEND = "fix the cause, and the task resumes; `cues-kafka plan MODULE:GRAPH --apply` recreates a topic that was deleted"
 
 
 # Transactions: P2, P5 to P7. One path for every record.

@@ -253,9 +253,9 @@ def _found_nowhere(name: str, named: tuple[str, ...], where: Mapping[str, str], 
         f"{place}: {quoted(names)}" for place, names in (("inputs", named), *declared.places.items()) if names
     )
     return (
-        f"{declared.label}: parameter {name!r} is found nowhere{hint(name, known)}. Known names: {lists or 'none'}; "
-        "and 'step'. Declare it in inputs=, state=, opts=, tailers=, appenders= or the graph's system=, or give it a "
-        "default."
+        f"{declared.label}: parameter {name!r} is not defined{hint(name, known)}. "
+        f"Available: {lists + '; ' if lists else ''}'step'. Pass it in opts= or the graph's "
+        "system=, or give it a default."
     )
 
 

@@ -357,7 +357,7 @@ class Caller:
                 return False
             failure.kind = "retries exhausted"
         if self._errors is None:
-            batch.halt = Halt("unhandled", failure.describe(error), "mend the cause, or declare an errors topic")
+            batch.halt = Halt("unhandled", failure.describe(error), "fix the cause, or declare an errors topic")
             batch.cause = error
             return False
         consumed = self.coordinates(failure.taken, batch)
@@ -382,7 +382,7 @@ class Caller:
         if retry.then == "stop":
             text = f"{failure.describe(error)}, still after {retry.for_s:g} s of retries"
             batch.halt, batch.cause = (
-                Halt("unhandled", text, "mend what it depends on; the task tries again later"),
+                Halt("unhandled", text, "fix what it depends on; the task is retried"),
                 error,
             )
             return True

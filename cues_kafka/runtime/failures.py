@@ -45,9 +45,12 @@ class Failure:
     def describe(self, error: BaseException) -> str:
         """Which message, what happened, and where in the user's code."""
         places = ", ".join(f"{m.topic()}/{m.partition()} at {m.offset()}" for _, m in self.taken)
-        what = {"decode": "cannot be decoded", "output": "gave what cannot be sent"}.get(self.kind, "raised")
+        what = {"decode": "cannot be decoded", "output": "returned an output that cannot be sent"}.get(
+            self.kind, "raised"
+        )
         at = f" at {where}" if what == "raised" and (where := location(error)) else ""
-        return f"{places} {what}: {show(error)}{at}"
+        shown = text_of(error) if self.kind == "output" else show(error)
+        return f"{places} {what}: {shown}{at}"
 
 
 def show(error: BaseException) -> str:

@@ -163,7 +163,7 @@ class Maintenance:
 
         Raises:
             ConfigError: it is a staged processor.
-            RecoveryError: the group has members, a record is not this task's, or a topic was made anew.
+            RecoveryError: the group has members, a record is not this task's, or a topic was recreated.
         """
         if self.staged:
             raise ConfigError(
@@ -178,7 +178,7 @@ class Maintenance:
             for position in record.positions:
                 if position.binding not in inputs or inputs[position.binding].topic_id != position.topic_id:
                     raise RecoveryError(
-                        f"{spec.name}: {position.topic!r} was made anew. Run `cues-kafka reset` instead."
+                        f"{spec.name}: {position.topic!r} was recreated. Run `cues-kafka reset` instead."
                     )
             moved = tuple(p._replace(offset=max(p.offset, inputs[p.binding].low)) for p in record.positions)
             return None if moved == record.positions else moved

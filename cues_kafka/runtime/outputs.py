@@ -314,5 +314,5 @@ class Returned:
             return self.targets[binding]
         except KeyError:
             raise OutputError(
-                f"returned the binding {binding!r}, which outputs= does not have. Bindings: {sorted(self.targets)}."
+                f"unknown binding {binding!r} (outputs= has {', '.join(map(repr, sorted(self.targets)))})"
             ) from None

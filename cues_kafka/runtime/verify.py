@@ -651,7 +651,7 @@ class _Balance:
             if known is None:
                 self._problems.append(f"it stands on {position.topic!r}, which is no input or does not exist any more")
             elif known != position.topic_id:
-                self._problems.append(f"{position.topic!r} was made anew since; what the old one held is gone")
+                self._problems.append(f"{position.topic!r} was recreated since; what the old one held is gone")
         self._limits += [f"{topic!r} is compacted, so what it held is not known" for topic in self._compacted]
 
     def _books(self) -> tuple[list[Balance], list[Balance]]:

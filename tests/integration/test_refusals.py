@@ -79,7 +79,7 @@ def test_a_topic_that_was_made_anew_is_refused(setup: Setup) -> None:
     create(setup.bootstrap, setup.source)
     setup.send(b"3", b"4", b"5")
 
-    text = refused(setup, graph, "was deleted and made anew")
+    text = refused(setup, graph, "was deleted and recreated")
     assert setup.source in text
     assert "reset" in text
     assert setup.world().values == [1, 2]
@@ -95,7 +95,7 @@ def test_a_topic_that_is_made_anew_under_a_running_task_stops_it(setup: Setup) -
         create(setup.bootstrap, setup.source)
         setup.send(b"3")
         found = until(lambda: running.status().stopped, "the task stops")
-        assert "made anew" in found[0].stopped
+        assert "recreated" in found[0].stopped
     finally:
         running.stop()
     assert setup.world().values == [1, 2]

@@ -259,7 +259,7 @@ def test_with_an_engine_the_plan_of_the_function_is_shown(spark: Any, fn: Any, o
 def test_the_first_line_of_a_run_has_dataframes_too(capsys: pytest.CaptureFixture[str]) -> None:
     """Staged or not, Spark carries them."""
     assert _carried(GRAPH, None, chosen=False) == ["clean", "archive", "later", "stats", "rows"]
-    assert "Spark carries clean, archive, later, stats, rows; left: pair (a join" in capsys.readouterr().out
+    assert "running clean, archive, later, stats, rows on Spark; not there: pair (a join" in capsys.readouterr().out
 
 
 def test_an_explanation_prints_every_processor() -> None:

@@ -113,7 +113,7 @@ def test_a_graph_runs_on_spark_until_sigterm_and_leaves_no_process_behind(
 
     assert alive(below) == []
     first, *rest = log.read_text().splitlines()
-    assert first.startswith(f"{graph.name}: Spark carries double, again; left: pair (a join takes")
+    assert first.startswith(f"{graph.name}: running double, again on Spark; not there: pair (a join takes")
     assert first.endswith("run it natively: --only pair)")
     assert any("ready after" in line and "4 tasks here" in line for line in rest)
     assert {path.name for path in checkpoint.iterdir()} == {f"{graph.name}.double", f"{graph.name}.again"}
@@ -131,7 +131,7 @@ def test_available_now_delivers_what_is_there_down_the_chain_and_ends_with_0(
     with running(kafka, log, *arguments) as process:
         assert process.wait(START_S + WORK_S) == 0, log.read_text()
     assert arrived(kafka, graph, "again") == [2 * n for n in range(20, 70)]
-    assert f"{graph.name}: what was there is delivered" in log.read_text()
+    assert f"{graph.name}: all available messages are delivered" in log.read_text()
 
     command = [*PROGRAM, "reset", target, "double", "--to", "earliest", "--yes", "--bootstrap", kafka.bootstrap]
     subprocess.run(command, cwd=ROOT, check=True)
@@ -243,7 +243,7 @@ def test_a_wrong_command_ends_with_its_reason_before_spark_starts(
 
     text = " ".join(log.read_text().split())
     assert words in text
-    assert "Spark carries" not in text
+    assert "on Spark" not in text
 
 
 def test_a_master_that_does_not_exist_is_named(kafka: KafkaFixture, target: str, tmp_path: Path) -> None:

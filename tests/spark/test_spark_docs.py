@@ -50,7 +50,7 @@ def test_every_block_with_a_session_runs_and_prints_what_is_shown(
     assert shown_command(SPARK_PAGE) == shown_command(ROOT / "README.md")
     _, *arguments = shlex.split(shown_command(SPARK_PAGE).replace(CHECKPOINT, str(tmp_path / "checkpoints")))
     output = _run(*PROGRAM, *arguments, "--bootstrap", bootstrap, "--trigger", "available-now")
-    assert output.splitlines()[0] == "shop: Spark carries check, route; left: nothing"
+    assert output.splitlines()[0] == "shop: running check, route on Spark"
 
 
 def _run(*command: str) -> str:

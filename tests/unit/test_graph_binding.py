@@ -122,7 +122,7 @@ def test_before_there_is_a_graph_unknown_names_are_taken_for_systems() -> None:
     declared = Processor(from_db, inputs="orders")
 
     assert dict(declared.call.context) == {"db": ("system", "db")}
-    with pytest.raises(GraphError, match="'db' is found nowhere"):
+    with pytest.raises(GraphError, match="'db' is not defined"):
         Graph("g", declared)
     with_cache = Graph("g", declared, system={"db": object, "cache": object}).processors["from_db"]
     assert dict(with_cache.call.context) == {"db": ("system", "db"), "cache": ("system", "cache")}

@@ -196,7 +196,7 @@ WRONG = [
     ),
     Wrong("something called step", pipe(fn=stepped, opts={"step": 1}), ("'step'", "Rename it")),
     Wrong("found nowhere", graph(P(keep), system={"dbb": object}), ("'db'", "mean 'dbb'", "system: 'dbb'")),
-    Wrong("found nowhere at all", graph(P(keep)), ("'db'", "Known names: none", "give it a default")),
+    Wrong("found nowhere at all", graph(P(keep)), ("'db'", "Available: 'step'", "give it a default")),
     Wrong("alts without defaults", lambda: Processor(two, alts={"a": "t", "b": "u"}), ("a=None, b=None", "**rest")),
     Wrong(
         "filtered join without defaults",

@@ -235,7 +235,7 @@ def test_accept_loss_refuses_a_topic_that_was_made_anew() -> None:
     tester = delivered()
     recreate(tester, "numbers")
 
-    with pytest.raises(RecoveryError, match="made anew"):
+    with pytest.raises(RecoveryError, match="recreated"):
         tool(tester).accept_loss()
 
 

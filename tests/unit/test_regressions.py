@@ -200,7 +200,7 @@ def test_starts_that_fail_count_no_deaths() -> None:
     broker.delete(["in2"])
     broker.create([NewTopic("in2", 1)])
     for _ in range(4):
-        with pytest.raises(TaskStopped, match="made anew"):
+        with pytest.raises(TaskStopped, match="recreated"):
             start(graph, memory)
     with start(graph, memory, only=["slow"]) as running:
         running.wait_idle(timeout_s=20)

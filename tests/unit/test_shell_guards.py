@@ -147,7 +147,7 @@ def test_a_topic_that_was_made_anew_beside_a_worker_stops_its_task() -> None:
     worker._compare_topic_ids()
 
     [stopped] = worker.stopped()
-    assert "made anew" in stopped.halt.text
+    assert "recreated" in stopped.halt.text
 
 
 # Retries, batches

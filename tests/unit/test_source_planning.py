@@ -198,13 +198,13 @@ def test_a_stream_stays_where_it_is_behind_an_open_transaction(broker: MemoryBro
 
 
 def test_a_position_past_the_end_is_a_loss(broker: MemoryBroker) -> None:
-    """The topic was made anew: what it has now was never read."""
+    """The topic was recreated: what it has now was never read."""
     broker.delete(["a"])
     broker.create([NewTopic("a", 3)])
     send(broker, A0, 2)
     start = {A0: 5, A1: 0, A2: 2}
 
-    with pytest.raises(RecoveryError, match=r"lost: a/0 \[2, 5\): the log ends at 2: it was made anew.*; a/2 \[0, 2\)"):
+    with pytest.raises(RecoveryError, match=r"lost: a/0 \[2, 5\): the log ends at 2: it was recreated.*; a/2 \[0, 2\)"):
         planner(broker).ahead(start)
     going_on = planner(broker, failOnDataLoss=False)
     ends = {place: one.last for place, one in going_on.ahead(start).items()}

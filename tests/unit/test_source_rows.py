@@ -133,7 +133,7 @@ def test_a_range_without_news_is_an_error_in_the_end(monkeypatch: pytest.MonkeyP
 
 
 def test_a_log_that_ends_below_the_range_has_lost_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was made anew, or cut, since the range was planned."""
+    """It was recreated, or cut, since the range was planned."""
     monkeypatch.setattr(rows, "PATIENCE_S", 0.0)
     broker = Scripted(run(0, 1), None)
     _fill(broker, 3)

@@ -94,7 +94,7 @@ MEANINGS: dict[str, Meaning] = {
     "UNKNOWN_TOPIC_OR_PART": Meaning(RetriableError, "the topic or partition does not exist"),
     "_UNKNOWN_TOPIC": Meaning(RetriableError, "the topic does not exist"),
     "_UNKNOWN_PARTITION": Meaning(RetriableError, "the partition does not exist"),
-    "UNKNOWN_TOPIC_ID": Meaning(RetriableError, "the topic was deleted, or made anew"),
+    "UNKNOWN_TOPIC_ID": Meaning(RetriableError, "the topic was deleted, or recreated"),
     "INVALID_REPLICATION_FACTOR": Meaning(FatalError, "more replicas were asked for than there are brokers"),
     "POLICY_VIOLATION": Meaning(FatalError, "a policy of the cluster forbids it"),
     "TOPIC_EXCEPTION": Meaning(FatalError, "the topic's name is not allowed"),

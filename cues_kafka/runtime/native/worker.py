@@ -463,7 +463,7 @@ class ProcessorWorker:
         try:
             found = self._broker.unowned(self.first.group, self.first.inputs[0].topic, self.first.width)
         except BrokerError as error:
-            log.info("group not looked at", processor=self.name, error=str(error))
+            log.info("could not read the group's state; trying again", processor=self.name, error=str(error))
             return
         self._looks = (generation, self._looks[1] + 1 if self._looks[0] == generation else 1)
         if found and found == self._unowned:

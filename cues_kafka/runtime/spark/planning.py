@@ -187,7 +187,7 @@ class Planner:
         for place, marks in self._marks(there).items():
             first, last = start.get(place, 0), end[place]
             if first > last:
-                # The log was made anew, and this batch was planned to take it from its beginning; or the options of the
+                # The log was recreated, and this batch was planned to take it from its beginning; or the options of the
                 # first start were others.
                 lost.append(Lost(place, last, first, f"its batch was planned to end at {last}"))
                 first = marks.low
@@ -392,7 +392,7 @@ def _found(place: TopicPartition, offset: int, marks: Watermarks) -> Found:
     if offset < marks.low:
         return Found(marks.low, marks, _below(place, offset, marks.low))
     if offset > marks.high:
-        why = f"the log ends at {marks.high}: it was made anew or cut, or the offset was never there"
+        why = f"the log ends at {marks.high}: it was recreated or cut, or the offset was never there"
         return Found(marks.low, marks, Lost(place, marks.high, offset, why))
     return Found(offset, marks)
 

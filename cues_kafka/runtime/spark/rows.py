@@ -210,7 +210,7 @@ class _Reading:
         where = f"{place.topic}/{place.partition}"
         if high < self._given.end:
             raise RecoveryError(
-                f"lost: {where} [{max(high, self._next)}, {self._given.end}): the log ends at {high}; it was made anew "
+                f"lost: {where} [{max(high, self._next)}, {self._given.end}): the log ends at {high}; it was recreated "
                 "or cut since the batch was planned. Start the query again: it plans by what is there then, and says "
                 "how to go on without what is lost"
             ) from cause
