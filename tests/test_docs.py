@@ -6,8 +6,11 @@ import ast
 import json
 import os
 import re
+import signal
+import sqlite3
 import subprocess
 import sys
+import time
 import tomllib
 import uuid
 from collections.abc import Iterator
@@ -21,6 +24,7 @@ import cues_kafka
 from cues_kafka.cli.config import load
 from cues_kafka.cli.docs import error_lines, state_diagram
 from cues_kafka.cli.main import app
+from cues_kafka.testing.fixtures import KafkaFixture
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -71,12 +75,17 @@ def test_the_quick_start_is_the_example() -> None:
     assert quick_start.text == (ROOT / "examples" / "shop.py").read_text(encoding="utf-8")
 
 
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+"""Its programs belong together, and run one after the other."""
+
 WITH_SPARK = "SparkSession"
 """Blocks with it are run by tests/spark/test_spark_docs.py, on a real broker."""
 
 
 @pytest.mark.parametrize(
-    "block", [b for b in blocks("python") if WITH_SPARK not in b.text], ids=lambda b: f"{b.page}-{b.number}"
+    "block",
+    [b for b in blocks("python") if WITH_SPARK not in b.text and b.page != TUTORIAL.name],
+    ids=lambda b: f"{b.page}-{b.number}",
 )
 def test_every_python_block_runs(block: Block, tmp_path: Path) -> None:
     """In a process of its own; in memory where it connects to a broker."""
@@ -133,6 +142,61 @@ def test_every_configuration_that_is_shown_is_taken(block: Block, tmp_path: Path
     env = dict.fromkeys(re.findall(r'env = "(\w+)"', block.text), "x")
     for profile in [None, *tomllib.loads(block.text).get("profile", {})]:
         load(file=file, profile=profile, env=env).kafka()
+
+
+@pytest.mark.timeout(400)
+def test_the_tutorial_runs_as_it_is_shown(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """Its programs, in its order, with workers of their own; a worker is killed while payments arrive."""
+    for block in blocks("python", TUTORIAL):
+        name = block.text.split("\n", 1)[0].removeprefix("# ")
+        (tmp_path / name).write_text(block.text.replace(ADDRESS, kafka.bootstrap), encoding="utf-8")
+    plan, table, *_ = [b.text for b in blocks("", TUTORIAL) if b.text.startswith(("Graph bank", "processor "))]
+    environment = {"PYTHONPATH": f"{ROOT}:{tmp_path}", "CUES_KAFKA_BOOTSTRAP": kafka.bootstrap}
+
+    def do(*words: str | Path, codes: tuple[int, ...] = (0,)) -> str:
+        done = subprocess.run(
+            words, cwd=tmp_path, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=100
+        )
+        assert done.returncode in codes, f"{words}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def verified() -> str:
+        """The report on everything that was sent."""
+        deadline = time.monotonic() + 120
+        while "nothing is wrong" not in (text := do(*PROGRAM, "verify", "bank.py:graph", "--complete", codes=(0, 5))):
+            assert time.monotonic() < deadline, text
+        return text
+
+    assert do(*PROGRAM, "plan", "bank.py:graph", "--offline").startswith(plan)
+    do(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_bank.py")
+    log = tmp_path / "log"
+    command = [*PROGRAM, "run", "bank.py:graph", "--workers", "2", "--bootstrap", kafka.bootstrap]
+    with log.open("wb") as out:
+        workers = subprocess.Popen(command, cwd=tmp_path, env=os.environ | environment, stdout=out, stderr=out)
+    try:
+        deadline = time.monotonic() + 120
+        while len(pids := re.findall(r"ready after .* pid (\d+)", log.read_text())) < 2:
+            assert workers.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        do(sys.executable, "feed.py")
+        report = verified()
+        assert [line for line in table.splitlines() if line not in report] == [], report
+        do(sys.executable, "poison.py")
+        verified()
+        assert re.search(r"check/\d decode ", do(sys.executable, "errors.py"))
+        do(sys.executable, "feed.py")
+        os.kill(int(pids[0]), signal.SIGKILL)
+        verified()
+        workers.send_signal(signal.SIGINT)
+        assert workers.wait(60) == 0
+    finally:
+        workers.kill()
+        workers.wait()
+        print(log.read_text())
+
+    with sqlite3.connect(tmp_path / "bank.db") as db:
+        assert db.execute("select sum(cents) from balance").fetchall() == [(100_000,)]
 
 
 # Names
