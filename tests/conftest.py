@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import tempfile
 from importlib.metadata import entry_points
 
 import pytest
 
 # Each test of Spark starts a JVM for a minute: compiling it well takes longer than it saves.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Spark leaves files in the temporary directory, above all where a test kills it.
+_FILES = tempfile.TemporaryDirectory(prefix="cues-kafka-tests-", ignore_cleanup_errors=True)
+atexit.register(_FILES.cleanup)
+os.environ.setdefault(
+    "SPARK_SUBMIT_OPTS",
+    f"-Djava.io.tmpdir={_FILES.name} -XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+)
 
 # Where the package is installed, pytest has the plugin by its entry point; from a bare checkout it is named here.
 if not any(entry.value == "cues_kafka.testing.fixtures" for entry in entry_points(group="pytest11")):

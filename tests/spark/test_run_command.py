@@ -178,6 +178,7 @@ def test_a_jvm_that_is_killed_while_it_starts_is_started_again_and_one_at_work_e
     left = temporary / "cues-kafka-spark-of-a-process-that-was-killed"
     left.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)  # it has a directory for the tests
     arguments = [target, *SPARK, "--checkpoint", str(tmp_path / "checkpoint"), "--only", "double"]
     with running(kafka, log, *arguments) as process:
         wait_for(lambda: any(map(is_spark, family(process))), timeout_s=START_S)
