@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         with _cluster(args.bootstrap, console) as (bootstrap, directory):
             console.print(
                 f"{rows:,} flights, {_where(args)}, {args.kills} kills, seed {seed}, Kafka at {bootstrap} "
-                f"({time.monotonic() - began:.1f} s)"
+                f"(started in {time.monotonic() - began:.1f} s)"
             )
             with Bars(console, rows) as bars:
                 demo = Demo(
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
                 except Failed:
                     console.print(demo.log_tail(), markup=False, highlight=False)
                     raise
-            console.print("reading everything back ...")
+            console.print("Reading everything back ...")
             expected = demo.loader.expected
             result = check(bootstrap, demo.ledger, expected, outcome.totals, hourly=outcome.hourly)
             if result.differences:
@@ -75,15 +75,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m examples.flights", description="All flights of 2013 through a graph whose workers are killed."
+        prog="python -m examples.flights",
+        description="Send all flights of 2013 through a graph while its processes are killed, and check every message.",
     )
-    parser.add_argument("--kills", type=int, default=10, help="SIGKILLs, at least (10)")
-    parser.add_argument("--limit", type=int, default=ROWS, metavar="ROWS", help="use so many flights only")
-    parser.add_argument("--native", action="store_true", help="all processors on native workers, and none on Spark")
-    parser.add_argument("--workers", type=int, default=2, help="native worker processes (2)")
-    parser.add_argument("--bootstrap", help="a cluster that has none of the graph's topics; else one is started")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="where the picture goes (a new temporary file)")
-    parser.add_argument("--seed", type=int, help="of the moments and victims of the kills")
+    parser.add_argument("--kills", type=int, default=10, help="number of SIGKILLs (10)")
+    parser.add_argument("--limit", type=int, default=ROWS, metavar="ROWS", help="number of flights to send (all)")
+    parser.add_argument("--native", action="store_true", help="run all processors in native workers, none on Spark")
+    parser.add_argument("--workers", type=int, default=2, help="number of native worker processes (2)")
+    parser.add_argument("--bootstrap", help="address of a cluster without the graph's topics; default: start a broker")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="file for the picture (a new temporary file)")
+    parser.add_argument("--seed", type=int, help="seed of the random moments and targets of the kills")
     return parser
 
 
@@ -102,7 +103,7 @@ def _picture(result: Result, file: Path | None) -> str:
         draw(result.hours, file)
     except ImportError as error:
         file.unlink(missing_ok=True)
-        return f"none, for {error.name} is not installed: pip install 'cues-kafka[demo]'"
+        return f"not drawn: {error.name} is not installed. Install it: pip install 'cues-kafka[demo]'"
     return str(file)
 
 

@@ -35,6 +35,9 @@ AIM_S = 3.0
 LOOK_S = 0.2
 """How long to wait for news."""
 
+AHEAD = 3
+"""How many times as many rows as come between two kills are sent before the first: while a kill waits, work goes on."""
+
 CRASHES = 5
 """More deaths than this that are none of our doing, and nobody is waited for any longer."""
 
@@ -94,6 +97,8 @@ class Outcome:
     Attributes:
         kills: all of them.
         seconds: from the first row that was sent to the last delivery that was committed.
+        calm_s: from the first delivery that was committed to the first kill, or to the last delivery.
+        calm: deliveries that were committed in this time.
         totals: by processor.
         restarts: of supervised processes.
         lost: Spark tasks whose Python worker died on the way; Spark tried them again.
@@ -102,6 +107,8 @@ class Outcome:
 
     kills: list[Kill] = field(default_factory=list)
     seconds: float = 0.0
+    calm_s: float = 0.0
+    calm: int = 0
     totals: dict[str, Totals] = field(default_factory=dict)
     restarts: int = 0
     lost: int = 0
@@ -119,7 +126,7 @@ class Plan:
 
     def __init__(self, kinds: Sequence[str], rows: int, spread_s: float, draw: random.Random) -> None:
         self._kinds = draw.sample(kinds, len(kinds))
-        self._slice = rows / (len(kinds) + 2)
+        self._slice = rows / (len(kinds) + AHEAD)
         self._spread_s = spread_s
         self._draw = draw
         self._done = -1
@@ -139,12 +146,12 @@ class Plan:
     @property
     def ahead(self) -> int:
         """Rows to send by now: they follow the kills, so that messages flow during every one of them."""
-        return int((self._done + 2) * self._slice) + 1
+        return int((self._done + AHEAD) * self._slice) + 1
 
     @property
     def more(self) -> int:
         """The same where a kill waits for messages; some are left for after it, or nobody would come back to work."""
-        return int((self._done + 2.5) * self._slice) + 1
+        return int((self._done + AHEAD + 0.5) * self._slice) + 1
 
     def due(self, delivered: int) -> str:
         """The kind to kill now; empty: nobody yet."""
@@ -196,7 +203,7 @@ class Demo:
         self.outcome = Outcome()
         self.ledger = directory / "ledger.db"
         self._servers = bootstrap
-        self._last_s = 0.0
+        self._first_s = self._last_s = 0.0
         self._draw = random.Random(seed)
         self._show = show
         self._graph = plain if native else graph
@@ -256,6 +263,9 @@ class Demo:
             self.outcome.totals = {name: progress.totals(name) for name in graph.processors}
             self.outcome.hourly = progress.totals(HOURLY) if self._graph.dataframes else None
             self._show(self)
+            if not self.outcome.kills and self._first_s:
+                self.outcome.calm_s = self._last_s - self._first_s
+                self.outcome.calm = sum(total.deliveries for total in self.outcome.totals.values())
             self._check(began, self._last_s, progress)
             kind = self._plan.due(self.outcome.totals["clean"].deliveries)
             if kind and self._kill(kind, broker, progress):
@@ -299,6 +309,7 @@ class Demo:
     def _note(self, seen: Seen) -> None:
         if not isinstance(seen.record, Attempt) or not (seen.record.batch.deliveries or seen.record.staged):
             return
+        self._first_s = self._first_s or seen.at_s
         for side in self._sides:
             side.note(seen.record.writer)
         for kill in self.outcome.kills:

@@ -56,7 +56,7 @@ class Bars:
 
 def print_result(console: Console, result: Result, outcome: Outcome, *, loaded: int) -> None:
     """The table, and the lines below it."""
-    table = Table(title="what the tasks counted, and what plain Python says by the tables")
+    table = Table(title="What the tasks counted, and what plain Python finds in the tables")
     table.add_column("", no_wrap=True)
     for name in ("deliveries", "outputs", "errors", "nil", "lost", "duplicated", "torn", "disorder"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -67,21 +67,26 @@ def print_result(console: Console, result: Result, outcome: Outcome, *, loaded: 
     console.print(table)
     _print_kills(console, outcome)
     deliveries = sum(total.deliveries for total in outcome.totals.values())
+    if outcome.kills and outcome.calm_s:
+        console.print(
+            f"before kills  {outcome.calm / outcome.calm_s:,.0f} deliveries/s, from the first commit to the first kill "
+            f"({outcome.calm_s:.1f} s)"
+        )
     console.print(
-        f"throughput    {loaded / outcome.seconds:,.0f} flights/s through the graph, "
-        f"{deliveries / outcome.seconds:,.0f} deliveries/s, kills included ({outcome.seconds:.1f} s)"
+        f"throughput    {deliveries / outcome.seconds:,.0f} deliveries/s, {loaded / outcome.seconds:,.0f} flights/s, "
+        f"start-up and kills included ({outcome.seconds:.1f} s)"
     )
-    console.print(f"read back     {result.messages:,} messages and rows, each compared with the tables")
+    console.print(f"read back     {result.messages:,} messages and rows; each one was compared with the tables")
     if outcome.hourly:
         console.print(
             f"hourly        {len(result.hours):,} hours of an airport with their weather, in {result.published:,} "
-            f"messages; for {result.without:,} there is no weather"
+            f"messages; {result.without:,} hours have no weather"
         )
 
 
 def _print_kills(console: Console, outcome: Outcome) -> None:
-    """Who was killed, and how soon his place was filled."""
-    table = Table(title="who was killed")
+    """Which processes were killed, and how soon others took over."""
+    table = Table(title="Killed processes")
     table.add_column("SIGKILL to", no_wrap=True)
     hourly = ["hourly publishing"] if outcome.hourly else []
     for name in ("kills", "in a transaction", *hourly, "next commit after", "at most"):
@@ -95,13 +100,13 @@ def _print_kills(console: Console, outcome: Outcome) -> None:
         table.add_row(kind, str(len(kills)), str(hit), *published, *seconds)
     if table.row_count:
         console.print(table)
-    lost = f", {outcome.lost} Spark tasks tried again" if outcome.lost else ""
+    lost = f", {outcome.lost} Spark tasks retried" if outcome.lost else ""
     opened = sum(len(kill.open_tasks) for kill in outcome.kills)
     parts = sum(len(kill.publishing) for kill in outcome.kills)
-    due = f", {parts} parts of hourly announced and not published" if outcome.hourly else ""
+    due = f", {parts} parts of hourly were announced but not published" if outcome.hourly else ""
     console.print(
         f"kills         {len(outcome.kills)} by SIGKILL: {opened} transactions were open{due}, {outcome.restarts} "
-        f"processes started again{lost}"
+        f"processes restarted{lost}"
     )
 
 
