@@ -19,6 +19,7 @@ MAX_TOPIC_CHARS = 249
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_TOOLS = ".tools"
 _OWNED_SUFFIXES = (".backing", ".replay", ".changelog")
 
 
@@ -99,7 +100,12 @@ def tools_group(owner: str) -> str:
     Args:
         owner: the graph; of a program that has none, the topic that it reads.
     """
-    return f"{owner}.tools"
+    return f"{owner}{_TOOLS}"
+
+
+def is_tools_group(group: str) -> bool:
+    """Whether nobody but tools names this group, so that Describe is all that anybody needs on it."""
+    return group.endswith(_TOOLS)
 
 
 def sender_id(graph: str | None, source: str, client: str) -> str:

@@ -6,9 +6,11 @@ import shlex
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Message
 
+from cues_kafka import BrokerError, Kafka
 from cues_kafka.brokers.kafka.classify import translate
+from cues_kafka.brokers.kafka.reader import KafkaReader
 from cues_kafka.brokers.kafka.rights import Right, refusal, user_of
 from cues_kafka.brokers.kafka.watch import Watch
 from cues_kafka.graph.acls import grant
@@ -85,6 +87,20 @@ def test_a_principal_with_spaces_is_one_word_of_its_command() -> None:
     """Distinguished names of certificates have them."""
     command = grant("User:CN=worker, O=shop", ["Read"], "topic", ["orders"])
     assert "User:CN=worker, O=shop" in shlex.split(command)
+
+
+@pytest.mark.parametrize(("group", "operation"), [("shop.check", "Read"), (tools_group("shop"), "Describe")])
+def test_a_reader_names_the_right_on_its_group_and_topic(group: str, operation: str) -> None:
+    """Workers join a processor's group, which needs Read; the tools' group nothing joins."""
+    reader = KafkaReader(Kafka("localhost:1"), group)
+    refused = [KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)]
+    reader._group([Message(error=refused[0]), Message(topic="orders", error=refused[1])])
+
+    with pytest.raises(BrokerError, match=f"may not {operation.lower()} group `{group}`.*--operation {operation} "):
+        reader.poll(0)
+    with pytest.raises(BrokerError, match=r"may not read topic `orders`.*--operation Read --topic orders`"):
+        reader.poll(0)
+    reader.close()
 
 
 def test_watch_knows_which_topic_a_transaction_could_not_take_in() -> None:

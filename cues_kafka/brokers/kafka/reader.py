@@ -20,6 +20,7 @@ from cues_kafka.brokers.kafka.rights import Right, user_of
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import BrokerError, FatalError
+from cues_kafka.graph.names import is_tools_group
 from cues_kafka.ports import Fetched, TopicPartition, WireMessage
 
 _PROMPT: Final = {"fetch.wait.max.ms": 4, "queued.min.messages": 20_000}
@@ -192,21 +193,31 @@ class KafkaReader:
             # Of no partition: the client's own trouble with connections, which it mends itself.
             LOG.info("%s: %s: %s", self._watch.label, name(error), error.str())
             if error.fatal() or name(error).endswith("AUTHORIZATION_FAILED"):
-                self._errors.append(self._failed(error, "reading"))
+                self._errors.append(self._failed(error, "reading", topic=topic))
             return
         at = TopicPartition(topic, partition)
         if at in self._assigned:
             where = f" at {offset}" if offset is not None and offset >= 0 else ""
             self._errors.append(self._failed(error, f"reading {topic}/{partition}{where}", at=at))
 
-    def _failed(self, problem: Exception | KafkaError, doing: str, *, at: TopicPartition | None = None) -> BrokerError:
-        topics = {at.topic} if at else {topic for topic, _ in self._assigned}
+    def _failed(
+        self,
+        problem: Exception | KafkaError,
+        doing: str,
+        *,
+        at: TopicPartition | None = None,
+        topic: str | None = None,
+    ) -> BrokerError:
+        one = at.topic if at else topic
+        topics = {one} if one else {assigned for assigned, _ in self._assigned}
+        # A reader asks where its group is coordinated, and no more; but the processor's own group is joined, too.
+        operation = "Describe" if is_tools_group(self._name) else "Read"
         return translate(
             problem,
             f"{self._name}: {doing}",
             reasons=() if at else self._watch.reasons,
             at=at,
-            needs=[Right("Describe", "group", self._name), *(Right("Read", "topic", one) for one in sorted(topics))],
+            needs=[Right(operation, "group", self._name), *(Right("Read", "topic", read) for read in sorted(topics))],
             user=self._user,
         )
 
