@@ -114,6 +114,9 @@ _FORCED_BY_KEY: dict[str, Forced] = {forced.key: forced for forced in FORCED}
 
 _SIZES = {"message.max.bytes": 1_000_000, "batch.size": 1_000_000}
 
+LEAST_BYTES = 262_144
+"""The least `message.max.bytes`: a backing record may have 256,000 bytes, an error message 16,000."""
+
 _TUNING: dict[Role, dict[str, Any]] = {
     # lingering only matters while a batch is being enqueued: flush() overrides it. The queue bounds hold the memory of
     # one task, 64 MiB and 100,000 messages; a full queue is waited for. The limits of size are the client's own.
@@ -197,6 +200,11 @@ class Kafka:
             _check_name(name, key, value)
             _check_forced(self, name, key, value)
         _check_security(self)
+        if self.max_bytes < LEAST_BYTES:
+            raise ConfigError(
+                f"message.max.bytes={self.max_bytes} is less than {LEAST_BYTES}, which a task's own record may need: "
+                "raise it, or leave it out"
+            )
 
     def __repr__(self) -> str:
         """Every option, secrets masked."""

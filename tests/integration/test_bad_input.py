@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from confluent_kafka import admin
 
 from cues_kafka import (
     Graph,
@@ -31,10 +32,13 @@ from cues_kafka import (
     connect,
 )
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime import Running, Step
+from cues_kafka.runtime.spark.planning import Range
+from cues_kafka.runtime.spark.rows import record_batches
 from cues_kafka.runtime.verify import verify
 from cues_kafka.testing.fixtures import KafkaFixture
-from tests.fault.support import Record, Setup, World, committed, produce, produce_any_headers, until
+from tests.fault.support import Record, Setup, World, committed, create, produce, produce_any_headers, until
 
 
 @pytest.fixture
@@ -128,6 +132,26 @@ def test_a_header_name_that_is_no_utf8_costs_its_message_alone(setup: Setup, sha
             report = verify(graph, broker)
         assert (report.anomalies, report.behind) == (0, 0)
         assert f"1 message of {setup.sink!r} carry no provenance header" in " ".join(report.notes)
+
+
+def test_a_row_has_null_for_headers_that_cannot_be_read(setup: Setup) -> None:
+    """Spark's rows beside it keep theirs, and the range is read to its end."""
+    create(setup.bootstrap, setup.source)
+    own = [("a", b"1")]
+    setup.send(Record(b"0", headers=[*own]))
+    produce_any_headers(setup.bootstrap, setup.source, b"1", [(b"good", b"g"), (b"\xff", b"x")])
+    setup.send(Record(b"2", headers=[*own]))
+    given = Range(TopicPartition(setup.source, 0), 0, 3)
+    with closing(open_broker(Kafka(setup.bootstrap))) as broker:
+        found = [
+            row
+            for batch in record_batches(broker, given, name="check", headers=True, fail=True)
+            for row in batch.to_pylist()
+        ]
+
+    assert [row["value"] for row in found] == [b"0", b"1", b"2"]
+    read = [{"key": "a", "value": b"1"}]
+    assert [row["headers"] for row in found] == [read, None, read]
 
 
 def replace_parts(graph: Graph, *more: Any) -> Graph:
@@ -319,7 +343,7 @@ def test_batches_keep_to_the_least_limit_of_the_topics(setup: Setup) -> None:
     ("client", "topic", "size", "bound"),
     [
         pytest.param("5000000", "5000000", 2_000_000, "", id="both raised"),
-        pytest.param("200000", None, 400_000, "200000 of message.max.bytes", id="the client lowered"),
+        pytest.param("300000", None, 400_000, "300000 of message.max.bytes", id="the client lowered"),
         pytest.param("5000000", None, 2_000_000, "1048588 of the topic's max.message.bytes", id="the client raised"),
         pytest.param(None, "5000000", 2_000_000, "1000000 of message.max.bytes", id="the topic raised"),
     ],
@@ -387,6 +411,37 @@ def test_an_output_that_its_topic_refuses_is_an_error_message(
     assert failures(world) == [(1, "output", "OutputError")]
     assert says in world.errors[0]["text"]
     assert seen(world) == [0, 1, 2]
+
+
+def test_a_setting_that_was_made_stricter_under_a_worker_stops_its_task_and_is_named(setup: Setup) -> None:
+    """It asks for them when it starts; the broker's refusal names the topic and what to do."""
+    running = setup.start(setup.graph(same))
+    try:
+        alter(setup, setup.sink, "cleanup.policy", "compact")
+        with pytest.raises(TaskStopped) as stopped:
+            send_until_stopped(setup, running)
+    finally:
+        running.stop()
+
+    assert f"writing to {setup.sink}/0: the topic refuses a message as it is" in str(stopped.value)
+    assert "restart the worker" in str(stopped.value)
+    assert run(setup, setup.graph(same)).errors, "the next one knows"
+
+
+def alter(setup: Setup, topic: str, name: str, value: str) -> None:
+    """Change one setting of a topic."""
+    client: Any = admin.AdminClient({"bootstrap.servers": setup.bootstrap})
+    words: Any = admin
+    entry = words.ConfigEntry(name, value, incremental_operation=words.AlterConfigOpType.SET)
+    resource = words.ConfigResource(words.ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    client.incremental_alter_configs([resource])[resource].result()
+
+
+def send_until_stopped(setup: Setup, running: Running) -> None:
+    """Brokers learn of a setting some time after it was taken."""
+    while True:
+        setup.send(b"1")
+        running.wait_idle(timeout_s=60)
 
 
 def test_an_inherited_key_or_timestamp_that_a_topic_refuses_is_an_error_message(setup: Setup) -> None:

@@ -155,6 +155,33 @@ def test_a_large_range_takes_several_transactions_between_messages() -> None:
     assert world.out() == [b"0", b"1", b"1", b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"key": None}, "takes no message without a key"),
+        ({"timestamp_ms": 2**42}, "message.timestamp.after.max.ms=60000"),
+        ({"timestamp_ms": 1}, "message.timestamp.before.max.ms=60000"),
+        ({"headers": [("a\0b", b"")]}, "one with a NUL"),
+        ({"value": b"x" * 1_000}, "more than the 1000 of the topic"),
+    ],
+    ids=["no key", "ahead", "behind", "header", "size"],
+)
+def test_a_row_that_the_topic_refuses_stops_the_slot_before_anything_of_its_batch(
+    change: dict[str, Any], says: str
+) -> None:
+    """The broker would refuse the transaction for it, again and again, and say so in other words."""
+    world = World()
+    slot = world.slot()
+    slot._output = Output("out", 1, 1_000, compacted=True, older_ms=60_000, newer_ms=60_000)
+    good = Row(0, b"k", b"0", [], 0)
+    outcome = slot.publish([good, good._replace(offset=1, **change)], Range(0, 2))
+
+    assert outcome.kind == "refused"
+    assert says in outcome.text
+    assert "made of offset 1" in outcome.text
+    assert world.out() == []
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("effect", ["Init", "Begin", "SendOffsets", "Produce", "Flush", "Commit"])
 def test_a_task_that_dies_anywhere_is_made_good_by_its_retry(moment: str, effect: str) -> None:

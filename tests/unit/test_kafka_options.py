@@ -252,3 +252,25 @@ def test_a_web_address_is_refused_with_what_to_write() -> None:
         Kafka("http://localhost:9092/topics")
 
     assert Kafka("PLAINTEXT://localhost:9092").bootstrap
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [("100000", "message.max.bytes=100000 is less than 262144"), ("1 MB", "'1 MB' is no number of bytes")],
+)
+def test_a_limit_that_no_task_could_keep_to_is_refused(given: str, says: str) -> None:
+    """Its own records would be refused, and it would stop for ever."""
+    with pytest.raises(ConfigError, match=says):
+        Kafka("localhost:9092", producer={"message.max.bytes": given})
+
+
+def test_batches_keep_to_the_least_of_setting_and_topics() -> None:
+    """What all topics take by default changes nothing."""
+    options = Kafka("localhost:9092", producer={"batch.size": "200000"})
+    sizes = [
+        one.settings("session", client_id="c", batch_bytes=most)["batch.size"]
+        for one in (Kafka("localhost:9092"), options)
+        for most in (None, 1_048_588, 100_000)
+    ]
+
+    assert list(map(int, sizes)) == [1_000_000, 1_000_000, 100_000, 200_000, 200_000, 100_000]

@@ -44,7 +44,9 @@ def rows(*values: bytes | None, output: int = 0, headers: Any = None) -> pa.Reco
     return pa.RecordBatch.from_pydict(columns)
 
 
-TARGET = Target((Output("lines", 3, 1_000), Output("raw", 3, 1_000)), Output("errors", 1, 1_000_000))
+BOUNDS = (("message.max.bytes in Kafka(producer={...})", 1_000),)
+
+TARGET = Target((Output("lines", 3, 1_000, bounds=BOUNDS), Output("raw", 3, 1_000)), Output("errors", 1, 1_000_000))
 CHECK = Refusing("g", "p", "q", 7, (Json(Line), None), TARGET)
 
 
@@ -186,7 +188,7 @@ def test_rows_that_do_not_fit_become_error_messages_and_the_others_stay() -> Non
     assert checked.column("value").to_pylist()[:3:2] == [b'{"n": 1}', None]
     wrong, large = (decode_error(checked.column("value")[at].as_py()) for at in (1, 3))
     assert (wrong.kind, wrong.payload, wrong.context["row"]) == ("output", b'{"n": "x"}', "101")
-    assert "more than the 1000 of the topic" in large.text
+    assert "2501 bytes, more than the 1000 of message.max.bytes in Kafka(producer={...})" in large.text
     assert wrong.hash != large.hash
 
 

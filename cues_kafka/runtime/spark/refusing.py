@@ -17,6 +17,9 @@ from cues_kafka.errors import CodecError
 from cues_kafka.runtime.outputs import NAMELESS, OVERHEAD_BYTES, Output
 from cues_kafka.runtime.spark.parts import ERRORS, Target
 
+VALUE = "<value>"
+"""In a reason: the value of the row's column."""
+
 
 @dataclass(frozen=True)
 class Refusing:
@@ -72,7 +75,7 @@ class Refusing:
             fits, codec = pc.equal(outputs, number), self.codecs[number]
             for bad, column, why in _refused_by_the_broker(self.target.topic(number), piece, sizes):
                 for at in pc.indices_nonzero(pc.and_(fits, bad)).to_pylist():
-                    yield at, why.format(column[at].as_py())
+                    yield at, why.replace(VALUE, str(column[at].as_py()))
                 fits = pc.and_not(fits, bad)
             if codec is None:
                 continue
@@ -121,7 +124,7 @@ def _refused_by_the_broker(
     output: Output, piece: pa.RecordBatch, sizes: pa.Array
 ) -> Iterator[tuple[pa.Array, pa.Array, str]]:
     """
-    What could never be published once it is announced: which rows, a column, and why, with a place for its value.
+    What could never be published once it is announced: which rows, a column, and why, with `VALUE` for its value.
 
     The age of a row grows until it is published: a setting that takes rows of a week is enough, one of a minute is not.
     """
@@ -129,21 +132,19 @@ def _refused_by_the_broker(
     yield (
         pc.greater(sizes, output.max_bytes),
         sizes,
-        f"{{}} bytes, more than {output.limit}",
+        f"{VALUE} bytes, more than {output.limit}",
     )
-    yield pc.less(when, 0), when, "its timestamp is {}; milliseconds since the epoch are a whole number from 0 on"
+    yield pc.less(when, 0), when, f"its timestamp is {VALUE}; milliseconds since the epoch are a whole number from 0 on"
     yield _nameless(piece), when, f"it cannot be written: {NAMELESS}"
     if output.compacted:
         keys = piece.column("key")
         yield pc.is_null(keys), keys, "it has no key, and a compacted topic takes none without. Give it a _key"
     if output.older_ms is not None:
-        why = (
-            f"its timestamp {{}} is older than the {output.older_ms} ms of the topic's message.timestamp.before.max.ms"
-        )
+        why = f"its timestamp {VALUE} is older than the {output.older_ms} ms of message.timestamp.before.max.ms"
         # 0 is the broker's own time.
         yield pc.and_(pc.less(when, now_ms - output.older_ms), pc.not_equal(when, 0)), when, why
     if output.newer_ms is not None:
-        why = f"its timestamp {{}} is further ahead than the {output.newer_ms} ms of message.timestamp.after.max.ms"
+        why = f"its timestamp {VALUE} is further ahead than the {output.newer_ms} ms of message.timestamp.after.max.ms"
         yield pc.greater(when, now_ms + output.newer_ms), when, why
 
 
