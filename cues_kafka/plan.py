@@ -557,8 +557,8 @@ def _unequal_inputs(processor: Processor, sizes: Mapping[str, int | None]) -> It
     for topic in processor.tailers.values():
         if lead is not None and (sizes[topic] or lead) < lead:
             yield (
-                f"{processor.name} tails {topic!r}, which has {sizes[topic]} partitions, but its inputs have {lead}. "
-                f"Task p reads partition p of it, so add partitions to {topic!r}."
+                f"{processor.name} tails {topic!r}, which has {count(sizes[topic] or 0, 'partition')}, but its inputs "
+                f"have {lead}. Task p reads partition p of it, so add partitions to {topic!r}."
             )
 
 
@@ -579,7 +579,7 @@ def _bad_backing(planned: ProcessorPlan, facts: ClusterFacts) -> Iterator[str]:
     backing = facts.topics.get(planned.backing)
     if backing is not None and planned.partitions is not None and backing.partitions > planned.partitions:
         yield (
-            f"{planned.backing!r} has {backing.partitions} partitions, but the inputs of {planned.name} have "
+            f"{planned.backing!r} has {count(backing.partitions, 'partition')}, but the inputs of {planned.name} have "
             f"{planned.partitions}. Partitions never become fewer, so the inputs are others than before: bind the "
             "processor to the old topics, or give it a new name=: it then begins at its start=, and with 'earliest' "
             "all that its inputs hold is delivered again, so outputs repeat."
@@ -638,9 +638,10 @@ def _warnings(graph: Graph, processors: Iterable[ProcessorPlan], facts: ClusterF
             yield f"Topic {topic!r} has provenance=False, so verify cannot say what in it is lost or duplicated."
     for one in processors:
         if one.stopped:
+            stopped = ", ".join(map(str, one.stopped))
             yield (
-                f"{one.inputs[0][1]!r} has {one.partitions} partitions, {one.backing!r} has {one.backing_partitions}: "
-                f"{', '.join(map(str, one.stopped))} stop until 'cues-kafka plan MODULE:GRAPH --apply' has added the "
+                f"{one.inputs[0][1]!r} has {count(one.partitions or 0, 'partition')}, {one.backing!r} has "
+                f"{one.backing_partitions}: {stopped} stop until 'cues-kafka plan MODULE:GRAPH --apply' has added the "
                 "rest."
             )
         if one.strategy != "exactly-once":

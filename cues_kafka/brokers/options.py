@@ -157,7 +157,7 @@ class Kafka:
         consumer: librdkafka settings for consumers only.
         transaction_timeout_s: after this time the brokers abort the open transaction of a worker that died and did not
             come back; until then readers of its outputs wait. At least 3 x `socket_timeout_s`, at most 900.
-        socket_timeout_s: how long one request may take. A commit that takes longer is suspect (PROTOCOL P8).
+        socket_timeout_s: how long one request may take. A commit that takes longer is suspect.
         session_timeout_s: after this time without a heartbeat a worker's tasks move to others.
         heartbeat_s: time between heartbeats.
         max_poll_interval_s: a processor's thread that is silent for longer loses its tasks.

@@ -155,8 +155,9 @@ def _plan(
             from cues_kafka.runtime.maintenance import apply_plan
 
             apply_plan(planned, broker)
-            created, grown = count(len(planned.create), "topic"), count(len(planned.grow), "topic")
-            typer.echo(f"Applied: {created} created, partitions added to {grown}.", err=True)
+            done = [f"{count(len(planned.create), 'topic')} created"] if planned.create else []
+            done += [f"partitions added to {count(len(planned.grow), 'topic')}"] if planned.grow else []
+            typer.echo(f"Applied: {', '.join(done) or 'nothing had to change'}.", err=True)
         return planned
     finally:
         broker.close()

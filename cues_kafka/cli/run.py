@@ -251,9 +251,10 @@ def _supervise(target: str, workers: int, instance: str | None, options: list[st
     )
     with Signals() as signals:
         with supervisor:
-            typer.echo(f"{workers} workers {name}.1 to {name}.{workers}, supervised by pid {os.getpid()}")
+            said = count(workers, "worker") + f", {name}.1" + (f" to {name}.{workers}" if workers > 1 else "")
+            typer.echo(f"{said}, supervised by pid {os.getpid()}")
             signals.wait(None, ended_read)
-        typer.echo(f"stopped: {workers} workers {name}.1 to {name}.{workers}")
+        typer.echo(f"stopped: {said}")
         return supervisor.gave_up or 0
 
 

@@ -47,7 +47,7 @@ _CONTEXT_CAP = 4_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorMessage:
     """
-    What is committed in the place of all outputs of one delivery (DESIGN 7).
+    What is committed in the place of all outputs of one delivery.
 
     Attributes:
         graph: name.
@@ -62,7 +62,7 @@ class ErrorMessage:
         location: `file:function:line` of the innermost frame, or empty.
         context: what `step.error_context()` was given.
         attempts: calls of the function for this step in this process.
-        starts: deaths in user code before this one (PROTOCOL Q1).
+        starts: deaths in user code before this one.
         timestamp_ms: when it failed, milliseconds since the epoch.
         key: of the lead input.
         payload: a value as it came, where nobody could decode it: of the input that failed, after deaths of the lead.

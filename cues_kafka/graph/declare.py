@@ -72,7 +72,7 @@ CODEC_SPECS: tuple[type[Any], ...] = (Json, Avro, Raw)
 @dataclass(frozen=True, slots=True)
 class Store:
     """
-    A key-value store of one processor whose changes are committed with the step (DESIGN 9).
+    A key-value store of one processor whose changes are committed with the step.
 
     Attributes:
         value: codec of the values.
@@ -91,7 +91,7 @@ class Store:
 @dataclass(frozen=True, slots=True)
 class Retry:
     """
-    Call the function again, with the same step and the same hash, while it raises one of these (DESIGN 7).
+    Call the function again, with the same step and the same hash, while it raises one of these.
 
     Attributes:
         on: exception classes that are worth another call.

@@ -199,17 +199,17 @@ class Processor:
         by_name: whether inputs are passed by name.
         errors: the errors topic; None: the graph's; False: none, even if the graph has one.
         filter: which messages are passed to the function; the others are delivered as nil.
-        strategy: None: the graph's.
-        state: stores by name.
+        strategy: None: the graph's. Other ones than exactly-once are not in this release, and refused at the start.
+        state: stores by name; not in this release, and refused at the start.
         opts: plain values by name.
-        tailers: topics to read at will, by binding.
-        appenders: topics to write to at will, by binding.
-        effects: whether the function does something outside of Kafka (PROTOCOL S2); a sink always counts as one.
+        tailers: topics to read at will, by binding; not in this release, and refused at the start.
+        appenders: topics to write to at will, by binding; not in this release, and refused at the start.
+        effects: whether the function does something outside of Kafka; a sink always counts as one.
         batch: whether it gets lists.
         concurrency: how many calls of an ``async def`` may be under way at once.
         retry: which exceptions are worth another call.
         start: where to begin when the processor has never run.
-        quarantine_after: deaths of the process on one message before it becomes an error (PROTOCOL Q3); None: never.
+        quarantine_after: deaths of the process on one message before it becomes an error; None: never.
         call: how `fn` is called.
     """
 

@@ -33,6 +33,7 @@ from cues_kafka.runtime.backing import newest
 from cues_kafka.runtime.build import Identity, spec_of
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.interpreter import INIT_TIMEOUT_S, record_message
+from cues_kafka.words import count
 
 JOIN_TIMEOUT_S = 60.0
 """Brokers hold the first join of a group back for some seconds, and wait for members of a group that is not empty."""
@@ -437,18 +438,18 @@ def _notes(spec: Spec, record: Record | None, positions: Positions) -> list[str]
         elif was.offset < position.offset:
             notes.append(
                 f"{place}: what offsets [{was.offset}, {position.offset}) hold is LOST, it will never be delivered: at "
-                f"most {position.offset - was.offset} messages, for markers of transactions have offsets too"
+                f"most {count(position.offset - was.offset, 'message')}, for markers of transactions have offsets too"
             )
         elif was.offset > position.offset:
             notes.append(
                 f"{place}: what offsets [{position.offset}, {was.offset}) hold is delivered AGAIN, with the same "
-                f"delivery hashes: at most {was.offset - position.offset} messages; outputs and effects repeat"
+                f"delivery hashes: at most {count(was.offset - position.offset, 'message')}; outputs and effects repeat"
             )
     if spec.pairing == "join":
         notes.append("a join pairs anew from there: the k-th message of each input behind these positions")
     if isinstance(record, Snapshot):
         notes.append(
-            f"a batch of {record.steps} steps was being delivered; its effects outside Kafka may have happened"
+            f"a batch of {count(record.steps, 'step')} was being delivered; its effects outside Kafka may have happened"
         )
     return notes
 

@@ -45,7 +45,7 @@ def start(
         options: the cluster.
         engine: where the processors run; None: in this process.
         only: names of the processors to run here; None: all that the engine can carry.
-        instance: a name for this process that a successor will have too, so that it takes over at once (A4).
+        instance: a name for this process that a successor will have too, so that it takes over at once.
         policy: when batches are committed at the latest.
         timeout_s: how long to wait for the first records; None: do not wait, and do not raise for tasks that stop.
         new: processors that are new although the graph has lost others: none of these under another name. Needed only

@@ -120,7 +120,7 @@ class Step:
         processor: name of the processor.
         task: `processor/partition`.
         attempt: 0 at the first call, one more at each retry in this process.
-        starts: deaths of a process on exactly this batch so far (Q1).
+        starts: deaths of a process on exactly this batch so far.
         replay: number of this replay of an error; None: this is no replay.
     """
 

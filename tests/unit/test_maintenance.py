@@ -121,7 +121,7 @@ def test_reset_makes_a_snapshot_void() -> None:
     tester.broker.expire("m.double")
     assert isinstance(tester.records("double")[-1], Snapshot)
     moves = tool(tester).reset(to="latest")
-    assert "a batch of 1 steps was being delivered; its effects outside Kafka may have happened" in moves[0].notes
+    assert "a batch of 1 step was being delivered; its effects outside Kafka may have happened" in moves[0].notes
     tool(tester).carry_out(moves)
 
     assert isinstance(tester.records("double")[-1], Attempt)
