@@ -5,6 +5,7 @@
     CuesError
     ├── GraphError          fix the declaration
     ├── ConfigError         fix the setting that is named
+    │   ├── LoginError          fix the login or the certificates; a BrokerError, too
     │   └── TopicsMissing       create the topics, or allow the start to
     ├── OutputError         fix what the function returned
     ├── CodecError          fix the message or its codec
@@ -113,6 +114,10 @@ class AbortableError(BrokerError):
 
 class FatalError(BrokerError):
     """This client cannot go on. Nothing to do: the task discards its producer and recovers."""
+
+
+class LoginError(ConfigError, FatalError):
+    """The cluster and this program do not accept each other. Fix the login, the certificates or the port."""
 
 
 class Interrupt(BaseException):

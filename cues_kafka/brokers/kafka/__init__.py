@@ -147,5 +147,5 @@ class KafkaBroker:
     def _admin(self) -> Admin:
         with self._opening:
             if self._held is None or self._held.spent:
-                self._held = Admin(self.options)
+                self._held = Admin(self.options, known=self._held is not None and self._held.reached)
             return self._held

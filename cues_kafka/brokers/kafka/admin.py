@@ -23,11 +23,12 @@ from confluent_kafka.cimpl import NewTopic as ClientNewTopic
 
 from cues_kafka.brokers.kafka.classify import error_of, name, translate
 from cues_kafka.brokers.kafka.groups import partitions_of
-from cues_kafka.brokers.kafka.opening import check_own, opened
+from cues_kafka.brokers.kafka.opening import check_files, check_own, opened
+from cues_kafka.brokers.kafka.probe import Finding, find
 from cues_kafka.brokers.kafka.rights import KINDS, Right, user_of
 from cues_kafka.brokers.kafka.watch import Watch
-from cues_kafka.brokers.options import Kafka
-from cues_kafka.errors import BrokerError, FatalError, RetriableError
+from cues_kafka.brokers.options import Kafka, addresses
+from cues_kafka.errors import BrokerError, FatalError, LoginError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts, TopicPartition, Watermarks
 
@@ -54,17 +55,28 @@ class Admin:
 
     Attributes:
         watch: what the client says by the way.
+        reached: the cluster has answered.
         spent: a request failed. Whoever holds this client opens a new one for the next question (R5): after a broker's
             restart librdkafka 2.16 can go on asking with a leader's old epoch (FENCED_LEADER_EPOCH), or leave all later
             requests to a coordinator without an answer, for good; a new client has both in 10 ms.
     """
 
-    def __init__(self, options: Kafka) -> None:
+    def __init__(self, options: Kafka, *, known: bool = False) -> None:
+        """
+        Args:
+            options: the cluster.
+            known: this process was connected before: settings that were right are not wrong now, so a login that is
+                refused is waited out.
+        """
         self._options = options
-        self.watch = Watch("admin")
+        self.reached = known
+        self.watch = Watch("admin", options)
         self.spent = False
+        self._probed: Finding | None = None
         settings = options.settings("admin", client_id="cues-kafka.admin")
         self._user = user_of(settings)
+        check_files(settings)
+        self._settings = settings
         self._client = opened(AdminClient, settings | self.watch.callbacks())
         check_own(options)
 
@@ -108,6 +120,7 @@ class Admin:
                 metadata = self._client.list_topics(
                     timeout=max(0.1, min(look_s, deadline - time.monotonic())), topic="__consumer_offsets"
                 )
+                self.reached = True
                 return len(metadata.brokers)
             except KafkaException as problem:
                 error = self._unreachable(problem, timeout_s)
@@ -309,14 +322,32 @@ class Admin:
 
     def _unreachable(self, problem: KafkaException, timeout_s: float) -> BrokerError:
         self._client.poll(0.05)
-        bootstrap = self._options.bootstrap
+        bootstrap, watch = self._options.bootstrap, self.watch
+        cause, reasons = watch.cause, watch.reasons
+        found = None
+        if not self.reached and not (cause and cause.sure):
+            found = self._probed = self._probed or self._probe()
+        wrong = found.settings if found else cause is not None and cause.settings
+        if wrong and not self.reached:
+            why = found.cause if found else "; ".join(reasons)
+            return LoginError(
+                f"Kafka at {bootstrap} and this program do not accept each other: {why}", code=name(error_of(problem))
+            )
         doing = f"Kafka at {bootstrap} did not answer within {timeout_s:g} s"
-        reasons = self.watch.reasons or ["the address is silent: firewall, wrong host?"]
-        error = translate(problem, doing, reasons=reasons)
-        if isinstance(error, RetriableError):
+        error = translate(problem, doing, reasons=[found.cause] if found else reasons or [SILENT])
+        if isinstance(error, RetriableError) and found is None and not wrong:
             return RetriableError(f"{error}. Start the brokers, or mend the address: {WHERE}", code=error.code)
         return error
 
+    def _probe(self) -> Finding | None:
+        places = addresses(self._options.bootstrap)[:PROBED]
+        return next((found for host, port in places if (found := find(host, port, self._settings))), None)
+
+
+PROBED: Final = 2
+"""Addresses that are looked at; the brokers of a cluster have the same listeners."""
+
+SILENT: Final = "the address is silent: firewall, wrong host?"
 
 WHERE = "Kafka(...) in a program, --bootstrap or CUES_KAFKA_BOOTSTRAP for the commands"
 """Where the address of the cluster comes from."""

@@ -75,7 +75,7 @@ def committed_or_why(
 def _asked(
     options: Kafka, group: str, partitions: Collection[TopicPartition], timeout_s: float, *, stable: bool = True
 ) -> dict[TopicPartition, int | None]:
-    watch = Watch(f"offsets of {group}")
+    watch = Watch(f"offsets of {group}", options)
     settings = options.settings("reader", client_id=f"{group}.offsets") | {"group.id": group} | watch.callbacks()
     if not stable:
         settings["isolation.level"] = "read_uncommitted"  # the client then does not ask for stable offsets (KIP-447)

@@ -46,7 +46,7 @@ class KafkaMember:
         self._cooperative = options.cooperative
         self._held: set[int] = set()
         self._closed = False
-        self._watch = Watch(f"member of {group}")
+        self._watch = Watch(f"member of {group}", options)
         settings = options.settings("member", client_id=instance or f"{group}.member")
         settings |= {"group.id": group} | self._watch.callbacks()
         if instance is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -35,6 +37,61 @@ def opened(make: Callable[[dict[str, Any]], _Client], settings: dict[str, Any]) 
             f"librdkafka refuses config=, producer= or consumer= of Kafka(...): {said}. Mend the setting; librdkafka's "
             "CONFIGURATION.md lists them all"
         ) from None
+
+
+FILES = (
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.keystore.location",
+    "ssl.crl.location",
+    "https.ca.location",
+    "sasl.oauthbearer.assertion.file",
+    "sasl.oauthbearer.assertion.jwt.template.file",
+    "sasl.oauthbearer.assertion.private.key.file",
+)
+"""Settings that name files: of what is wrong with them librdkafka names neither the file nor the reason."""
+
+
+def check_files(settings: Mapping[str, Any]) -> None:
+    """
+    Read the files that the settings name, before the client does.
+
+    Raises:
+        ConfigError: one is not there, cannot be read, or is not what it should be; with the file and the reason.
+    """
+    for setting in FILES:
+        path = settings.get(setting)
+        if path and path != "probe" and not Path(str(path)).is_dir():
+            try:
+                Path(str(path)).read_bytes()
+            except OSError as error:
+                raise ConfigError(f"{setting}: the file {str(path)!r} cannot be read: {error.strerror}") from None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authorities = settings.get("ssl.ca.location")
+    if authorities and authorities != "probe" and Path(str(authorities)).is_file():
+        try:
+            context.load_verify_locations(str(authorities))
+        except ssl.SSLError:
+            raise ConfigError(f"ssl.ca.location: {str(authorities)!r} has no certificate in PEM") from None
+    certificate, key = settings.get("ssl.certificate.location"), settings.get("ssl.key.location")
+    if certificate and key:
+        password = str(settings.get("ssl.key.password") or "")
+        try:
+            context.load_cert_chain(str(certificate), str(key), lambda: password)
+        except ssl.SSLError as error:
+            raise ConfigError(_why_no_key(str(certificate), str(key), error.reason)) from None
+
+
+def _why_no_key(certificate: str, key: str, reason: str | None) -> str:
+    if reason == "KEY_VALUES_MISMATCH":
+        return f"ssl.key.location: {key!r} is not the key of {certificate!r}, the ssl.certificate.location"
+    head = Path(key).read_bytes()
+    if b"ENCRYPTED" in head:
+        return f"ssl.key.location: {key!r} is encrypted, and ssl.key.password does not open it. Set the right password"
+    if b"PRIVATE KEY" not in head:
+        return f"ssl.key.location: {key!r} has no key in PEM"
+    return f"ssl.certificate.location: {certificate!r} has no certificate in PEM"
 
 
 def check_own(options: Kafka) -> None:

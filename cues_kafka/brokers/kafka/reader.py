@@ -240,7 +240,7 @@ class KafkaReader:
 
 
 def _opened(options: Kafka, reader_name: str, *, prompt: bool) -> tuple[Consumer, Watch]:
-    watch = Watch(f"reader {reader_name}")
+    watch = Watch(f"reader {reader_name}", options)
     settings = options.settings("reader", client_id=f"{reader_name}.reader", tuning=_PROMPT if prompt else {})
     # The client demands a group id for assign; nothing is ever committed under it and it is never joined.
     return opened(Consumer, settings | {"group.id": reader_name} | watch.callbacks()), watch

@@ -23,7 +23,7 @@ class KafkaSender:
 
     def __init__(self, options: Kafka, sender_name: str, batch_bytes: int | None = None) -> None:
         self._name = sender_name
-        self._watch = Watch(f"sender {sender_name}")
+        self._watch = Watch(f"sender {sender_name}", options)
         settings = options.settings("sender", client_id=sender_name, batch_bytes=batch_bytes)
         self._user = user_of(settings)
         self._producer: Producer | None = opened(Producer, settings | self._watch.callbacks())

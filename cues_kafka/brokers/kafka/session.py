@@ -77,7 +77,7 @@ class KafkaSession:
         self._id = transactional_id
         self._socket_timeout_s = options.socket_timeout_s
         self._timeout_s = options.transaction_timeout_s
-        self._watch = Watch(f"session {transactional_id}")
+        self._watch = Watch(f"session {transactional_id}", options)
         settings = options.settings("session", client_id=transactional_id, batch_bytes=batch_bytes)
         settings |= {"transactional.id": transactional_id} | self._watch.callbacks(statistics=True)
         self._user = user_of(settings)

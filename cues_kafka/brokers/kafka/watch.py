@@ -12,13 +12,17 @@ import logging
 import os
 import re
 import time
-from typing import Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError
 
 from cues_kafka.brokers.kafka.classify import name
 from cues_kafka.errors import FatalError
 from cues_kafka.observe.log import get_logger
+
+if TYPE_CHECKING:
+    from cues_kafka.brokers.options import Kafka
 
 log = get_logger("cues_kafka.broker")
 LOG = logging.getLogger("cues_kafka.librdkafka")
@@ -35,30 +39,84 @@ _LOST: Final = re.compile(
 _OUTSIDE: Final = re.compile(r'Failed to add partition "([^"]+)" \[(\d+)\] to transaction: (.*)')
 """Only a log line says which topic a transaction could not take in: all of its records are then thrown away alike."""
 
-CAUSES: Final[tuple[tuple[str, str], ...]] = (
-    (r"Connection refused", "nothing listens there"),
-    (
-        r"Failed to resolve|Name or service not known|Temporary failure in name resolution",
+
+class Cause(NamedTuple):
+    """
+    What a line of the client means.
+
+    Attributes:
+        pattern: of the client's words.
+        sentence: the likely cause, and what to do where that follows.
+        sure: the words leave no doubt. Where they do, `probe` looks at the address.
+        settings: the settings here are wrong: no other attempt can succeed.
+    """
+
+    pattern: re.Pattern[str]
+    sentence: str
+    sure: bool = False
+    settings: bool = False
+
+
+CAUSES: Final[tuple[Cause, ...]] = (
+    Cause(re.compile(r"Connection refused"), "nothing listens there", sure=True),
+    Cause(
+        re.compile(r"Failed to resolve|Name or service not known|Temporary failure in name resolution"),
         "the host name has no address",
+        sure=True,
     ),
-    (
-        r"Invalid response size|parse failure|incorrect security\.protocol|wrong version number|too long|handshake",
+    Cause(
+        re.compile(r"[Mm]echanism handshake failed|[Uu]nsupported SASL mechanism|[Uu]nsupported mechanism"),
+        "the brokers do not offer this mechanism; set 'sasl.mechanisms' to one that they offer",
+        settings=True,
+    ),
+    Cause(
+        re.compile(r"Failed to acquire SASL OAUTHBEARER token|OAUTHBEARER.*token"),
+        "there is no token to log in with; see what gives it",
+        sure=True,
+    ),
+    Cause(
+        re.compile(r"SASL OAUTHBEARER|invalid_token|token.*expired"),
+        "the brokers refuse the token",
+        sure=True,
+        settings=True,
+    ),
+    Cause(
+        re.compile(r"Authentication failed|SASL authentication error|invalid credentials"),
+        "wrong user name or password; set 'sasl.username' and 'sasl.password' as the brokers know them",
+        sure=True,
+        settings=True,
+    ),
+    Cause(
+        re.compile(r"certificate verify failed|unable to get local issuer"),
+        "the certificate of the broker is not trusted; set ssl.ca.location",
+    ),
+    Cause(
+        re.compile(
+            r"alert (certificate required|bad certificate|certificate unknown|unknown ca|certificate expired"
+            r"|certificate revoked|unsupported certificate|access denied)"
+        ),
+        "the broker refuses the certificate of this client, or wants one; see 'ssl.certificate.location'",
+    ),
+    Cause(
+        re.compile(
+            r"Invalid response size|parse failure|incorrect security\.protocol|wrong version number|too long"
+            r"|handshake"
+        ),
         "something answers there, but not a Kafka broker of this security.protocol: wrong port, or TLS on one side",
     ),
-    (
-        r"ApiVersionRequest failed|ApiVersionsRequest failed|Disconnected while requesting ApiVersion",
+    Cause(
+        re.compile(r"ApiVersionRequest failed|ApiVersionsRequest failed|Disconnected while requesting ApiVersion"),
         "something else than Kafka answers there, or security.protocol differs: wrong port?",
     ),
-    (r"certificate verify failed|unable to get local issuer", "the certificate is not trusted; set ssl.ca.location"),
-    (r"Authentication failed|SASL authentication error|invalid credentials", "wrong user name or password"),
-    (
-        r"Connection timed out|Connection setup timed out|No route to host|Network is unreachable",
+    Cause(
+        re.compile(r"Connection timed out|Connection setup timed out|No route to host|Network is unreachable"),
         "the address does not answer: host down, or a firewall",
+        sure=True,
     ),
 )
 """From the client's words to the likely cause, most telling first."""
 
-_CAUSES = tuple((re.compile(pattern), cause) for pattern, cause in CAUSES)
+_SENTENCES: Final = {cause.sentence: cause for cause in CAUSES}
 
 
 REPEAT_S: Final = 10.0
@@ -75,9 +133,14 @@ KEPT_LINES: Final = 50
 """Different lines of one client that are remembered."""
 
 
-def likely_cause(text: str) -> str | None:
+def cause_of(text: str) -> Cause | None:
     """The likely cause behind a log line or error text of the client."""
-    return next((cause for pattern, cause in _CAUSES if pattern.search(text)), None)
+    return next((cause for cause in CAUSES if cause.pattern.search(text)), None)
+
+
+def likely_cause(text: str) -> str | None:
+    """Its sentence."""
+    return cause.sentence if (cause := cause_of(text)) else None
 
 
 class Watch:
@@ -89,10 +152,16 @@ class Watch:
         unwritable: topics that the transaction could not take in, because this user may not write to them.
     """
 
-    __slots__ = ("_reasons", "_said", "ends", "fatal", "label", "pid", "suspicions", "unwritable")
+    __slots__ = ("_reasons", "_said", "_scrubbed", "ends", "fatal", "label", "pid", "suspicions", "unwritable")
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, options: Kafka | None = None) -> None:
+        """
+        Args:
+            label: of the client, in log lines.
+            options: whose secrets the client may quote; they are masked.
+        """
         self.label = label
+        self._scrubbed: Callable[[str], str] = options.scrubbed if options else str
         self.pid = os.getpid()
         self.fatal: KafkaError | None = None
         self.suspicions: list[str] = []
@@ -110,7 +179,14 @@ class Watch:
     @property
     def reasons(self) -> list[str]:
         """What the client said last about its connections, with likely causes; for messages after a time-out."""
-        return list(self._reasons.values())[-MOST_REASONS:]
+        known = [reason for cause, reason in self._reasons.items() if cause in _SENTENCES]
+        sure = [self._reasons[cause] for cause in self._reasons if cause in _SENTENCES and _SENTENCES[cause].sure]
+        return (sure or known or list(self._reasons.values()))[-MOST_REASONS:]
+
+    @property
+    def cause(self) -> Cause | None:
+        """The most telling of all causes that the client named."""
+        return next((cause for cause in CAUSES if cause.sentence in self._reasons), None)
 
     def same_process(self) -> None:
         """Refuse to work after a fork: librdkafka's threads are not there in the child.
@@ -136,7 +212,7 @@ class Watch:
             self.suspicions.append(f"the client said: {text}")
         cause = likely_cause(text)
         if cause is not None:
-            self._reason(cause, f"{cause} ({_short(text)})")
+            self._reason(cause, f"{cause} ({_short(self._scrubbed(text))})")
         if (outside := _OUTSIDE.search(text)) is not None:
             topic, partition, why = outside.groups()
             if "Topic authorization failed" in why:
@@ -146,6 +222,7 @@ class Watch:
 
     def _pass_on(self, level: int, template: str, args: tuple[Any, ...]) -> None:
         """To the log of the application; what is said again and again, seldom, with a count."""
+        args = tuple(self._scrubbed(arg) if isinstance(arg, str) else arg for arg in args)
         if level < logging.INFO or not LOG.isEnabledFor(level):
             LOG.log(level, template, *args, extra={"client": self.label})
             return
@@ -171,11 +248,12 @@ class Watch:
         """Take an error of the client that belongs to no call."""
         if error.fatal():
             self.fatal = self.fatal or error
+        text = self._scrubbed(error.str())
         cause = likely_cause(error.str())
-        self._reason(cause or name(error), f"{name(error)}: {cause + ' ' if cause else ''}({_short(error.str())})")
+        self._reason(cause or name(error), f"{name(error)}: {cause + ' ' if cause else ''}({_short(text)})")
         if name(error) == "_AUTHENTICATION":
-            _say_refused(self.label, cause or _short(error.str()))
-        LOG.info("%s: %s: %s", self.label, name(error), error.str(), extra={"client": self.label})
+            _say_refused(self.label, cause or _short(text))
+        LOG.info("%s: %s: %s", self.label, name(error), text, extra={"client": self.label})
 
     def on_statistics(self, text: str) -> None:
         """Take the client's statistics: the coordinator must not have seen more EndTxn requests than were asked for."""

@@ -52,6 +52,7 @@ class Options:
         directory: where the broker's directory is made; None: the system's temporary directory.
         secured: with one more listener, `LocalBroker.secured`, for users who log in by SCRAM-SHA-512 and may do what
             ACLs allow. The listener without a login is the super user's, who makes the users and the ACLs.
+        listeners: names of more listeners; `overrides` say in Kafka's settings what they are.
     """
 
     nodes: int = 1
@@ -61,6 +62,7 @@ class Options:
     start_timeout_s: float = 60.0
     directory: Path | None = None
     secured: bool = False
+    listeners: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.nodes not in (1, MOST_NODES):
@@ -94,6 +96,7 @@ class LocalBroker:
         start_timeout_s: float = 60.0,
         directory: Path | None = None,
         secured: bool = False,
+        listeners: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         say: Say = log.info,
     ) -> None:
@@ -108,13 +111,16 @@ class LocalBroker:
             start_timeout_s: from the start of the JVMs until all nodes serve.
             directory: where the broker's directory is made.
             secured: with a listener for users who log in.
+            listeners: names of more listeners.
             env: the environment that names Java, jars and cache; None: the process's own.
             say: is told, in words, of what takes long.
 
         Raises:
             ConfigError: an option is out of range.
         """
-        self.options = Options(nodes, port, dict(overrides or {}), benchmark, start_timeout_s, directory, secured)
+        self.options = Options(
+            nodes, port, dict(overrides or {}), benchmark, start_timeout_s, directory, secured, listeners
+        )
         self._env = os.environ if env is None else env
         self._say = say
         self._guard: _Guard | None = None
@@ -137,6 +143,10 @@ class LocalBroker:
         if not self.options.secured or not self._nodes:
             raise BrokerError("This local broker has no listener for users. Start it with secured=True.")
         return ",".join(f"127.0.0.1:{ports.sasl}" for ports in self._bound)
+
+    def listener(self, name: str) -> str:
+        """``bootstrap.servers`` of one of its `listeners`."""
+        return ",".join(f"127.0.0.1:{ports.more[name]}" for ports in self._bound)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -207,13 +217,14 @@ class LocalBroker:
 
     def _ports(self) -> list[Ports]:
         count = self.options.nodes
-        free = iter(free_ports(3 * count))
+        free = iter(free_ports((3 + len(self.options.listeners)) * count))
         first = self.options.port
         return [
             Ports(
                 client=next(free) if first is None else first + place,
                 controller=next(free),
                 sasl=next(free) if self.options.secured else None,
+                more={name: next(free) for name in self.options.listeners},
             )
             for place in range(count)
         ]

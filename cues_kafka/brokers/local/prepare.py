@@ -129,7 +129,8 @@ def _archive(made: Prepared, work: Path, java: Java, jars: Jars) -> None:
     """
     data = work / "train"
     shutil.copytree(made.template(1), data)
-    ports = [Ports(*free_ports(2))]
+    client, controller = free_ports(2)
+    ports = [Ports(client, controller)]
     write_properties(work / "train.properties", node_properties(1, ports=ports, data=data))
     classes = work / "classes.lst"
     options = java_options(work)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -16,11 +16,13 @@ class Ports:
         client: for clients, without a login.
         controller: for the nodes among themselves.
         sasl: for clients that log in; None: there is no such listener.
+        more: of other listeners, by name.
     """
 
     client: int
     controller: int
     sasl: int | None = None
+    more: Mapping[str, int] = field(default_factory=dict)
 
 
 COMMON = {
@@ -99,6 +101,7 @@ def node_properties(
     own = ports[node_id - 1]
     clients = f"PLAINTEXT://127.0.0.1:{own.client}"
     clients += f",SECURED://127.0.0.1:{own.sasl}" if own.sasl is not None else ""
+    clients += "".join(f",{name}://127.0.0.1:{port}" for name, port in own.more.items())
     return {
         **COMMON,
         **(ONE_NODE if len(ports) == 1 else MORE_NODES),

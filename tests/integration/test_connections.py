@@ -1,0 +1,306 @@
+"""What is said of a connection that cannot be made, by a real broker with one listener for each way to be wrong."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import confluent_kafka.admin
+import pytest
+from typer.testing import CliRunner
+
+from cues_kafka import ConfigError, Graph, Kafka, Source, processor, start
+from cues_kafka.brokers.kafka import KafkaBroker
+from cues_kafka.brokers.local import LocalBroker
+from cues_kafka.cli.main import app
+from cues_kafka.errors import CuesError, LoginError, RetriableError
+
+CLIENT: Any = confluent_kafka.admin  # its names of users are not exported to type checkers
+PASSWORD = "a-password-of-this-test"
+SCRAM = {"sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "me", "sasl.password": PASSWORD}
+LOGIN_S = 5.0
+"""Alone it is 1.1 s; ten seconds would be the time that a cluster that is away has to come back."""
+
+
+class Certificates:
+    """An authority, and what it signed."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        for authority in ("ca", "other-ca"):
+            self._openssl("req", "-x509", *_KEY, "-keyout", f"{authority}.key", "-out", f"{authority}.pem",
+                          "-days", "3650", "-subj", f"/CN={authority}")  # fmt: skip
+        self.issue("good")
+        self.issue("expired", days=-1)
+        self.issue("misnamed", names="DNS:kafka.example,IP:127.9.9.9")
+        self.issue("client")
+        self.issue("stranger", authority="other-ca")
+        self._openssl("pkcs8", "-topk8", "-in", "client.key", "-out", "locked.key", "-passout", f"pass:{PASSWORD}")
+
+    def issue(self, name: str, *, authority: str = "ca", days: int = 3650, names: str = "IP:127.0.0.1") -> None:
+        """Key, certificate, and both in one file for the broker."""
+        self._openssl("req", *_KEY, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        (self.directory / f"{name}.ext").write_text(f"subjectAltName={names}\n")
+        signed = ("-CA", f"{authority}.pem", "-CAkey", f"{authority}.key", "-CAcreateserial", "-days", str(days))
+        files = ("-in", f"{name}.csr", "-extfile", f"{name}.ext", "-out", f"{name}.pem")
+        self._openssl("x509", "-req", *signed, *files)
+        both = (self.directory / f"{name}.key").read_text() + (self.directory / f"{name}.pem").read_text()
+        (self.directory / f"{name}.both").write_text(both)
+
+    def __getitem__(self, name: str) -> str:
+        return str(self.directory / name)
+
+    def _openssl(self, *arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=self.directory, check=True, capture_output=True)
+
+
+_KEY = ("-newkey", "rsa:2048", "-nodes")
+
+
+class World(NamedTuple):
+    """The broker and the certificates."""
+
+    broker: LocalBroker
+    of: Certificates
+
+    def kafka(self, listener: str, **config: Any) -> Kafka:
+        """Settings with underscores for dots."""
+        given = {key.replace("_", "."): value for key, value in config.items()}
+        return Kafka(self.broker.listener(listener), config=given, start_timeout_s=4)
+
+    def ca(self) -> dict[str, str]:
+        return {"ssl_ca_location": self.of["ca.pem"]}
+
+    def own(self, name: str) -> dict[str, str]:
+        return {"ssl_certificate_location": self.of[f"{name}.pem"], "ssl_key_location": self.of[f"{name}.key"]}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """One broker for all."""
+    of = Certificates(tmp_path_factory.mktemp("certificates"))
+    protocols = {"LOGIN": "SASL_SSL", "PLAINLOGIN": "SASL_PLAINTEXT", "TLS": "SSL", "MUTUAL": "SSL", "EXPIRED": "SSL",
+                 "MISNAMED": "SSL"}  # fmt: skip
+    settings = {
+        "listener.security.protocol.map": ",".join(
+            f"{name}:{protocol}"
+            for name, protocol in {**protocols, "CONTROLLER": "PLAINTEXT", "PLAINTEXT": "PLAINTEXT"}.items()
+        ),
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "ssl.keystore.type": "PEM",
+        "ssl.truststore.type": "PEM",
+        "ssl.keystore.location": of["good.both"],
+        "ssl.truststore.location": of["ca.pem"],
+        "listener.name.mutual.ssl.client.auth": "required",
+        "listener.name.expired.ssl.keystore.location": of["expired.both"],
+        "listener.name.misnamed.ssl.keystore.location": of["misnamed.both"],
+    }
+    for name in ("login", "plainlogin"):
+        settings[f"listener.name.{name}.scram-sha-512.sasl.jaas.config"] = (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        )
+    with LocalBroker(overrides=settings, listeners=tuple(protocols)) as broker:
+        how = CLIENT.ScramCredentialInfo(CLIENT.ScramMechanism.SCRAM_SHA_512, 4096)
+        admin = CLIENT.AdminClient({"bootstrap.servers": broker.bootstrap})
+        asked = admin.alter_user_scram_credentials([CLIENT.UserScramCredentialUpsertion("me", how, PASSWORD.encode())])
+        for future in asked.values():
+            future.result()
+        yield World(broker, of)
+
+
+def refusal(options: Kafka) -> CuesError:
+    """What the first question to the cluster raises."""
+    broker = KafkaBroker(options)
+    with pytest.raises(CuesError) as refused:
+        broker.facts([])
+    broker.close()
+    return refused.value
+
+
+def test_each_right_setting_connects(world: World) -> None:
+    """Otherwise the refusals below would prove nothing."""
+    right = [
+        world.kafka("LOGIN", security_protocol="SASL_SSL", **scram(), **world.ca()),
+        world.kafka("PLAINLOGIN", security_protocol="SASL_PLAINTEXT", **scram()),
+        world.kafka("TLS", security_protocol="SSL", **world.ca()),
+        world.kafka("MUTUAL", security_protocol="SSL", **world.ca(), **world.own("client")),
+    ]
+    for options in right:
+        broker = KafkaBroker(options)
+        assert broker.facts([]).brokers == 1
+        broker.close()
+
+
+def scram(**other: str) -> dict[str, str]:
+    return {key.replace(".", "_"): value for key, value in SCRAM.items()} | other
+
+
+@pytest.mark.parametrize(
+    ("listener", "settings", "said"),
+    [
+        ("LOGIN", {"sasl_password": "wrong"}, "wrong user name or password"),
+        ("LOGIN", {"sasl_username": "nobody"}, "wrong user name or password"),
+        ("LOGIN", {"sasl_mechanisms": "PLAIN"}, "SCRAM-SHA-512"),
+        ("LOGIN", {"security_protocol": "SSL"}, "is a listener for SASL_SSL with SCRAM-SHA-512"),
+        ("LOGIN", {"security_protocol": "PLAINTEXT"}, "is a listener for SASL_SSL with SCRAM-SHA-512"),
+        ("LOGIN", {"security_protocol": "SASL_PLAINTEXT"}, "is a listener for SASL_SSL with SCRAM-SHA-512"),
+        ("PLAINLOGIN", {"security_protocol": "PLAINTEXT"}, "is a listener for SASL_PLAINTEXT"),
+        ("PLAINLOGIN", {"security_protocol": "SASL_SSL"}, "is a listener for SASL_PLAINTEXT"),
+        ("TLS", {"security_protocol": "PLAINTEXT"}, "is a listener for SSL"),
+        ("TLS", {"security_protocol": "SASL_SSL"}, "is a listener for SSL, and"),
+        ("TLS", {"security_protocol": "SSL", "ssl_ca_location": "other-ca.pem"}, "is not trusted (unable to get local"),
+        ("TLS", {"security_protocol": "SSL", "ssl_ca_location": ""}, "set 'ssl.ca.location'"),
+        ("MISNAMED", {"security_protocol": "SSL"}, "is for other names: kafka.example, 127.9.9.9"),
+        ("MUTUAL", {"security_protocol": "SSL"}, "wants a certificate of this client"),
+        ("MUTUAL", {"security_protocol": "SSL", "own": "stranger"}, "refuses the certificate of this client"),
+        ("MUTUAL", {"security_protocol": "SSL", "own": "expired"}, "refuses the certificate of this client"),
+    ],
+    ids=lambda value: str(value)[:70],
+)
+def test_a_wrong_setting_ends_the_start_at_once_with_its_own_sentence(
+    world: World, listener: str, settings: dict[str, str], said: str
+) -> None:
+    """One cause, no false second one, and nobody is told to start brokers that run."""
+    given = {"security_protocol": "SASL_SSL", **scram(), **world.ca(), **settings}
+    given |= world.own(given.pop("own")) if "own" in given else {}
+    if settings.get("ssl_ca_location"):
+        given["ssl_ca_location"] = world.of[settings["ssl_ca_location"]]
+    given = {key: value for key, value in given.items() if value}
+    began = time.monotonic()
+
+    error = refusal(world.kafka(listener, **given))
+
+    assert said in str(error)
+    assert isinstance(error, LoginError)
+    assert time.monotonic() - began < LOGIN_S
+    assert "Start the brokers" not in str(error)
+    assert "TLS on one side" not in str(error)
+    assert "_ALL_BROKERS_DOWN" not in str(error)
+    assert PASSWORD not in str(error)
+
+
+def test_an_expired_certificate_of_the_broker_is_waited_for_and_dated(world: World) -> None:
+    """The settings here are right: somebody renews it there."""
+    error = refusal(world.kafka("EXPIRED", security_protocol="SSL", **world.ca()))
+
+    assert isinstance(error, RetriableError)
+    assert "expired at" in str(error)
+    assert "not trusted" not in str(error)
+    assert "Start the brokers" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"ssl_ca_location": "nowhere.pem"}, r"ssl.ca.location: the file '.*nowhere.pem' cannot be read: No such file"),
+        ({"ssl_ca_location": "ca.key"}, r"ssl.ca.location: '.*ca.key' has no certificate in PEM"),
+        ({"own": "client", "ssl_key_location": "good.key"}, r"good.key' is not the key of"),
+        (
+            {"own": "client", "ssl_key_location": "locked.key"},
+            r"locked.key' is encrypted, and ssl.key.password does not",
+        ),
+        ({"own": "client", "ssl_key_location": "client.pem"}, r"ssl.key.location: '.*client.pem' has no key in PEM"),
+        (
+            {"own": "client", "ssl_certificate_location": "client.key"},
+            r"client.key' has no certificate in PEM",
+        ),
+    ],
+    ids=str,
+)
+def test_a_wrong_file_is_named_with_the_reason(world: World, settings: dict[str, str], said: str) -> None:
+    """Before the client is made, which names neither."""
+    given = {**world.ca(), **(world.own(settings["own"]) if "own" in settings else {})}
+    given |= {key: world.of[value] for key, value in settings.items() if key != "own"}
+
+    with pytest.raises(ConfigError, match=said):
+        KafkaBroker(world.kafka("TLS", security_protocol="SSL", **given)).facts([])
+
+
+def test_an_encrypted_key_connects_with_its_password(world: World) -> None:
+    """The check of the files reads it as the client does."""
+    own = world.own("client") | {"ssl_key_location": world.of["locked.key"], "ssl_key_password": PASSWORD}
+    broker = KafkaBroker(world.kafka("MUTUAL", security_protocol="SSL", **world.ca(), **own))
+
+    assert broker.facts([]).brokers == 1
+    broker.close()
+
+
+@processor(inputs="orders")
+def nothing(message: Any) -> None:
+    """A sink."""
+
+
+def test_a_refused_login_ends_start_and_commands_as_a_wrong_setting(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A supervisor restarts no worker after exit code 2."""
+    graph = Graph("connections", Source("orders"), nothing)
+    wrong = world.kafka("PLAINLOGIN", security_protocol="SASL_PLAINTEXT", **scram(sasl_password="wrong"))
+    with pytest.raises(LoginError):
+        start(graph, wrong)
+    (tmp_path / "lonely.py").write_text(
+        "from cues_kafka import Graph, Source, processor\n"
+        "@processor(inputs='orders')\ndef nothing(message): ...\ngraph = Graph('lonely', Source('orders'), nothing)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for key, value in {"security.protocol": "SASL_PLAINTEXT", **SCRAM, "sasl.password": "wrong"}.items():
+        monkeypatch.setenv(f"CUES_KAFKA_CONFIG__{key.replace('.', '_').upper()}", value)
+    for command in ("run", "plan"):
+        result = CliRunner().invoke(app, [command, "lonely.py:graph", "--bootstrap", wrong.bootstrap])
+        assert (result.exit_code, "wrong user name or password" in result.output) == (2, True), result.output
+
+
+def test_silence_and_strangers_have_sentences_of_their_own() -> None:
+    """A closed port, a silent one, a web server, a name without an address."""
+    with listening(answer=None) as silent, listening(answer=b"HTTP/1.1 400 Bad Request\r\n\r\n") as web:
+        errors = {
+            name: str(refusal(Kafka(place, allow_plaintext=True, start_timeout_s=2)))
+            for name, place in {
+                "closed": f"127.0.0.1:{closed_port()}",
+                "silent": silent,
+                "web": web,
+                "name": "kafka.invalid:9092",
+            }.items()
+        }
+
+    assert "nothing listens there" in errors["closed"]
+    assert "Start the brokers, or mend the address" in errors["closed"]
+    assert "silent" in errors["silent"]
+    assert "not a Kafka broker" in errors["web"]
+    assert "the host name has no address" in errors["name"]
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@contextmanager
+def listening(answer: bytes | None) -> Iterator[str]:
+    """A server that gives each connection this answer, or none."""
+    held: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                held.append(connection)
+                if answer is not None:
+                    connection.recv(1000)
+                    connection.sendall(answer)
+                    connection.close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+    for connection in held:
+        connection.close()
