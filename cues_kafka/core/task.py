@@ -31,8 +31,14 @@ MAX_ROUNDS = 5
 FENCED_WITHIN_S = 60.0
 """R7: fenced twice within this time by somebody else: stop with his name instead of fencing him in turn."""
 
+FORGOTTEN_AFTER_S = 60.0
+"""R7: a task that has worked for so long since its last recovery counts its rounds from 0 again."""
+
 STALE_FOR_S = 15.0
 """R5: how long a refusal that a cut-off leader or coordinator could cause is asked again."""
+
+ALONE_AT = 1
+"""Q2a: deaths on a single step, from which on nothing else of its process runs while it is delivered."""
 
 CAREFUL_AT = 2
 """Q2: deaths on the same ranges, from which on one step goes into a transaction."""
@@ -98,6 +104,7 @@ class Task:
         choice: what remains of a recorded choice of alts: with effects, and in careful mode.
         owner: sequence of this start's first record; None before it.
         rounds: returns to R1 since the last commit of an attempt (R7).
+        recovered_at_s: when R5 was last answered.
         fenced_at_s: when it was last fenced.
         fenced_twice: within `FENCED_WITHIN_S`, and nothing was delivered since.
         stale_since_s: since when R5 would refuse for what may be a stale answer.
@@ -120,6 +127,7 @@ class Task:
     choice: Choice = ()
     owner: int | None = None
     rounds: int = 0
+    recovered_at_s: float | None = None
     fenced_at_s: float | None = None
     fenced_twice: bool = False
     stale_since_s: float | None = None
@@ -147,6 +155,24 @@ class Task:
     def pipelined(self) -> bool:
         """Whether user code may be called while a commit is under way (P7)."""
         return not (self.snapshot_due or self.careful or self.spec.effects)
+
+    @property
+    def alone(self) -> bool:
+        """
+        Whether nothing else of the process may run user code from now until `settled` (Q2a).
+
+        The due step has a death behind it. One more must be its own: a message of another task that kills the process
+        meanwhile would be counted on it.
+        """
+        due = self.due
+        return due is not None and due.steps == 1 and due.starts >= ALONE_AT and not self.quarantined
+
+    @property
+    def settled(self) -> bool:
+        """Whether a death of the process would count on nothing of this task that it would not count on anyway."""
+        if self.state is State.READY:
+            return not _unleft(self, self.record)
+        return self.state in (State.NEW, State.STOPPED, State.RELEASED)
 
     @property
     def published(self) -> bool:
@@ -225,7 +251,7 @@ def _newest_read(task: Task, event: on.NewestRead) -> Next:
 
 
 def _inputs_fetched(task: Task, event: on.InputsFetched) -> Next:
-    task = replace(task, inputs=tuple(event.inputs.items()))
+    task = replace(task, inputs=tuple(event.inputs.items()), recovered_at_s=event.at_s)
     if task.spec.staged:
         return _staged(task)
     match recover(task.spec, task.record, dict(task.offsets), event.inputs):
@@ -366,6 +392,8 @@ def _failed(task: Task, event: on.Failed) -> Next:
     if event.fenced:
         last = task.fenced_at_s
         fenced_twice = fenced_twice or (last is not None and event.at_s - last < FENCED_WITHIN_S)
+    if task.state in _WORKING and event.at_s - (task.recovered_at_s or 0.0) >= FORGOTTEN_AFTER_S:
+        task = replace(task, rounds=0)
     if task.rounds >= MAX_ROUNDS:
         return _stop(task, _exhausted(task, event))
     back = Task(
@@ -454,7 +482,11 @@ def _committed(task: Task, event: on.Committed) -> Next:
     owner = record.sequence if task.owner is None else task.owner
     # R7 counts rounds without progress, and a snapshot is none: what fails behind it each time would go round for ever.
     rounds = task.rounds if isinstance(record, Snapshot) else 0
-    task = replace(task, record=record, pending=None, owner=owner, rounds=rounds)
+    return _on_from(replace(task, record=record, pending=None, owner=owner, rounds=rounds), record)
+
+
+def _on_from(task: Task, record: Record) -> Next:
+    """What this committed record leads to."""
     match task.then:
         case State.ASSIGNING:
             return _assign(task, record.positions)
@@ -470,6 +502,8 @@ def _committed(task: Task, event: on.Committed) -> Next:
             return _stop(task, task.halt)
         case State.RELEASED:
             return _release(task)
+        case _ if isinstance(record, Snapshot) and record.left:
+            return replace(task, state=State.READY, first=True), do.Await()  # the due step waits under no snapshot
         case _:
             # Careful mode ends with the attempt that reaches its end; left on, it would lend its choice to others.
             task = replace(task, careful_until=record.careful_until, choice=record.choice, fenced_twice=False)
@@ -499,25 +533,25 @@ def _discard(task: Task, text: str) -> Next:
 
 def _polled(task: Task, event: on.Polled) -> Next:
     """P2: these ranges come next; where a snapshot is due it is committed before anything is decoded."""
-    assert task.record
-    due = task.due
-    if due and due.ends != event.ends:
-        raise IllegalEvent(f"{task.spec.name}: due up to {due.ends}, polled up to {event.ends}")
+    if task.due:
+        task = _polled_again(task, task.due, event)
+    due, newest = task.due, task.record
+    assert newest
     if task.quarantined and due:
         return replace(task, state=State.CALLING, first=False), do.Quarantine(due.ends, due.choice, due.starts)
     if due and not task.first:
         # A retry of user code in the same start: its snapshot is the newest record already.
         return replace(task, state=State.CALLING), _call(due)
     snapshot = Snapshot(
-        sequence=task.record.sequence + 1,
-        step=task.record.step,
+        sequence=newest.sequence + 1,
+        step=newest.step,
         positions=task.positions,
-        totals=task.record.totals,
+        totals=newest.totals,
         starts=due.starts if due else 0,
         careful_until=task.careful_until,
         choice=joined(event.choice, drop(task.choice, event.steps)),  # all that remains: a death forgets nothing
-        owner=task.record.sequence + 1 if task.owner is None else task.owner,
-        born=task.record.born,
+        owner=newest.sequence + 1 if task.owner is None else task.owner,
+        born=newest.born,
         writer=task.spec.writer,
         strategy=task.spec.strategy,
         fingerprint=plan_of(task.spec, dict(task.inputs)),
@@ -525,6 +559,15 @@ def _polled(task: Task, event: on.Polled) -> Next:
         steps=event.steps,
     )
     return _transact(task, snapshot, State.CALLING)
+
+
+def _polled_again(task: Task, due: Due, event: on.Polled) -> Task:
+    """The same ranges, and all of their steps; fewer only where compaction may take messages (`Spec.compacted`)."""
+    fewer = task.spec.compacted and 0 < event.steps < due.steps
+    if due.ends != event.ends or (event.steps != due.steps and not fewer):
+        name = f"{task.spec.name}: due up to {due.ends}, {due.steps} steps"
+        raise IllegalEvent(f"{name}; polled up to {event.ends}, {event.steps} steps")
+    return replace(task, due=replace(due, steps=event.steps))
 
 
 def _called(task: Task, event: on.Called) -> Next:
@@ -535,6 +578,10 @@ def _called(task: Task, event: on.Called) -> Next:
         return _transact(task, _attempt(task, event.ends, event.batch), State.STOPPED if stops else State.READY)
     if stops:
         return _leave(task, State.STOPPED)
+    if task.alone and _unleft(task, task.record):
+        # Q2a: others may run during the pause before the retry, and their deaths must not count on this step.
+        assert task.record
+        return _transact(task, replace(task.record, sequence=task.record.sequence + 1, left=True), State.READY)
     return replace(task, state=State.READY), do.Await()
 
 
@@ -670,6 +717,7 @@ def _to(*names: str) -> frozenset[State]:
     return frozenset(State[name] for name in names)
 
 
+_WORKING = _to("READY", "CALLING", "BEGINNING", "SENDING_OFFSETS", "PRODUCING", "FLUSHING", "COMMITTING")
 _BACK = _to("DISCARDING", "STOPPED")
 _ENDS: Row = {on.Lost: (_abandoned, _to("RELEASED")), on.Revoked: (_abandoned, _to("RELEASED"))}
 _FAILS: Row = {on.Failed: (_failed, _BACK), **_ENDS}

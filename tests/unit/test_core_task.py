@@ -762,3 +762,47 @@ def test_a_released_task_hears_nothing() -> None:
     for event in (on.Assigned(), on.Revoked(), on.Lost(), on.Done(), on.Polled((), 0)):
         with pytest.raises(IllegalEvent, match="p/1 is released"):
             handle(task, event)
+
+
+def test_a_step_alone_in_its_process_is_put_off_under_no_snapshot() -> None:
+    """Q2a: deaths of others during the pause must not count on it; its own come with the next snapshot."""
+    spec = make_spec(errors=True)
+    world = World(spec, [snapshot(spec, (5,), (6,), 1)])
+    task, _ = world.run(Task(spec), on.Assigned())
+    assert task.alone
+    task, _ = world.run(task, on.Polled(at(6), 1))
+    assert not task.settled
+    task, effect = world.run(task, called((), halt=on.Halt("retry", "busy")))
+
+    assert isinstance(task.record, Snapshot)
+    assert task.record.left
+    assert (task.settled, task.alone, effect) == (True, True, do.Await())
+    task, effect = world.run(task, on.Polled(at(6), 1))
+    assert isinstance(task.record, Snapshot)
+    assert (task.record.left, task.record.starts, task.settled) == (False, 1, False)
+    assert isinstance(effect, do.Call)
+
+
+@pytest.mark.parametrize(("after_s", "rounds"), [(59.0, 6), (61.0, 1)])
+def test_rounds_are_forgotten_after_a_minute_of_work(after_s: float, rounds: int) -> None:
+    """R7: a task that fails once a day does not stop on the sixth day."""
+    spec = make_spec()
+    task = Task(spec, state=State.READY, record=attempt(spec, 5), rounds=5, recovered_at_s=100.0)
+    after, _ = handle(task, on.Failed("reading: it broke", 100.0 + after_s))
+
+    assert (after.state, after.rounds) == ((State.STOPPED, 5) if rounds == 6 else (State.DISCARDING, 1))
+
+
+@pytest.mark.parametrize("compacted", [True, False])
+def test_fewer_steps_are_due_only_where_compaction_may_take_messages(compacted: bool) -> None:
+    """A retry never goes on without a message of a topic that is not declared as compacted."""
+    spec = make_spec(compacted=compacted)
+    world = World(spec, [snapshot(spec, (5,), (8,), 3)])
+    task, _ = world.run(Task(spec), on.Assigned())
+    if not compacted:
+        with pytest.raises(IllegalEvent, match="3 steps"):
+            world.run(task, on.Polled(at(8), 2))
+        return
+    task, effect = world.run(task, on.Polled(at(8), 2))
+
+    assert effect == do.Call(at(8), 2, (), 1)

@@ -151,16 +151,21 @@ class Cluster:
 
     # Inputs, and how far they are delivered.
 
-    def finished(self, part: Part) -> bool:
+    def finished(self, p: int, part: Part) -> bool:
         """Whether no message is left that may be delivered."""
         record = self.newest(part)
         offsets = offsets_of(record.positions) if record else part.begin
         if not offsets:
             return False
         rest = self.rest(offsets, self.highs(part))
-        following = [log[offsets[0]] for log, offsets in zip(self.setting.inputs, rest, strict=True) if offsets]
+        logs = self.logs(p)
+        following = [log[offsets[0]] for log, offsets in zip(logs, rest, strict=True) if offsets]
         short = self.setting.pairing == "join" and not all(rest)
         return short or not following or (len(following) == 1 and following[0] == "s")
+
+    def logs(self, p: int) -> tuple[str, ...]:
+        """What the messages of a partition are, by binding."""
+        return self.setting.others or self.setting.inputs if p else self.setting.inputs
 
     def newest(self, part: Part) -> Record | None:
         """The newest committed record."""
@@ -201,12 +206,13 @@ class Cluster:
         """EndTxn with commit: from now on the transaction happened, whatever becomes of the reply."""
         part = self.part(s, p)
         opened = [entry >> 1 for entry in part.log if entry >= 0 and not entry & 1]
-        killed = part.killed
+        killed, shared = part.killed, part.shared
         wrong = part.wrong
         for number in opened:
             record = self.machine.record(number)
             ends = ranges(record)
-            killed = killed if ends and ends == killed[0] else (ends, 0 if self._lives(s, p, record) else 1)
+            if not ends or ends != killed[0]:
+                killed, shared = (ends, 0 if self._lives(s, p, record) else 1), 0
             wrong = wrong or self._chain(self.newest(part), record, part, killed[1])
         if part.reset == MET:
             wrong = wrong or f"I12: a recovery wrote although the group's offsets are {part.held}"
@@ -215,7 +221,7 @@ class Cluster:
         if len(opened) != 1:
             wrong = wrong or f"I2: a transaction with {len(opened)} task records was committed"
         begin = part.begin or (part.pending if self.setting.grows else ())
-        return part._replace(phase=COMMITTING, killed=killed, wrong=wrong, begin=begin)
+        return part._replace(phase=COMMITTING, killed=killed, shared=shared, wrong=wrong, begin=begin)
 
     def _lives(self, s: State, p: int, record: Record) -> bool:
         """Whether who wrote a record still has the task; if not, he was counted as dead before it became visible."""
@@ -300,3 +306,22 @@ class Cluster:
         if not part.killed[0]:
             return s
         return self._put_part(s, p, part._replace(killed=(part.killed[0], part.killed[1] + 1)))
+
+    def _shared(self, s: State, p: int, incarnation: str) -> State:
+        """Another task's message killed the process: a death too many for an announced step that had one already."""
+        part = self.part(s, p)
+        record = self._last(part)
+        announced = isinstance(record, Snapshot) and not record.left and record.writer.incarnation == incarnation
+        if not announced or not record:
+            return s
+        part = part._replace(shared=part.shared + 1)
+        if part.shared > 1 and isinstance(record, Snapshot) and record.steps == 1:
+            part = part._replace(
+                wrong=f"I11: {part.shared} deaths in other tasks' messages count on one message at {ranges(record)}"
+            )
+        return self._put_part(s, p, part)
+
+    def _last(self, part: Part) -> Record | None:
+        """The newest record that is committed, or will be as soon as its markers are written."""
+        decided = [entry >> 1 for entry in part.log if entry >= 0 and (entry & 1 or part.phase == COMMITTING)]
+        return self.machine.record(decided[-1]) if decided else None

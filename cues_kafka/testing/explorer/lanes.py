@@ -18,7 +18,6 @@ from cues_kafka.ports import Coordinates
 from cues_kafka.testing.explorer.cluster import Cluster
 from cues_kafka.testing.explorer.machine import Key, offsets_of
 from cues_kafka.testing.explorer.states import (
-    COMMITTING,
     CRASH,
     IDLE,
     MEANS,
@@ -80,13 +79,16 @@ class Lanes(Cluster):
         if ended and self._again(lane, effect, key):
             s = self._put_part(s, p, self.part(s, p)._replace(wrong="D5: a fenced slot goes on"))
         carried = () if ended else lane.carried
-        return self._put_lane(s, w, p, Lane(task, number, lane.session and not ended, carried, lane.said))
+        alone = lane.alone and not self._settled(task)
+        return self._put_lane(s, w, p, Lane(task, number, lane.session and not ended, carried, lane.said, alone=alone))
+
+    def _settled(self, task: int) -> bool:
+        """Whether a task that is alone in its process need not be so any longer."""
+        return self.machine.tasks.items[task].settled
 
     def _unsaid(self, s: State, p: int) -> bool:
         """Whether a task is given up under a snapshot without `left`: it could not be written; it counts as a death."""
-        part = self.part(s, p)
-        decided = [entry >> 1 for entry in part.log if entry >= 0 and (entry & 1 or part.phase == COMMITTING)]
-        record = self.machine.record(decided[-1]) if decided else None
+        record = self._last(self.part(s, p))
         return isinstance(record, Snapshot) and not record.left
 
     def _again(self, lane: Lane, effect: Any, key: Key) -> bool:
@@ -100,7 +102,7 @@ class Lanes(Cluster):
         if "slot" not in self.setting.workers:
             return
         for p, part in enumerate(self.parts(s)):
-            if self.finished(part):
+            if self.finished(p, part):
                 continue
             lives = any(worker.lanes[p] is not None for worker in self.workers(s))
             calm = not lives and not any(self.group(s).members)
@@ -323,12 +325,19 @@ class Lanes(Cluster):
 
     # User code.
 
+    def _others_alone(self, s: State, w: int, p: int) -> bool:
+        """Q2a: whether another task of this process must be the only one that runs user code."""
+        return any(lane is not None and lane.alone for i, lane in enumerate(self.worker(s, w).lanes) if i != p)
+
     def _await(self, turn: Turn, _: Any) -> None:
         s, w, p, lane, owner, out = turn
         task, who = self.task(lane), self._name(w, p)
         offsets = offsets_of(task.positions)
+        if self._others_alone(s, w, p):
+            return
         if task.due:
             due = task.due
+            lane = lane._replace(alone=task.alone)
             after = self._tell(s, w, p, lane, "polled", offsets_of(due.ends), due.steps, due.choice)
             out.append(((who, f"polls again up to {offsets_of(due.ends)}"), owner, after))
             return
@@ -408,6 +417,8 @@ class Lanes(Cluster):
                 return tuple(((0, o),) for o in rest[0][:count])
 
     def _call(self, turn: Turn, call: do.Call) -> None:
+        if self._others_alone(turn.s, turn.w, turn.p):
+            return
         self._run(turn, self._due(self.task(turn.lane), call.steps, call.choice))
 
     def _run(self, turn: Turn, steps: tuple[Step, ...]) -> None:
@@ -416,7 +427,7 @@ class Lanes(Cluster):
         task, who = self.task(lane), self._name(w, p)
         offsets = offsets_of(task.positions)
         wrong = self._identified(task, steps)
-        for kinds, halt in self._results(steps):
+        for kinds, halt in self._results(p, steps):
             done = tuple(zip(steps, kinds, strict=False))
             begun = len(done) + (halt == "retry")  # who asks to be called again has acted already
             after = self._applied(s, p, task, list(steps[:begun]))
@@ -424,7 +435,11 @@ class Lanes(Cluster):
                 after = self._put_part(after, p, self.part(after, p)._replace(wrong=wrong))
             if halt == "kill":
                 out.append(
-                    ((who, f"calls user code, which kills its process after {len(done)}"), owner, self._dead(after, w))
+                    (
+                        (who, f"calls user code, which kills its process after {len(done)}"),
+                        owner,
+                        self._dead(after, w, by=p),
+                    )
                 )
                 continue
             if halt == "retry":
@@ -446,11 +461,11 @@ class Lanes(Cluster):
                 after = self._dead(self._applied(spent, p, task, list(steps[:count])), w)
                 out.append(((f"w{w}", f"dies in user code after {count} effects"), False, after))
 
-    def _results(self, steps: tuple[Step, ...]) -> Iterator[tuple[str, str]]:
+    def _results(self, p: int, steps: tuple[Step, ...]) -> Iterator[tuple[str, str]]:
         """What user code may give: a kind for each step that it ended, and why not for more."""
         found = [("", "")]
         for step in steps:
-            kind = self._kind(step)
+            kind = self._kind(p, step)
             more = []
             for kinds, halt in found:
                 if halt:
@@ -460,9 +475,9 @@ class Lanes(Cluster):
             found = more
         yield from found
 
-    def _kind(self, step: Step) -> str:
+    def _kind(self, p: int, step: Step) -> str:
         binding, offset = step[0]
-        return self.setting.inputs[binding][offset]
+        return self.logs(p)[binding][offset]
 
     def _identified(self, task: Task, steps: tuple[Step, ...]) -> str:
         """I6: the hash that user code is given names the delivery, on every attempt."""
@@ -520,14 +535,22 @@ class Lanes(Cluster):
                 )
             )
 
-    def _dead(self, s: State, w: int) -> State:
-        """A new process in the place of the old one; as a static member it has its partitions at once."""
+    def _dead(self, s: State, w: int, *, by: int | None = None) -> State:
+        """
+        A new process in the place of the old one; as a static member it has its partitions at once.
+
+        Args:
+            s: the state.
+            w: the worker's number.
+            by: the task whose user code killed it; None: somebody from outside.
+        """
         deaths, lanes = self.worker(s, w)
         group = self.group(s)
         after: list[Lane | None] = []
         for p, lane in enumerate(lanes):
             if lane is not None:
                 s = self._killed(s, p)
+                s = s if by in (None, p) else self._shared(s, p, f"w{w}.{deaths}")
             mine = group.owners[p] == w and group.members[w]
             if mine and group.revoking[p]:
                 group = unowned(group, p)

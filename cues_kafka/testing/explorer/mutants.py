@@ -13,7 +13,7 @@ from typing import Any, Final
 from cues_kafka.core import effects as do
 from cues_kafka.core import recover as rules
 from cues_kafka.core import task as core
-from cues_kafka.core.records import Snapshot
+from cues_kafka.core.records import Attempt, Snapshot
 from cues_kafka.core.recover import Delivered, Retry
 from cues_kafka.core.task import State, Task
 from cues_kafka.ports import Coordinates
@@ -323,6 +323,43 @@ _OFFSETS_TRUSTED = (rules, "_other_offsets", lambda *_: None)
 _EMPTY_TRUSTED = (rules, "_without_record", lambda *_: rules.Fresh())
 
 
+_SETTLED = Task.settled.fget  # type: ignore[attr-defined]
+
+
+def _released_at_the_call() -> Patch:
+    """Q2a: others go on as soon as the snapshot is committed."""
+    return Task, "settled", property(lambda task: task.state is State.CALLING or _SETTLED(task))
+
+
+def _released_before_the_commit() -> Patch:
+    """Q2a: others go on while the attempt is being committed."""
+    return Task, "settled", property(lambda task: isinstance(task.pending, Attempt) or _SETTLED(task))
+
+
+def _released_by_a_failure() -> Patch:
+    """Q2a: others go on while the task recovers under its own snapshot."""
+    return Task, "settled", property(lambda task: task.state is State.DISCARDING or _SETTLED(task))
+
+
+def _calls_go_on() -> tuple[Patch, Patch]:
+    """Q2a for those who poll under a snapshot only, not for user code that needs none or has its snapshot already."""
+
+    def awaiting(old: Any, world: World, turn: Turn, effect: Any) -> None:
+        if not world.task(turn.lane).snapshot_due:
+            with_nobody = world._put_worker(turn.s, turn.w, _nobody_alone(world.worker(turn.s, turn.w)))  # noqa: SLF001
+            turn = turn._replace(s=with_nobody)
+        old(world, turn, effect)
+
+    def call(_: Any, world: World, turn: Turn, called: do.Call) -> None:
+        world._run(turn, world._due(world.task(turn.lane), called.steps, called.choice))  # noqa: SLF001
+
+    return around_world("_await", awaiting), around_world("_call", call)
+
+
+def _nobody_alone(worker: states.Worker) -> states.Worker:
+    return worker._replace(lanes=tuple(lane and lane._replace(alone=False) for lane in worker.lanes))
+
+
 def _always_died(_: Any, record: Any) -> bool:
     """P8 counted as a death."""
     return not record.left
@@ -430,6 +467,12 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         NET_AND_CRASH,
         (handler("_flushed", anywhere), _OFFSETS_TRUSTED, _EMPTY_TRUSTED),
     ),
+    Mutant("nobody is alone after a death", "together", NOTHING, ((Task, "alone", property(lambda _: False)),)),
+    Mutant("alone from the second death on", "together", NOTHING, ((core, "ALONE_AT", 2),)),
+    Mutant("alone until the call only", "together", NOTHING, (_released_at_the_call(),)),
+    Mutant("alone until the attempt's transaction only", "together", NOTHING, (_released_before_the_commit(),)),
+    Mutant("alone until a failure only", "together", NET, (_released_by_a_failure(),), progress=False),
+    Mutant("calls go on beside a task that is alone", "together-later", NOTHING, _calls_go_on()),
     Mutant("late records taken outside of a transaction", "alone", NET, _unverified()),
     *STAGED,
 )

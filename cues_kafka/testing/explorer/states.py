@@ -77,6 +77,7 @@ class Lane(NamedTuple):
         carried: what user code gave, to be produced behind the next attempt.
         said: whether it was told of its revocation.
         aborted: whether its init ended a transaction of somebody who lives.
+        alone: whether nothing else of the process may run user code now (Q2a).
     """
 
     task: int
@@ -85,6 +86,7 @@ class Lane(NamedTuple):
     carried: Delivered = ()
     said: bool = False
     aborted: bool = False
+    alone: bool = False
 
 
 class Worker(NamedTuple):
@@ -108,6 +110,7 @@ class Part(NamedTuple):
         pending: its offsets.
         held: the group's offsets; empty: none.
         killed: ends of the newest snapshot's ranges, and how many processes died or lost the task under it.
+        shared: how often such a snapshot was open when user code of another task killed the process.
         reset: somebody else set the group's offsets: `NOT_OURS`; the task was taken over since: `MET`; they were
             deleted, as the refusal advises: `REMEDIED`; 0: they are the task's.
         grown: messages that arrived since the world began, of those that `Setting.grows` speaks of.
@@ -125,6 +128,7 @@ class Part(NamedTuple):
     pending: tuple[int, ...] = ()
     held: tuple[int, ...] = ()
     killed: tuple[tuple[int, ...], int] = ((), 0)
+    shared: int = 0
     reset: int = 0
     grown: int = 0
     begin: tuple[int, ...] = ()
@@ -187,7 +191,8 @@ class Setting:
             retried, `k` kills, `s` stops on purpose, `.` a marker.
         pairing: see `Spec`.
         workers: `native` or `slot`; in staged worlds see `staging`.
-        partitions: of each input; all have the same messages.
+        partitions: of each input; all have the same messages, except for `others`.
+        others: in the place of `inputs`, from partition 1 on; markers are at the same places.
         batch: at most so many steps in one transaction.
         effects: user code acts on a target that is fenced by step number and owner (E1).
         errors: an errors topic takes what cannot be delivered.
@@ -208,6 +213,7 @@ class Setting:
     pairing: str = "single"
     workers: tuple[str, ...] = ("native", "native")
     partitions: int = 1
+    others: tuple[str, ...] = ()
     batch: int = 2
     effects: bool = False
     errors: bool = True

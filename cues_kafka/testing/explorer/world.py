@@ -89,7 +89,7 @@ class World(Lanes):
 
     def done(self, s: State) -> bool:
         """Whether all is delivered, up to a deliberate stop, and nothing is left open."""
-        return all(self.finished(part) and not holds(part) for part in self.parts(s))
+        return all(self.finished(p, part) and not holds(part) for p, part in enumerate(self.parts(s)))
 
     # What comes from outside.
 
