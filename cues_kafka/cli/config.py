@@ -50,6 +50,9 @@ COMMIT: Final = {
 """Settings of `CommitPolicy` and their defaults, under ``[commit]``; not imported from there, to keep `--help` fast. A
 test compares them."""
 
+CALLS: Final = {"warn_seconds": (float, 60.0), "end_seconds": (float, None)}
+"""Settings of `CallPolicy` and their defaults, under ``[calls]``."""
+
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -118,8 +121,15 @@ class Config:
 
     def commit(self) -> dict[str, Any]:
         """Arguments of `CommitPolicy` that were given."""
-        given = (s for s in self.settings.values() if s.name.startswith("commit.") and s.origin != "default")
-        return {s.name.removeprefix("commit."): s.value for s in given}
+        return self._table("commit.")
+
+    def calls(self) -> dict[str, Any]:
+        """Arguments of `CallPolicy` that were given."""
+        return self._table("calls.")
+
+    def _table(self, prefix: str) -> dict[str, Any]:
+        given = (s for s in self.settings.values() if s.name.startswith(prefix) and s.origin != "default")
+        return {s.name.removeprefix(prefix): s.value for s in given}
 
     def __getitem__(self, name: str) -> Any:
         return self.settings[name].value
@@ -180,6 +190,7 @@ def _known() -> dict[str, tuple[Any, Any]]:
             default = field.default_factory()
         known[field.name] = hints[field.name], DEFAULT_BOOTSTRAP if default is dataclasses.MISSING else default
     known |= {f"commit.{name}": of for name, of in COMMIT.items()}
+    known |= {f"calls.{name}": of for name, of in CALLS.items()}
     known["log_level"] = Literal["debug", "info", "warning", "error"], "info"
     return known
 
@@ -304,7 +315,7 @@ def _flat(table: Mapping[str, Any], origin: str) -> dict[str, tuple[Any, str]]:
     known = _known()
     found = {}
     for key, value in table.items():
-        inner = {f"commit.{k}": v for k, v in value.items()} if key == "commit" else {key: value}
+        inner = {f"{key}.{k}": v for k, v in value.items()} if key in ("commit", "calls") else {key: value}
         for name, one in inner.items():
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)

@@ -89,6 +89,9 @@ def run(  # noqa: PLR0917 - each is an option of the command line
         ),
     ] = None,
     new: New = None,
+    call_timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="End the worker when a function takes longer for a message.")
+    ] = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="End the worker when a task stops.")] = False,
     profile: Profile = None,
     file: File = None,
@@ -110,7 +113,8 @@ def run(  # noqa: PLR0917 - each is an option of the command line
         from cues_kafka.cli.config import load
         from cues_kafka.cli.loading import load_graph
 
-        settings = load({"bootstrap": bootstrap, "log_level": log_level}, profile=profile, file=file)
+        explicit = {"bootstrap": bootstrap, "log_level": log_level, "calls.end_seconds": call_timeout}
+        settings = load(explicit, profile=profile, file=file)
         _log_to_stderr(settings["log_level"])
         graph = load_graph(target)
         names = _selected(graph, only, without)
@@ -118,15 +122,16 @@ def run(  # noqa: PLR0917 - each is an option of the command line
         if spark is not None:
             from cues_kafka.cli.on_spark import run_on_spark
 
-            _none_given("native workers", {"workers": workers, "instance": instance})
+            _none_given("native workers", {"workers": workers, "instance": instance, "call-timeout": call_timeout})
             code = run_on_spark(
                 graph, settings, spark, names=names, chosen=bool(only), new=new or (), fail_fast=fail_fast, began=began
             )
         elif workers is None:
             from cues_kafka.runtime.lane import CommitPolicy
+            from cues_kafka.runtime.native.worker import CallPolicy
             from cues_kafka.runtime.start import start
 
-            kafka, policy = settings.kafka(), CommitPolicy(**settings.commit())
+            kafka, policy, calls = settings.kafka(), CommitPolicy(**settings.commit()), CallPolicy(**settings.calls())
             _collect_seldom()
             with Signals() as signals:
                 running = start(
@@ -135,6 +140,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
                     only=names,
                     instance=instance,
                     policy=policy,
+                    calls=calls,
                     timeout_s=None,
                     new=new or (),
                     create_topics=settings.named,
@@ -147,6 +153,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
             given = [(f"--{name}", value) for name, value in (("bootstrap", bootstrap), ("profile", profile)) if value]
             given += [("--file", str(file.resolve()))] if file else []
             given += [("--log-level", log_level)] if log_level else []
+            given += [("--call-timeout", str(call_timeout))] if call_timeout is not None else []
             options = [*(part for pair in given for part in pair), *(f"--only={name}" for name in names or ())]
             options += [*(f"--new={name}" for name in new or ()), *(["--fail-fast"] if fail_fast else [])]
             typer.echo(f"{graph.name}: {count(workers, 'worker')} on {settings.address}")

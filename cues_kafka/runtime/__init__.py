@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from cues_kafka.runtime.client import Client, connect
 from cues_kafka.runtime.lane import CommitPolicy
+from cues_kafka.runtime.native.worker import CallPolicy
 from cues_kafka.runtime.running import Running
 from cues_kafka.runtime.start import start
 from cues_kafka.runtime.step import Received, Step
 
-__all__ = ["Client", "CommitPolicy", "Received", "Running", "Step", "connect", "start"]
+__all__ = ["CallPolicy", "Client", "CommitPolicy", "Received", "Running", "Step", "connect", "start"]

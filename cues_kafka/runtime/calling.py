@@ -8,11 +8,11 @@ step that must not end yet (retry, interrupt, unhandled) ends the run instead. A
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress
-from operator import itemgetter
+from operator import itemgetter, length_hint
 from typing import Any, NamedTuple
 
 from cues_kafka.codecs.raw import RawCodec
@@ -30,7 +30,7 @@ from cues_kafka.runtime.failures import Failure, error_message, show
 from cues_kafka.runtime.outbox import Outbox
 from cues_kafka.runtime.outputs import OVERHEAD_BYTES, Now, Origin, Payload, Returned, Target, record, size_of
 from cues_kafka.runtime.step import Received, Step, unreadable
-from cues_kafka.runtime.telling import LINES, note
+from cues_kafka.runtime.telling import LINES, note, place
 
 Decode = Callable[[bytes | None], Any]
 
@@ -142,6 +142,7 @@ class Caller:
         self.batch_bytes = min((most for most in bounds if most is not None), default=None)
         """The largest record batch that all topics of these tasks take; None: not known."""
         self._coroutines = Coroutines(processor.concurrency) if call.is_async else None
+        self._coming: Iterator[Any] | None = None
         self._simple = processor.input_shape == "single" and not (
             processor.batch or processor.filter or call.wants_step or call.rest or call.is_async
         )
@@ -168,6 +169,7 @@ class Caller:
             How many steps ended.
         """
         before = batch.deliveries
+        self._coming = None
         if retrying is None and self._plain:
             self._run_plain(steps, batch)
         elif retrying is None and self._simple:
@@ -175,6 +177,24 @@ class Caller:
         else:
             self._run_others(steps, batch, retrying)
         return batch.deliveries - before
+
+    def under_way(self, steps: Sequence[Any], ended: int) -> int:
+        """
+        The index of the first step of a chunk whose call has not ended; asked by another thread while `run` works.
+
+        Args:
+            steps: of the chunk.
+            ended: how many have been added to the batch. In a loop the results of a chunk are added together, so what
+                the loop has not taken yet is asked of its iterator.
+        """
+        coming = self._coming
+        taken = 0 if coming is None else len(steps) - length_hint(coming) - 1
+        return min(max(taken, ended), len(steps) - 1)
+
+    def place(self, steps: Sequence[Any], index: int) -> str:
+        """Where a step of a chunk stands, ``orders/3 at 17``; of `batch=True`, the first and the last of the call."""
+        at = place(self._take(steps[index]))
+        return f"{at} to {place(self._take(steps[-1]))}" if self.processor.batch and len(steps) > 1 else at
 
     def _run_others(self, steps: Sequence[Any], batch: Batch, retrying: Retrying | None) -> None:
         """Whatever needs a step's messages one by one; their headers are asked for at once."""
@@ -184,7 +204,8 @@ class Caller:
         elif self._coroutines is not None and not self.processor.batch:
             self._run_side_by_side(self._coroutines, steps, batch, retrying)
         else:
-            for step in steps:
+            self._coming = iter(steps)
+            for step in self._coming:
                 if not self._one(self._take(step), batch, retrying) or batch.closed:
                     break
                 retrying = None
@@ -209,7 +230,9 @@ class Caller:
         """One input, nothing but the value passed, any outputs: `_one` without what only others need."""
         decode, call, read = self._decoders[0], self._plain_call(), self._returned.read
         reading = "raised" if self.processor.call.is_generator else "output"  # a generator runs while it is read
-        for message, headers in zip(messages, headers_of_each(messages), strict=True):
+        came = headers_of_each(messages)
+        self._coming = iter(messages)
+        for message, headers in zip(self._coming, came, strict=True):
             kind = "decode"
             try:
                 if headers is UNREADABLE:
@@ -504,7 +527,8 @@ class Caller:
             limit = -1  # each result is looked at the long way
         elif self._bytes_only:
             ahead = _Ahead(call)
-            if ahead.all_are_bytes(values, limit):
+            self._coming = iter(values)
+            if ahead.all_are_bytes(self._coming, limit):
                 self._emit(columns, ahead.results, batch)
                 return
             call = ahead.again
@@ -519,7 +543,8 @@ class Caller:
         decode, encode, key_of = self._decoders[0], target.encode, target.key_of
         data: list[bytes | None] = []
         start = 0  # of the run of usual results that `data` holds
-        for index, value in enumerate(values):
+        self._coming = iter(values)
+        for index, value in enumerate(self._coming):
             kind = "decode"
             try:
                 if decode is not as_is:
@@ -632,7 +657,7 @@ class _Ahead:
         self._error: BaseException | None = None
         self._given = 0
 
-    def all_are_bytes(self, values: Sequence[Any], limit: int) -> bool:
+    def all_are_bytes(self, values: Iterator[Any], limit: int) -> bool:
         """Call, and say whether every result is bytes of at most this length."""
         call, results = self._call, self.results
         append = results.append

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
@@ -60,6 +60,19 @@ class CommitPolicy:
     idle_seconds: float = 60.0
 
 
+class Calling(NamedTuple):
+    """
+    A call of user code that is under way.
+
+    Attributes:
+        steps: the chunk that it belongs to.
+        at: the index of its step there.
+    """
+
+    steps: list[Any]
+    at: int
+
+
 class Lane:
     """
     One task at work.
@@ -106,6 +119,7 @@ class Lane:
         self._restart_at_s = 0.0
         self._limit = min(FIRST_BATCH, policy.max_messages)
         self._chunk = 1
+        self._calling: tuple[list[Any], Batch, int] | None = None
         self._committed_at_s = clock.monotonic()
         self._teller = Teller(log, spec.name)
         self.interpreter = Interpreter(spec, World(broker, clock, self.assign, membership, hook, caller.batch_bytes))
@@ -140,6 +154,18 @@ class Lane:
         if buffer is None or buffer.ready or self._working or self.busy:
             return False
         return isinstance(self.interpreter.effect, do.Await) and self._batch is None and self._retrying is None
+
+    @property
+    def calling(self) -> Calling | None:
+        """The call of user code that is under way at this moment, as another thread sees it; None: there is none."""
+        if (now := self._calling) is None:
+            return None
+        steps, batch, before = now
+        return Calling(steps, self._caller.under_way(steps, batch.deliveries - before))
+
+    def place(self, calling: Calling) -> str:
+        """Where the messages of a call stand."""
+        return self._caller.place(*calling)
 
     @property
     def reached(self) -> Positions:
@@ -430,7 +456,11 @@ class Lane:
         began = self._clock.monotonic()
         retrying, self._retrying = self._retrying, None
         self.interpreter.point("before", "Call")
-        done = self._caller.run(steps, batch, retrying)
+        self._calling = steps, batch, batch.deliveries
+        try:
+            done = self._caller.run(steps, batch, retrying)
+        finally:
+            self._calling = None
         self.interpreter.point("after", "Call")
         quick = self._clock.monotonic() - began < CHUNK_S
         self._chunk = min(self._chunk * 2, MAX_CHUNK) if quick else max(1, self._chunk // 2)

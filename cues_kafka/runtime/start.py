@@ -13,7 +13,7 @@ from cues_kafka.runtime.build import Identity, Terms, caller_of, prepare, select
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.interpreter import Hook
 from cues_kafka.runtime.lane import CommitPolicy
-from cues_kafka.runtime.native.worker import Options, ProcessorWorker
+from cues_kafka.runtime.native.worker import CallPolicy, Options, ProcessorWorker
 from cues_kafka.runtime.running import Running
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.workers import Engine, Job, Worker
@@ -29,6 +29,7 @@ def start(
     only: Sequence[str] | None = None,
     instance: str | None = None,
     policy: CommitPolicy | None = None,
+    calls: CallPolicy | None = None,
     timeout_s: float | None = 60.0,
     new: Sequence[str] = (),
     create_topics: bool = True,
@@ -47,6 +48,7 @@ def start(
         only: names of the processors to run here; None: all that the engine can carry.
         instance: a name for this process that a successor will have too, so that it takes over at once.
         policy: when batches are committed at the latest.
+        calls: what to do about calls of functions that take long; None: say so after 60 s.
         timeout_s: how long to wait for the first records; None: do not wait, and do not raise for tasks that stop.
         new: processors that are new although the graph has lost others: none of these under another name. Needed only
             until they have a record of their own.
@@ -104,6 +106,7 @@ def start(
                         instance=instance,
                         policy=policy or CommitPolicy(),
                         revoke_timeout_s=_revoke_timeout_s(options),
+                        calls=calls or CallPolicy(),
                         hook=hook,
                     ),
                     changed=running.changed,

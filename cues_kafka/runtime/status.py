@@ -21,6 +21,7 @@ class TaskStatus:
         totals: counts since its beginning.
         stopped: why it stopped; empty while it works.
         remedy: what to do about that.
+        calling: a call of the function that takes longer than a second, ``calling for 75 s: orders/0 at 17``.
     """
 
     task: str
@@ -29,11 +30,14 @@ class TaskStatus:
     totals: Totals
     stopped: str = ""
     remedy: str = ""
+    calling: str = ""
 
     def __str__(self) -> str:
         places = ", ".join(f"{p.topic}@{p.offset}" for p in self.positions)
         t = self.totals
         line = f"{self.task}  {self.state}  {places}  {t.deliveries} delivered, {t.errors} errors, {t.nils} nil"
+        if self.calling:
+            line = f"{line}  {self.calling}"
         return f"{line}  STOPPED: {self.stopped} ({self.remedy})" if self.stopped else line
 
 
@@ -52,8 +56,8 @@ class Status:
         return "\n".join(str(task) for task in self.tasks) or "no tasks in this process"
 
 
-def task_status(lane: Lane) -> TaskStatus:
-    """The status of one task."""
+def task_status(lane: Lane, *, calling: str = "") -> TaskStatus:
+    """The status of one task; the call that takes long, where one does."""
     task, halt = lane.task, lane.stopped
     return TaskStatus(
         task=lane.spec.name,
@@ -62,4 +66,5 @@ def task_status(lane: Lane) -> TaskStatus:
         totals=task.record.totals if task.record else Totals(),
         stopped=halt.text if halt else "",
         remedy=halt.remedy if halt else "",
+        calling=calling,
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.observe.log import LINES, Logger, Sparing
-from cues_kafka.ports import Coordinates
+from cues_kafka.ports import Coordinates, WireMessage
 from cues_kafka.runtime.failures import Failure, location, show
 
 if TYPE_CHECKING:
@@ -21,11 +21,16 @@ MOST_TEXT = 500
 """Characters of an exception's text in a line; its error message has more of it."""
 
 
+def place(taken: Sequence[tuple[int, WireMessage]]) -> str:
+    """Where the messages of a step stand: ``orders/3 at 17``, with commas between those of a join."""
+    return ", ".join(f"{m.topic()}/{m.partition()} at {m.offset()}" for _, m in taken)
+
+
 def note(failure: Failure, error: BaseException, consumed: Sequence[Coordinates]) -> dict[str, Any]:
     """Keys and values that say which step failed, and how."""
     spec = failure.batch.spec
     return {
-        "at": ", ".join(f"{m.topic()}/{m.partition()} at {m.offset()}" for _, m in failure.taken),
+        "at": place(failure.taken),
         "hash": delivery_hash(spec.graph, spec.processor, consumed).hex(),
         "kind": failure.kind,
         "error": show(error)[:MOST_TEXT],

@@ -212,6 +212,42 @@ def test_one_of_two_supervisors_with_one_instance_name_ends_and_no_message_is_bl
     assert calls.read_text().splitlines() == [str(first.pid), str(second.pid)]
 
 
+def test_a_function_that_hangs_ends_its_worker_where_that_was_asked_for(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """The supervisor starts the worker again; in the end the message is an error message, and the next one passes."""
+    name = kafka.unique("run")
+    file = tmp_path / f"graph_{name.replace('-', '_')}.py"
+    file.write_text(
+        dedent(
+            f"""
+            import asyncio
+            from cues_kafka import Graph, Json, Processor, Source, Topic
+
+            async def wait(number: int) -> int:
+                if number == 13:
+                    await asyncio.Event().wait()
+                return number
+
+            graph = Graph(
+                "{name}", Source("{name}.in"),
+                Processor(wait, inputs="{name}.in", outputs="{name}.out", quarantine_after=1),
+                errors="{name}.errors", defaults=Topic(value=Json(int)),
+            )
+            """
+        )
+    )
+    graph, log = load_graph(f"{file}:graph"), tmp_path / "log"
+    with running(kafka, log, f"{file}:graph", "--workers", "1", "--call-timeout", "1"):
+        wait_for(lambda: b"ready after" in log.read_bytes(), timeout_s=40)
+        send(kafka, graph, 13, 14)
+        wait_for(lambda: arrived(kafka, graph) == [14], timeout_s=90)
+
+    told = log.read_text()
+    assert f"with {name}.in/0 at 0, longer than calls.end_seconds=1" in told
+    assert "worker ended worker=1 code=1" in told
+    with connect(Kafka(kafka.bootstrap), graph) as client:
+        assert [error.value.kind for error in client.messages(f"{name}.errors")] == ["quarantine"]
+
+
 def test_a_task_that_stops_is_printed_with_its_remedy_and_the_others_go_on(
     kafka: KafkaFixture, target: str, tmp_path: Path
 ) -> None:

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 
 from cues_kafka.core import events as on
 from cues_kafka.core.spec import Spec
-from cues_kafka.errors import BrokerError, Fenced
+from cues_kafka.errors import BrokerError, ConfigError, Fenced
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Member, Positions, Reader, TopicPartition
 from cues_kafka.runtime.calling import Caller
 from cues_kafka.runtime.interpreter import Hook
-from cues_kafka.runtime.lane import CommitPolicy, Lane
+from cues_kafka.runtime.lane import Calling, CommitPolicy, Lane
 from cues_kafka.runtime.pairing import Buffer, OutOfOrder
 from cues_kafka.runtime.status import TaskStatus, task_status
 from cues_kafka.runtime.workers import Stopped
@@ -66,6 +66,44 @@ LOOKS = 4
 """So many answers in each generation; nothing changes afterwards without another one, or another process."""
 
 
+LONG_S = 1.0
+"""Calls that take longer are in the status."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallPolicy:
+    """
+    What a worker does when one call of a function takes long. With `batch=True` a call has many messages.
+
+    Attributes:
+        warn_seconds: the worker logs a call that takes longer, once, with its message.
+        end_seconds: the worker ends when a call takes longer; None: never. The call counts as a death of its process,
+            so a message that hangs each time is quarantined in the end.
+    """
+
+    warn_seconds: float = 60.0
+    end_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("warn_seconds", "end_seconds"):
+            if (value := getattr(self, name)) is not None and not value > 0:
+                raise ConfigError(f"calls.{name} must be more than 0 seconds, not {value!r}")
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call that is under way, since when, and whether the log says so."""
+
+    lane: Lane
+    calling: Calling
+    since_s: float
+    told: bool = False
+
+    def goes_on(self, lane: Lane, calling: Calling) -> bool:
+        """Whether it is the same call."""
+        return self.lane is lane and self.calling.steps is calling.steps and self.calling.at == calling.at
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """
@@ -75,12 +113,14 @@ class Options:
         instance: static membership (A4); None: the worker's tasks wait for the session if it is killed.
         policy: when batches are committed.
         revoke_timeout_s: how long a revocation waits for transactions past P5.
+        calls: what to do about calls that take long.
         hook: crash points.
     """
 
     instance: str | None = None
     policy: CommitPolicy = CommitPolicy()
     revoke_timeout_s: float = 60.0
+    calls: CallPolicy = CallPolicy()
     hook: Hook | None = None
 
 
@@ -145,6 +185,7 @@ class ProcessorWorker:
         self._checked_at_s = self._group_checked_at_s = clock.monotonic()
         self._unowned: set[int] = set()
         self._looks = (-1, 0)  # generation, answers in it
+        self._call: _Call | None = None
         self._rejoin = threading.Event()
         self._threads = [
             threading.Thread(target=self._guarded, args=(self._poll_loop,), name=f"{name}-poller", daemon=True),
@@ -176,7 +217,14 @@ class ProcessorWorker:
 
     def status(self) -> list[TaskStatus]:
         """The tasks that the group gave to this process."""
-        return [task_status(lane) for _, lane in sorted(self.lanes.copy().items())]
+        return [task_status(lane, calling=self._long_call(lane)) for _, lane in sorted(self.lanes.copy().items())]
+
+    def _long_call(self, lane: Lane) -> str:
+        call, now = self._call, lane.calling
+        if call is None or now is None or not call.goes_on(lane, now):
+            return ""
+        took_s = self.clock.monotonic() - call.since_s
+        return f"calling for {took_s:.0f} s: {lane.place(call.calling)}" if took_s >= LONG_S else ""
 
     def stopped(self) -> list[Stopped]:
         """Those of them that stopped."""
@@ -239,9 +287,37 @@ class ProcessorWorker:
 
     def poll_once(self) -> None:
         """Point the reader, fetch, serve the group."""
+        self._watch_call()
         self._obey(self._reader)
         self._fetch(self._reader)
         self._serve(self._member)
+
+    def _watch_call(self) -> None:
+        """
+        See how long the call takes that is under way: the group is served by this thread, so nobody else would notice.
+
+        Raises:
+            TimeoutError: longer than a call may take. The other tasks leave in order. This one does not say `left`, so
+                its successor counts a death (Q1).
+        """
+        found = next(((lane, now) for lane in list(self.lanes.values()) if (now := lane.calling)), None)
+        call = self._call
+        if found is None or call is None or not call.goes_on(*found):
+            self._call = _Call(*found, self.clock.monotonic()) if found else None
+            return
+        took_s, policy = self.clock.monotonic() - call.since_s, self._options.calls
+        if took_s >= policy.warn_seconds and not call.told:
+            call.told = True
+            log.warning(
+                "call takes long", task=call.lane.spec.name, at=call.lane.place(call.calling), for_s=round(took_s)
+            )
+        if policy.end_seconds is not None and took_s >= policy.end_seconds:
+            self.on_lost([call.lane.spec.partition])
+            raise TimeoutError(
+                f"task {call.lane.spec.name} has been calling the function for {took_s:.0f} s with "
+                f"{call.lane.place(call.calling)}, longer than calls.end_seconds={policy.end_seconds:g}. Find what it "
+                "waits for, and give that a time-out"
+            )
 
     def close(self) -> None:
         """Release everything in order and leave."""
