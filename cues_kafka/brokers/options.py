@@ -135,7 +135,8 @@ _TUNING: dict[Role, dict[str, Any]] = {
         "queued.min.messages": 5_000,
         "queued.max.messages.kbytes": 16_384,
     },
-    "member": {},
+    # Only a member that has heard of new partitions has the group share them; by default it asks every five minutes.
+    "member": {"topic.metadata.refresh.interval.ms": 15_000},
     "admin": {},
 }
 """Our defaults for what may be chosen freely; the user's settings win."""

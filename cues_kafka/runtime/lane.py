@@ -307,6 +307,11 @@ class Lane:
         """The event for an input that broke the reader's rule, or changed under it (A2, R6)."""
         return on.Failed(text, self._clock.monotonic())
 
+    def hurry(self) -> None:
+        """Recover a stopped task at once, if it is stopped: what it lacked is there now."""
+        self._restart_s = RESTART_FIRST_S
+        self._restart_at_s = self._clock.monotonic()
+
     def revoke(self, timeout_s: float) -> None:
         """
         Leave in order (A3): wait for a transaction past P5, say `left` where it is due, release.

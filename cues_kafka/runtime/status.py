@@ -21,6 +21,7 @@ class TaskStatus:
         totals: counts since its beginning.
         stopped: why it stopped; empty while it works.
         remedy: what to do about that.
+        unreachable_s: how long the cluster has not answered; 0: it answers.
         calling: a call of the function that takes longer than a second, ``calling for 75 s: orders/0 at 17``.
     """
 
@@ -31,6 +32,7 @@ class TaskStatus:
     stopped: str = ""
     remedy: str = ""
     calling: str = ""
+    unreachable_s: float = 0.0
 
     def __str__(self) -> str:
         places = ", ".join(f"{p.topic}@{p.offset}" for p in self.positions)
@@ -38,6 +40,8 @@ class TaskStatus:
         line = f"{self.task}  {self.state}  {places}  {t.deliveries} delivered, {t.errors} errors, {t.nils} nil"
         if self.calling:
             line = f"{line}  {self.calling}"
+        if self.unreachable_s:
+            line = f"{line}  cluster unreachable for {self.unreachable_s:.0f} s"
         return f"{line}  STOPPED: {self.stopped} ({self.remedy})" if self.stopped else line
 
 
@@ -56,8 +60,8 @@ class Status:
         return "\n".join(str(task) for task in self.tasks) or "no tasks in this process"
 
 
-def task_status(lane: Lane, *, calling: str = "") -> TaskStatus:
-    """The status of one task; the call that takes long, where one does."""
+def task_status(lane: Lane, *, calling: str = "", unreachable_s: float = 0.0) -> TaskStatus:
+    """The status of one task, with what its worker knows of its call and of the cluster."""
     task, halt = lane.task, lane.stopped
     return TaskStatus(
         task=lane.spec.name,
@@ -67,4 +71,5 @@ def task_status(lane: Lane, *, calling: str = "") -> TaskStatus:
         stopped=halt.text if halt else "",
         remedy=halt.remedy if halt else "",
         calling=calling,
+        unreachable_s=unreachable_s,
     )

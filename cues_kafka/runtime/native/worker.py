@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cues_kafka.core import events as on
 from cues_kafka.core.spec import Spec
@@ -56,6 +56,13 @@ AHEAD_BYTES = 4 * 1024 * 1024
 
 CHECK_TOPICS_S = 30.0
 """R6."""
+
+CHECK_CLUSTER_S = 5.0
+"""How often a worker asks for the partitions of its topics. So it notices new ones, and a cluster that does not answer:
+a task without messages asks the cluster nothing, and would look healthy."""
+
+UNREACHABLE_S = 10.0
+"""The log says that the cluster does not answer when it has been silent for so long."""
 
 CHECK_GROUP_S = 5.0
 """How often a worker looks whether every task has an owner. A static member that is killed between the two rounds of a
@@ -186,6 +193,10 @@ class ProcessorWorker:
         self._unowned: set[int] = set()
         self._looks = (-1, 0)  # generation, answers in it
         self._call: _Call | None = None
+        self._asked_at_s, self._asking = clock.monotonic(), False
+        self._silent_since_s: float | None = None
+        self._silence_told = False
+        self._grown = (0, 0)
         self._rejoin = threading.Event()
         self._threads = [
             threading.Thread(target=self._guarded, args=(self._poll_loop,), name=f"{name}-poller", daemon=True),
@@ -217,7 +228,12 @@ class ProcessorWorker:
 
     def status(self) -> list[TaskStatus]:
         """The tasks that the group gave to this process."""
-        return [task_status(lane, calling=self._long_call(lane)) for _, lane in sorted(self.lanes.copy().items())]
+        silent = self._silent_since_s
+        silent_s = 0.0 if silent is None else self.clock.monotonic() - silent
+        return [
+            task_status(lane, calling=self._long_call(lane), unreachable_s=silent_s)
+            for _, lane in sorted(self.lanes.copy().items())
+        ]
 
     def _long_call(self, lane: Lane) -> str:
         call, now = self._call, lane.calling
@@ -425,7 +441,7 @@ class ProcessorWorker:
         log.info("assigned", processor=self.name, partitions=list(partitions))
         for partition in partitions:
             lane = Lane(
-                self._spec_of(partition),
+                replace(self._spec_of(partition), width=self.first.width),
                 self._caller,
                 broker=self._broker,
                 clock=self.clock,
@@ -479,6 +495,7 @@ class ProcessorWorker:
     def call_once(self) -> bool:
         """Call user code for each task that has something; whether any had."""
         self._check_topics()
+        self._check_cluster()
         self._check_group()
         worked = False
         for lane in list(self.lanes.values()):
@@ -526,6 +543,60 @@ class ProcessorWorker:
             return
         self._checked_at_s = now
         self._pool.submit(self._compare_topic_ids)
+
+    def _check_cluster(self) -> None:
+        now = self.clock.monotonic()
+        if not self._asking and now - self._asked_at_s >= CHECK_CLUSTER_S:
+            self._asked_at_s, self._asking = now, True
+            self._pool.submit(self._ask_cluster)
+
+    def _ask_cluster(self) -> None:
+        began_s = self.clock.monotonic()
+        lead, backing = self.first.inputs[0].topic, self.first.backing
+        try:
+            found = self._broker.partitions([lead, backing])
+        except BrokerError as error:
+            self._unanswered(began_s, error)
+        else:
+            self._answered()
+            if lead in found and backing in found:
+                self._compare_partitions(lead, found[lead], found[backing])
+        finally:
+            self._asking = False
+
+    def _unanswered(self, began_s: float, error: BrokerError) -> None:
+        self._silent_since_s = began_s if self._silent_since_s is None else self._silent_since_s
+        silent_s = self.clock.monotonic() - self._silent_since_s
+        if silent_s >= UNREACHABLE_S and not self._silence_told:
+            self._silence_told = True
+            log.error("cluster unreachable", processor=self.name, for_s=round(silent_s), why=str(error))
+
+    def _answered(self) -> None:
+        if self._silence_told and self._silent_since_s is not None:
+            silent_s = self.clock.monotonic() - self._silent_since_s
+            log.warning("cluster reachable again", processor=self.name, after_s=round(silent_s))
+        self._silent_since_s, self._silence_told = None, False
+
+    def _compare_partitions(self, lead: str, partitions: int, backing: int) -> None:
+        """New partitions of the lead input need backing partitions; where they have them, their tasks run."""
+        if partitions > backing and self._grown != (partitions, backing):
+            log.warning(
+                "partitions without tasks",
+                processor=self.name,
+                topic=lead,
+                partitions=partitions,
+                tasks=backing,
+                remedy="cues-kafka plan MODULE:GRAPH --apply adds what they need; then their tasks start by themselves",
+            )
+        width = min(partitions, backing)
+        if width > self.first.width:
+            log.info("partitions added", processor=self.name, topic=lead, tasks=width)
+            before, self.first = self.first.width, replace(self.first, width=width)
+            for partition, lane in list(self.lanes.items()):
+                if partition >= before:
+                    lane.hurry()
+            self._notify()
+        self._grown = partitions, backing
 
     def _check_group(self) -> None:
         now = self.clock.monotonic()
