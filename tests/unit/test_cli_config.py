@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cues_kafka.cli.config import COMMIT, FILE, load
+from cues_kafka.cli.config import CALLS, COMMIT, FILE, load
 from cues_kafka.cli.main import app
 from cues_kafka.errors import ConfigError
 from cues_kafka.runtime.lane import CommitPolicy
+from cues_kafka.runtime.native.worker import CallPolicy
 
 TOML = """
 bootstrap = "file:9092"
@@ -204,8 +205,19 @@ def test_a_variable_named_after_a_setting_of_the_client_is_refused(tmp_path: Pat
 
 
 def test_the_command_shows_the_numbers_that_the_worker_uses(tmp_path: Path) -> None:
-    """The defaults of the commit policy, too."""
+    """The defaults of the policies, too; a call has no end unless one is given."""
     found = load(env={}, cwd=tmp_path)
 
     assert CommitPolicy(**{name: found[f"commit.{name}"] for name in COMMIT}) == CommitPolicy()
-    assert all(setting.value is not None for setting in found.settings.values())
+    assert CallPolicy(**{name: found[f"calls.{name}"] for name in CALLS}) == CallPolicy()
+    assert [name for name, setting in found.settings.items() if setting.value is None] == ["calls.end_seconds"]
+
+
+def test_settings_of_calls_come_from_file_and_option(tmp_path: Path) -> None:
+    """The option of `run` wins."""
+    (tmp_path / FILE).write_text("[calls]\nwarn_seconds = 5\nend_seconds = 30\n")
+
+    assert load(env={}, cwd=tmp_path).calls() == {"warn_seconds": 5.0, "end_seconds": 30.0}
+    assert load({"calls.end_seconds": 7.0}, env={}, cwd=tmp_path).calls()["end_seconds"] == 7.0
+    with pytest.raises(ConfigError, match=r"calls.end_seconds must be more than 0 seconds, not 0"):
+        CallPolicy(end_seconds=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -101,27 +102,27 @@ def test_a_call_that_takes_long_is_named_with_its_message(
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
-        assert calling(running) == f"calling for 0 s: {at}"
+        assert re.fullmatch(rf"calling for \d+ s: {at}", calling(running))
         LET_GO.set()
         running.wait_idle(timeout_s=20)
         assert calling(running) == ""
         assert len(list(running.messages("out"))) == 8
 
     [line] = [record.message for record in caplog.records if "call takes long" in record.message]
-    assert line == f"call takes long task='f/0' at='{at}' for_s=0"
+    assert re.fullmatch(rf"call takes long task='f/0' at='{at}' for_s=\d+", line)
 
 
 def test_many_calls_that_take_long_together_are_not_one_that_does(caplog: pytest.LogCaptureFixture) -> None:
     """A chunk grows while calls are quick; then each of it takes a moment."""
 
     def slower(value: int) -> int:
-        if value >= 1000:
-            time.sleep(0.02)
+        if value >= 1100:
+            time.sleep(0.05)
         return value
 
     graph = Graph("g", Source("in"), Processor(slower, inputs="in", outputs="out", name="f"))
-    with start(graph, Memory(), calls=CallPolicy(warn_seconds=0.3)) as running:
-        running.send_many("in", range(1060))
+    with start(graph, Memory(), calls=CallPolicy(warn_seconds=2.0)) as running:
+        running.send_many("in", range(1160))
         running.wait_idle(timeout_s=60)
 
     assert "call takes long" not in caplog.text
