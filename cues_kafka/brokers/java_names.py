@@ -24,7 +24,7 @@ _LOGIN: Final = "write 'sasl.username' and 'sasl.password', with 'sasl.mechanism
 _CA: Final = "write 'ssl.ca.location', a PEM file with the certificates of the authorities"
 _OWN: Final = "write 'ssl.certificate.location' and 'ssl.key.location', PEM files, or 'ssl.keystore.location', PKCS#12"
 _CODEC: Final = "codecs are declared on topics: Topic(value=Json(...))"
-_OAUTH: Final = "write 'oauth_cb', a function, or 'sasl.oauthbearer.method': 'oidc'"
+_OAUTH: Final = "write oauth='module:function', or 'sasl.oauthbearer.method': 'oidc'"
 _NONE: Final = "it names a Java class, and nothing here is equal to it; leave it out"
 
 _ADVICE: Final = {

@@ -165,6 +165,9 @@ class Kafka:
         group_protocol: ``classic`` or ``consumer`` (KIP-848; PROTOCOL A4 says what it costs).
         assignor: how the group shares partitions; under ``consumer`` it is a server-side one (``uniform``, ``range``).
         start_timeout_s: how long the first contact with the cluster may take.
+        oauth: ``module:function`` that gives tokens for OAUTHBEARER. It takes the text of ``sasl.oauthbearer.config``,
+            and returns the token and the second of its end since 1970. It is asked once for all clients of a process,
+            and again when three quarters of the token's life are over. Empty: none.
         allow_plaintext: talk without encryption to an address that is not on this machine.
         allow_unverified_tls: allow settings that switch the verification of certificates or host names off.
         accept_unchecked: run although this user may not read the settings of topics (DescribeConfigs), so that nobody
@@ -187,6 +190,7 @@ class Kafka:
     group_protocol: GroupProtocol = "classic"
     assignor: Assignor = "cooperative-sticky"
     start_timeout_s: float = 10.0
+    oauth: str = ""
     allow_plaintext: bool = False
     allow_unverified_tls: bool = False
     accept_unchecked: bool = False
@@ -246,6 +250,8 @@ class Kafka:
             if role in forced.roles and forced.value is not OURS:
                 settings[forced.key] = _forced_value(self, forced)
         settings |= {"bootstrap.servers": self.bootstrap, "client.id": client_id}
+        if self.oauth:
+            settings["oauth_cb"] = self.oauth
         if batch_bytes is not None:
             settings["batch.size"] = min(_bytes(settings, "batch.size"), batch_bytes)
         if role == "session":

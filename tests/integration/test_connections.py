@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import socket
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,8 +88,8 @@ class World(NamedTuple):
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """One broker for all."""
     of = Certificates(tmp_path_factory.mktemp("certificates"))
-    protocols = {"LOGIN": "SASL_SSL", "PLAINLOGIN": "SASL_PLAINTEXT", "TLS": "SSL", "MUTUAL": "SSL", "EXPIRED": "SSL",
-                 "MISNAMED": "SSL"}  # fmt: skip
+    sasl = {"LOGIN": "SASL_SSL", "PLAINLOGIN": "SASL_PLAINTEXT", "OAUTH": "SASL_PLAINTEXT"}
+    protocols = sasl | dict.fromkeys(("TLS", "MUTUAL", "EXPIRED", "MISNAMED"), "SSL")
     settings = {
         "listener.security.protocol.map": ",".join(
             f"{name}:{protocol}"
@@ -101,6 +104,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         "listener.name.expired.ssl.keystore.location": of["expired.both"],
         "listener.name.misnamed.ssl.keystore.location": of["misnamed.both"],
     }
+    settings["listener.name.oauth.sasl.enabled.mechanisms"] = "OAUTHBEARER"
+    settings["listener.name.oauth.oauthbearer.sasl.jaas.config"] = (
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+        'unsecuredLoginStringClaim_sub="broker";'
+    )
     for name in ("login", "plainlogin"):
         settings[f"listener.name.{name}.scram-sha-512.sasl.jaas.config"] = (
             "org.apache.kafka.common.security.scram.ScramLoginModule required;"
@@ -254,6 +262,52 @@ def test_a_refused_login_ends_start_and_commands_as_a_wrong_setting(
     for command in ("run", "plan"):
         result = CliRunner().invoke(app, [command, "lonely.py:graph", "--bootstrap", wrong.bootstrap])
         assert (result.exit_code, "wrong user name or password" in result.output) == (2, True), result.output
+
+
+def unsecured(life_s: float) -> tuple[str, float]:
+    """A token without a signature, which the test's broker takes, and its end."""
+    now = time.time()
+    parts = [{"alg": "none"}, {"sub": "me", "iat": int(now) - 1, "exp": int(now + max(life_s, 60))}]
+    coded = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
+    return ".".join(coded) + ".", now + life_s
+
+
+def test_one_token_serves_all_clients_of_a_process(world: World) -> None:
+    """Each of them asked for its own."""
+    calls = []
+
+    def give(_: str | None) -> tuple[str, float]:
+        calls.append(1)
+        return unsecured(300)
+
+    options = world.kafka("OAUTH", security_protocol="SASL_PLAINTEXT", sasl_mechanisms="OAUTHBEARER")
+    broker = KafkaBroker(replace(options, config={**options.config, "oauth_cb": give}))
+    assert broker.facts([]).brokers == 1
+    for name in ("a", "b", "c"):
+        session = broker.session(name)
+        session.init(timeout_s=20)
+        session.close()
+    broker.close()
+
+    assert len(calls) == 1
+
+
+def test_a_function_that_gives_no_token_is_named_with_its_error(world: World) -> None:
+    """At once, as an error of ours, with what it raised as the cause."""
+    options = world.kafka("OAUTH", security_protocol="SASL_PLAINTEXT", sasl_mechanisms="OAUTHBEARER")
+
+    def fail(_: str | None) -> tuple[str, float]:
+        raise OSError("the vault is closed")
+
+    raised = refusal(replace(options, config={**options.config, "oauth_cb": fail}))
+    stale = refusal(replace(options, config={**options.config, "oauth_cb": lambda _: unsecured(-5)}))
+    missing = refusal(replace(options, oauth="json:no_such"))
+
+    assert isinstance(raised, RetriableError)
+    assert str(raised.__cause__) == "the vault is closed"
+    assert isinstance(stale, LoginError)
+    assert "expired 5 s ago" in str(stale)
+    assert "names no function" in str(missing)
 
 
 def test_silence_and_strangers_have_sentences_of_their_own() -> None:

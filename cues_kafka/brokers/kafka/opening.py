@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from cues_kafka.brokers.kafka.classify import error_of, name
+from cues_kafka.brokers.kafka.tokens import tokens_of
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.brokers.secrets import scrubbed
 from cues_kafka.errors import ConfigError
@@ -25,7 +26,14 @@ def opened(make: Callable[[dict[str, Any]], _Client], settings: dict[str, Any]) 
 
     Raises:
         ConfigError: a setting does not exist, or its value is none of it.
+        BrokerError: the user's function gives no token.
     """
+    if (oauth := settings.get("oauth_cb")) is not None:
+        tokens = tokens_of(oauth)
+        settings = settings | {"oauth_cb": tokens}
+        mechanism = settings.get("sasl.mechanisms") or settings.get("sasl.mechanism")
+        if str(mechanism).upper() == "OAUTHBEARER":
+            tokens(settings.get("sasl.oauthbearer.config"))  # fails here in words; inside, the client waits for 10 s
     try:
         return make(settings)
     except KafkaException as problem:
