@@ -21,6 +21,7 @@ from cues_kafka.runtime import pairing
 from cues_kafka.runtime.calling import Batch, Caller
 from cues_kafka.runtime.failures import Failure
 from cues_kafka.runtime.interpreter import Interpreter, record_message
+from cues_kafka.runtime.lane import Lane
 
 Patch = pytest.MonkeyPatch
 Handler = Callable[[Task, Any], Any]
@@ -217,6 +218,18 @@ def init_after_reading(patch: Patch) -> None:
     patch.setattr(Interpreter, "_Begin", first)
 
 
+def called_ahead_survives_a_failed_commit(patch: Patch) -> None:
+    """P7: what was called ahead is not thrown away with the batch before it, whose commit failed (P8)."""
+    assign = Lane.assign
+
+    def keep(self: Any, positions: Positions) -> None:
+        batch = self._batch
+        assign(self, positions)
+        self._batch = batch
+
+    patch.setattr(Lane, "assign", keep)
+
+
 def order_of_what_was_put_back_kept(patch: Patch) -> None:
     """The defect that the simulation found first: alts that wait for an input that has nothing."""
     patch.setattr(pairing, "drop", lambda choice, _: choice)
@@ -230,13 +243,14 @@ DEFECTS: dict[Callable[[Patch], None], int] = {
     hash_over_more_than_the_messages: 0,
     flush_that_does_not_look: 0,
     record_may_land_anywhere: 26,
-    goes_on_after_an_ambiguous_commit: 119,
-    suspect_commit_trusted: 426,
+    goes_on_after_an_ambiguous_commit: 1,
+    suspect_commit_trusted: 146,
     choice_not_replayed: 86,
     discard_counted_as_a_death: 21,
-    quarantine_one_death_early: 15,
+    quarantine_one_death_early: 17,
     fresh_id_at_each_start: 8,
     init_after_reading: 3,
     order_of_what_was_put_back_kept: 22,
+    called_ahead_survives_a_failed_commit: 15,
 }
 """With the first seed that once found it: it is tried first. Another one will do, where the code has changed."""

@@ -89,7 +89,7 @@ class Book:
 
     def __init__(self) -> None:
         self.failed: list[int] = []
-        self._runs = self._deliveries = 0
+        self._runs = self._deliveries = self._called_ahead = 0
         self._least: int | None = None
         self._faults: dict[str, int] = {}
 
@@ -100,6 +100,7 @@ class Book:
             self.failed.append(result.options.seed)
             return
         self._deliveries += result.deliveries
+        self._called_ahead += result.called_ahead
         self._least = min(result.deliveries, self._least or result.deliveries)
         for fault in result.faults:
             kind = fault.split()[1]
@@ -112,6 +113,7 @@ class Book:
             "failed": self.failed,
             "deliveries": self._deliveries,
             "least_deliveries": self._least,
+            "called_ahead": self._called_ahead,
             "faults": dict(sorted(self._faults.items())),
         }
 

@@ -66,6 +66,7 @@ class Options:
         slots: queries with slots run the processors, not native workers.
         kill: before or after an effect, its process is gone.
         pause: before or after an effect, others go on, sometimes until its session is over.
+        ahead: while a commit is under way, its own worker fetches and calls on meanwhile (P7).
         refuse: a request never reaches the cluster.
         lose: a request is applied and its reply is lost.
         late: a request fails for the client and arrives later.
@@ -96,6 +97,7 @@ class Options:
     slots: bool = False
     kill: int = 0
     pause: int = 0
+    ahead: int = 0
     refuse: int = 0
     lose: int = 0
     late: int = 0
@@ -149,7 +151,7 @@ DELIVERIES = 220
 PAIRED = 0.7
 """Of the messages of a join's smaller input, those that find another one in their partition, about."""
 
-RATES = ("kill", "pause", "refuse", "lose", "late", "suspect", "stale", "move", "compact", "forget")
+RATES = ("kill", "pause", "ahead", "refuse", "lose", "late", "suspect", "stale", "move", "compact", "forget")
 """The swarm: fields of `Options` that are rates of faults."""
 
 _MOST: Mapping[str, tuple[int, ...]] = {
@@ -164,6 +166,9 @@ _MOST: Mapping[str, tuple[int, ...]] = {
     "compact": (0, 0, 5, 20),
     "forget": (0, 0, 5, 20),
 }
+
+_AHEAD = (500, 1000, 1000, 1000)
+"""Rates of `ahead`: commits under which something can be called are rare beside those of recoveries."""
 
 
 def _read(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,6 +209,7 @@ def _drawn(seed: int) -> Options:
         cooperative=draw.random() < 0.7,
         static=draw.random() < 0.5,
         slots=slots,
+        ahead=random.Random(f"ahead {seed}").choice(_AHEAD),  # noqa: S311 - drawn apart: the rest of a seed is older
         **rates,
     )
 

@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from cues_kafka.brokers.memory import MemoryMember
 from cues_kafka.codecs.json import JsonCodec
+from cues_kafka.core.task import State
 from cues_kafka.errors import BrokerError
 from cues_kafka.ports import Broker, Listener, WireMessage
 from cues_kafka.runtime.build import Identity, caller_of, prepare, spec_of
@@ -43,6 +44,11 @@ HEALED_TURNS = 1_000
 
 IDLE_TURNS = 3
 
+AHEAD = frozenset({("before", "SendOffsets"), ("before", "Flush"), ("after", "Flush"), ("before", "Commit")})
+"""Moments at which the cluster is waited for: there a worker calls ahead."""
+
+COMMITTING = frozenset({State.SENDING_OFFSETS, State.FLUSHING, State.COMMITTING})
+
 
 class Stuck(AssertionError):
     """The healed system did not deliver everything."""
@@ -60,6 +66,12 @@ class SteppedWorker(ProcessorWorker):
             interpreter = self.lanes[partition].interpreter
             interpreter.lock = cast(Any, Lock(self.simulation))
             interpreter.gate = VirtualGate(self.simulation)
+
+    def call_once(self) -> bool:
+        """The same, and count the tasks that were called ahead."""
+        worked = super().call_once()
+        self.simulation.called_ahead += sum(lane.ahead for lane in self.lanes.values())
+        return worked
 
 
 _NEVER: Future[Any] = Future()  # nobody asks for results; a new one for each job would cost more than the job
@@ -144,7 +156,7 @@ class Process:
             options=WorkerOptions(
                 instance=self.name if options.static else None,
                 policy=CommitPolicy(max_messages=options.max_messages, idle_seconds=options.idle_s),
-                hook=lambda moment, effect: simulation.at(self, moment, effect),
+                hook=lambda moment, effect: simulation.at(self, moment, effect, worker),
             ),
             changed=lambda: None,
             executor=strands,
@@ -281,6 +293,7 @@ class Simulation:
         sent: by source, what was sent, in order.
         calls: every traced call, in order.
         called: how often each delivery was traced.
+        called_ahead: looks of a caller in which a task was called while its last commit was under way (P7).
         at_healing: deliveries of the tasks that lived when faults ended.
         history: committed messages that compaction may have removed since, by topic.
         strand: what runs now.
@@ -299,7 +312,7 @@ class Simulation:
         self.calls: list[Traced] = []
         self.called: Counter[tuple[str, tuple[str, ...]]] = Counter()
         self.history: dict[str, dict[tuple[int, int], WireMessage]] = {}
-        self.at_healing = 0
+        self.called_ahead = self.at_healing = 0
         self.strand: object = None
         self.process: Runner | None = None
         self.processes: list[Runner] = []
@@ -334,10 +347,19 @@ class Simulation:
 
     # What happens to strands.
 
-    def at(self, process: Runner, moment: str, effect: str) -> None:
+    def at(self, process: Runner, moment: str, effect: str, worker: ProcessorWorker | None = None) -> None:
         """The hook of every interpreter: here processes die, and strands stand still."""
         if process.alive and not self.swarm.on:
             return
+        if (
+            worker
+            and self.options.ahead
+            and process.alive
+            and (moment, effect) in AHEAD
+            and any(lane.task.pipelined and lane.task.state in COMMITTING for lane in worker.lanes.values())
+            and self.swarm.happens("ahead", f"{moment} {effect}")
+        ):
+            self._call_ahead(process, worker)
         if process.alive and self.swarm.happens("kill", f"{process.incarnation} {moment} {effect}"):
             process.kill()
         elif process.alive and self._depth < DEPTH and self.swarm.happens("pause", f"{moment} {effect}"):
@@ -347,6 +369,13 @@ class Simulation:
                 self._meanwhile(self.random.choice((4, 16)))
         if not process.alive:
             raise Killed
+
+    def _call_ahead(self, process: Runner, worker: ProcessorWorker) -> None:
+        """A commit is under way: more messages come, and the worker's poller and caller go on (P7)."""
+        for _ in range(self.random.choice((3, 6))):
+            self._send_more(self.random.choice((0, self.options.partitions)))
+            process.step(worker, "poll")
+            process.step(worker, "call")
 
     def elapse(self, seconds: float) -> None:
         """Somebody waits: others go on, and time passes."""
@@ -452,7 +481,11 @@ class Simulation:
         """Messages by and by, so that all have been sent when the schedule is over."""
         options = self.options
         due = options.messages * (at + 1) // options.steps if at < options.steps else options.messages
-        for number in range(sum(map(len, self.sent.values())), due):
+        self._send_more(due - sum(map(len, self.sent.values())))
+
+    def _send_more(self, count: int) -> None:
+        options, first = self.options, sum(map(len, self.sent.values()))
+        for number in range(first, min(first + count, options.messages)):
             source = options.sources[number % len(options.sources)]
             value = f"{source}.{number}"
             self._sender.send([(source, None, b"k%d" % (number % 11), _encode(value), None, 0)])

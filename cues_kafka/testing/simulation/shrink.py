@@ -31,6 +31,7 @@ class Result:
         options: what was run.
         failure: what was wrong, with the class of the error in front; empty: nothing.
         deliveries: of all tasks.
+        called_ahead: how often a task was called while its last commit was under way (P7).
         faults: those that happened, with their numbers.
         digest: of everything that was committed.
     """
@@ -38,6 +39,7 @@ class Result:
     options: Options
     failure: str = ""
     deliveries: int = 0
+    called_ahead: int = 0
     faults: tuple[str, ...] = ()
     digest: str = ""
 
@@ -59,7 +61,7 @@ def attempt(options: Options) -> Result:
             failure = f"{type(error).__name__}: {_OF_THIS_RUN.sub('', str(error))}"
         faults = tuple(simulation.swarm.done)
         deliveries = 0 if failure else totals(simulation).deliveries
-        return Result(options, failure, deliveries, faults, simulation.digest())
+        return Result(options, failure, deliveries, simulation.called_ahead, faults, simulation.digest())
 
 
 @contextmanager
