@@ -19,6 +19,7 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import State, Task
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Positions
+from cues_kafka.runtime.alone import ASK_AGAIN_S, Alone
 from cues_kafka.runtime.calling import Batch, Caller, Retrying
 from cues_kafka.runtime.interpreter import Hook, Interpreter, World
 from cues_kafka.runtime.outputs import Now
@@ -96,8 +97,11 @@ class Lane:
         membership: Callable[[], GroupMetadata],
         policy: CommitPolicy,
         hook: Hook | None = None,
+        alone: Alone | None = None,
     ) -> None:
         self.spec = spec
+        self._alone = alone or Alone()
+        self._ask_at_s: float | None = None
         self.buffer: Buffer | None = None
         self.ahead = False
         self._pending = 0
@@ -185,6 +189,8 @@ class Lane:
             return None
         if isinstance(self.interpreter.effect, do.Stop):
             return self._restart_at_s
+        if self._ask_at_s is not None:
+            return self._ask_at_s
         return self._retry_at_s if self._retrying else None
 
     # What the interpreter asks: positions come from recovery only (R6), so everything older is void.
@@ -218,6 +224,7 @@ class Lane:
         """
         self._working = True
         self.ahead = False
+        self._ask_at_s = None
         self._teller.catch_up(self._clock.monotonic())
         try:
             event = self._work()
@@ -231,7 +238,11 @@ class Lane:
         if self.interpreter.gate.closed:
             return None
         if self.busy:
-            self._call_ahead()
+            if self._alone.enter(self, self._clock.monotonic()):
+                try:
+                    self._call_ahead()
+                finally:
+                    self._alone.leave(self)
             return None
         # One look at the three together: a failed read, another topic id or a revocation may void them at any moment
         # from now on. What is called for them then is late when it arrives at `advance`.
@@ -244,8 +255,29 @@ class Lane:
             self.interpreter.lock.release()
         if isinstance(effect, do.Stop):
             return self._restart()
-        if buffer is None:
+        if buffer is None or not isinstance(effect, do.Await | do.Call | do.Quarantine):
             return None
+        if self._retrying and self._clock.monotonic() < self._retry_at_s:
+            return None
+        return self._in_turn(task, buffer, effect)
+
+    def _in_turn(self, task: Task, buffer: Buffer, effect: do.Await | do.Call | do.Quarantine) -> on.Event | None:
+        """Unless another task of the process must be alone now, or this one must and cannot yet (Q2a)."""
+        now = self._clock.monotonic()
+        takes = task.alone and isinstance(effect, do.Await)
+        if (takes and not self._alone.take(self, now)) or not self._alone.enter(self, now):
+            self._ask_at_s = now + ASK_AGAIN_S
+            return None
+        event = None
+        try:
+            event = self._do(task, buffer, effect)
+            return event
+        finally:
+            self._alone.leave(self)
+            if takes and event is None:
+                self._alone.release(self)
+
+    def _do(self, task: Task, buffer: Buffer, effect: do.Await | do.Call | do.Quarantine) -> on.Event | None:
         match effect:
             case do.Await():
                 return self._await(task, buffer)
@@ -253,7 +285,6 @@ class Lane:
                 return self._called(task, buffer, effect)
             case do.Quarantine():
                 return self._quarantined(task, buffer, effect)
-        return None
 
     def advance(self, event: on.Event) -> None:
         """Hand an event that was posted to the task, unless it came too late, and remember what it waits for then."""
@@ -261,6 +292,8 @@ class Lane:
             with self.interpreter.lock:
                 if not self._late(event):
                     self._advance(event)
+                if self.task.settled:
+                    self._alone.release(self)
         finally:
             with self._lock:
                 self._pending -= 1
@@ -287,6 +320,8 @@ class Lane:
                 self.cause = batch.cause
                 self.interpreter.about = batch.about
         effect = self.interpreter.advance(event)
+        if batch is not None:
+            self._closed = None
         if batch is not None and batch.errors and self._is_committed(batch):
             self._teller.committed(batch, self._clock.monotonic())
         if isinstance(effect, do.Stop):
@@ -329,18 +364,21 @@ class Lane:
         ):
             log.warning("abandoned", task=self.spec.name, doing=self.task.state.value)
             interpreter.gate.close(lost=True)
+            self._alone.release(self)
             return
         try:
             if self.task.state is not State.RELEASED:
                 late = timeout_s < 0 and self.task.unleft
                 interpreter.advance(on.Lost() if late else on.Revoked())
         finally:
+            self._alone.release(self)
             interpreter.lock.release()
 
     def lose(self) -> None:
         """The partition is gone already: no waiting, nothing written (A3)."""
         interpreter = self.interpreter
         interpreter.gate.close(lost=True)
+        self._alone.release(self)
         if interpreter.lock.acquire(blocking=False):
             try:
                 if self.task.state is not State.RELEASED:
@@ -352,8 +390,6 @@ class Lane:
 
     def _await(self, task: Task, buffer: Buffer) -> on.Event | None:
         now = self._clock.monotonic()
-        if self._retrying and now < self._retry_at_s:
-            return None
         if task.snapshot_due:
             return self._polled(task, buffer)
         self._fill(task, buffer, once=False)

@@ -127,6 +127,7 @@ class Buffer:
         self.pairing = pairing
         self._queues = [_Queue(position) for position in positions]
         self._by_topic = {queue.position.topic: queue for queue in self._queues}
+        self._turn = 0  # of alts: the queue that the next cut begins with
         self._order: Choice = ()  # of alts steps that were put back: they are taken again in this order, before others
         self._lock = threading.Lock()  # `behind` must not see a message's offset without its size
 
@@ -205,9 +206,12 @@ class Buffer:
             return Cut(again, self._positions(), self._choice(again))
         share = max(1, limit // max(1, sum(1 for queue in self._queues if queue.size)))
         steps: list[Step] = []
-        for index, queue in enumerate(self._queues):
+        order = [*range(self._turn, len(self._queues)), *range(self._turn)]
+        passed = [index for index in order if self._queues[index].size]
+        for index in passed:
             room = limit - len(steps)
-            steps += [(index, message) for message in queue.take(min(share, room))] if room > 0 else []
+            steps += [(index, message) for message in self._queues[index].take(min(share, room))] if room > 0 else []
+        self._turn = passed[limit] if len(passed) > limit else 0
         return Cut(steps, self._positions(), self._choice(steps))
 
     def _choice(self, steps: list[Step]) -> Choice:

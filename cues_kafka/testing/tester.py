@@ -23,6 +23,7 @@ from cues_kafka.errors import ConfigError, TaskStopped
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import hint, quoted
 from cues_kafka.ports import Sent
+from cues_kafka.runtime.alone import Alone
 from cues_kafka.runtime.build import Identity, caller_of, prepare, selected, spec_of
 from cues_kafka.runtime.client import Client, Since
 from cues_kafka.runtime.interpreter import Hook, records_of
@@ -237,7 +238,7 @@ class Tester:
     def _start(self) -> None:
         self._system = System({k: v for k, v in self.graph.system.items() if k not in self._fakes})
         identity = Identity.of_process("memory", _INSTANCE)
-        hook = self._hook()
+        hook, alone = self._hook(), Alone()
         for processor in selected(self.graph, self._only):
             width = self._facts.topics[processor.lead].partitions
             worker = ProcessorWorker(
@@ -252,7 +253,7 @@ class Tester:
                     self.broker.max_bytes,
                 ),
                 spec_of=spec_of(self.graph, self._planned, processor, width, identity),
-                options=Options(instance=_INSTANCE, policy=self._policy, hook=hook),
+                options=Options(instance=_INSTANCE, policy=self._policy, hook=hook, alone=alone),
                 changed=lambda: None,
                 executor=Inline(),
             )

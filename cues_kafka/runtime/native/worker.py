@@ -23,6 +23,7 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.errors import BrokerError, ConfigError, Fenced
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Member, Positions, Reader, TopicPartition
+from cues_kafka.runtime.alone import PROCESS, Alone
 from cues_kafka.runtime.calling import Caller
 from cues_kafka.runtime.interpreter import Hook
 from cues_kafka.runtime.lane import Calling, CommitPolicy, Lane
@@ -122,6 +123,7 @@ class Options:
         revoke_timeout_s: how long a revocation waits for transactions past P5.
         calls: what to do about calls that take long.
         hook: crash points.
+        alone: shared by all tasks of the process.
     """
 
     instance: str | None = None
@@ -129,6 +131,7 @@ class Options:
     revoke_timeout_s: float = 60.0
     calls: CallPolicy = CallPolicy()
     hook: Hook | None = None
+    alone: Alone = PROCESS
 
 
 class ProcessorWorker:
@@ -449,6 +452,7 @@ class ProcessorWorker:
                 membership=lambda: self._published,
                 policy=self._options.policy,
                 hook=self._options.hook,
+                alone=self._options.alone,
             )
             self.lanes[partition] = lane
             self._assigned.append(lane)

@@ -23,6 +23,7 @@ from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.core.task import State
 from cues_kafka.errors import BrokerError
 from cues_kafka.ports import Broker, Listener, WireMessage
+from cues_kafka.runtime.alone import Alone
 from cues_kafka.runtime.build import Identity, caller_of, prepare, spec_of
 from cues_kafka.runtime.lane import CommitPolicy, Lane
 from cues_kafka.runtime.native.worker import Options as WorkerOptions
@@ -135,6 +136,7 @@ class Process:
         self.alive = True
         self.port = _Port(simulation.broker)
         self._simulation = simulation
+        self._alone = Alone()
         self._busy: set[tuple[ProcessorWorker, str]] = set()
         self._strands: dict[ProcessorWorker, Strands] = {}
         self.workers = [self._worker(part) for part in simulation.options.parts]
@@ -157,6 +159,7 @@ class Process:
                 instance=self.name if options.static else None,
                 policy=CommitPolicy(max_messages=options.max_messages, idle_seconds=options.idle_s),
                 hook=lambda moment, effect: simulation.at(self, moment, effect, worker),
+                alone=self._alone,
             ),
             changed=lambda: None,
             executor=strands,

@@ -1,0 +1,79 @@
+"""Who of a process may run user code: many tasks side by side, or one alone (PROTOCOL Q2a).
+
+After a death on a single step, that step is delivered alone, so that the next death is its own. Nobody is blocked here:
+who may not run now asks again a moment later.
+"""
+
+from __future__ import annotations
+
+import threading
+
+WISH_S = 5.0
+"""New calls wait for so long in favour of a task that wants to be alone, then run for as long before they wait again: a
+call that never returns must not hold up all other processors."""
+
+PATIENCE_S = 300.0
+"""Nobody waits longer for a task that is alone. A call that takes longer shares its deaths with others again."""
+
+ASK_AGAIN_S = 0.02
+
+
+class Alone:
+    """Shared by the tasks of one process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[object] = set()
+        self._holder: object | None = None
+        self._since_s = 0.0
+        self._ending = False
+        self._wish: tuple[object, float] | None = None
+
+    def enter(self, who: object, now_s: float) -> bool:
+        """Begin to run user code; False: not now. `leave` ends it."""
+        with self._lock:
+            if self._held(who, now_s) or self._wished(who, now_s):
+                return False
+            self._running.add(who)
+            return True
+
+    def leave(self, who: object) -> None:
+        """User code has returned."""
+        with self._lock:
+            self._running.discard(who)
+            if self._ending and self._holder is who:
+                self._holder = None
+
+    def take(self, who: object, now_s: float) -> bool:
+        """Be alone from now on, until `release`; False: not now."""
+        with self._lock:
+            if self._holder is who:
+                self._ending = False
+                return True
+            if self._held(who, now_s):
+                return False
+            if self._running - {who}:
+                if self._wish is None or now_s - self._wish[1] >= 2 * WISH_S:
+                    self._wish = (who, now_s)
+                return False
+            self._holder, self._since_s, self._wish, self._ending = who, now_s, None, False
+            return True
+
+    def release(self, who: object) -> None:
+        """Others may run; while user code of a task that was given up still runs, as soon as it returns."""
+        with self._lock:
+            if self._wish is not None and self._wish[0] is who:
+                self._wish = None
+            if self._holder is who:
+                self._ending = who in self._running
+                self._holder = who if self._ending else None
+
+    def _held(self, who: object, now_s: float) -> bool:
+        return self._holder not in (None, who) and now_s - self._since_s < PATIENCE_S
+
+    def _wished(self, who: object, now_s: float) -> bool:
+        return self._wish is not None and self._wish[0] is not who and now_s - self._wish[1] < WISH_S
+
+
+PROCESS = Alone()
+"""Of this process. What simulates several processes in one gives each its own."""

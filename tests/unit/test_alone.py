@@ -1,0 +1,77 @@
+"""Who of a process may run user code, and whom a death counts on (Q2a); which input of alts is next."""
+
+from __future__ import annotations
+
+from cues_kafka import Graph, Processor, Source
+from cues_kafka.ports import Fetched, Position, TopicPartition, WireMessage
+from cues_kafka.runtime.alone import PATIENCE_S, WISH_S, Alone
+from cues_kafka.runtime.pairing import Buffer
+from cues_kafka.testing.tester import Tester
+from tests.unit.test_regressions import at
+
+
+def test_a_task_that_is_alone_keeps_others_out_until_it_releases() -> None:
+    alone = Alone()
+
+    assert alone.take("a", 0.0)
+    assert not alone.enter("b", 1.0)
+    assert not alone.take("b", 1.0)
+    assert alone.enter("a", 1.0)
+    alone.release("a")
+    assert not alone.enter("b", 2.0), "user code of a task that was given up may still kill"
+    alone.leave("a")
+    assert alone.enter("b", 3.0)
+
+
+def test_nobody_waits_for_ever() -> None:
+    """Neither for a call that never returns, nor for one that wants to be alone beside it."""
+    alone = Alone()
+    assert alone.enter("hangs", 0.0)
+    assert not alone.take("a", 0.0)
+    assert not alone.enter("b", WISH_S - 1)
+    assert alone.enter("b", WISH_S)
+    alone.leave("b")
+    alone.leave("hangs")
+    assert alone.take("a", WISH_S)
+    assert not alone.enter("b", WISH_S + PATIENCE_S - 1)
+    assert alone.enter("b", WISH_S + PATIENCE_S)
+
+
+def test_an_innocent_message_is_not_quarantined_for_another_processors_deaths() -> None:
+    """I11: all snapshots of the process are open when it dies."""
+    made: list[Tester] = []
+
+    def deadly(value: str) -> str:
+        made[0].kill()
+        return value
+
+    def innocent(value: str) -> str:
+        return value
+
+    graph = Graph(
+        "together",
+        Source("poison"),
+        Source("fine"),
+        Processor(deadly, inputs="poison", outputs="bad"),
+        Processor(innocent, inputs="fine", outputs="good"),
+        errors="failed",
+    )
+    tester = Tester(graph)
+    made.append(tester)
+    tester.send_many("poison", ["poison"])
+    tester.send_many("fine", ["fine"])
+    while tester.run_to_death():
+        pass
+
+    assert tester.values("good") == ["fine"]
+    assert [(error.kind, error.processor, error.starts) for error in tester.errors()] == [("quarantine", "deadly", 3)]
+
+
+def test_alts_alternate_when_one_step_is_taken_at_a_time() -> None:
+    """Every input is served, however much waits on the first."""
+    buffer = Buffer("alts", tuple(Position(name, name, b"", 0) for name in "abc"))
+    for name in "abc":
+        messages: list[WireMessage] = [at(name, offset) for offset in range(4)]
+        buffer.add(Fetched(TopicPartition(name, 0), messages, None))
+
+    assert [buffer.cut(1).steps[0][0] for _ in range(9)] == [0, 1, 2] * 3
