@@ -37,7 +37,9 @@ def load(file: Path) -> tuple[Setting, str, list[Move]]:
     """The world of a counterexample, the mutant by name (empty: none), and the path."""
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     world = content["world"]
-    world |= {"faults": Faults(*world["faults"]), "inputs": tuple(world["inputs"]), "workers": tuple(world["workers"])}
+    world |= {name: tuple(world[name]) for name in ("inputs", "others", "workers")} | {
+        "faults": Faults(*world["faults"])
+    }
     return Setting(**world), content["mutant"], [Move(*move) for move in content["path"]]
 
 
