@@ -13,7 +13,8 @@ WISH_S = 5.0
 call that never returns must not hold up all other processors."""
 
 PATIENCE_S = 300.0
-"""Nobody waits longer for a task that is alone. A call that takes longer shares its deaths with others again."""
+"""No task waits longer: neither for a task that is alone, nor to be alone beside a call that does not return. A call
+that takes longer shares its deaths with others again."""
 
 ASK_AGAIN_S = 0.02
 
@@ -28,6 +29,7 @@ class Alone:
         self._since_s = 0.0
         self._ending = False
         self._wish: tuple[object, float] | None = None
+        self._asked_s: dict[object, float] = {}  # since when a task has waited for calls of others
 
     def enter(self, who: object, now_s: float) -> bool:
         """Begin to run user code; False: not now. `leave` ends it."""
@@ -45,23 +47,25 @@ class Alone:
                 self._holder = None
 
     def take(self, who: object, now_s: float) -> bool:
-        """Be alone from now on, until `release`; False: not now."""
+        """Be alone from now on, until `release`, but for calls that do not return in `PATIENCE_S`; False: not now."""
         with self._lock:
             if self._holder is who:
                 self._ending = False
                 return True
             if self._held(who, now_s):
                 return False
-            if self._running - {who}:
+            if self._running - {who} and now_s - self._asked_s.setdefault(who, now_s) < PATIENCE_S:
                 if self._wish is None or now_s - self._wish[1] >= 2 * WISH_S:
                     self._wish = (who, now_s)
                 return False
             self._holder, self._since_s, self._wish, self._ending = who, now_s, None, False
+            self._asked_s.pop(who, None)
             return True
 
     def release(self, who: object) -> None:
         """Others may run; while user code of a task that was given up still runs, as soon as it returns."""
         with self._lock:
+            self._asked_s.pop(who, None)
             if self._wish is not None and self._wish[0] is who:
                 self._wish = None
             if self._holder is who:

@@ -265,7 +265,11 @@ class Lane:
         """Unless another task of the process must be alone now, or this one must and cannot yet (Q2a)."""
         now = self._clock.monotonic()
         takes = task.alone and isinstance(effect, do.Await)
-        if (takes and not self._alone.take(self, now)) or not self._alone.enter(self, now):
+        alone = takes and self._alone.take(self, now)
+        if takes and self.interpreter.gate.closed:  # since then it may have been released, for the last time
+            self._alone.release(self)
+            return None
+        if (takes and not alone) or not self._alone.enter(self, now):
             self._ask_at_s = now + ASK_AGAIN_S
             return None
         event = None

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from cues_kafka import Graph, Processor, Source
 from cues_kafka.ports import Fetched, Position, TopicPartition, WireMessage
 from cues_kafka.runtime.alone import PATIENCE_S, WISH_S, Alone
@@ -35,6 +39,51 @@ def test_nobody_waits_for_ever() -> None:
     assert alone.take("a", WISH_S)
     assert not alone.enter("b", WISH_S + PATIENCE_S - 1)
     assert alone.enter("b", WISH_S + PATIENCE_S)
+
+
+def test_a_call_that_never_returns_stops_no_other_task_with_a_death_behind_it() -> None:
+    """After a while that task runs beside the call."""
+    alone = Alone()
+    assert alone.enter("hangs", 0.0)
+    now_s = 0.0
+    while not alone.take("a", now_s):
+        now_s += WISH_S / 2
+        assert now_s <= PATIENCE_S, "it waits for ever"
+    assert now_s > PATIENCE_S - WISH_S
+    assert alone.enter("a", now_s)
+    alone.leave("a")
+    alone.release("a")
+    assert alone.enter("b", now_s)
+    assert not alone.take("a", now_s), "the next time it waits again"
+
+
+def test_a_task_that_is_given_up_while_it_asks_keeps_no_other_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker stops in that moment, so that what the task says then reaches nobody."""
+    dead: list[str] = []
+
+    def deadly(value: str) -> str:
+        if not dead:
+            dead.append(value)
+            tester.kill()
+        return value
+
+    tester = Tester(Graph("given-up", Source("in"), Processor(deadly, inputs="in", outputs="out")))
+    tester.send("in", "once")
+    assert tester.run_to_death()
+    take, asked = Alone.take, list[tuple[Alone, float]]()
+
+    def take_late(alone: Alone, lane: Any, now_s: float) -> bool:
+        if not lane.short:  # its message is there
+            tester._workers[0].stop(leave=True)
+            lane.lose()
+            asked.append((alone, now_s))
+        return take(alone, lane, now_s)
+
+    monkeypatch.setattr(Alone, "take", take_late)
+    tester.run()
+
+    [(alone, now_s)] = asked
+    assert alone.enter("a task of another worker", now_s)
 
 
 def test_an_innocent_message_is_not_quarantined_for_another_processors_deaths() -> None:
