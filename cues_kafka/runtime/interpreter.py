@@ -19,7 +19,7 @@ from cues_kafka.core import events as on
 from cues_kafka.core.records import KEY, Attempt, Extent, Record
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import State, Task, handle
-from cues_kafka.errors import BrokerError, CodecError, FatalError, RetriableError
+from cues_kafka.errors import BrokerError, CodecError, ConfigError, FatalError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Positions, Session, TopicPartition, WireMessage
 from cues_kafka.runtime.backing import newest
@@ -140,7 +140,7 @@ class Interpreter:
             if self.task.leaving:  # it is released next, without another word
                 log.warning("not left", task=self.task.spec.name, why=f"{where}: {error}")
             answer = on.Failed(f"{where}: {error}", self._world.clock.monotonic(), fenced=error.fenced)
-        except CodecError as error:
+        except (CodecError, ConfigError) as error:  # a new client may meet a certificate that is just being replaced
             answer = on.Failed(f"{self.task.state.value}: {error}", self._world.clock.monotonic())
         self.point("after", name)
         return answer

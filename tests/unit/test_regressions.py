@@ -34,6 +34,7 @@ from cues_kafka.core.task import State, Task, handle
 from cues_kafka.ports import Fetched, NewTopic, Outgoing, Position, TopicPartition
 from cues_kafka.runtime import CommitPolicy
 from cues_kafka.runtime.clock import SystemClock
+from cues_kafka.runtime.gate import Gate
 from cues_kafka.runtime.interpreter import LEAVING_INIT_TIMEOUT_S, Interpreter, World
 from cues_kafka.runtime.native import worker
 from cues_kafka.runtime.pairing import Buffer
@@ -548,6 +549,21 @@ def test_a_stopped_task_that_owes_left_does_not_hold_up_a_shutdown_in_an_outage(
     interpreter.task = Task(make_spec(), state=State.STOPPED, unleft=True)
     assert isinstance(interpreter.advance(on.Revoked()), do.Release | None)
     assert (interpreter.task.state, cluster.patience) == (State.RELEASED, [LEAVING_INIT_TIMEOUT_S])
+
+
+def test_a_setting_that_cannot_be_used_stops_the_task_and_not_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new client reads the files of certificates, which may be replaced at that moment; the task is tried again."""
+    cluster: Any = Gone()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ConfigError("ssl.key.location: 'key.pem' is not the key of 'certificate.pem'")
+
+    cluster.session = refuse
+    interpreter = Interpreter(make_spec(), World(cluster, SystemClock(), lambda _: None, lambda: cluster))
+    monkeypatch.setattr(Gate, "wait", lambda _, delay_s: None)
+    effect = interpreter.advance(on.Assigned())
+    assert isinstance(effect, do.Stop)
+    assert "is not the key of" in effect.halt.text
 
 
 def buffer_behind_a_marker() -> Buffer:
