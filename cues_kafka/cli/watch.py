@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LOOK_S: Final = 0.5
 """How soon a stopped task is printed."""
 
-WRONG, FAILED = 2, 3
+WRONG, FAILED, REFUSED = 2, 3, 4
 """See `supervisor.GIVE_UP`."""
 
 

@@ -145,9 +145,9 @@ def test_a_restart_keeps_the_place_and_comes_back_without_back_off(
 class Told:
     """Awaits what a supervisor tells: that it gave up, although nobody asked it."""
 
-    def __init__(self, command: Callable[[int], list[str]]) -> None:
+    def __init__(self, command: Callable[[int], list[str]], **options: Any) -> None:
         self._gave_up = threading.Event()
-        self.supervisor = Supervisor(command, workers=1, on_change=self._look)
+        self.supervisor = Supervisor(command, workers=1, on_change=self._look, **options)
 
     def _look(self) -> None:
         if self.supervisor.gave_up is not None:
@@ -167,6 +167,23 @@ def test_a_worker_that_no_restart_helps_is_not_restarted(code: int) -> None:
 
     assert told.code() == code
     assert told.supervisor.restarts == {1: 0}
+
+
+def test_a_login_that_is_refused_at_the_first_start_ends_the_supervisor() -> None:
+    """As any other wrong setting."""
+    told = Told(lambda k: [sys.executable, "-I", "-S", "-c", "raise SystemExit(4)"])
+
+    assert told.code() == 2
+    assert told.supervisor.restarts == {1: 0}
+
+
+def test_a_login_that_is_refused_after_a_worker_has_lived_is_tried_again() -> None:
+    """What the brokers ask for logins may be away, and the other workers go on meanwhile."""
+    codes = iter([1, 4, 3])  # it lives and dies, its successor is refused, the next one ends the test
+    told = Told(lambda k: [sys.executable, "-I", "-S", "-c", f"raise SystemExit({next(codes)})"], healthy_after_s=0.0)
+
+    assert told.code() == 3
+    assert told.supervisor.restarts == {1: 2}
 
 
 def test_a_supervisor_that_fails_says_so(caplog: pytest.LogCaptureFixture) -> None:

@@ -39,12 +39,15 @@ STOP_TIMEOUT_S: Final = 30.0
 """From SIGTERM to SIGKILL: a worker waits for transactions under way, and for nothing else."""
 
 GIVE_UP: Final = frozenset({2, 3})
-"""Exit codes after which no restart helps: a wrong setting, a refused login or an instance name that another process
-has, too (`WRONG`); a stopped task under --fail-fast (`FAILED`)."""
+"""Exit codes after which no restart helps: a wrong setting or an instance name that another process has, too (`WRONG`);
+a stopped task under --fail-fast (`FAILED`)."""
 
 BROKEN: Final = 1
 WRONG: Final = 2
 FAILED: Final = 3
+REFUSED: Final = 4
+"""The brokers refused the login of a worker at its start. That is a wrong setting, unless a worker of this supervisor
+has lived with the same settings: then whatever the brokers ask for logins is away, and comes back."""
 
 _PASSING: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 """The machine lacks processes, memory or descriptors for a moment; a later start may work."""
@@ -137,7 +140,7 @@ class Supervisor:
         self._on_change = on_change
         self._workers = [_Worker(k) for k in range(1, workers + 1)]
         self._changed = threading.Condition()
-        self._stopping = False
+        self._stopping = self._let_in = False
         self._stop_timeout_s = STOP_TIMEOUT_S
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._keeper = threading.Thread(target=self._keep, name="supervisor", daemon=True)
@@ -242,11 +245,14 @@ class Supervisor:
             self._spawn(worker, now)
 
     def _ended(self, worker: _Worker, code: int, now: float) -> None:
-        if code in GIVE_UP:
+        lived = now - worker.started_s >= self._healthy_after_s
+        others = (one for one in self._workers if one is not worker and one.running)
+        self._let_in |= lived or any(now - one.started_s >= self._healthy_after_s for one in others)
+        if code in GIVE_UP or (code == REFUSED and not self._let_in):
             log.error("gave up", worker=worker.k, code=code)
-            self.gave_up = code
+            self.gave_up = WRONG if code == REFUSED else code
             return
-        if now - worker.started_s >= self._healthy_after_s or code == 0:
+        if lived or code == 0:
             worker.backoff_s = FIRST_BACKOFF_S
         if code == 0:  # somebody asked it to end, and nobody asked us
             worker.due_s = now
