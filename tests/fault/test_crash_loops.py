@@ -6,16 +6,31 @@ import itertools
 import json
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cues_kafka import Graph
 from cues_kafka.testing.fixtures import KafkaFixture
-from tests.fault.support import PATIENCE_S, QUICK, Child, Setup, backing, create, until
+from tests.fault.support import (
+    PATIENCE_S,
+    QUICK,
+    Child,
+    Program,
+    Setup,
+    _avro,
+    backing,
+    committed_all,
+    create,
+    end_offset,
+    produce,
+    until,
+)
 
 pytestmark = pytest.mark.fault
 INSTANCE = "one"
@@ -92,6 +107,67 @@ def test_a_message_that_kills_its_process_is_quarantined_and_the_rest_proceeds(s
     assert set(world.outcomes.values()) == {1}
     # Two with the batch, one when its turn came in careful mode (without a snapshot), three under its own.
     assert deaths == 6
+
+
+BESIDE = """
+import os, signal, time
+from pathlib import Path
+from cues_kafka import Graph, Processor, Raw, Source, Topic
+
+told = Path({told!r})
+
+def tell(text):
+    with told.open("a") as file:
+        file.write(text + "\\n")
+
+def deadly(value):
+    until_s, awaited = time.monotonic() + 1.0, {{f"slow in {{os.getpid()}}", "slow done"}}
+    while time.monotonic() < until_s and not awaited & {{*told.read_text().split("\\n")}}:
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def slow(value):
+    tell(f"slow in {{os.getpid()}}")
+    time.sleep(2.0)
+    tell("slow done")
+    return value
+
+graph = Graph(
+    {name!r}, Source("{name}.poison"), Source("{name}.fine"),
+    Processor(deadly, inputs="{name}.poison", outputs="{name}.bad"),
+    Processor(slow, inputs="{name}.fine", outputs="{name}.good"),
+    errors="{name}.errors", defaults=Topic(value=Raw(), partitions=1),
+)
+"""
+"""`deadly` kills the process while `slow` is in its call, as often as the two may run side by side."""
+
+
+def test_a_message_that_dies_with_another_processors_message_is_not_quarantined(setup: Setup, tmp_path: Path) -> None:
+    """One worker, restarted by its supervisor: the message that kills it is the only error message (Q2a)."""
+    told, name = tmp_path / "told", setup.name
+    told.touch()
+    file = tmp_path / f"beside_{name.replace('-', '_')}.py"
+    file.write_text(BESIDE.format(name=name, told=str(told)))
+    topics = poison, fine, good, errors = [f"{name}.{topic}" for topic in ("poison", "fine", "good", "errors")]
+    for topic in topics:
+        create(setup.bootstrap, topic)
+    produce(setup.bootstrap, fine, [b"innocent"])
+    produce(setup.bootstrap, poison, [b"poison"])
+
+    def decided() -> bool:
+        return all(end_offset(setup.bootstrap, topic) for topic in (good, errors))
+
+    command = [sys.executable, "-m", "cues_kafka.cli.main", "run", f"{file}:graph", "--bootstrap", setup.bootstrap]
+    with Program([*command, "--workers", "1", "--instance", INSTANCE]) as running:
+        until(lambda: decided() or "\n".join(running.lines).count(" quarantined ") > 1, "both are decided")
+        running.process.terminate()
+        assert running.dead() == 0
+
+    found = committed_all(setup.bootstrap, topics[2:])
+    assert [message.value() for message in found[good]] == [b"innocent"]
+    [error] = [_avro("error", message.value() or b"") for message in found[errors]]
+    assert (error["kind"], error["payload"]) == ("quarantine", b"poison")
+    assert told.read_text().count("slow in") > 1, "it shared no death"
 
 
 @pytest.mark.slow

@@ -228,7 +228,7 @@ def test_a_detached_broker_is_started_once_found_and_removed(tmp_path: Path) -> 
         assert record["serving"] == [1]
         assert "node 1" in run_cli("status", "--name", name, state=tmp_path / "s").stdout
         other = run_cli("status", state=tmp_path / "s")
-        assert (other.returncode, "these do: of-the-test" in other.stdout) == (1, True)
+        assert (other.returncode, "these are: of-the-test" in other.stdout) == (1, True)
     finally:
         down = run_cli("down", "--name", name, state=tmp_path / "s")
 
