@@ -286,8 +286,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _interpreter(
         "a stopped task leaves no transaction open",
-        "remedy=effect.halt.remedy)\n        self._abandon()\n",
-        "remedy=effect.halt.remedy)\n",
+        "**about)\n        self._note_failure()\n        self._abandon()\n",
+        "**about)\n        self._note_failure()\n",
         GUARDS,
     ),
     _interpreter(
@@ -328,6 +328,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/simulation/test_any_schedule.py",
     ),
     # The order of a task's work.
+    _lane(
+        "Q2a: a task that is given up while it asks to be alone keeps no other out",
+        "        if takes and self.interpreter.gate.closed:",
+        "        if False:",
+        "tests/unit/test_alone.py",
+    ),
     _lane(
         "P7: where effects are declared nothing is called ahead",
         "if buffer and task.state in _WAITING and task.pipelined and self._retrying is None:",
@@ -490,8 +496,14 @@ MUTANTS: tuple[Mutant, ...] = (
     # Processes.
     _supervisor(
         "a worker that no restart helps is given up",
-        "        if code in GIVE_UP:\n",
-        "        if code in ():\n",
+        "if code in GIVE_UP or ",
+        "if ",
+        SUPERVISOR,
+    ),
+    _supervisor(
+        "a login that is refused once a worker has lived is tried again",
+        "(code == REFUSED and not self._let_in)",
+        "code == REFUSED",
         SUPERVISOR,
     ),
     _supervisor(
