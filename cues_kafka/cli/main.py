@@ -10,7 +10,8 @@ import typer
 
 from cues_kafka.cli import broker, config, docs, maintenance, plan, run, verify
 from cues_kafka.cli.options import Command
-from cues_kafka.errors import CuesError
+from cues_kafka.cli.watch import WRONG
+from cues_kafka.errors import ConfigError, CuesError, GraphError
 
 app = typer.Typer(
     name="cues-kafka",
@@ -47,12 +48,12 @@ def _groups(
 
 
 def main() -> None:
-    """Run it; an error of ours is printed as its message, without a traceback, and exits with 1."""
+    """Run it; an error of ours is printed as its message, without a traceback, and ends it with 1, or `WRONG`."""
     try:
         app()
     except CuesError as error:
         typer.secho(f"cues-kafka: {error}", fg="red", err=True)
-        sys.exit(1)
+        sys.exit(WRONG if isinstance(error, ConfigError | GraphError) else 1)
 
 
 if __name__ == "__main__":

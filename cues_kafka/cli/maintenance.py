@@ -30,7 +30,7 @@ Examples:
   cues-kafka reset shop:graph check --to latest --partition 2 --yes
 
 Stop the workers of the processor, or its query on Spark, first. Exits with 1
-if nothing was done.
+if nothing was done, and with 2 if the graph or a setting is wrong.
 """
 
 accept_loss_epilog = """
@@ -41,7 +41,7 @@ Examples:
   cues-kafka accept-loss shop:graph check --yes
 
 Stop the workers of the processor first. Exits with 1 if something is lost and
-nothing was done.
+nothing was done, and with 2 if the graph or a setting is wrong.
 """
 
 

@@ -37,8 +37,8 @@ Examples:
 
 Exits with 0 if everything delivered so far is verified and nothing is wrong,
 {WRONG} if something is wrong, {NOT_VERIFIABLE} if nothing wrong was seen but not everything can be
-verified, {INCOMPLETE} with --complete if not everything is delivered yet, and 1 if the
-cluster could not be read.
+verified, {INCOMPLETE} with --complete if not everything is delivered yet, 1 if the cluster
+could not be read, and 2 if the graph or a setting is wrong.
 """
 
 _COLUMNS = (

@@ -6,6 +6,7 @@ import base64
 import json
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,12 +17,11 @@ from typing import Any, NamedTuple
 
 import confluent_kafka.admin
 import pytest
-from typer.testing import CliRunner
 
 from cues_kafka import ConfigError, Graph, Kafka, Source, processor, start
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.local import LocalBroker
-from cues_kafka.cli.main import app
+from cues_kafka.cli.main import main
 from cues_kafka.errors import CuesError, LoginError, RetriableError
 
 CLIENT: Any = confluent_kafka.admin  # its names of users are not exported to type checkers
@@ -244,14 +244,9 @@ def nothing(message: Any) -> None:
     """A sink."""
 
 
-def test_a_refused_login_ends_start_and_commands_as_a_wrong_setting(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A supervisor restarts no worker after exit code 2."""
-    graph = Graph("connections", Source("orders"), nothing)
-    wrong = world.kafka("PLAINLOGIN", security_protocol="SASL_PLAINTEXT", **scram(sasl_password="wrong"))
-    with pytest.raises(LoginError):
-        start(graph, wrong)
+@pytest.fixture
+def lonely(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Arguments for a graph in a file and the address of its brokers, with a wrong password in the environment."""
     (tmp_path / "lonely.py").write_text(
         "from cues_kafka import Graph, Source, processor\n"
         "@processor(inputs='orders')\ndef nothing(message): ...\ngraph = Graph('lonely', Source('orders'), nothing)\n"
@@ -259,9 +254,50 @@ def test_a_refused_login_ends_start_and_commands_as_a_wrong_setting(
     monkeypatch.chdir(tmp_path)
     for key, value in {"security.protocol": "SASL_PLAINTEXT", **SCRAM, "sasl.password": "wrong"}.items():
         monkeypatch.setenv(f"CUES_KAFKA_CONFIG__{key.replace('.', '_').upper()}", value)
-    for command in ("run", "plan"):
-        result = CliRunner().invoke(app, [command, "lonely.py:graph", "--bootstrap", wrong.bootstrap])
-        assert (result.exit_code, "wrong user name or password" in result.output) == (2, True), result.output
+    return ["lonely.py:graph", "--bootstrap", world.broker.listener("PLAINLOGIN")]
+
+
+def test_a_refused_login_ends_a_start(world: World) -> None:
+    """As a wrong setting does."""
+    wrong = world.kafka("PLAINLOGIN", security_protocol="SASL_PLAINTEXT", **scram(sasl_password="wrong"))
+    with pytest.raises(LoginError):
+        start(Graph("connections", Source("orders"), nothing), wrong)
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [("run", []), ("plan", []), ("verify", []), ("reset", ["nothing"]), ("accept-loss", ["nothing"])],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_refused_login_ends_each_command_as_a_wrong_setting(
+    lonely: list[str],
+    command: str,
+    options: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With one sentence and exit code 2."""
+    target, *where = lonely
+    monkeypatch.setattr(sys, "argv", ["cues-kafka", command, target, *options, *where])
+
+    with pytest.raises(SystemExit) as ended:
+        main()
+
+    said = capsys.readouterr().err
+    assert (ended.value.code, said.count("wrong user name or password")) == (2, 1), said
+    assert "Traceback" not in said
+
+
+def test_a_login_that_is_refused_to_all_workers_ends_their_supervisor(lonely: list[str]) -> None:
+    """With exit code 2, and no worker is started a second time."""
+    program = [sys.executable, "-m", "cues_kafka.cli.main", "run", *lonely, "--workers", "2"]
+
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+
+    said = ended.stdout + ended.stderr
+    assert ended.returncode == 2, said
+    assert "wrong user name or password" in said
+    assert said.count("worker started") <= 2
 
 
 def unsecured(life_s: float) -> tuple[str, float]:

@@ -246,7 +246,7 @@ def test_a_taken_port_is_named(tmp_path: Path, kafka: KafkaFixture) -> None:
 
     done = run_cli("up", "--port", port, state=tmp_path / "s")
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert f"Port {port} of 127.0.0.1 is taken" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
