@@ -119,6 +119,7 @@ class ProcessorPlan:
         fingerprint: the plan fingerprint (PROTOCOL 1); None where the topics' ids are not known yet.
         unchecked: output bindings that the function's annotation does not name, so that a misspelt one shows only when
             the function gives it.
+        compacted: its only input is compacted, so a message that a retry would read again may be gone.
     """
 
     name: str
@@ -136,6 +137,7 @@ class ProcessorPlan:
     backing_partitions: int | None
     fingerprint: bytes | None
     unchecked: tuple[str, ...] = ()
+    compacted: bool = False
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -387,7 +389,27 @@ def _processor_plan(
         backing_partitions=sizes[processor.lead] if known is None else known.partitions,
         fingerprint=_fingerprint(processor, facts),
         unchecked=_unchecked(processor),
+        compacted=processor.input_shape == "single" and _is_compacted(graph, processor.lead, facts),
     )
+
+
+def _is_compacted(graph: Graph, topic: str, facts: ClusterFacts | None) -> bool:
+    """By what the cluster says, and by what the graph declares where the cluster says nothing."""
+    known = None if facts is None else facts.topics.get(topic)
+    config = {**graph.topic(topic).config, **(known.config if known else {})}
+    return "compact" in config.get("cleanup.policy", "")
+
+
+def _thinned_joins(graph: Graph, facts: ClusterFacts | None) -> Iterator[str]:
+    """The k-th messages meet, and compaction changes which one is the k-th."""
+    for processor in graph.processors.values():
+        found = [topic for topic in processor.input_topics if _is_compacted(graph, topic, facts)]
+        if found and processor.input_shape == "join":
+            yield (
+                f"Processor {processor.name!r} joins messages by their order, and {quoted(found)} is compacted: "
+                "compaction takes messages away, so others would be paired. Set its cleanup.policy to delete, or join "
+                "by a key on Spark."
+            )
 
 
 def _unchecked(processor: Processor) -> tuple[str, ...]:
@@ -484,6 +506,7 @@ def _refusals(
     processors, frames = planned
     for one in processors:
         yield from _unequal_inputs(graph.processors[one.name], sizes)
+    yield from _thinned_joins(graph, facts)
     if facts is None:
         return
     yield from _missing_inputs(graph, facts)

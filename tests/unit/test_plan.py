@@ -561,3 +561,15 @@ def test_outputs_that_are_kept_for_less_than_their_inputs_are_warned_of(
     assert [w for w in planned.warnings if "retention.ms=-1" in w and "'checked' keeps messages for 7 days" in w] == (
         list(planned.warnings) if warns else []
     )
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_join_of_a_compacted_input_is_refused(*, declared: bool) -> None:
+    """Compaction changes which message is the k-th one."""
+    config = {"cleanup.policy": "compact"}
+    pair = Processor(anything, name="pair", inputs={"a": "orders", "b": "prices"}, outputs="pairs")
+    topics = {"orders": Topic(config=config)} if declared else {}
+    graph = Graph("shop", Source("orders"), Source("prices"), pair, topics=topics)
+    known = None if declared else facts(orders=4, prices=4, config=config)
+    with pytest.raises(ConfigError, match=r"'pair' joins messages by their order, and 'orders'.* is compacted"):
+        plan(graph, known).refuse()

@@ -239,10 +239,46 @@ def test_two_clients_of_a_process_do_not_fence_each_other() -> None:
         assert [m.value for m in one.messages("t")] == [1, 2, 3]
 
 
-def test_a_retry_whose_messages_were_compacted_away_stops_and_says_so() -> None:
-    """It waited for ever for what newer messages of the same key had replaced. It never goes on without them."""
+@pytest.mark.parametrize(("sent", "kept"), [(["old", "new"], ["new"]), (["old", "other", "new"], ["other", "new"])])
+def test_a_retry_goes_on_with_what_compaction_has_left(sent: list[str], kept: list[str]) -> None:
+    """The task stopped for ever, for what newer messages of the same key had replaced."""
+    keys = {"other": "another key"}
     topics = {"in": Topic(config={"cleanup.policy": "compact"})}
     tester = Tester(Graph("g", Source("in"), Processor(same, inputs="in", outputs="out"), topics=topics))
+    for value in sent[:-1]:
+        tester.send("in", value, key=keys.get(value, "k"))
+    tester.run(crash=Crash("before", "Call"))
+    tester.send("in", sent[-1], key="k")
+    tester.broker.compact("in")
+    tester.restart().run()
+
+    assert tester.values("out") == kept
+    assert tester.totals("same").deliveries == len(kept)
+
+
+def test_a_poison_message_that_compaction_takes_away_holds_up_none_behind_it() -> None:
+    """It was due again for ever, alone, after each of its deaths."""
+    topics = {"in": Topic(config={"cleanup.policy": "compact"})}
+
+    def deadly(value: str) -> str:
+        if value == "kill":
+            tester.kill()
+        return value
+
+    tester = Tester(Graph("g", Source("in"), Processor(deadly, inputs="in", outputs="out"), topics=topics))
+    tester.send("in", "kill", key="k")
+    assert tester.run_to_death()
+    assert tester.run_to_death()
+    tester.send("in", "mended", key="k")
+    tester.broker.compact("in")
+    tester.run()
+
+    assert tester.values("out") == ["mended"]
+
+
+def test_a_retry_never_goes_on_without_a_message_of_a_topic_that_is_not_compacted() -> None:
+    """Something else took it: the task stops and says so."""
+    tester = Tester(Graph("g", Source("in"), Processor(same, inputs="in", outputs="out")))
     tester.send("in", "old", key="k")
     tester.run(crash=Crash("before", "Call"))
     tester.send("in", "new", key="k")
@@ -288,14 +324,12 @@ def test_the_error_message_of_a_join_carries_the_bytes_of_the_input_that_cannot_
 
 
 def test_a_join_whose_inputs_were_compacted_stops_and_says_so() -> None:
-    """It ended the thread that called user code."""
-    topics = {"a": Topic(config={"cleanup.policy": "compact"})}
+    """It ended the thread that called user code. The plan refuses it where the cluster or the graph says so."""
     graph = Graph(
         "g",
         Source("a"),
         Source("b"),
         Processor(lambda a, b: [a, b], inputs={"a": "a", "b": "b"}, outputs="out", name="pair"),
-        topics=topics,
     )
     tester = Tester(graph)
     for n in range(2):
