@@ -118,21 +118,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "P8: a session that is thrown away ends its transaction",
         "_drop(producer, abort=self._open and self._watch.fatal is None)",
         "_drop(producer, abort=False)",
-        SESSION,
-        CONTRACT,
+        f"{SESSION}::test_a_transaction_of_a_session_that_is_thrown_away_holds_up_no_reader",
     ),
     _session(
         "P6: the first record's place is told",
         "self.first_offset = message.offset()",
         "self.first_offset = None",
-        CONTRACT,
-    ),
-    _session(
-        "a question for offsets that gets no answer ends",
-        "problem = _bounded(timeout_s, producer.send_offsets_to_transaction, places, token, timeout_s)",
-        "problem = producer.send_offsets_to_transaction(places, token, timeout_s)",
-        CLIENT,
-        "tests/fault/test_broker_faults.py",
+        f"{CONTRACT}::test_flush_counts_deliveries_and_names_the_first_offset",
     ),
     # The client that reads.
     _reader(
@@ -146,28 +138,24 @@ MUTANTS: tuple[Mutant, ...] = (
         "                ends.pop(place, None)\n",
         "",
         CLIENT,
-        SESSION,
-        CONTRACT,
     ),
     _reader(
         "a pause ends with its assignment",
         "        self.resume(self._paused.intersection(partitions))\n",
         "",
-        CONTRACT,
+        f"{CONTRACT}::test_a_partition_that_was_paused_and_is_assigned_anew_is_not_paused_any_more",
     ),
     _reader(
         "an error of a partition that is not read any more is forgotten",
         "self._errors = [error for error in self._errors if error.at is None or error.at in self._assigned]",
         "pass",
         CLIENT,
-        SESSION,
     ),
     _reader(
         "what was fetched of a partition that is not read any more is dropped",
         "return {place: messages for place, messages in found.items() if place in self._assigned}",
         "return found",
         CLIENT,
-        SESSION,
     ),
     _reader(
         "nothing that comes behind a damaged message is delivered",
@@ -194,29 +182,28 @@ MUTANTS: tuple[Mutant, ...] = (
         if numbers:
             tell(numbers)
 """,
-        CONTRACT,
         "tests/unit/test_kafka_member.py",
     ),
     _member(
         "A3: a callback of the group assigns nothing",
         "consumer.incremental_assign([])",
         "pass",
-        CONTRACT,
+        f"{CONTRACT}::test_a_partition_moves_only_after_its_revocation_has_returned",
+        f"{SESSION}::test_members_share_partitions_under_every_protocol",
     ),
     _member(
         "A4: leaving for good gives a static member's place back",
         "while time.monotonic() < deadline and (self._held or self._static):",
         "while time.monotonic() < deadline and self._held:",
-        SESSION,
-        CONTRACT,
-        "tests/integration/test_rebalance.py",
+        f"{CONTRACT}::test_a_leaving_member_gives_its_partitions_back",
+        f"{SESSION}::test_a_static_member_that_restarts_has_its_partitions_at_once",
     ),
     _member(
         "a member that closes gives up what it holds",
         "            self._listener.on_revoke(sorted(self._held))\n",
         "            pass\n",
-        CONTRACT,
-        SESSION,
+        "tests/unit/test_kafka_member.py",
+        f"{CONTRACT}::test_a_leaving_member_gives_its_partitions_back",
     ),
     # What a group has committed.
     Mutant(
@@ -231,7 +218,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "cues_kafka/brokers/kafka/groups.py",
         "timeout_s: float, *, stable: bool = True\n",
         "timeout_s: float, *, stable: bool = False\n",
-        (CONTRACT,),
+        (f"{CONTRACT}::test_a_stable_fetch_does_not_look_past_pending_offsets",),
     ),
     # Consumers that wait for the next reader.
     Mutant(
@@ -406,12 +393,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _calling(
         "a result among usual ones keeps its place",
-        "                self._emit(columns.cut(start, index), data, batch)\n"
-        "                data, start = [], index + 1\n"
-        "                self._add(",
-        "                self._emit(columns.cut(start, index), data, batch)\n"
-        "                data, start = [], index\n"
-        "                self._add(",
+        "                data, start = [], index + 1\n                self._add(",
+        "                data, start = [], index\n                self._add(",
         PLAIN,
     ),
     _calling(

@@ -296,6 +296,35 @@ def test_an_error_of_one_partition_loses_no_message_of_another_one(monkeypatch: 
     reader.close()
 
 
+def test_an_end_of_a_partition_that_messages_follow_is_no_end() -> None:
+    """A position would move over them as over markers, and skip them."""
+    reader = KafkaReader(NOWHERE, "reader")
+    reader._assigned = {("t", 0): TopicPartition("t", 0)}
+    end = Message(topic="t", partition=0, offset=5, error=KafkaError(KafkaError._PARTITION_EOF))
+
+    [found] = reader._group([end, sent(0, 5)])
+
+    assert ([m.offset() for m in found.messages], found.eof) == ([5], None)
+    reader.close()
+
+
+def test_what_comes_of_a_partition_that_is_not_read_any_more_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its task has gone to another worker, or will read the same messages again from its position."""
+    reader = KafkaReader(NOWHERE, "reader")
+    gone = TopicPartition("t", 1)
+    reader._assigned = {("t", 0): TopicPartition("t", 0), ("t", 1): gone}
+    damaged = Message(topic="t", partition=1, offset=2, error=KafkaError(KafkaError._BAD_MSG))
+    monkeypatch.setattr(reader, "_call", lambda *_: None)
+    reader._group([damaged])
+    reader.unassign([gone])
+
+    batches = iter([[sent(1, 3), sent(0, 7)]])
+    monkeypatch.setattr(reader, "_take", lambda *_: next(batches))
+    [found] = reader.poll(0)
+    assert found.partition == TopicPartition("t", 0)
+    reader.close()
+
+
 def sent(partition: int, offset: int) -> Message:
     """A message."""
     return Message(topic="t", partition=partition, offset=offset, value=b"v")
