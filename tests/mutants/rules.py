@@ -192,18 +192,10 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{SESSION}::test_members_share_partitions_under_every_protocol",
     ),
     _member(
-        "A4: leaving for good gives a static member's place back",
-        "while time.monotonic() < deadline and (self._held or self._static):",
-        "while time.monotonic() < deadline and self._held:",
-        f"{CONTRACT}::test_a_leaving_member_gives_its_partitions_back",
-        f"{SESSION}::test_a_static_member_that_restarts_has_its_partitions_at_once",
-    ),
-    _member(
         "a member that closes gives up what it holds",
         "            self._listener.on_revoke(sorted(self._held))\n",
         "            pass\n",
-        "tests/unit/test_kafka_member.py",
-        f"{CONTRACT}::test_a_leaving_member_gives_its_partitions_back",
+        f"{SESSION}::test_a_static_member_that_restarts_has_its_partitions_at_once",
     ),
     # What a group has committed.
     Mutant(
@@ -276,13 +268,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "**about)\n        self._note_failure()\n        self._abandon()\n",
         "**about)\n        self._note_failure()\n",
         GUARDS,
-    ),
-    _interpreter(
-        "D2 of added partitions: `latest` asks all siblings",
-        "others = [TopicPartition(spec.backing, p) for p in range(width) if p != spec.partition]",
-        "others = [TopicPartition(spec.backing, p) for p in range(width) if p == 0 != spec.partition]",
-        "tests/unit/test_shell_guards.py",
-        "tests/integration/test_refusals.py",
     ),
     # From fetched messages to steps.
     _pairing(
