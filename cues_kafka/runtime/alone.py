@@ -72,6 +72,11 @@ class Alone:
                 self._ending = who in self._running
                 self._holder = who if self._ending else None
 
+    def forget(self, who: object) -> None:
+        """User code of a task that was given up does not return: nobody waits for it any longer."""
+        self.release(who)
+        self.leave(who)
+
     def _held(self, who: object, now_s: float) -> bool:
         return self._holder not in (None, who) and now_s - self._since_s < PATIENCE_S
 

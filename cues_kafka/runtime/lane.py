@@ -390,6 +390,10 @@ class Lane:
             finally:
                 interpreter.lock.release()
 
+    def give_up(self) -> None:
+        """User code of this task, which was lost, does not return: other tasks no longer wait for it (Q2a)."""
+        self._alone.forget(self)
+
     # Waiting for messages.
 
     def _await(self, task: Task, buffer: Buffer) -> on.Event | None:

@@ -332,6 +332,7 @@ class ProcessorWorker:
             )
         if policy.end_seconds is not None and took_s >= policy.end_seconds:
             self.on_lost([call.lane.spec.partition])
+            call.lane.give_up()
             raise TimeoutError(
                 f"task {call.lane.spec.name} has been calling the function for {took_s:.0f} s with "
                 f"{call.lane.place(call.calling)}, longer than calls.end_seconds={policy.end_seconds:g}. Find what it "
