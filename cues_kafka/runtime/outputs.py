@@ -14,6 +14,9 @@ from cues_kafka.ports import Headers, WireMessage
 OVERHEAD_BYTES = 500
 """P4: what a record needs besides key and value: headers of ours, the batch's share."""
 
+HEADER_BYTES = 8
+"""Of a header besides name and value: their lengths, each of one to four bytes below 128 MB."""
+
 Payload: TypeAlias = "tuple[Target, bytes | None, bytes | None, Headers, int | None, int | None]"
 """(target, key, value, own headers, timestamp or None, partition or None), before provenance is known."""
 
@@ -210,8 +213,9 @@ def payload(target: Target, value: Any, default_key: bytes | None) -> Payload:
 
 
 def size_of(headers: Headers) -> int:
-    """Bytes of headers, about."""
-    return sum(len(name) + len(value or b"") for name, value in headers)
+    """Bytes of headers as the client counts them, or a few more."""
+    names = sum(len(name) if name.isascii() else len(name.encode()) for name, _ in headers)
+    return names + sum(len(value or b"") + HEADER_BYTES for _, value in headers)
 
 
 def _check_size(target: Target, key: bytes | None, data: bytes | None, headers: Headers) -> None:

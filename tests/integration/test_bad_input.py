@@ -505,6 +505,24 @@ def test_headers_and_keys_that_leave_no_room_do_not_stop_the_task(setup: Setup, 
     assert world.totals == totals(4, outputs=2, errors=2)
 
 
+HEAVY: list[tuple[int, list[tuple[str, str | bytes | None]]]] = [
+    (880_000, [("cues-h", b"")] * 17_500),  # each has two bytes more on the wire
+    (780_000, [("cues-\N{EURO SIGN}" + "\N{EURO SIGN}" * 80_000, b"")]),  # three bytes a character
+]
+"""Sizes of values, and headers that travel: with them an input topic takes the record, and the client does not."""
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_headers_that_take_more_than_their_letters_do_not_stop_the_task(setup: Setup, *, plain: bool) -> None:
+    """They travel; the client refuses the whole batch where they do not fit, and then no retry could ever help."""
+    graph = setup.graph(same, value=Raw()) if plain else setup.graph(same, value=Raw(), batch=True)
+    heavy = [Record(b"x" * size, headers=headers) for size, headers in HEAVY]
+    world = run(setup, graph, b"before", *heavy, b"behind")
+
+    assert [value for _, value in world.outputs] == [b"before", b"behind"]
+    assert [(offset, kind) for offset, kind, _ in failures(world)] == [(1, "output"), (2, "output")]
+
+
 def test_one_bad_message_in_a_list_spoils_only_itself(setup: Setup) -> None:
     """batch=True: undecodable ones are left out; where the call raises, each is called by itself."""
     calls: list[list[Any]] = []

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from cues_kafka.codecs.lookup import codec_for
 from cues_kafka.codecs.records import ErrorMessage, encode_error
 from cues_kafka.errors import CodecError
-from cues_kafka.runtime.outputs import NAMELESS, OVERHEAD_BYTES, Output
+from cues_kafka.runtime.outputs import HEADER_BYTES, NAMELESS, OVERHEAD_BYTES, Output
 from cues_kafka.runtime.spark.parts import ERRORS, Target
 
 VALUE = "<value>"
@@ -154,7 +154,9 @@ def _sizes(piece: pa.RecordBatch) -> pa.Array:
     for name in ("key", "value"):
         sizes = pc.add(sizes, pc.fill_null(pc.binary_length(piece.column(name)), 0))
     if piece.column("headers").null_count < len(piece):
-        given = [sum(len(name or b"") + len(value or b"") for name, value in row) for row in _headers(piece)]
+        given = [
+            sum(len(name or b"") + len(value or b"") + HEADER_BYTES for name, value in row) for row in _headers(piece)
+        ]
         sizes = pc.add(sizes, pa.array(given, pa.int64()))
     return sizes
 
