@@ -14,6 +14,7 @@ import cues_kafka.brokers.kafka
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.kafka.classify import MEANINGS, classify, translate
 from cues_kafka.brokers.kafka.reader import KafkaReader
+from cues_kafka.brokers.kafka.sender import KafkaSender
 from cues_kafka.brokers.kafka.session import KafkaSession, generation, no_member
 from cues_kafka.brokers.kafka.watch import Watch, likely_cause
 from cues_kafka.brokers.options import Kafka
@@ -334,3 +335,21 @@ def test_offsets_are_never_asked_with_the_call_that_can_end_the_process() -> Non
     """Librdkafka's issue 5040: where a coordinator has just moved, the administrative call is a segmentation fault."""
     for file in Path(cues_kafka.brokers.kafka.__file__).parent.glob("*.py"):
         assert "client.list_consumer_group_offsets" not in file.read_text("utf-8"), file
+
+
+def test_a_sender_that_has_failed_closes_without_an_error() -> None:
+    """What `send` raised, with the right that is missing, would be replaced by the client's own words."""
+    sender = KafkaSender(NOWHERE, "tired")
+    failed: Any = sender._producer
+    asked: list[float] = []
+
+    class Failed:
+        def flush(self, timeout_s: float) -> int:
+            asked.append(timeout_s)
+            raise KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no PID", True))
+
+    sender._producer = Failed()  # type: ignore[assignment]
+    sender.close()
+
+    failed.flush(0)
+    assert asked == [0]

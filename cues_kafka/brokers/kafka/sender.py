@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -62,7 +63,8 @@ class KafkaSender:
     def close(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            producer.flush(0)
+            with suppress(*CLIENT_ERRORS):  # of a producer that has failed: `send` has raised it, in our words
+                producer.flush(0)
 
     def _client(self) -> Producer:
         self._watch.same_process()
