@@ -254,8 +254,9 @@ def _is_mended(cluster: Cluster, case: Case, works: Callable[[Case], None]) -> N
     cluster.grant(*(acl for acl in permissions(case.graph, role) if acl != left), user=case.user)
     granted: list[tuple[str, str, str]] = []
     while len(granted) < 4 and (text := _refused(case, works)):
-        [command] = set(re.findall(r"`(kafka-acls [^`]*)`", text))
-        granted.append(cluster.grant_by(command))
+        commands = set(re.findall(r"`(kafka-acls [^`]*)`", text))
+        assert len(commands) == 1, text
+        granted.append(cluster.grant_by(*commands))
         assert f"user `{case.user}` may not" in text
         assert f"`{granted[-1][2]}" in text
     # Read, Write and Alter imply Describe, which is asked for first.

@@ -353,3 +353,22 @@ def test_a_sender_that_has_failed_closes_without_an_error() -> None:
 
     failed.flush(0)
     assert asked == [0]
+
+
+def test_a_sender_says_why_its_client_has_failed_before_the_client_has_said_so() -> None:
+    """The call that fails only names the failure; the event with the reason is served a moment later."""
+    sender = KafkaSender(NOWHERE, "early")
+    real: Any = sender._producer
+
+    class Failing:
+        def produce(self, *_: Any) -> None:
+            raise KafkaException(KafkaError(KafkaError._FATAL, "Unable to produce message"))
+
+        def poll(self, _: float) -> int:
+            sender._watch.on_error(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no PID", True))
+            return 0
+
+    sender._producer = Failing()  # type: ignore[assignment]
+    with pytest.raises(FatalError, match=r"kafka-acls .* --operation Write --topic orders"):
+        sender.send([("orders", None, None, b"x", [], 0)])
+    real.flush(0)

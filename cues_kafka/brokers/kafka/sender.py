@@ -42,13 +42,15 @@ class KafkaSender:
         self._warm.join(timeout_s)
         topics = sorted({record[0] for record in records})
         places: list[Sent | None] = [None] * len(records)
-        errors: list[BrokerError] = []
+        errors: list[tuple[KafkaError, TopicPartition]] = []
         for index, record in enumerate(records):
-            self._enqueue(producer, record, self._report(places, errors, index), deadline)
+            self._enqueue(producer, record, _report(places, errors, index), deadline)
         while not errors and None in places and (left := deadline - time.monotonic()) > 0:
             self._serve(producer.flush, min(left, 0.5), topics)
         if errors:
-            raise errors[0]
+            error, at = errors[0]
+            self._hear(producer, error)
+            raise self._failed(error, f"sending to {at.topic}", [at.topic], at=at)
         done = [place for place in places if place is not None]
         if len(done) < len(places):
             self._serve(producer.poll, 0.05, topics)
@@ -83,22 +85,17 @@ class KafkaSender:
                     raise RetriableError(f"sender {self._name}: its queue stayed full", code="_QUEUE_FULL") from None
                 self._serve(producer.poll, 0.05, [topic])
             except CLIENT_ERRORS as problem:
+                self._hear(producer, error_of(problem))
                 raise self._failed(problem, f"sending to {topic}", [topic]) from problem
             else:
                 return
 
-    def _report(
-        self, places: list[Sent | None], errors: list[BrokerError], index: int
-    ) -> Callable[[KafkaError | None, Message], None]:
-        def report(error: KafkaError | None, message: Message) -> None:
-            topic, partition = str(message.topic()), int(message.partition() or 0)
-            if error is None:
-                places[index] = Sent(topic, partition, int(message.offset() or 0))
-            else:
-                at = TopicPartition(topic, partition)
-                errors.append(self._failed(error, f"sending to {topic}", [topic], at=at))
-
-        return report
+    def _hear(self, producer: Producer, error: KafkaError) -> None:
+        """A call that fails because the client has failed may come before the event that says why: await that."""
+        deadline = time.monotonic() + 1.0
+        while name(error) == "_FATAL" and self._watch.fatal is None and time.monotonic() < deadline:
+            with suppress(*CLIENT_ERRORS):
+                producer.poll(0.05)
 
     def _serve(self, call: Callable[[float], int], timeout_s: float, topics: Sequence[str]) -> None:
         try:
@@ -127,3 +124,16 @@ class KafkaSender:
             needs=[Right("Write", "topic", topic) for topic in topics],
             user=self._user,
         )
+
+
+def _report(
+    places: list[Sent | None], errors: list[tuple[KafkaError, TopicPartition]], index: int
+) -> Callable[[KafkaError | None, Message], None]:
+    def report(error: KafkaError | None, message: Message) -> None:
+        at = TopicPartition(str(message.topic()), int(message.partition() or 0))
+        if error is None:
+            places[index] = Sent(*at, int(message.offset() or 0))
+        else:
+            errors.append((error, at))
+
+    return report
