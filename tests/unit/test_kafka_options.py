@@ -21,6 +21,8 @@ from cues_kafka.brokers.options import FORCED, Kafka, Memory, Role
 from cues_kafka.brokers.secrets import masked
 from cues_kafka.cli.main import app
 from cues_kafka.errors import ConfigError, CuesError
+from cues_kafka.observe.log import get_logger
+from cues_kafka.ports import Broker
 
 HERE = "127.0.0.1:1"
 
@@ -142,6 +144,7 @@ def test_no_secret_is_shown(
 ) -> None:
     """Whatever its key is called, however it came in: not by repr, by a refusal, by `config` or by a log line."""
     monkeypatch.chdir(tmp_path)
+    caplog.set_level("DEBUG")
     shown: list[str] = []
     if way in ("config", "producer", "consumer"):
         try:
@@ -168,6 +171,45 @@ def test_no_secret_is_shown(
         shown += [result.output, "".join(traceback.format_exception(result.exception) if result.exception else ())]
 
     assert CANARY not in "".join(shown) + caplog.text
+
+
+@pytest.fixture
+def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """`plan` of a small graph in a directory of its own."""
+    (tmp_path / "small.py").write_text(
+        "from cues_kafka import Graph, Source, processor\n"
+        "@processor(inputs='orders')\ndef look(message): ...\ngraph = Graph('small', Source('orders'), look)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    return ["plan", f"{tmp_path / 'small.py'}:graph"]
+
+
+@pytest.mark.parametrize("key", CANARY_KEYS)
+@pytest.mark.parametrize("way", ["text", "json", "refusal"])
+def test_no_secret_is_shown_by_plan(
+    key: str, way: str, planned: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither on an answering cluster nor where nothing listens, and by no line of the log, with all levels on."""
+    caplog.set_level("DEBUG")
+    Path("cues-kafka.toml").write_text(f'start_timeout_s = 0.1\n[config]\n"{key}" = "{CANARY}"\n')
+    used: list[Any] = []
+
+    def opened(options: Kafka) -> Broker:
+        used.append(options)
+        get_logger("cues_kafka.canary").info("opened", options=repr(options))
+        return open_broker(replace(options, start_timeout_s=0.1) if way == "refusal" else Memory())
+
+    monkeypatch.setattr("cues_kafka.brokers.open.open_broker", opened)
+    result = CliRunner().invoke(app, [*planned, "--bootstrap", HERE, *(["--json"] if way == "json" else [])])
+
+    told = "".join(traceback.format_exception(result.exception) if result.exception else ())
+    assert CANARY not in result.output + told + caplog.text
+    if not used:
+        assert result.exit_code == 2  # the setting itself is refused
+        return
+    assert "opened options=" in caplog.text
+    assert CANARY in str(used[0].config), "no canary was in the mine"
+    assert ("small.look.backing" in result.output) == (way != "refusal")
 
 
 @pytest.mark.parametrize("before", ["", "sasl_ssl://", "https://", "localhost:1,"])
