@@ -1,6 +1,7 @@
 # shop.py
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 from cues_kafka import Graph, Json, Kafka, Out, Processor, Source, Topic, start
 
 @dataclass(frozen=True)
@@ -11,7 +12,7 @@ class Order:
 def check(order: Order) -> Order | None:        # None: nothing to send; an exception: one message on shop.errors
     return order if order.total else None
 
-def route(order: Order) -> Iterator[Out]:       # a fork: both or none are committed
+def route(order: Order) -> Iterator[Out[Literal["all", "big"]]]:        # a fork: both or none are committed
     yield Out("all", order)
     if order.total > 100:
         yield Out("big", order)

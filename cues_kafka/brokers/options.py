@@ -427,7 +427,8 @@ def _check_security(options: Kafka) -> None:
             raise ConfigError(
                 f"security.protocol is {protocol}, and {strangers[0]} is another machine: everything, passwords too, "
                 "would cross the network readable. Set config={'security.protocol': 'SSL'} or 'SASL_SSL'; in a network "
-                "that you trust set allow_plaintext=True"
+                "that you trust set allow_plaintext=True, for the commands in cues-kafka.toml or as "
+                "CUES_KAFKA_ALLOW_PLAINTEXT=true"
             )
         if protocol.startswith("sasl") and not (merged.get("sasl.mechanisms") or merged.get("sasl.mechanism")):
             raise ConfigError(

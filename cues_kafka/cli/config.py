@@ -383,7 +383,8 @@ def config(bootstrap: Bootstrap = None, profile: Profile = None, file: File = No
     width = max(map(len, found.settings))
     for setting in found.settings.values():
         shown = masked(setting.value) if isinstance(setting.value, dict) else _address_masked(setting)
-        typer.echo(f"{setting.name:{width}}  {json.dumps(shown)}  ({setting.origin})")
+        text = "none" if shown is None else json.dumps(shown)
+        typer.echo(f"{setting.name:{width}}  {text}  ({setting.origin})")
     found.kafka()  # says what contradicts what, after all of it was shown
 
 

@@ -228,6 +228,7 @@ def _log_to_stderr(level: str) -> None:
         datefmt="%Y-%m-%dT%H:%M:%S",
     )
     logging.getLogger("cues_kafka").setLevel(level.upper())
+    logging.getLogger("cues_kafka.start").setLevel(logging.WARNING)  # `announce` prints the plan's warnings
     if level != "debug":
         logging.getLogger("cues_kafka.librdkafka").setLevel(logging.WARNING)
         logging.getLogger("py4j").setLevel(logging.CRITICAL)  # the frames of what the command tells in a sentence

@@ -172,10 +172,17 @@ class Report:
 
     @property
     def lines(self) -> Iterator[str]:
-        """All texts: problems and details first, limits and notes after them."""
+        """All texts: problems and details, then limits, then notes. Tasks with the same limit share a line."""
         tasks = [task for one in self.processors for task in one.tasks]
         yield from (f"{task.task}: {text}" for task in tasks for text in (*task.problems, *task.details))
-        yield from (f"{task.task}: cannot be verified: {text}" for task in tasks for text in task.limits)
+        together: dict[str, list[str]] = {}  # a graph that never started says the same of each task
+        for one in self.processors:
+            limits = [set(task.limits) for task in one.tasks]
+            for text in dict.fromkeys(text for task in one.tasks for text in task.limits):
+                everywhere = len(one.tasks) > 1 and all(text in own for own in limits)
+                names = [one.name] if everywhere else [task.task for task in one.tasks if text in task.limits]
+                together.setdefault(text, []).extend(names)
+        yield from (f"{', '.join(names)}: cannot be verified: {text}" for text, names in together.items())
         yield from (f"cannot be verified: {text}" for text in self.limits)
         yield from (f"note: {text}" for text in self.notes)
 

@@ -587,7 +587,7 @@ class _Balance:
     def report(self) -> TaskReport:
         task, totals = self._task, self._totals
         if task.record is None:
-            self._limits.append("it has no record yet, so it never started")
+            self._limits.append("no record yet, so never started")
         self._check_inputs()
         visible, hidden_part = self._books()
         steps = self._steps(visible)

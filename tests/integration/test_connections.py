@@ -360,7 +360,7 @@ def test_silence_and_strangers_have_sentences_of_their_own() -> None:
         }
 
     assert "nothing listens there" in errors["closed"]
-    assert "Start the brokers, or mend the address" in errors["closed"]
+    assert "Start the brokers, or correct the address" in errors["closed"]
     assert "silent" in errors["silent"]
     assert "not a Kafka broker" in errors["web"]
     assert "the host name has no address" in errors["name"]

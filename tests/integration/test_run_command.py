@@ -119,7 +119,7 @@ def test_a_killed_worker_comes_back_and_goes_on_where_the_dead_one_stood(
 
         assert process.wait(30) == 0
     assert f"{graph.name}: 2 workers on {kafka.bootstrap} (--bootstrap)\n" in log.read_text()
-    assert log.read_text().count("warning: The cluster has 1 broker") == 1
+    assert log.read_text().count("The cluster has 1 broker") == 1
 
 
 def test_a_renamed_processor_is_refused_until_it_is_called_new(

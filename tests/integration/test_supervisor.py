@@ -186,6 +186,22 @@ def test_a_login_that_is_refused_after_a_worker_has_lived_is_tried_again() -> No
     assert told.supervisor.restarts == {1: 2}
 
 
+def test_a_worker_whose_function_exits_with_0_waits_longer_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    """The first end with 0 is taken for one that was asked for; the next ones come too soon."""
+    codes = iter([0, 0, 0, 3])
+    with caplog.at_level("INFO", "cues_kafka.supervisor"):
+        told = Told(lambda k: [sys.executable, "-I", "-S", "-c", f"raise SystemExit({next(codes)})"])
+
+        assert told.code() == 3
+    said = [record.getMessage() for record in caplog.records if "worker started" not in record.getMessage()]
+    assert said == [
+        "worker replaced worker=1",
+        "worker ended worker=1 code=0 again_in_s=0.1",
+        "worker ended worker=1 code=0 again_in_s=0.2",
+        "gave up worker=1 code=3",
+    ]
+
+
 def test_a_supervisor_that_fails_says_so(caplog: pytest.LogCaptureFixture) -> None:
     """Its command ends, whatever the keeper's thread met."""
 

@@ -211,6 +211,8 @@ def test_the_command_shows_the_numbers_that_the_worker_uses(tmp_path: Path) -> N
     assert CommitPolicy(**{name: found[f"commit.{name}"] for name in COMMIT}) == CommitPolicy()
     assert CallPolicy(**{name: found[f"calls.{name}"] for name in CALLS}) == CallPolicy()
     assert [name for name, setting in found.settings.items() if setting.value is None] == ["calls.end_seconds"]
+    [shown] = [line for line in CliRunner().invoke(app, ["config"]).output.splitlines() if "calls.end_" in line]
+    assert shown.split() == ["calls.end_seconds", "none", "(default)"]
 
 
 def test_settings_of_calls_come_from_file_and_option(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ def test_an_unreachable_cluster_is_explained_once_with_the_remedy(caplog: pytest
     with caplog.at_level("INFO"), pytest.raises(RetriableError) as refusal:
         KafkaBroker(NOWHERE).facts([])
 
-    assert "Start the brokers, or mend the address: Kafka(...) in a program, --bootstrap" in str(refusal.value)
+    assert "Start the brokers, or correct the address: Kafka(...) in a program, --bootstrap" in str(refusal.value)
     assert str(refusal.value).count("nothing listens there") == 1
     assert refusal.value.code
 

@@ -18,9 +18,11 @@ from cues_kafka.core.delivery import HEADER, provenance_prefix
 from cues_kafka.core.records import KEY, Attempt, Record, Totals
 from cues_kafka.errors import ConfigError
 from cues_kafka.observe.ledger import ERROR, OUTPUT, Marks, mismatched
+from cues_kafka.plan import plan, topics_to_ask
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.client import read_all
 from cues_kafka.runtime.interpreter import read_record
+from cues_kafka.runtime.maintenance import apply_plan
 from cues_kafka.runtime.report import ProcessorReport, TaskReport
 from cues_kafka.runtime.verify import ANOMALIES, Report, verify
 
@@ -249,6 +251,19 @@ def test_another_application_in_an_output_topic_is_a_note_only(vandal: Vandal) -
         "note: 1 message of 'out' i",
         *["note: 1 message of 'out' c"] * 2,
     ]
+
+
+def test_tasks_that_cannot_be_verified_for_one_reason_share_a_line() -> None:
+    """Of a graph that never started each processor is named once; else the tasks that it concerns."""
+    broker = broker_of(Memory())
+    apply_plan(plan(WHOLE, broker.facts(topics_to_ask(WHOLE))), broker)
+    unverified = "cannot be verified: no record yet, so never started"
+    assert list(verify(WHOLE, broker).lines) == [f"check, route, keep, both, either: {unverified}"]
+
+    keep = verify(WHOLE, broker)["keep"]
+    begun = replace(keep.tasks[0], limits=())
+    report = replace(verify(WHOLE, broker), processors=(replace(keep, tasks=(begun, *keep.tasks[1:])),))
+    assert list(report.lines) == [f"keep/1, keep/2: {unverified}"]
 
 
 def test_messages_of_other_graphs_and_of_lost_processors_are_counted_by_name(vandal: Vandal) -> None:

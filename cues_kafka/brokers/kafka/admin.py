@@ -336,7 +336,7 @@ class Admin:
         doing = f"Kafka at {bootstrap} did not answer within {timeout_s:g} s"
         error = translate(problem, doing, reasons=[found.cause] if found else reasons or [SILENT])
         if isinstance(error, RetriableError) and found is None and not wrong:
-            return RetriableError(f"{error}. Start the brokers, or mend the address: {WHERE}", code=error.code)
+            return RetriableError(f"{error}. Start the brokers, or correct the address: {WHERE}", code=error.code)
         return error
 
     def _probe(self) -> Finding | None:

@@ -70,6 +70,7 @@ class _Worker:
         due_s: when the next one is to be started; None while one runs.
         backoff_s: the next back-off.
         restarts: how often a dead one was replaced.
+        code: exit code of the last one that ended; None: none has ended.
     """
 
     k: int
@@ -78,6 +79,7 @@ class _Worker:
     due_s: float | None = 0.0
     backoff_s: float = FIRST_BACKOFF_S
     restarts: int = 0
+    code: int | None = None
 
     @property
     def running(self) -> subprocess.Popen[bytes] | None:
@@ -252,9 +254,12 @@ class Supervisor:
             log.error("gave up", worker=worker.k, code=code)
             self.gave_up = WRONG if code == REFUSED else code
             return
-        if lived or code == 0:
+        # A worker ends with 0 when it is asked to. Two such ends in quick succession: its function may call exit(0).
+        asked = code == 0 and (lived or worker.code != 0)
+        worker.code = code
+        if lived or asked:
             worker.backoff_s = FIRST_BACKOFF_S
-        if code == 0:  # somebody asked it to end, and nobody asked us
+        if asked:
             worker.due_s = now
             log.info("worker replaced", worker=worker.k)
         else:

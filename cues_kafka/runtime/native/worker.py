@@ -68,7 +68,7 @@ UNREACHABLE_S = 10.0
 CHECK_GROUP_S = 5.0
 """How often a worker looks whether every task has an owner. A static member that is killed between the two rounds of a
 cooperative rebalance has given tasks back that nobody was told to take: its successor gets what remains, the group is
-stable, and nothing would ever move them. Seen twice in a row, every worker joins anew."""
+stable, and nothing would ever move them. Seen twice in a row, every worker joins the group again."""
 
 LOOKS = 4
 """So many answers in each generation; nothing changes afterwards without another one, or another process."""
@@ -442,7 +442,8 @@ class ProcessorWorker:
 
     def on_assign(self, partitions: Sequence[int]) -> None:
         """Recover each new task; its reader is pointed after R5."""
-        log.info("assigned", processor=self.name, partitions=list(partitions))
+        if partitions:
+            log.info("assigned", processor=self.name, partitions=list(partitions))
         for partition in partitions:
             lane = Lane(
                 replace(self._spec_of(partition), width=self.first.width),
@@ -542,7 +543,7 @@ class ProcessorWorker:
             self._changed()
 
     def _check_topics(self) -> None:
-        """R6: a topic that was made anew must not be read on by its old offsets."""
+        """R6: a topic that was recreated must not be read on by its old offsets."""
         now = self.clock.monotonic()
         if now - self._checked_at_s < CHECK_TOPICS_S:
             return
@@ -619,7 +620,9 @@ class ProcessorWorker:
             return
         self._looks = (generation, self._looks[1] + 1 if self._looks[0] == generation else 1)
         if found and found == self._unowned:
-            log.warning("joining anew", processor=self.name, unowned=sorted(found))
+            log.warning(
+                "no worker has these partitions; joining the group again", processor=self.name, unowned=sorted(found)
+            )
             self._rejoin.set()
             found = set()
         self._unowned = found
@@ -628,11 +631,13 @@ class ProcessorWorker:
         try:
             facts = self._broker.facts([i.topic for i in self.first.inputs]).topics
         except BrokerError as error:
-            log.warning("topics not compared", processor=self.name, error=str(error))
+            log.warning(
+                "could not look whether topics were recreated; trying again", processor=self.name, error=str(error)
+            )
             return
         for lane in list(self.lanes.values()):
             for position in lane.task.positions:
                 found = facts.get(position.topic)
                 if found is None or found.topic_id != position.topic_id:
-                    self._submit(lane, lane.fail(f"topic {position.topic!r} is not the one that it was"))
+                    self._submit(lane, lane.fail(f"topic {position.topic!r} was deleted or recreated"))
                     break
