@@ -232,6 +232,13 @@ def _log_to_stderr(level: str) -> None:
     if level != "debug":
         logging.getLogger("cues_kafka.librdkafka").setLevel(logging.WARNING)
         logging.getLogger("py4j").setLevel(logging.CRITICAL)  # the frames of what the command tells in a sentence
+        for name in ("task", "spark"):
+            logging.getLogger(f"cues_kafka.{name}").addFilter(_is_not_told)
+
+
+def _is_not_told(record: logging.LogRecord) -> bool:
+    """Whether `Watch` does not print it as a sentence: it does so when a task stops or a worker fails."""
+    return not record.getMessage().startswith(("stopped ", "worker failed "))
 
 
 def _supervise(target: str, workers: int, instance: str | None, options: list[str]) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import typer
 
-from cues_kafka.errors import BrokerError, RetriableError
+from cues_kafka.errors import BrokerError, RetriableError, TaskStopped
 from cues_kafka.words import count as number_of
 
 if TYPE_CHECKING:
@@ -97,8 +97,12 @@ class Watch:
         while (came := signals.wait(LOOK_S if self._ready else LOOK_S / 10)) is None:
             self._look()
             if running.failed:
-                typer.secho(f"this worker failed: {running.failed}", fg="red", err=True)
+                stopped = bool(self._told) and isinstance(running.failed, TaskStopped)  # and so it is printed
+                if not stopped:
+                    typer.secho(f"this worker failed: {running.failed}", fg="red", err=True)
                 running.abandon(leave=not self._succeeded)
+                if stopped and self._fail_fast:
+                    return FAILED
                 return WRONG if isinstance(running.failed, BrokerError) and running.failed.final else 1
             if self._told and self._fail_fast:
                 running.stop()
@@ -119,7 +123,8 @@ class Watch:
         stopped = {task.task: task for task in self._running.status().stopped}
         for name, task in stopped.items():
             if self._told.get(name) != task.stopped:
-                typer.secho(f"{name} stopped: {task.stopped}\n  remedy: {task.remedy}", fg="red", err=True)
+                message = f" (message {task.at}, hash {task.hash})" if task.at else ""
+                typer.secho(f"{name} stopped: {task.stopped}{message}; remedy: {task.remedy}", fg="red", err=True)
         for name in self._told.keys() - stopped.keys():
             typer.echo(f"{name} is tried again", err=True)
         self._told = {name: task.stopped for name, task in stopped.items()}

@@ -73,7 +73,7 @@ class Interpreter:
         effect: what it waits for, when nobody is in `advance`.
         outgoing: records of the called batch, produced behind the next attempt.
         following: more of them, for who makes them while they are produced.
-        about: of which message a stop is, for its line in the log; empty: of none.
+        about: `at` and `hash` of the message that a stop is about; empty: about none.
         gate: closed when the task is taken away.
         lock: held inside `advance`.
     """
@@ -281,8 +281,7 @@ class Interpreter:
         return on.Done()
 
     def _Stop(self, effect: do.Stop) -> None:
-        about, self.about = {key: self.about[key] for key in ("at", "hash") if key in self.about}, {}
-        log.error("stopped", task=self.task.spec.name, why=effect.halt.text, remedy=effect.halt.remedy, **about)
+        log.error("stopped", task=self.task.spec.name, why=effect.halt.text, remedy=effect.halt.remedy, **self.about)
         self._note_failure()
         self._abandon()
 

@@ -83,6 +83,7 @@ class Lane:
         buffer: what was fetched and not yet taken; None before the first recovery.
         ahead: whether the last `work` called user code ahead of a commit under way: it should be called again soon.
         stopped: why the task stopped; None while it works.
+        stopped_at: `at` and `hash` of the message that it stopped at, as far as it was one.
         cause: the user's exception behind it.
     """
 
@@ -107,6 +108,7 @@ class Lane:
         self._pending = 0
         self._worked_on: Buffer | None = None
         self.stopped: on.Halt | None = None
+        self.stopped_at: Mapping[str, str] = {}
         self.cause: BaseException | None = None
         self._caller = caller
         self._clock = clock
@@ -322,14 +324,14 @@ class Lane:
             self.interpreter.outgoing = batch.records
             if event.halt and event.halt.kind != "retry":
                 self.cause = batch.cause
-                self.interpreter.about = batch.about
+                self.interpreter.about = {key: batch.about[key] for key in ("at", "hash") if key in batch.about}
         effect = self.interpreter.advance(event)
         if batch is not None:
             self._closed = None
         if batch is not None and batch.errors and self._is_committed(batch):
             self._teller.committed(batch, self._clock.monotonic())
         if isinstance(effect, do.Stop):
-            self.stopped = effect.halt
+            self.stopped, self.stopped_at, self.interpreter.about = effect.halt, self.interpreter.about, {}
             self._restart_at_s = self._clock.monotonic() + self._restart_s
             self._restart_s = min(self._restart_s * 2, RESTART_MAX_S)
         elif isinstance(event, on.Called | on.Idle) and isinstance(effect, do.Await):

@@ -21,6 +21,8 @@ class TaskStatus:
         totals: counts since its beginning.
         stopped: why it stopped; empty while it works.
         remedy: what to do about that.
+        at: the message that it stopped at, ``orders/0 at 17``; empty: not at one.
+        hash: the delivery hash of that message, in hexadecimal.
         unreachable_s: how long the cluster has not answered; 0: it answers.
         calling: a call of the function that takes longer than a second, ``calling for 75 s: orders/0 at 17``.
     """
@@ -31,6 +33,8 @@ class TaskStatus:
     totals: Totals
     stopped: str = ""
     remedy: str = ""
+    at: str = ""
+    hash: str = ""
     calling: str = ""
     unreachable_s: float = 0.0
 
@@ -70,6 +74,7 @@ def task_status(lane: Lane, *, calling: str = "", unreachable_s: float = 0.0) ->
         totals=task.record.totals if task.record else Totals(),
         stopped=halt.text if halt else "",
         remedy=halt.remedy if halt else "",
+        **(lane.stopped_at if halt else {}),
         calling=calling,
         unreachable_s=unreachable_s,
     )
