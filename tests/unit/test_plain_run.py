@@ -1,20 +1,32 @@
-"""A driver tells slots that it cut off from slots that died (Q1)."""
+"""A driver tells slots that it cut off from slots that died (Q1), and failures that pass from those that stay."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from cues_kafka import Graph, Memory, Processor, Source
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Record, Snapshot
+from cues_kafka.errors import BrokerError, ConfigError, RetriableError
 from cues_kafka.plan import Plan
 from cues_kafka.ports import Broker, ClusterFacts, TopicPartition
 from cues_kafka.runtime.build import Identity, prepare
 from cues_kafka.runtime.client import Client, read_all
 from cues_kafka.runtime.interpreter import records_of
-from cues_kafka.runtime.spark.query import PlainRun, Settings, cut_off
+from cues_kafka.runtime.spark.query import (
+    PlainRun,
+    Settings,
+    SlotsStopped,
+    SparkWorker,
+    Tell,
+    cut_off,
+    raise_stops,
+)
+from cues_kafka.runtime.spark.slot import Outcome
 from cues_kafka.runtime.spark.work import Work
 from cues_kafka.runtime.workers import Job
 
@@ -144,3 +156,82 @@ FAILED = (
 def test_spark_names_the_task_that_failed_and_the_others_were_cut_off(text: str, found: set[int]) -> None:
     """Where it names none, each of them may have died."""
     assert cut_off(text, 3) == found
+
+
+class Scripted(PlainRun):
+    """Its query ends as it is told each time, and then with everything delivered."""
+
+    def __init__(self, run: PlainRun, ends: list[Exception]) -> None:
+        self.__dict__.update(run.__dict__)
+        self.ends = ends
+        self.starts = 0
+
+    def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
+        self.starts += 1
+        return self
+
+    def awaitTermination(self) -> None:  # noqa: N802 - Spark's name
+        if self.ends:
+            raise self.ends.pop(0)
+
+
+USERS = PySparkException("Job aborted\nValueError: thirteen")
+STOPPED = Outcome("pipe/0", 0, kind="unhandled", text="ValueError: thirteen", remedy="fix the cause")
+
+
+def of_stops() -> PySparkException:
+    """As Spark gives a batch of which a task stopped."""
+    with pytest.raises(SlotsStopped) as caught:
+        raise_stops([STOPPED], 1)
+    return PySparkException(str(caught.value))
+
+
+def ended(world: World, ends: list[Exception], monkeypatch: pytest.MonkeyPatch) -> tuple[SparkWorker, int]:
+    """A worker with `available-now` that is over, and how often its query began."""
+    monkeypatch.setattr("cues_kafka.runtime.spark.query.RESTART_FIRST_S", 0.01)
+    run, _ = world.run()
+    job = Job(world.graph, "pipe", world.options, world.planned, world.facts, world.broker, lambda: None)
+    scripted = Scripted(run, ends)
+    worker = SparkWorker(job, scripted, Settings(object(), "checkpoint", {"availableNow": True}))
+    worker.start()
+    worker.join()
+    return worker, scripted.starts
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        (USERS, "pipe stopped: the query ended: ValueError: thirteen. Remedy: mend the cause; start again"),
+        (of_stops(), "pipe/0 stopped: ValueError: thirteen. Remedy: fix the cause"),
+        (BrokerError("group 'g.pipe' has members"), "group 'g.pipe' has members"),
+        (ConfigError("no such topic"), "no such topic"),
+    ],
+    ids=["a user's exception", "a stopped task", "native workers", "a wrong setting"],
+)
+def test_a_query_that_ends_by_itself_is_not_tried_again_where_no_later_try_helps(
+    world: World, ending: Exception, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`available-now`: the program that waits for its end is told the cause once."""
+    worker, starts = ended(world, [ending], monkeypatch)
+
+    assert (starts, worker.over) == (1, False)
+    assert str(worker.failed).startswith(said)
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        PySparkException("ExecutorLostFailure (executor 1 exited)"),
+        PySparkException("Python worker exited unexpectedly (crashed)"),
+        PySparkException("cues_kafka.errors.RetriableError: the cluster does not answer"),
+        RetriableError("the cluster does not answer"),
+    ],
+    ids=["an executor", "a Python process", "the cluster, in a slot", "the cluster"],
+)
+def test_a_query_that_ends_by_itself_is_tried_again_where_something_was_lost(
+    world: World, ending: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that kills its process is quarantined that way, too."""
+    worker, starts = ended(world, [ending, ending], monkeypatch)
+
+    assert (starts, worker.over, worker.failed) == (3, True, None)

@@ -27,7 +27,7 @@ from pyspark.errors import PySparkException
 from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Snapshot, Totals
 from cues_kafka.core.spec import Spec
-from cues_kafka.errors import BrokerError, CuesError
+from cues_kafka.errors import AbortableError, BrokerError, CuesError, RetriableError, TaskStopped
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Clock, Position, Positions, TopicPartition
 from cues_kafka.runtime.build import spec_of
@@ -310,13 +310,15 @@ class SparkWorker:
                     if self._once():
                         self._done = True
                         return
-                except NotShipped:
+                    self._end_of_run()
+                except (NotShipped, TaskStopped):
                     raise  # no later try finds anything else
                 except CuesError as error:
+                    if self._ends_by_itself and not passes(error):
+                        raise
                     self._note(Stopped(self.name, Halt("refused", str(error), "see the cause; tried again later")))
                 except PySparkException as error:
-                    if not self._stopping.is_set():
-                        self._read_failure(error)
+                    self._read_failure(error)
                 if self._stopping.wait(pause_s):
                     return
                 pause_s = RESTART_FIRST_S if self._delivered() > before else min(pause_s * 2, RESTART_MAX_S)
@@ -329,6 +331,21 @@ class SparkWorker:
             if self._cut_off:
                 self._tidy()
             self._job.changed()
+
+    @property
+    def _ends_by_itself(self) -> bool:
+        """`available-now`: a program waits for the end, so what no later try changes is told instead of tried."""
+        return "availableNow" in self._settings.trigger
+
+    def _end_of_run(self) -> None:
+        """
+        Say what stopped, where nobody waits for it to be mended.
+
+        Raises:
+            TaskStopped: the query ends by itself, and tasks of it have stopped.
+        """
+        if self._ends_by_itself and self._stops:
+            raise TaskStopped("; ".join(f"{one.task} stopped: {one.halt}" for one in self._stops))
 
     def _tidy(self) -> None:
         """What slots that were cut off have left open ends, so that readers need not wait for its time-out (R1)."""
@@ -346,7 +363,7 @@ class SparkWorker:
             rehearsal.result()
         if first is None:
             return False
-        if "availableNow" in self._settings.trigger:
+        if self._ends_by_itself:
             self._wait_for_upstream()
         with self._lock:
             if self._stopping.is_set():
@@ -439,22 +456,48 @@ class SparkWorker:
         self._job.changed()
 
     def _read_failure(self, error: PySparkException) -> None:
-        """Why a query ended; stopped tasks are in its text where they could not be told (Spark Connect)."""
+        """
+        Why a query ended; stopped tasks are in its text where they could not be told (Spark Connect).
+
+        Raises:
+            TaskStopped: see `_end_of_run`.
+        """
+        if self._stopping.is_set():
+            return
         if found := re.search(re.escape(_MARK) + r"(\[.*?\])" + re.escape(_MARK), str(error), re.DOTALL):
             self._take([outcome_of_row(row) for row in json.loads(found.group(1))])
             self._job.changed()
+            self._end_of_run()
             return
         text, checkpoint = brief(str(error)), self._settings.checkpoint
-        remedy = "mend the cause; the query is tried again by itself. --log-level debug shows all that Spark says"
+        again = "start again" if self._ends_by_itself and not passes(error) else "the query is tried again by itself"
+        remedy = f"mend the cause; {again}. --log-level debug shows all that Spark says"
         if _NOT_EMPTY in str(error):
             remedy = (
                 f"stop this process, move {checkpoint} away, and start again: the records in Kafka say what is done, "
                 "and refuse a new checkpoint where it would repeat or lose something"
             )
         self._note(Stopped(self.name, Halt("refused", f"the query ended: {text}", remedy)))
+        if not passes(error):
+            self._end_of_run()
 
     def _delivered(self) -> int:
         return sum(outcome.totals.deliveries for outcome in self._outcomes.copy().values())
+
+
+_PASSING: Final = re.compile(
+    r"ExecutorLostFailure|FetchFailed|Python worker (exited|failed)|(Retriable|Abortable)Error: "
+    r"|java\.net\.\w*(Timeout|Connect|UnknownHost|Socket)\w*Exception"
+)
+"""What Spark says where a process or a connection was lost. A message that kills its process is tried until it is
+quarantined."""
+
+
+def passes(error: Exception) -> bool:
+    """Whether the same query may go well a moment later, with the same code and settings."""
+    if isinstance(error, CuesError):
+        return isinstance(error, RetriableError | AbortableError) or (isinstance(error, BrokerError) and error.fenced)
+    return _PASSING.search(str(error)) is not None
 
 
 class SlotsStopped(Exception):
