@@ -9,9 +9,9 @@
     │   └── TopicsMissing       create the topics, or allow the start to
     ├── OutputError         fix what the function returned
     ├── CodecError          fix the message or its codec
-    ├── FactoryError        mend what a factory of ``system=`` connects to
+    ├── FactoryError        repair what a factory of ``system=`` connects to
     ├── RecoveryError       decide: the task refuses to go on by itself
-    ├── TaskStopped         read the cause, mend it, start again
+    ├── TaskStopped         read the cause, fix it, start again
     └── BrokerError         nothing: the task discards its producer and recovers
         ├── RetriableError      the cluster did not answer (yet)
         ├── AbortableError      this transaction is over
@@ -50,11 +50,11 @@ class OutputError(CuesError):
 
 
 class CodecError(CuesError):
-    """A message does not fit the codec of its topic. Mend the message or the codec of the topic."""
+    """A message does not fit the codec of its topic. Fix the message or the codec of the topic."""
 
 
 class FactoryError(CuesError):
-    """A factory of `system=` keeps failing. Mend what it connects to (``__cause__``), then start again."""
+    """A factory of `system=` keeps failing. Repair what it connects to (``__cause__``), then start again."""
 
 
 class RecoveryError(CuesError):
@@ -62,7 +62,7 @@ class RecoveryError(CuesError):
 
 
 class TaskStopped(CuesError):
-    """A task stopped and waits. Mend the cause (``__cause__``); it is recovered again with back-off."""
+    """A task stopped and waits. Fix the cause (``__cause__``); it is recovered again with back-off."""
 
 
 class BrokerError(CuesError):

@@ -192,7 +192,7 @@ class TypedJsonCodec:
         try:
             return self._to_value(plain)
         except Misfit as misfit:
-            raise CodecError(f"{misfit.text(self._root)}. Mend the message, or its class.") from misfit.cause
+            raise CodecError(f"{misfit.text(self._root)}. Fix the message, or its class.") from misfit.cause
         except RecursionError:
             raise CodecError("The message is nested too deeply. Send flatter JSON, or declare Raw().") from None
 

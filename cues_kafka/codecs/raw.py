@@ -42,7 +42,7 @@ class TextCodec:
             return value.encode()
         except UnicodeEncodeError as error:
             raise CodecError(
-                f"The key is not valid Unicode at place {error.start}. Mend it, or give its bytes."
+                f"The key is not valid Unicode at place {error.start}. Fix it, or give its bytes."
             ) from error
 
     def decode(self, data: bytes) -> str:

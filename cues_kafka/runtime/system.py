@@ -65,7 +65,7 @@ class System:
                     log.error("system not opened", name=name, error=said)
                     raise FactoryError(
                         f"system={{{name!r}: ...}}: the factory still raised {said} after "
-                        f"{time.monotonic() - began_s:.1f} s. Start or mend what it connects to, then start again"
+                        f"{time.monotonic() - began_s:.1f} s. Start or repair what it connects to, then start again"
                     ) from error
                 log.warning("system not opened", name=name, error=said, again_in_s=pause_s)
             time.sleep(pause_s)

@@ -201,7 +201,7 @@ def ended(world: World, ends: list[Exception], monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("ending", "said"),
     [
-        (USERS, "pipe stopped: the query ended: ValueError: thirteen. Remedy: mend the cause; start again"),
+        (USERS, "pipe stopped: the query ended: ValueError: thirteen. Remedy: fix the cause; start again"),
         (of_stops(), "pipe/0 stopped: ValueError: thirteen. Remedy: fix the cause"),
         (BrokerError("group 'g.pipe' has members"), "group 'g.pipe' has members"),
         (ConfigError("no such topic"), "no such topic"),

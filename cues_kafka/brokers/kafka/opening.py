@@ -42,7 +42,7 @@ def opened(make: Callable[[dict[str, Any]], _Client], settings: dict[str, Any]) 
             raise
         said = scrubbed(error.str(), settings)
         raise ConfigError(
-            f"librdkafka refuses config=, producer= or consumer= of Kafka(...): {said}. Mend the setting; librdkafka's "
+            f"librdkafka refuses config=, producer= or consumer= of Kafka(...): {said}. Fix the setting; librdkafka's "
             "CONFIGURATION.md lists them all"
         ) from None
 

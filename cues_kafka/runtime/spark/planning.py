@@ -211,7 +211,7 @@ class Planner:
         wanted = chosen.topics or {place.topic for place in chosen.places}
         if missing := sorted(set(wanted) - counts.keys()):
             raise ConfigError(
-                f"topics that are not there: {', '.join(missing)} ({chosen}); create them, or mend the name"
+                f"topics that are not there: {', '.join(missing)} ({chosen}); create them, or correct the name"
             )
         beyond = [place for place in chosen.places if place.partition >= counts[place.topic]]
         if beyond:

@@ -471,7 +471,7 @@ class SparkWorker:
             return
         text, checkpoint = brief(str(error)), self._settings.checkpoint
         again = "start again" if self._ends_by_itself and not passes(error) else "the query is tried again by itself"
-        remedy = f"mend the cause; {again}. --log-level debug shows all that Spark says"
+        remedy = f"fix the cause; {again}. --log-level debug shows all that Spark says"
         if _NOT_EMPTY in str(error):
             remedy = (
                 f"stop this process, move {checkpoint} away, and start again: the records in Kafka say what is done, "
