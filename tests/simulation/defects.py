@@ -183,6 +183,11 @@ def quarantine_one_death_early(patch: Patch) -> None:
     )
 
 
+def never_alone(patch: Patch) -> None:
+    """Q2a: a message with a death behind it goes on beside others of its process, and shares their deaths."""
+    patch.setattr(task, "ALONE_AT", 99)
+
+
 def fresh_id_at_each_start(patch: Patch) -> None:
     """R1 fences nobody and ends nothing that was left open."""
     numbers = count()
@@ -248,6 +253,7 @@ DEFECTS: dict[Callable[[Patch], None], int] = {
     choice_not_replayed: 86,
     discard_counted_as_a_death: 21,
     quarantine_one_death_early: 17,
+    never_alone: 12,
     fresh_id_at_each_start: 8,
     init_after_reading: 3,
     order_of_what_was_put_back_kept: 22,

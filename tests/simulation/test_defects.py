@@ -9,7 +9,12 @@ import pytest
 
 from cues_kafka.testing.simulation.options import Options
 from cues_kafka.testing.simulation.shrink import Result, attempt, shrink
-from tests.simulation.defects import DEFECTS, called_ahead_survives_a_failed_commit, error_besides_an_output
+from tests.simulation.defects import (
+    DEFECTS,
+    called_ahead_survives_a_failed_commit,
+    error_besides_an_output,
+    never_alone,
+)
 
 SEEDS = 1_000
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -42,6 +47,11 @@ def test_a_planted_defect_is_found_and_found_again(plant: Plant) -> None:
 def test_what_was_called_ahead_of_a_failed_commit_is_looked_at_often() -> None:
     """P7 in a hundred seeds, not in a thousand: a hundred are run where somebody waits for them."""
     assert first_failure(called_ahead_survives_a_failed_commit).options.seed < 100
+
+
+def test_a_message_that_is_blamed_for_the_deaths_of_another_one_is_found_soon() -> None:
+    """Q2a in three hundred seeds: in a part of them, processes die of one message and of nothing else."""
+    assert first_failure(never_alone).options.seed < 300
 
 
 def test_a_failure_shrinks_to_the_least_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -260,6 +260,9 @@ class _Task:
             and following.writer.incarnation != record.writer.incarnation
         )
         require(deaths > (after or 0), f"I11 {name}: quarantined after {deaths} deaths", delivery)
+        poison = self._simulation.poison
+        blamed = not self._simulation.options.blames_poison or any(value in poison for value in delivery.values)
+        require(blamed, f"Q2a {name}: quarantined for deaths of another message", delivery)
 
     def choices(self, calls: Sequence[Traced]) -> None:
         """

@@ -109,6 +109,11 @@ class Options:
     most: int | None = None
     skipped: tuple[int, ...] = ()
 
+    @property
+    def blames_poison(self) -> bool:
+        """Whether a message that is quarantined must be one that kills: nothing else ends a process or a membership."""
+        return not (self.kill or self.pause or self.move or self.slots)
+
     @classmethod
     def of_seed(cls, seed: int, changes: Mapping[str, Any] | None = None) -> Options:
         """
@@ -171,6 +176,10 @@ _AHEAD = (500, 1000, 1000, 1000)
 """Rates of `ahead`: commits under which something can be called are rare beside those of recoveries."""
 
 
+DEADLY = 0.1
+"""Of the seeds, those in which processes die of one message and of nothing else, so that it alone may be blamed."""
+
+
 def _read(changes: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()}
     if "parts" in found:
@@ -193,7 +202,7 @@ def _drawn(seed: int) -> Options:
     rates: dict[str, Any] = {name: draw.choice(most) for name, most in _MOST.items()}
     steps = draw.choice((150, 300, 450))
     slots = all(len(part.inputs) == 1 for part in parts) and draw.random() < 0.2
-    return Options(
+    drawn = Options(
         seed=seed,
         sources=sources,
         parts=parts,
@@ -212,6 +221,8 @@ def _drawn(seed: int) -> Options:
         ahead=random.Random(f"ahead {seed}").choice(_AHEAD),  # noqa: S311 - drawn apart: the rest of a seed is older
         **rates,
     )
+    apart = random.Random(f"deadly {seed}").random() < DEADLY  # noqa: S311 - as `ahead`
+    return drawn.replace(poison=1, kill=0, pause=0, move=0) if apart and drawn.quarantine_after else drawn
 
 
 def _per_message(sources: tuple[str, ...], parts: tuple[Part, ...]) -> float:

@@ -296,6 +296,7 @@ class Simulation:
         sent: by source, what was sent, in order.
         calls: every traced call, in order.
         called: how often each delivery was traced.
+        poison: values that kill their process.
         called_ahead: looks of a caller in which a task was called while its last commit was under way (P7).
         at_healing: deliveries of the tasks that lived when faults ended.
         history: committed messages that compaction may have removed since, by topic.
@@ -325,7 +326,7 @@ class Simulation:
         self._sender = self.broker.sender("sender")
         self._incarnations = 0
         self._depth = 0
-        self._poison = self._poisoned()
+        self.poison = self._poisoned()
 
     def run(self) -> None:
         """
@@ -408,7 +409,7 @@ class Simulation:
         assert self.process
         self.calls.append(Traced(part.name, tuple(values), step.hash, step.task, self.process.incarnation))
         self.called[part.name, tuple(values)] += 1
-        if any(value in self._poison for value in values):
+        if any(value in self.poison for value in values):
             self.process.kill()
             raise Killed
 
