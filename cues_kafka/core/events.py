@@ -91,11 +91,20 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An effect raised, or the input broke the reader's rule (A2). `at_s` is monotonic time."""
+    """
+    An effect raised, or the input broke the reader's rule (A2).
+
+    Attributes:
+        text: what happened.
+        at_s: monotonic time.
+        fenced: another session has taken the id.
+        remedy: what to do if it happens each time; empty: what helps in general.
+    """
 
     text: str
     at_s: float
     fenced: bool = False
+    remedy: str = ""
 
 
 # Answers

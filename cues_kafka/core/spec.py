@@ -35,7 +35,7 @@ class Spec:
         start: `earliest`, `latest`, or the offset where whoever feeds the task began (DataFrames).
         strategy: `exactly-once`, `at-least-once` or `at-most-once`.
         quarantine_after: deaths on a single message before it is taken out (Q3); None: never.
-        compacted: compaction may take messages of the only input while a retry of them is due; declared, for one input.
+        compacted: compaction may take messages of the only input while a retry of them is due; it goes on without them.
         width: partition count of the lead input.
         slot: it lives for one Spark task, outside the group, and never takes its id again when it is fenced (D5).
         staged: what a slot of a staged processor is there for; it has no inputs of its own (T2, T3).

@@ -427,7 +427,7 @@ def _exhausted(task: Task, event: on.Failed) -> on.Halt:
         return on.Halt(
             "refused", f"fenced {task.rounds + 1} times{who}: {event.text}", "stop whoever runs this task too"
         )
-    return on.Halt("refused", f"gave up after {task.rounds} rounds{who}: {event.text}", _MEND)
+    return on.Halt("refused", f"gave up after {task.rounds} rounds{who}: {event.text}", event.remedy or _MEND)
 
 
 _MEND = "fix the cause, and the task resumes; `cues-kafka plan MODULE:GRAPH --apply` recreates a topic that was deleted"
@@ -567,7 +567,9 @@ def _polled_again(task: Task, due: Due, event: on.Polled) -> Task:
     if due.ends != event.ends or (event.steps != due.steps and not fewer):
         name = f"{task.spec.name}: due up to {due.ends}, {due.steps} steps"
         raise IllegalEvent(f"{name}; polled up to {event.ends}, {event.steps} steps")
-    return replace(task, due=replace(due, steps=event.steps))
+    # The deaths were those of several steps. A single one that is left has none of its own yet (Q2, Q3).
+    starts = 0 if event.steps == 1 < due.steps else due.starts
+    return replace(task, due=replace(due, steps=event.steps, starts=starts))
 
 
 def _called(task: Task, event: on.Called) -> Next:
@@ -586,6 +588,10 @@ def _called(task: Task, event: on.Called) -> Next:
 
 
 def _idle(task: Task, event: on.Idle) -> Next:
+    """P1; over ranges that are due only where compaction may have taken all of their messages (`Spec.compacted`)."""
+    if task.due and not (task.spec.compacted and event.positions == task.due.ends):
+        name = f"{task.spec.name}: due up to {task.due.ends}, {task.due.steps} steps"
+        raise IllegalEvent(f"{name}; idle at {event.positions}")
     task = replace(task, choice=())  # nothing lies below the ends, so what it may still name was compacted away
     return _transact(task, _attempt(task, event.positions, Totals()), State.READY)
 

@@ -34,6 +34,7 @@ from tests.unit.core_world import (
 ALTS = make_spec(TWO, pairing="alts", effects=True, errors=True)
 WORLDS = {
     "pipe": make_spec(),
+    "compacted": make_spec(compacted=True),
     "alts": ALTS,
     "entering": make_spec((), slot=True, staged=Enter(QUERY, stateless=False, part=0)),
     "announcing": make_spec((), slot=True, staged=Announce(staged(-1, batch=4, attempt="mine"), stateless=False)),
@@ -55,6 +56,8 @@ def events(task: Task) -> list[on.Event]:
     if task.spec.staged:  # it has no inputs of its own, and publishes once
         due = isinstance(task.spec.staged, Publish) and not task.published
         never = {on.Polled} if due else {on.Polled, on.Called, on.Idle}
+    if task.due and not task.spec.compacted:
+        never.add(on.Idle)  # what is due is never passed over
     return [event for kind in TRANSITIONS[task.state] if kind not in never for event in of_kind[kind]]
 
 
@@ -85,7 +88,7 @@ def shapes(spec: Spec, due: Due | None, expected: int) -> dict[type[on.Event], l
             *(on.Called(ends, Totals(1, 0, 0, 1), on.Halt(kind, "x")) for kind in ("retry", "unhandled")),
             *(on.Called((), Totals(), on.Halt(kind, "x")) for kind in ("retry", "unhandled")),
         ],
-        on.Idle: [on.Idle(at(*two, spec=spec))],
+        on.Idle: [on.Idle(ends)],
         on.Assigned: [on.Assigned()],
         on.Revoked: [on.Revoked()],
         on.Lost: [on.Lost()],

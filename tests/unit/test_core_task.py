@@ -806,3 +806,42 @@ def test_fewer_steps_are_due_only_where_compaction_may_take_messages(compacted: 
     task, effect = world.run(task, on.Polled(at(8), 2))
 
     assert effect == do.Call(at(8), 2, (), 1)
+
+
+@pytest.mark.parametrize("compacted", [True, False])
+@pytest.mark.parametrize("until", [8, 7])
+def test_a_due_range_is_moved_over_only_where_compaction_may_have_taken_all_of_it(compacted: bool, until: int) -> None:
+    """Of a topic that is not declared as compacted no message is ever passed over, and never a part of a range."""
+    spec = make_spec(compacted=compacted)
+    world = World(spec, [snapshot(spec, (5,), (8,), 3)])
+    task, _ = world.run(Task(spec), on.Assigned())
+    if not compacted or until != 8:
+        with pytest.raises(IllegalEvent, match="3 steps; idle at"):
+            world.run(task, on.Idle(at(until)))
+        return
+    task, effect = world.run(task, on.Idle(at(until)))
+
+    assert isinstance(task.record, Attempt)
+    assert (task.positions, task.record.batch, task.due, effect) == (at(8), Totals(), None, do.Await())
+
+
+def test_a_step_that_compaction_has_left_of_several_has_no_deaths_of_its_own() -> None:
+    """Q2: a death on several steps is not counted on one of them; careful mode begins at none, too."""
+    spec = make_spec(compacted=True)
+    world = World(spec, [snapshot(spec, (5,), (8,), 3)])
+    task, _ = world.run(Task(spec), on.Assigned())
+    task, effect = world.run(task, on.Polled(at(8), 1))
+
+    assert effect == do.Call(at(8), 1, (), 0)
+    assert isinstance(task.record, Snapshot)
+    assert task.record.starts == 0
+
+
+def test_a_task_that_gives_up_says_what_helps_against_its_failure() -> None:
+    """R7: where the shell knows the remedy, the halt has it in the place of the general one."""
+    spec = make_spec()
+    task = Task(spec, state=State.READY, record=attempt(spec, 5), rounds=5, recovered_at_s=100.0)
+    after, _ = handle(task, on.Failed("it is gone", 101.0, remedy="accept it"))
+
+    assert after.halt is not None
+    assert after.halt.remedy == "accept it"
