@@ -20,7 +20,7 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.graph import topology
 from cues_kafka.graph.acls import Acl, Role, acls_of, grant, kafka_acls
 from cues_kafka.graph.binding import shows_bindings
-from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor, Strategy
+from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor, Strategy, Topic
 from cues_kafka.graph.names import (
     backing_topic,
     changelog_topic,
@@ -119,7 +119,7 @@ class ProcessorPlan:
         fingerprint: the plan fingerprint (PROTOCOL 1); None where the topics' ids are not known yet.
         unchecked: output bindings that the function's annotation does not name, so that a misspelt one shows only when
             the function gives it.
-        compacted: its only input is compacted, so a message that a retry would read again may be gone.
+        compacted: topics of its inputs that Kafka compacts.
     """
 
     name: str
@@ -137,7 +137,7 @@ class ProcessorPlan:
     backing_partitions: int | None
     fingerprint: bytes | None
     unchecked: tuple[str, ...] = ()
-    compacted: bool = False
+    compacted: tuple[str, ...] = ()
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -389,27 +389,23 @@ def _processor_plan(
         backing_partitions=sizes[processor.lead] if known is None else known.partitions,
         fingerprint=_fingerprint(processor, facts),
         unchecked=_unchecked(processor),
-        compacted=processor.input_shape == "single" and _is_compacted(graph, processor.lead, facts),
+        compacted=tuple(_compacted(graph, processor, facts)),
     )
 
 
-def _is_compacted(graph: Graph, topic: str, facts: ClusterFacts | None) -> bool:
-    """By what the cluster says, and by what the graph declares where the cluster says nothing."""
-    known = None if facts is None else facts.topics.get(topic)
-    config = {**graph.topic(topic).config, **(known.config if known else {})}
-    return "compact" in config.get("cleanup.policy", "")
+def _compacted(graph: Graph, processor: Processor, facts: ClusterFacts | None) -> Iterator[str]:
+    """
+    Inputs whose messages are superseded by newer ones of their key.
 
-
-def _thinned_joins(graph: Graph, facts: ClusterFacts | None) -> Iterator[str]:
-    """The k-th messages meet, and compaction changes which one is the k-th."""
-    for processor in graph.processors.values():
-        found = [topic for topic in processor.input_topics if _is_compacted(graph, topic, facts)]
-        if found and processor.input_shape == "join":
-            yield (
-                f"Processor {processor.name!r} joins messages by their order, and {quoted(found)} is compacted: "
-                "compaction takes messages away, so others would be paired. Set its cleanup.policy to delete, or join "
-                "by a key on Spark."
-            )
+    What the cluster says decides. Where it does not show a topic's settings, only a declaration of that very topic
+    counts, and the defaults of the graph do not: a message of a topic that keeps all of them is never done without.
+    """
+    for topic in dict.fromkeys(processor.input_topics):
+        known = None if facts is None else facts.topics.get(topic)
+        declared = graph.topic(topic) if known is None else graph.topics.get(topic, Topic())
+        config = declared.config if known is None or "cleanup.policy" not in known.config else known.config
+        if "compact" in config.get("cleanup.policy", ""):
+            yield topic
 
 
 def _unchecked(processor: Processor) -> tuple[str, ...]:
@@ -506,7 +502,7 @@ def _refusals(
     processors, frames = planned
     for one in processors:
         yield from _unequal_inputs(graph.processors[one.name], sizes)
-    yield from _thinned_joins(graph, facts)
+        yield from _compacted_join(graph.processors[one.name], one.compacted)
     if facts is None:
         return
     yield from _missing_inputs(graph, facts)
@@ -583,6 +579,17 @@ def _unequal_inputs(processor: Processor, sizes: Mapping[str, int | None]) -> It
                 f"{processor.name} tails {topic!r}, which has {count(sizes[topic] or 0, 'partition')}, but its inputs "
                 f"have {lead}. Task p reads partition p of it, so add partitions to {topic!r}."
             )
+
+
+def _compacted_join(processor: Processor, compacted: Iterable[str]) -> Iterator[str]:
+    if processor.input_shape != "join":
+        return
+    for topic in compacted:
+        yield (
+            f"The join {processor.name} reads {topic!r}, which is compacted. A join pairs the k-th messages of its "
+            "inputs. Compaction takes messages out, so wrong ones would be paired, and no error would show it. Read a "
+            "topic that keeps every message: let its writer send to a second topic with cleanup.policy=delete."
+        )
 
 
 def _bad_policy(topics: Iterable[str], facts: ClusterFacts) -> Iterator[str]:
@@ -670,6 +677,7 @@ def _warnings(graph: Graph, processors: Iterable[ProcessorPlan], facts: ClusterF
         if one.strategy != "exactly-once":
             yield f"{one.name} runs {one.strategy}: a crash may {_weakness(one.strategy)} messages."
         yield from _aged(graph, graph.processors[one.name], facts)
+        yield from _compacted_alts(graph.processors[one.name], one.compacted)
     for frame in graph.dataframes:
         yield f"{frame} is a processor of DataFrames: the native runtime refuses it, Spark runs it."
 
@@ -689,6 +697,17 @@ def _aged(graph: Graph, processor: Processor, facts: ClusterFacts | None) -> Ite
                 f"written. Set it: kafka-configs --alter --topic {topic} --add-config retention.ms=-1, or "
                 "message.timestamp.type=LogAppendTime."
             )
+
+
+def _compacted_alts(processor: Processor, compacted: Iterable[str]) -> Iterator[str]:
+    if processor.input_shape != "alts":
+        return
+    for topic in compacted:
+        yield (
+            f"{processor.name} (alts) reads {topic!r}, which is compacted. If a worker dies in a batch and compaction "
+            "takes a message of that batch before it is retried, the task stops. 'cues-kafka accept-loss MODULE:GRAPH "
+            f"{processor.name}' then lets it go on with what is left."
+        )
 
 
 def _retention_ms(graph: Graph, topic: str, facts: ClusterFacts) -> float:

@@ -90,6 +90,7 @@ def accept_loss(
     MODULE:GRAPH names the graph, as in shop:graph or path/shop.py:graph, and PROCESSOR a processor in it.
 
     Tasks whose next messages were deleted, by retention or by hand, continue at the first message that is there.
+    Tasks that had announced a batch, of which compaction took messages, continue with the rest of it.
     """
     _act(
         target, processor, lambda tool: tool.accept_loss(),

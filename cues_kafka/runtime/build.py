@@ -201,7 +201,7 @@ def spec_of(graph: Graph, planned: Plan, processor: Processor, width: int, ident
             start=processor.start,
             strategy=graph.strategy_of(processor),
             quarantine_after=processor.quarantine_after,
-            compacted=names.compacted,
+            compacted=processor.input_shape == "single" and bool(names.compacted),
             width=width,
             writer=Writer(transactional_id, identity.runtime, identity.name, identity.incarnation),
         )

@@ -417,13 +417,19 @@ class Lane:
             try:
                 cut = buffer.cut_exactly(due.ends, due.choice)
             except OutOfOrder as error:
-                return self.fail(str(error))
-            if len(cut.steps) != due.steps:
-                if not (self.spec.compacted and len(cut.steps) < due.steps):
-                    # Never go on without a message that a snapshot named: read again, and then stop.
-                    return self.fail(f"{len(cut.steps)} of the {due.steps} steps up to {due.ends} are there")
-                if not cut.steps:
-                    return on.Idle(due.ends)  # newer messages of the same keys have replaced all of them
+                return self._gone(str(error))
+            gone = due.steps - len(cut.steps)
+            if gone < 0 or (gone and not self.spec.compacted):
+                # Never go on without a message that a snapshot named: read again, and then stop.
+                ends = ", ".join(f"{p.topic}/{self.spec.partition} at {p.offset}" for p in due.ends)
+                return self._gone(
+                    f"{len(cut.steps)} of the {due.steps} steps up to {ends} are there; compaction may have taken the "
+                    "other messages"
+                )
+            if gone:
+                log.warning("superseded", task=self.spec.name, steps=gone, left=len(cut.steps))
+            if not cut.steps:
+                return on.Idle(due.ends)
         else:
             cut = self._next_cut(task, buffer, 1 if task.careful else self._limit)
         if not cut.steps:
@@ -433,6 +439,11 @@ class Lane:
                 return None
             self._cut = cut
         return on.Polled(cut.ends, len(cut.steps), cut.choice)
+
+    def _gone(self, text: str) -> on.Event:
+        """Messages that a snapshot announced are not there, and nobody has declared that they may go."""
+        remedy = f"stop the workers; `cues-kafka accept-loss` for {self.spec.processor!r} goes on without what is gone"
+        return on.Failed(text, self._clock.monotonic(), remedy=remedy)
 
     def _idled(self, task: Task, buffer: Buffer, now: float) -> on.Event | None:
         if now - self._committed_at_s < self._policy.idle_seconds or buffer.ready or not buffer.at_end:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -24,6 +25,7 @@ from cues_kafka.core.records import Attempt, Extent, Record, Snapshot, Staged, S
 from cues_kafka.core.recover import plan_of
 from cues_kafka.core.spec import Input, Spec
 from cues_kafka.core.staged import RESET
+from cues_kafka.core.task import take
 from cues_kafka.errors import CodecError, ConfigError, RecoveryError, RetriableError
 from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
 from cues_kafka.graph.names import backing_topic, group_id, quoted, transactional_id
@@ -31,6 +33,7 @@ from cues_kafka.plan import Plan, plan, topics_to_ask
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Member, Position, Positions, TopicPartition, Watermarks
 from cues_kafka.runtime.backing import newest
 from cues_kafka.runtime.build import Identity, spec_of
+from cues_kafka.runtime.client import read_range
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.interpreter import INIT_TIMEOUT_S, record_message
 from cues_kafka.words import count
@@ -160,7 +163,10 @@ class Maintenance:
 
     def accept_loss(self) -> list[Move]:
         """
-        Let tasks whose next messages are gone from the log (retention, trim) go on at the first one that is there.
+        Let tasks whose next messages are gone from the log go on without them.
+
+        Where retention or a trim took them, at the first one that is there. Where compaction took some of a batch that
+        was announced, with what is left of it; a join goes on behind the batch, because what is left are no pairs.
 
         Raises:
             ConfigError: it is a staged processor.
@@ -173,6 +179,8 @@ class Maintenance:
                 "begin anew, at the first messages that are there or behind the last ones"
             )
 
+        notes: dict[int, tuple[str, ...]] = {}
+
         def target(spec: Spec, record: Record | None, inputs: Mapping[str, InputFacts]) -> Positions | None:
             if record is None:
                 return None
@@ -182,9 +190,36 @@ class Maintenance:
                         f"{spec.name}: {position.topic!r} was recreated. Run `cues-kafka reset` instead."
                     )
             moved = tuple(p._replace(offset=max(p.offset, inputs[p.binding].low)) for p in record.positions)
-            return None if moved == record.positions else moved
+            if moved != record.positions:
+                return moved
+            if not isinstance(record, Snapshot) or any(p.offset > inputs[p.binding].stable for p in record.ends):
+                return None  # no batch; or the log was truncated, which R5 refuses, and no loss of ours explains
+            notes[spec.partition] = tuple(self._gone(spec, record))
+            if not notes[spec.partition]:
+                return None
+            return record.ends if spec.pairing == "join" else record.positions
 
-        return self._moves(target, self.specs)
+        moves = self._moves(target, self.specs)
+        return [replace(move, notes=(*notes.get(move.spec.partition, ()), *move.notes)) for move in moves]
+
+    def _gone(self, spec: Spec, snapshot: Snapshot) -> Iterator[str]:
+        """What is not there any more of a batch that was announced."""
+        if spec.pairing == "alts":
+            announced = Counter[str]()
+            for binding, steps in take(snapshot.choice, snapshot.steps):
+                announced[binding] += steps
+        else:
+            announced = Counter({position.binding: snapshot.steps for position in snapshot.positions})
+        ends = {position.binding: position.offset for position in snapshot.ends}
+        for position in snapshot.positions:
+            place, end = TopicPartition(position.topic, spec.partition), ends[position.binding]
+            there = sum(1 for _ in read_range(self._broker, place, position.offset, end, group=spec.group))
+            if gone := announced[position.binding] - there:
+                yield (
+                    f"{position.topic}/{spec.partition}: {count(gone, 'message')} of a batch that was announced up to "
+                    f"{end} {'is' if gone == 1 else 'are'} gone from the log and LOST; {there} of it "
+                    f"{'is' if there == 1 else 'are'} left"
+                )
 
     def carry_out(self, moves: Sequence[Move]) -> None:
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from cues_kafka import Graph, Json, Kafka, Processor, Source, TaskStopped, Topic, start
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.ports import TopicPartition
+from cues_kafka.runtime.maintenance import Maintenance
 from cues_kafka.testing.fixtures import KafkaFixture
+from tests.fault.support import until
 
 MODULE = """
 from cues_kafka import Graph, Json, Processor, Source, Topic
@@ -122,3 +125,65 @@ def test_an_applied_plan_lets_added_partitions_run(kafka: KafkaFixture, tmp_path
 
     with start(setting.graph, setting.options) as running:
         assert sorted(task.task for task in running.status().tasks) == [f"double/{p}" for p in range(4)]
+
+
+EAGER = {
+    "cleanup.policy": "compact",
+    "segment.ms": "300",
+    "min.cleanable.dirty.ratio": "0.01",
+    "max.compaction.lag.ms": "500",
+}
+
+
+def test_tasks_go_on_after_kafka_compacted_announced_messages_away(kafka: KafkaFixture) -> None:
+    """A task with one input goes on with what is left; alts stop, until accept-loss has shortened their batch."""
+    name, states, others, out, either_out = (kafka.unique(word) for word in ("g", "states", "others", "out", "either"))
+    options, broken, calls = Kafka(kafka.bootstrap), [True], list[str]()
+
+    def one(value: str) -> str:
+        return either(value)
+
+    def either(state: str | None = None, other: str | None = None) -> str:
+        value = state or other or ""
+        calls.append(value)
+        if broken[0]:
+            raise RuntimeError("not yet")
+        return value
+
+    graph = Graph(
+        name,
+        Source(states),
+        Source(others),
+        Processor(one, inputs=states, outputs=out),
+        Processor(either, alts={"state": states, "other": others}, outputs=either_out),
+        topics={states: Topic(value=Json(), config=EAGER), others: Topic(value=Json())},
+        defaults=Topic(value=Json(), partitions=1),
+    )
+    with start(graph, options, only=[]) as client:
+        for value, key in (("old k", "k"), ("l", "l")):
+            client.send(states, value, key=key)
+        with suppress(RuntimeError, TaskStopped), start(graph, options) as running:
+            until(
+                lambda: {task.task for task in running.status().tasks if task.stopped} >= {"one/0", "either/0"}, "stops"
+            )
+        broken[0] = False
+
+        def compacted() -> bool:
+            """The segment that is written to is never cleaned, so more is sent."""
+            client.send(states, "new k", key="k")
+            return "old k" not in [message.value for message in client.messages(states)]
+
+        until(compacted, "the old message is compacted away")
+        calls.clear()
+        with suppress(TaskStopped), start(graph, options) as running:
+            until(lambda: [m.value for m in running.messages(out)][-1:] == ["new k"], "the task with one input goes on")
+            until(lambda: any(task.task == "either/0" and task.stopped for task in running.status().tasks), "alts stop")
+            assert next(m.value for m in running.messages(out)) == "l"
+        tool = Maintenance(graph, KafkaBroker(options), "either", who="test")
+        [move] = tool.accept_loss()
+        assert f"{states}/0: 1 message of a batch that was announced" in move.notes[0]
+        tool.carry_out([move])
+        with start(graph, options) as running:
+            running.wait_idle(timeout_s=30)
+            assert next(m.value for m in running.messages(either_out)) == "l"
+    assert "old k" not in calls

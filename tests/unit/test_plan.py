@@ -563,13 +563,64 @@ def test_outputs_that_are_kept_for_less_than_their_inputs_are_warned_of(
     )
 
 
-@pytest.mark.parametrize("declared", [True, False])
-def test_a_join_of_a_compacted_input_is_refused(*, declared: bool) -> None:
-    """Compaction changes which message is the k-th one."""
-    config = {"cleanup.policy": "compact"}
-    pair = Processor(anything, name="pair", inputs={"a": "orders", "b": "prices"}, outputs="pairs")
-    topics = {"orders": Topic(config=config)} if declared else {}
-    graph = Graph("shop", Source("orders"), Source("prices"), pair, topics=topics)
-    known = None if declared else facts(orders=4, prices=4, config=config)
-    with pytest.raises(ConfigError, match=r"'pair' joins messages by their order, and 'orders'.* is compacted"):
-        plan(graph, known).refuse()
+COMPACT = {"cleanup.policy": "compact"}
+
+
+@pytest.mark.parametrize(
+    ("declared", "everywhere", "known", "compacted"),
+    [
+        (COMPACT, {}, {}, True),
+        (COMPACT, {}, {"cleanup.policy": "delete"}, False),
+        ({}, {}, COMPACT, True),
+        ({}, {}, {"cleanup.policy": "compact,delete"}, True),
+        ({}, COMPACT, {}, False),
+        ({}, COMPACT, None, True),
+        (COMPACT, {}, None, True),
+        ({}, {}, None, False),
+    ],
+    ids=["settings not shown", "not as declared", "not declared", "both", "default only", "created so", "new", "plain"],
+)
+def test_the_cluster_decides_what_is_compacted_and_else_the_topics_own_declaration(
+    declared: dict[str, str], everywhere: dict[str, str], known: dict[str, str] | None, compacted: bool
+) -> None:
+    """Of a compacted topic a retry goes on without what was superseded, so a guess would lose messages."""
+    graph = Graph(
+        "shop",
+        Processor(anything, name="check", inputs="orders", outputs="checked"),
+        topics={"orders": Topic(config=declared)} if declared else {},
+        defaults=Topic(config=everywhere),
+    )
+    found = facts() if known is None else facts(orders=4, config=known)
+
+    assert plan(graph, found)["check"].compacted == (("orders",) if compacted else ())
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_a_join_over_a_compacted_input_is_refused(offline: bool) -> None:
+    """It paired what was left, in silence; offline a declaration is enough."""
+    if offline:
+        graph = Graph(
+            "flights",
+            Processor(anything, name="zip", inputs={"a": "left", "b": "right"}, outputs="both"),
+            topics={"right": Topic(config=COMPACT)},
+        )
+        [refusal] = plan(graph).refusals
+    else:
+        [refusal] = plan(JOIN, facts(left=2, right=2, both=2, flights__zip__backing=2, config=COMPACT)).refusals[1:]
+
+    assert "The join zip reads 'right', which is compacted." in refusal
+    assert "cleanup.policy=delete" in refusal
+
+
+def test_alts_over_a_compacted_input_are_warned_of() -> None:
+    """With the command that lets a stopped task go on; a single compacted input is nothing to warn of."""
+    graph = Graph(
+        "g",
+        Processor(anything, name="either", alts={"a": "left", "b": "right"}),
+        Processor(anything, name="one", inputs="left"),
+        topics={"left": Topic(config=COMPACT)},
+    )
+    [warning] = plan(graph, facts(right=1)).warnings
+
+    assert warning.startswith("either (alts) reads 'left', which is compacted. If a worker dies")
+    assert "'cues-kafka accept-loss MODULE:GRAPH either'" in warning

@@ -36,6 +36,7 @@ from cues_kafka.runtime import CommitPolicy
 from cues_kafka.runtime.clock import SystemClock
 from cues_kafka.runtime.gate import Gate
 from cues_kafka.runtime.interpreter import LEAVING_INIT_TIMEOUT_S, Interpreter, World
+from cues_kafka.runtime.maintenance import Maintenance
 from cues_kafka.runtime.native import worker
 from cues_kafka.runtime.pairing import Buffer
 from cues_kafka.testing.tester import Crash, Tester
@@ -239,21 +240,26 @@ def test_two_clients_of_a_process_do_not_fence_each_other() -> None:
         assert [m.value for m in one.messages("t")] == [1, 2, 3]
 
 
-@pytest.mark.parametrize(("sent", "kept"), [(["old", "new"], ["new"]), (["old", "other", "new"], ["other", "new"])])
-def test_a_retry_goes_on_with_what_compaction_has_left(sent: list[str], kept: list[str]) -> None:
-    """The task stopped for ever, for what newer messages of the same key had replaced."""
-    keys = {"other": "another key"}
-    topics = {"in": Topic(config={"cleanup.policy": "compact"})}
-    tester = Tester(Graph("g", Source("in"), Processor(same, inputs="in", outputs="out"), topics=topics))
-    for value in sent[:-1]:
-        tester.send("in", value, key=keys.get(value, "k"))
-    tester.run(crash=Crash("before", "Call"))
-    tester.send("in", sent[-1], key="k")
+COMPACTED = Topic(config={"cleanup.policy": "compact"})
+
+
+@pytest.mark.parametrize("keys", ["k", "kl", "lk", "klmk"])
+@pytest.mark.parametrize("deaths", [1, 2, 3, 4])
+def test_a_retry_on_a_compacted_topic_goes_on_with_what_is_left(keys: str, deaths: int) -> None:
+    """It stopped for ever, without a remedy. Newer messages of a key supersede the older ones, so these may be gone."""
+    processor = Processor(same, inputs="in", outputs="out", quarantine_after=None)
+    tester = Tester(Graph("g", Source("in"), processor, topics={"in": COMPACTED}))
+    for n, key in enumerate(keys):
+        tester.send("in", f"old {key}{n}", key=key)
+    for _ in range(deaths):
+        tester.restart().run(crash=Crash("before", "Call"))
+    tester.send("in", "new k", key="k")
     tester.broker.compact("in")
+    left = tester.values("in")
+    tester.restart().run()
     tester.restart().run()
 
-    assert tester.values("out") == kept
-    assert tester.totals("same").deliveries == len(kept)
+    assert tester.values("out") == left == [f"old {key}{n}" for n, key in enumerate(keys) if key != "k"] + ["new k"]
 
 
 def test_a_poison_message_that_compaction_takes_away_holds_up_none_behind_it() -> None:
@@ -276,15 +282,54 @@ def test_a_poison_message_that_compaction_takes_away_holds_up_none_behind_it() -
     assert tester.values("out") == ["mended"]
 
 
-def test_a_retry_never_goes_on_without_a_message_of_a_topic_that_is_not_compacted() -> None:
-    """Something else took it: the task stops and says so."""
-    tester = Tester(Graph("g", Source("in"), Processor(same, inputs="in", outputs="out")))
+def test_deaths_on_several_messages_count_on_none_that_compaction_has_left() -> None:
+    """I11: one of two is left, after a death on both. It is quarantined after three deaths of its own."""
+    made: list[Tester] = []
+    seen: list[str] = []
+
+    def deadly(value: str) -> None:
+        seen.append(value)
+        made[0].kill()
+
+    tester = Tester(Graph("g", Source("in"), Processor(deadly, inputs="in"), errors="f", topics={"in": COMPACTED}))
+    made.append(tester)
     tester.send("in", "old", key="k")
+    tester.send("in", "deadly", key="l")
+    assert tester.run_to_death()
+    tester.send("in", "new", key="k")
+    tester.broker.compact("in")
+    while tester.run_to_death():
+        pass
+
+    assert seen[:4] == ["old", "deadly", "deadly", "deadly"]
+    assert [(error.payload, error.starts) for error in tester.errors()][:1] == [(b'"deadly"', 3)]
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_retry_on_a_topic_that_is_not_compacted_never_goes_on_without_a_message(left: int) -> None:
+    """It was compacted since the worker started. The text names what shortens the batch, and that works."""
+    graph = Graph("g", Source("in"), Processor(same, inputs="in", outputs="out"))
+    tester = Tester(graph)
+    tester.send("in", "old", key="k")
+    for n in range(left):
+        tester.send("in", f"other {n}", key="l")
     tester.run(crash=Crash("before", "Call"))
     tester.send("in", "new", key="k")
     tester.broker.compact("in")
-    with pytest.raises(TaskStopped, match="0 of the 1 steps"):
+    with pytest.raises(TaskStopped, match=rf"{left} of the {left + 1} steps.*`cues-kafka accept-loss` for 'same'"):
         tester.restart().run()
+    assert not tester.values("out")
+
+    tester.broker.expire("g.same")
+    tool = Maintenance(graph, tester.broker, "same", who="test", clock=tester.clock)
+    [move] = tool.accept_loss()
+    assert move.notes[0] == (
+        f"in/0: 1 message of a batch that was announced up to {left + 1} is gone from the log and LOST; {left} of it "
+        f"{'is' if left == 1 else 'are'} left"
+    )
+    tool.carry_out([move])
+    assert not tool.accept_loss()
+    assert tester.restart().run().values("out") == [*["other 0"][:left], "new"]
 
 
 def test_a_processor_reads_an_errors_topic_as_error_messages() -> None:
@@ -337,8 +382,19 @@ def test_a_join_whose_inputs_were_compacted_stops_and_says_so() -> None:
         tester.send("b", n, key="k")
     tester.run(crash=Crash("before", "Call"))
     tester.broker.compact("a")
-    with pytest.raises(TaskStopped, match="compacted"):
+    with pytest.raises(TaskStopped, match=r"compacted.*accept-loss"):
         tester.restart().run()
+
+    tester.broker.expire("g.pair")
+    tool = Maintenance(graph, tester.broker, "pair", who="test", clock=tester.clock)
+    [move] = tool.accept_loss()
+    assert "a/0: 1 message of a batch that was announced up to 2 is gone" in move.notes[0]
+    assert "b/0: what offsets [0, 2) hold is LOST" in " ".join(move.notes)
+    tool.carry_out([move])
+    for n in (7, 8):
+        tester.send("a", n, key=f"k{n}")
+        tester.send("b", n, key=f"k{n}")
+    assert tester.restart().run().values("out") == [[7, 7], [8, 8]]
 
 
 def test_a_retried_alts_choice_that_compaction_thinned_out_moves_over_nothing() -> None:
@@ -363,6 +419,16 @@ def test_a_retried_alts_choice_that_compaction_thinned_out_moves_over_nothing() 
     with pytest.raises(TaskStopped, match="4 of the 5 steps"):
         tester.run_to_death()
     assert {r.choice for r in tester.records("sink") if isinstance(r, Snapshot)} == {(("a", 3), ("b", 2))}
+
+    tester.broker.expire("g.sink")
+    tool = Maintenance(graph, tester.broker, "sink", who="test", clock=tester.clock)
+    [move] = tool.accept_loss()
+    assert move.notes[0].startswith("a/0: 1 message of a batch that was announced up to 3 is gone")
+    tool.carry_out([move])
+    seen.clear()
+    while tester.run_to_death():
+        pass
+    assert sorted(set(seen)) == ["ax", "ay", "b0", "b1"]
 
 
 def test_a_retried_alts_step_is_the_one_that_comes_next() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from cues_kafka import Graph, Processor, Source
+from cues_kafka import Graph, Processor, Source, Topic
 from cues_kafka.brokers.memory import MemoryBroker, MemoryReader
 from cues_kafka.core.records import Attempt, Record, Snapshot, Start
 from cues_kafka.ports import TopicPartition
@@ -29,10 +29,9 @@ class Killed(BaseException):
 class World:
     """A pipe over one partition, and slots on it."""
 
-    def __init__(self, fn: Callable[[Any], Any], **options: Any) -> None:
-        self.graph = Graph(
-            "g", Source("in"), Processor(fn, name="pipe", inputs="in", outputs="out", **options), errors="errors"
-        )
+    def __init__(self, fn: Callable[[Any], Any], topics: Mapping[str, Topic] | None = None, **options: Any) -> None:
+        processor = Processor(fn, name="pipe", inputs="in", outputs="out", **options)
+        self.graph = Graph("g", Source("in"), processor, errors="errors", topics=topics)
         self.broker = MemoryBroker()
         self.planned, self.facts = prepare(self.graph, self.broker)
         self.client = Client(self.broker, self.graph, name="test")
@@ -351,3 +350,24 @@ def test_a_range_that_was_announced_with_larger_batches_is_delivered_under_small
     world.slot(policy=policy).deliver(world.end(), first=True)
 
     assert world.out() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("keys", ["kl", "k"])
+def test_a_slot_goes_on_with_what_compaction_has_left_of_an_announced_batch(keys: str) -> None:
+    """Newer messages of a key supersede the older ones; the range ends where Spark planned it."""
+    world = World(same, topics={"in": Topic(config={"cleanup.policy": "compact"})})
+    for n, key in enumerate(keys):
+        world.client.send("in", n, key=key)
+
+    def dies(moment: str, effect: str) -> None:
+        if (moment, effect) == ("before", "Call"):
+            raise Killed
+
+    with pytest.raises(Killed):
+        world.slot(dies).deliver(world.end(), first=True)
+    world.client.send("in", 9, key="k")
+    world.broker.compact("in")
+    outcome = world.slot().deliver(world.end(), first=True)
+
+    assert (outcome.kind, outcome.position) == ("", world.end())
+    assert world.out() == [1, 9][2 - len(keys) :]
