@@ -431,7 +431,7 @@ class Lane:
             if not cut.steps:
                 return on.Idle(due.ends)
         else:
-            cut = self._next_cut(task, buffer, 1 if task.careful else self._limit)
+            cut = self._next_cut(task, buffer, 1 if task.careful else self._worth_announcing())
         if not cut.steps:
             return self._idled(task, buffer, self._clock.monotonic())
         with self._lock:
@@ -439,6 +439,15 @@ class Lane:
                 return None
             self._cut = cut
         return on.Polled(cut.ends, len(cut.steps), cut.choice)
+
+    def _worth_announcing(self) -> int:
+        """
+        Steps of a cut that is announced. The order of alts with effects is kept until all of it is delivered, so it is
+        no longer than what is called for one batch at the present pace, or an input waits behind all of another one's.
+        """
+        if self.spec.pairing != "alts":
+            return self._limit
+        return min(self._limit, max(1, int(self._chunk * self._policy.max_seconds / CHUNK_S)))
 
     def _gone(self, text: str) -> on.Event:
         """Messages that a snapshot announced are not there, and nobody has declared that they may go."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from cues_kafka import Graph, Processor, Source
 from cues_kafka.ports import Fetched, Position, TopicPartition, WireMessage
 from cues_kafka.runtime.alone import PATIENCE_S, WISH_S, Alone
+from cues_kafka.runtime.calling import Batch
 from cues_kafka.runtime.pairing import Buffer
 from cues_kafka.testing.tester import Tester
 from tests.unit.test_regressions import at
@@ -124,3 +126,40 @@ def test_alts_alternate_when_one_step_is_taken_at_a_time() -> None:
         buffer.add(Fetched(TopicPartition(name, 0), messages, None))
 
     assert [buffer.cut(1).steps[0][0] for _ in range(9)] == [0, 1, 2] * 3
+
+
+@pytest.mark.parametrize("effects", [False, True])
+def test_alts_serve_every_input_although_the_function_is_slow(*, effects: bool) -> None:
+    """A call of 12 ms makes chunks of one step. Only the first input was served then, while it had a backlog."""
+    served: list[str] = []
+
+    def slow(a: int | None = None, b: int | None = None) -> str:
+        tester.clock.advance(0.012)
+        served.append("a" if b is None else "b")
+        return served[-1]
+
+    processor = Processor(slow, alts={"a": "a", "b": "b"}, outputs="out", effects=effects)
+    tester = Tester(Graph("g", Source("a"), Source("b"), processor))
+    tester.send_many("a", list(range(2000)))
+    tester.run()
+    tester.send_many("a", list(range(2000)))
+    tester.send_many("b", list(range(20)))
+    served.clear()
+    tester.run()
+
+    assert len(served) == 2020
+    assert served[:100].count("b") == 20
+
+
+def test_a_task_that_is_idle_holds_none_of_its_last_records() -> None:
+    """Each one kept its last batch, up to 32 MiB of outputs, until the next."""
+
+    def double(n: int) -> int:
+        return 2 * n
+
+    tester = Tester(Graph("idle", Source("in"), Processor(double, inputs="in", outputs="out")))
+    for _ in range(2):
+        tester.send_many("in", [1, 2, 3])
+        tester.run()
+        assert not [one for one in gc.get_objects() if isinstance(one, Batch) and one.spec.graph == "idle"]
+    assert tester.values("out") == [2, 4, 6] * 2
