@@ -240,7 +240,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "cues_kafka/runtime/backing.py",
         "                        found = message\n",
         "                        found = found or message\n",
-        (CRASHES,),
+        ("tests/unit/test_backing.py",),
     ),
     Mutant(
         "R4: an open transaction hides no record",
@@ -367,8 +367,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "keyless = batch.spec.partition % target.partitions",
         "keyless = 0",
         PLAIN,
-        CRASHES,
-        "tests/simulation/test_simulation.py",
     ),
     _calling(
         "what an error message has no room for gives way",
@@ -401,8 +399,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a step's outputs have the latest time of its messages",
         "self.timestamp_ms = max(message.timestamp()[1] for message in messages)",
         "self.timestamp_ms = min(message.timestamp()[1] for message in messages)",
-        "tests/integration/test_bad_input.py",
-        "tests/simulation/test_simulation.py",
+        PLAIN,
     ),
     _outputs(
         "an output for a partition that is not there is an error",
@@ -458,8 +455,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "if lane.buffer is not buffer or lane.interpreter.gate.closed:",
         "if lane.interpreter.gate.closed:",
         GUARDS,
-        "tests/simulation/test_defects.py",
-        "tests/simulation/test_simulation.py",
     ),
     # Processes.
     _supervisor(

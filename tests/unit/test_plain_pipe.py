@@ -75,6 +75,41 @@ def test_outputs_behind_an_unusual_result_keep_the_keys_and_coordinates_of_their
     assert coordinates == [b"%d" % i for i in usual]
 
 
+def test_an_output_without_a_key_stays_in_the_partition_of_its_input() -> None:
+    """Order holds downstream although nothing names a partition."""
+    graph = Graph(
+        "g",
+        Source("in"),
+        Processor(Function(), name="pipe", inputs="in", outputs="out"),
+        defaults=Topic(Raw(), partitions=3),
+    )
+    world = Tester(graph)
+    world.send_many("in", [Message(b"%d" % p, partition=p) for p in (2, 0, 2, 1)])
+    world.run()
+
+    assert [(message.partition, message.value) for message in world.messages("out")] == [
+        (0, b"0"), (1, b"1"), (2, b"2"), (2, b"2"),
+    ]  # fmt: skip
+
+
+def test_an_output_of_a_join_has_the_latest_time_of_its_messages() -> None:
+    """A later reader that seeks by time would miss it under the earlier one."""
+    graph = Graph(
+        "g",
+        Source("a"),
+        Source("b"),
+        Processor(lambda x, y: x, name="both", inputs={"x": "a", "y": "b"}, outputs="out"),
+        defaults=Topic(value=Raw()),
+    )
+    world = Tester(graph)
+    now_ms = int(world.clock.time() * 1000)
+    world.send("a", Message(b"1", timestamp_ms=now_ms - 5))
+    world.send("b", Message(b"2", timestamp_ms=now_ms - 3))
+    world.run()
+
+    assert [message.timestamp_ms for message in world.messages("out")] == [now_ms - 3]
+
+
 def test_without_an_errors_topic_the_steps_before_a_failure_are_committed() -> None:
     """DESIGN 7: unhandled; the task stops behind the last step that ended."""
     fn = Function()

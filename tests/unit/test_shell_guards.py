@@ -127,6 +127,19 @@ def test_a_reader_that_went_wrong_brings_nothing_more_until_it_is_pointed_again(
     assert not worker._routes
 
 
+def test_a_reader_is_not_pointed_for_a_recovery_that_was_followed_by_another() -> None:
+    """A2: the task would be given messages from a position that its newest recovery has left behind."""
+    tester = Tester(pipe())
+    tester.send("in", 1)
+    worker = tester.run()._workers[0]
+    lane = worker.lanes[0]
+    stale = Buffer("single", lane.task.positions)
+    worker._commands.append((lane, lane.task.positions, stale))
+    worker._obey(worker._reader)
+
+    assert [buffer for _, buffer in worker._routes.values()] == [lane.buffer]
+
+
 @pytest.mark.parametrize("again", [2, 4, 5])
 def test_a_message_below_the_place_of_the_reader_is_refused(again: int) -> None:
     """A2: a client that repeats what it had fetched before an assign would have it delivered twice."""
