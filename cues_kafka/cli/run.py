@@ -18,7 +18,7 @@ import typer
 from cues_kafka.cli.config import Bootstrap, File, New, Profile
 from cues_kafka.cli.options import Target, at_least
 from cues_kafka.cli.watch import REFUSED, WRONG, Signals, Watch, announce
-from cues_kafka.errors import ConfigError, CuesError, GraphError, LoginError, TopicsMissing
+from cues_kafka.errors import ConfigError, CuesError, GraphError, TopicsMissing
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
         raise typer.Exit(WRONG) from None
     except (ConfigError, GraphError) as error:
         typer.secho(f"cues-kafka: {error}", fg="red", err=True)
-        raise typer.Exit(REFUSED if isinstance(error, LoginError) and parent is not None else WRONG) from None
+        raise typer.Exit(REFUSED if parent is not None else WRONG) from None
     except CuesError as error:
         typer.secho(f"cues-kafka: {error}", fg="red", err=True)
         raise typer.Exit(1) from None

@@ -20,7 +20,7 @@ import pytest
 
 from cues_kafka.errors import ConfigError
 from cues_kafka.runtime.native import supervisor as module
-from cues_kafka.runtime.native.supervisor import KEEP_PLACE, Supervisor
+from cues_kafka.runtime.native.supervisor import KEEP_PLACE, REFUSED, Supervisor
 
 ROOT = Path(__file__).parents[2]
 
@@ -296,3 +296,12 @@ def alive(pid: int) -> bool:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+
+
+def test_a_worker_with_wrong_code_is_refused_in_words_that_leave_the_others_alone() -> None:
+    """A rolling redeploy of a graph that does not load would end the workers that still run the old code."""
+    command = [sys.executable, "-m", "cues_kafka.cli.main", "run", "nowhere:graph", "--parent", str(os.getpid())]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    assert done.returncode == REFUSED
+    assert "nowhere" in done.stderr

@@ -39,15 +39,16 @@ STOP_TIMEOUT_S: Final = 30.0
 """From SIGTERM to SIGKILL: a worker waits for transactions under way, and for nothing else."""
 
 GIVE_UP: Final = frozenset({2, 3})
-"""Exit codes after which no restart helps: a wrong setting or an instance name that another process has, too (`WRONG`);
-a stopped task under --fail-fast (`FAILED`)."""
+"""Exit codes after which no restart helps: an instance name that another process has, too (`WRONG`); a stopped task
+under --fail-fast (`FAILED`)."""
 
 BROKEN: Final = 1
 WRONG: Final = 2
 FAILED: Final = 3
 REFUSED: Final = 4
-"""The brokers refused the login of a worker at its start. That is a wrong setting, unless a worker of this supervisor
-has lived with the same settings: then whatever the brokers ask for logins is away, and comes back."""
+"""A worker was refused at its start: by its graph, a setting, the plan, or the brokers' login. That is final, unless a
+worker of this supervisor has lived. Then new code is wrong, or what checks logins is away: the others go on, and the
+refused one is started again until that is fixed."""
 
 _PASSING: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 """The machine lacks processes, memory or descriptors for a moment; a later start may work."""
