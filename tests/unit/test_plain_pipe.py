@@ -110,6 +110,26 @@ def test_an_output_of_a_join_has_the_latest_time_of_its_messages() -> None:
     assert [message.timestamp_ms for message in world.messages("out")] == [now_ms - 3]
 
 
+@pytest.mark.parametrize(
+    ("returned", "why"),
+    [
+        (Message(b"x", partition=1), "partition 1 of 'out' does not exist; it has 1"),
+        (Message(None), "a tombstone has no meaning without a key"),
+    ],
+)
+def test_an_output_that_cannot_be_sent_is_an_error_of_its_message(returned: Message, why: str) -> None:
+    """The client would refuse the whole batch for it."""
+    pipe = Processor(lambda value: returned if value == b"bad" else value, name="pipe", inputs="in", outputs="out")
+    world = Tester(Graph("g", Source("in"), pipe, errors="failed", defaults=Topic(value=Raw())))
+    world.send_many("in", [b"1", b"bad", b"2"])
+    world.run()
+
+    assert world.values("out") == [b"1", b"2"]
+    [error] = world.errors()
+    assert error.kind == "output"
+    assert why in error.text
+
+
 def test_without_an_errors_topic_the_steps_before_a_failure_are_committed() -> None:
     """DESIGN 7: unhandled; the task stops behind the last step that ended."""
     fn = Function()
