@@ -104,7 +104,7 @@ class Config:
 
     @property
     def named(self) -> bool:
-        """Whether somebody gave the address. Nothing is created on a cluster that only happens to listen there."""
+        """Whether a user gave the address. Commands create nothing on a cluster that only listens at the default."""
         return self.settings["bootstrap"].origin != "default"
 
     def refuse_to_create(self, missing: str) -> ConfigError:
@@ -258,7 +258,7 @@ _TABLES: Final = ("CONFIG__", "PRODUCER__", "CONSUMER__")
 """Begin the variables for single keys of a table."""
 
 _LIBRDKAFKA: Final = ("SASL_", "SSL_", "SECURITY_")
-"""Begin what somebody takes for a variable of ours: the setting would be dropped in silence, a password mostly."""
+"""Beginnings of names that users mistake for our variables; ignored, a setting, often a password, would be lost."""
 
 
 def _refuse_misspelt(env: Mapping[str, str]) -> None:

@@ -64,7 +64,7 @@ def run_on_spark(
         options: of Spark.
         names: of the processors that --only and --except leave; None: all.
         chosen: --only names them, so Spark must carry all of them.
-        new: names of processors that are none of a renamed one.
+        new: processors that the user says are new, not renamed ones.
         fail_fast: end when a task stops.
         began: when the command did.
 

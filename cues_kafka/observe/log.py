@@ -52,7 +52,7 @@ class Sparing:
 
     def warning(self, event: str, lines: Sequence[Mapping[str, Any]], count: int, now_s: float) -> None:
         """
-        An event that somebody should look at.
+        An event that an operator should look at.
 
         Args:
             event: its name.

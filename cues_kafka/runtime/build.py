@@ -59,7 +59,7 @@ class Terms:
 
     Attributes:
         names: the processors that it starts; None: whichever, nobody looks whether they were renamed.
-        new: names that are none of a processor that was renamed.
+        new: processors that the user says are new, not renamed ones.
         create_topics: whether it may create what is missing.
         accept_unchecked: whether it runs although the settings of topics may not be read.
     """

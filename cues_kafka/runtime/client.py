@@ -110,7 +110,7 @@ class Client:
         Args:
             topic: what to read.
             limit: most messages to return, from the beginning; `last` replaces it.
-            last: so many of the newest messages, by their timestamps where the topic has several partitions.
+            last: how many of the newest messages; with several partitions the timestamps decide which are newest.
             since: only messages whose timestamp is at or past this time: a `datetime` (without a time zone: local
                 time), a `timedelta` before now, or milliseconds since the epoch.
 
