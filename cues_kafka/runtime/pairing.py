@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from cues_kafka.core.records import Choice
 from cues_kafka.core.task import drop
+from cues_kafka.core.turns import shares
 from cues_kafka.ports import Fetched, Position, Positions, WireMessage
 
 Step: TypeAlias = Any
@@ -199,19 +200,15 @@ class Buffer:
                     return Cut(self._queues[0].take(limit), self._positions())
 
     def _cut_alts(self, limit: int) -> Cut:
-        """A share of the limit for each input that has something, so that none starves; the choice keeps the order."""
+        """The inputs take turns (`core.turns`); the choice keeps the order."""
         if self._order:
             again, _ = self._take_chosen(limit, self._order, ())
             self._order = drop(self._order, len(again))
             return Cut(again, self._positions(), self._choice(again))
-        share = max(1, limit // max(1, sum(1 for queue in self._queues if queue.size)))
+        taken, self._turn = shares([queue.size for queue in self._queues], limit, self._turn)
         steps: list[Step] = []
-        order = [*range(self._turn, len(self._queues)), *range(self._turn)]
-        passed = [index for index in order if self._queues[index].size]
-        for index in passed:
-            room = limit - len(steps)
-            steps += [(index, message) for message in self._queues[index].take(min(share, room))] if room > 0 else []
-        self._turn = passed[limit] if len(passed) > limit else 0
+        for index, count in taken:
+            steps += [(index, message) for message in self._queues[index].take(count)]
         return Cut(steps, self._positions(), self._choice(steps))
 
     def _choice(self, steps: list[Step]) -> Choice:

@@ -143,6 +143,7 @@ class Cluster:
             width=setting.partitions,
             slot=kind == "slot",
             quarantine_after=QUARANTINE_AFTER,
+            compacted=setting.compacts > 0,
             writer=Writer(f"g.p.{p}", kind, f"w{w}", f"w{w}.{deaths}"),
         )
 
@@ -157,7 +158,7 @@ class Cluster:
         offsets = offsets_of(record.positions) if record else part.begin
         if not offsets:
             return False
-        rest = self.rest(offsets, self.highs(part))
+        rest = self.rest(offsets, self.highs(part), part.cleaned)
         logs = self.logs(p)
         following = [log[offsets[0]] for log, offsets in zip(logs, rest, strict=True) if offsets]
         short = self.setting.pairing == "join" and not all(rest)
@@ -172,10 +173,12 @@ class Cluster:
         committed = [entry >> 1 for entry in part.log if entry >= 0 and entry & 1]
         return self.machine.record(committed[-1]) if committed else None
 
-    def rest(self, offsets: tuple[int, ...], highs: tuple[int, ...] | None = None) -> list[tuple[int, ...]]:
-        """Of each binding, the offsets of the messages from there on, as far as they have arrived."""
+    def rest(
+        self, offsets: tuple[int, ...], highs: tuple[int, ...] | None = None, cleaned: tuple[int, ...] = ()
+    ) -> list[tuple[int, ...]]:
+        """Of each binding, the offsets of the messages from there on, as far as they have arrived and still exist."""
         rows = zip(self.places, offsets, highs or self.machine.facts.high, strict=True)
-        return [tuple(o for o in places if at <= o < high) for places, at, high in rows]
+        return [tuple(o for o in places if at <= o < high and o not in cleaned) for places, at, high in rows]
 
     def highs(self, part: Part) -> tuple[int, ...]:
         """The ends of the inputs as they are now."""
@@ -218,10 +221,18 @@ class Cluster:
             wrong = wrong or f"I12: a recovery wrote although the group's offsets are {part.held}"
         if part.killed[1] <= QUARANTINE_AFTER and any(outcome.kind == "q" for outcome in part.loose):
             wrong = wrong or f"I11: quarantined after {part.killed[1]} deaths on that message"
+        if self.setting.compacts:
+            wrong = wrong or self._innocent(part, p)
         if len(opened) != 1:
             wrong = wrong or f"I2: a transaction with {len(opened)} task records was committed"
         begin = part.begin or (part.pending if self.setting.grows else ())
         return part._replace(phase=COMMITTING, killed=killed, shared=shared, wrong=wrong, begin=begin)
+
+    def _innocent(self, part: Part, p: int) -> str:
+        """I11 where the message that killed may be gone. Faults alone are too few for a quarantine."""
+        taken = [o.step for o in part.loose if o.kind == "q"]
+        blamed = [step for step in taken if any(self.logs(p)[b][offset] != "k" for b, offset in step)]
+        return f"I11: {blamed[0]} is quarantined and never killed" if blamed else ""
 
     def _lives(self, s: State, p: int, record: Record) -> bool:
         """Whether who wrote a record still has the task; if not, he was counted as dead before it became visible."""

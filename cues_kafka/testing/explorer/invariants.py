@@ -85,6 +85,8 @@ def _counted(world: World, part: Part, record: Record, steps: list[Step]) -> str
     rows = zip(world.places, part.begin or (0,) * len(ends), ends, strict=True)
     below = [sum(begin <= o < end for o in places) for places, begin, end in rows]
     due = max(below) if world.setting.pairing == "join" else sum(below)
+    delivered = {offset for step in steps for _, offset in step}
+    due -= sum(offset < ends[0] and offset not in delivered for offset in part.cleaned)
     totals = record.totals
     if part.phase == IDLE and part.held != ends and not part.reset:
         return f"I2: group offsets {part.held} beside positions {ends}"
@@ -96,6 +98,19 @@ def _counted(world: World, part: Part, record: Record, steps: list[Step]) -> str
         return f"I2: an outcome above the position {ends}"
     if world.setting.effects:
         return _effects(part, record, steps)
+    return _starved(world, steps) if world.setting.turns else ""
+
+
+def _starved(world: World, steps: list[Step]) -> str:
+    """I10: an input waits for one batch of the others. A fault may cost two more, because the turn is not recorded."""
+    patience = world.setting.batch * (1 + 2 * world.setting.faults.total)
+    for binding, places in enumerate(world.places):
+        waits, left = 0, len(places)
+        for step in steps:
+            mine = step[0][0] == binding
+            waits, left = (0, left - 1) if mine else (waits + 1, left)
+            if left and waits > patience:
+                return f"I10: input {world.bindings[binding]!r} waits while {waits} messages of others pass"
     return ""
 
 

@@ -10,10 +10,10 @@ from itertools import groupby, product
 from typing import Any
 
 from cues_kafka.core import effects as do
-from cues_kafka.core import hashing
+from cues_kafka.core import hashing, turns
 from cues_kafka.core.records import Attempt, Choice, Snapshot
+from cues_kafka.core.task import Due, Task
 from cues_kafka.core.task import State as Doing
-from cues_kafka.core.task import Task
 from cues_kafka.ports import Coordinates
 from cues_kafka.testing.explorer.cluster import Cluster
 from cues_kafka.testing.explorer.machine import Key, offsets_of
@@ -80,7 +80,9 @@ class Lanes(Cluster):
             s = self._put_part(s, p, self.part(s, p)._replace(wrong="D5: a fenced slot goes on"))
         carried = () if ended else lane.carried
         alone = lane.alone and not self._settled(task)
-        return self._put_lane(s, w, p, Lane(task, number, lane.session and not ended, carried, lane.said, alone=alone))
+        new = Lane(task, number, lane.session and not ended, carried, lane.said, alone=alone)
+        kept = new if ended else new._replace(turn=lane.turn, fetched=lane.fetched)
+        return self._put_lane(s, w, p, kept)
 
     def _settled(self, task: int) -> bool:
         """Whether a task that is alone in its process need not be so any longer."""
@@ -336,22 +338,51 @@ class Lanes(Cluster):
         if self._others_alone(s, w, p):
             return
         if task.due:
-            due = task.due
-            lane = lane._replace(alone=task.alone)
-            after = self._tell(s, w, p, lane, "polled", offsets_of(due.ends), due.steps, due.choice)
-            out.append(((who, f"polls again up to {offsets_of(due.ends)}"), owner, after))
+            self._await_due(turn, task.due, offsets)
             return
-        rest = self.rest(offsets, self.highs(self.part(s, p)))
-        for steps in self._cuts(task, rest):
+        part = self.part(s, p)
+        rest = self.rest(offsets, self.highs(part), part.cleaned)
+        cuts = self._cuts(task, rest)
+        if self.setting.turns and not task.choice:
+            cuts, lane = self._in_turns(lane, rest, 1 if task.careful else self.setting.batch)
+            turn = turn._replace(lane=lane)
+        for steps in cuts:
             ends = self._behind(offsets, steps)
             if task.snapshot_due:
                 choice = self._choice(steps)
-                after = self._tell(s, w, p, lane, "polled", ends, len(steps), choice)
+                announced = self._fetched(lane, steps)
+                after = self._tell(s, w, p, announced, "polled", ends, len(steps), choice)
                 out.append(((who, f"polls up to {ends} {choice or ''}"), owner, after))
             else:
                 self._run(turn, steps)
         if not any(rest):
             self._at_the_end(turn, offsets)
+
+    def _await_due(self, turn: Turn, due: Due, offsets: tuple[int, ...]) -> None:
+        """The announced messages again; where compaction took some, those that are left, or word that none is."""
+        s, w, p, lane, owner, out = turn
+        ends, count = offsets_of(due.ends), due.steps
+        lane = lane._replace(alone=self.task(lane).alone)
+        if self.setting.compacts:
+            [left] = self.rest(offsets, ends, self.part(s, p).cleaned)
+            count = len(left)
+            lane = self._fetched(lane, tuple(((0, offset),) for offset in left))
+        if count:
+            after = self._tell(s, w, p, lane, "polled", ends, count, due.choice)
+            out.append(((self._name(w, p), f"polls {count} again up to {ends}"), owner, after))
+        else:
+            out.append(
+                ((self._name(w, p), f"finds nothing up to {ends}"), owner, self._tell(s, w, p, lane, "idle", ends))
+            )
+
+    def _fetched(self, lane: Lane, steps: tuple[Step, ...]) -> Lane:
+        return lane._replace(fetched=steps) if self.setting.compacts else lane
+
+    def _in_turns(self, lane: Lane, rest: list[tuple[int, ...]], limit: int) -> tuple[Iterator[tuple[Step, ...]], Lane]:
+        """The one batch that the production rule takes, if there is one; and the lane, which knows who is next."""
+        taken, following = turns.shares([len(offsets) for offsets in rest], limit, lane.turn)
+        order = tuple(b for b, count in taken for _ in range(count))
+        return iter([self._in_order(order, rest)] if order else []), lane._replace(turn=following)
 
     def _at_the_end(self, turn: Turn, offsets: tuple[int, ...]) -> None:
         s, w, p, lane, owner, out = turn
@@ -419,7 +450,8 @@ class Lanes(Cluster):
     def _call(self, turn: Turn, call: do.Call) -> None:
         if self._others_alone(turn.s, turn.w, turn.p):
             return
-        self._run(turn, self._due(self.task(turn.lane), call.steps, call.choice))
+        steps = turn.lane.fetched if self.setting.compacts else ()
+        self._run(turn, steps or self._due(self.task(turn.lane), call.steps, call.choice))
 
     def _run(self, turn: Turn, steps: tuple[Step, ...]) -> None:
         """User code for these steps: every way in which it can end."""
@@ -448,7 +480,9 @@ class Lanes(Cluster):
                     continue
                 after = spent
             ends = self._behind(offsets, tuple(step for step, _ in done)) if done else ()
-            told = self._tell(after, w, p, lane._replace(carried=done), "called", ends, counts(kinds), halt)
+            if lane.fetched and task.due and len(done) == len(steps):
+                ends = offsets_of(task.due.ends)  # a whole batch ends where it was announced to
+            told = self._tell(after, w, p, lane._replace(carried=done, fetched=()), "called", ends, counts(kinds), halt)
             out.append(((who, f"calls user code: {kinds or 'nothing'} {halt}"), owner and halt != "retry", told))
         self._deaths_inside(turn, task, steps)
 
@@ -509,13 +543,14 @@ class Lanes(Cluster):
     def _quarantine(self, turn: Turn, quarantine: do.Quarantine) -> None:
         s, w, p, lane, owner, out = turn
         part = self.part(s, p)
-        steps = self._due(self.task(lane), 1, quarantine.choice)
-        ends = self._behind(offsets_of(self.task(lane).positions), steps)
-        if ends != offsets_of(quarantine.ends):
+        steps = lane.fetched or self._due(self.task(lane), 1, quarantine.choice)
+        ends = offsets_of(quarantine.ends)
+        passed = self.rest(offsets_of(self.task(lane).positions), ends, part.cleaned)
+        if len(steps) != 1 or (not lane.fetched and sum(map(len, passed)) != len(steps[0])):
             s = self._put_part(
                 s, p, part._replace(wrong=f"I11: several messages up to {offsets_of(quarantine.ends)} are taken out")
             )
-        carried = lane._replace(carried=((steps[0], "q"),))
+        carried = lane._replace(carried=((steps[0], "q"),), fetched=())
         told = self._tell(s, w, p, carried, "called", ends, counts("q"), "")
         out.append(((self._name(w, p), "takes the message out, undecoded"), owner, told))
 

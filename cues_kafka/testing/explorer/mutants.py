@@ -6,13 +6,14 @@ alone and why. What has no subject here is listed in `NO_SUBJECT` with the reaso
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import recover as rules
 from cues_kafka.core import task as core
+from cues_kafka.core import turns
 from cues_kafka.core.records import Attempt, Snapshot
 from cues_kafka.core.recover import Delivered, Retry
 from cues_kafka.core.task import State, Task
@@ -22,6 +23,7 @@ from cues_kafka.testing.explorer import states
 from cues_kafka.testing.explorer.machine import offsets_of
 from cues_kafka.testing.explorer.mutant import (
     CRASH,
+    CRASHES,
     MOVE,
     MOVES,
     NET,
@@ -365,6 +367,46 @@ def _always_died(_: Any, record: Any) -> bool:
     return not record.left
 
 
+# Alts that take turns, and inputs that are compacted.
+
+
+def _greedy() -> Patch:
+    def shares(waiting: Sequence[int], limit: int, turn: int) -> tuple[tuple[tuple[int, int], ...], int]:
+        first = next((index for index, count in enumerate(waiting) if count), None)
+        return ((), turn) if first is None else (((first, min(limit, waiting[first])),), turn)
+
+    return turns, "shares", shares
+
+
+def _turn_forgotten() -> Patch:
+    old = turns.shares
+    return turns, "shares", lambda waiting, limit, _: old(waiting, limit, 0)
+
+
+def _deaths_kept() -> Patch:
+    old = core._polled_again  # noqa: SLF001
+
+    def again(task: Task, due: core.Due, event: Any) -> Task:
+        after = old(task, due, event)
+        assert after.due
+        return replace(after, due=replace(after.due, starts=due.starts))
+
+    return core, "_polled_again", again
+
+
+def _all_demanded() -> Patch:
+    old = core._polled_again  # noqa: SLF001
+
+    def again(task: Task, due: core.Due, event: Any) -> Task:
+        return old(replace(task, spec=replace(task.spec, compacted=False)), due, event)
+
+    return core, "_polled_again", again
+
+
+def _nothing_left() -> Patch:
+    return handler("_idle", lambda old, task, event: (task, do.Await()) if task.due else old(task, event))
+
+
 MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant("init after reading", "pipe", CRASH, (reading_first(),)),
     Mutant(
@@ -473,6 +515,11 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant("alone until the attempt's transaction only", "together", NOTHING, (_released_before_the_commit(),)),
     Mutant("alone until a failure only", "together", NET, (_released_by_a_failure(),), progress=False),
     Mutant("calls go on beside a task that is alone", "together-later", NOTHING, _calls_go_on()),
+    Mutant("an input of alts is taken until it is empty", "alts-turns", NOTHING, (_greedy(),)),
+    Mutant("alts forget whose turn it is", "alts-turns", NOTHING, (_turn_forgotten(),)),
+    Mutant("deaths of a range count on the message that compaction left", "compacted", CRASHES, (_deaths_kept(),)),
+    Mutant("a retry demands what compaction took", "compacted", CRASH, (_all_demanded(),)),
+    Mutant("a retry of which nothing is left waits for it", "compacted", CRASH, (_nothing_left(),)),
     Mutant("late records taken outside of a transaction", "alone", NET, _unverified()),
     *STAGED,
 )

@@ -78,6 +78,8 @@ class Lane(NamedTuple):
         said: whether it was told of its revocation.
         aborted: whether its init ended a transaction of somebody who lives.
         alone: whether nothing else of the process may run user code now (Q2a).
+        turn: the input of alts that its next batch begins with, in worlds with `Setting.turns`.
+        fetched: what it read and announced, in worlds with `Setting.compacts`: what is cleaned later does not matter.
     """
 
     task: int
@@ -87,6 +89,8 @@ class Lane(NamedTuple):
     said: bool = False
     aborted: bool = False
     alone: bool = False
+    turn: int = 0
+    fetched: tuple[Step, ...] = ()
 
 
 class Worker(NamedTuple):
@@ -116,6 +120,7 @@ class Part(NamedTuple):
         grown: messages that arrived since the world began, of those that `Setting.grows` speaks of.
         begin: where the task was pointed first, or its first record; what arrives from there on must be delivered.
         ledger: an effect's target: number of the last step, owner, and the steps in the order in which they arrived.
+        cleaned: messages that compaction took before they were delivered.
         wrong: a violation that was seen when it happened.
     """
 
@@ -133,6 +138,7 @@ class Part(NamedTuple):
     grown: int = 0
     begin: tuple[int, ...] = ()
     ledger: tuple[int, int, tuple[Step, ...]] = (0, -1, ())
+    cleaned: tuple[int, ...] = ()
     wrong: str = ""
 
 
@@ -198,6 +204,8 @@ class Setting:
         errors: an errors topic takes what cannot be delivered.
         eager: a rebalance takes all partitions, not one.
         grows: so many of the last messages arrive one by one, at any time.
+        turns: batches of alts take from the inputs as `core.turns` says, not in every order that is allowed.
+        compacts: so many messages of the only input may be compacted away, at any time; never the last one.
         start: see `Spec`.
         intruder: somebody may write into the backing partition, with another transactional id.
         resets: somebody may set the group's offsets, and an operator then deletes them.
@@ -219,6 +227,8 @@ class Setting:
     errors: bool = True
     eager: bool = False
     grows: int = 0
+    turns: bool = False
+    compacts: int = 0
     start: str = "earliest"
     intruder: bool = False
     resets: bool = False

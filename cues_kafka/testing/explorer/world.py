@@ -71,6 +71,8 @@ class World(Lanes):
             self._resetting(s, out)
         if self.setting.grows:
             self._growing(s, out)
+        if self.setting.compacts:
+            self._compacting(s, out)
         if self.setting.intruder:
             self._intruding(s, out)
         self._rebalancing(s, out)
@@ -99,6 +101,18 @@ class World(Lanes):
             if part.grown < self.setting.grows:
                 after = self._put_part(s, p, part._replace(grown=part.grown + 1))
                 out.append(((f"input p{p}", f"has grown to {self.highs(self.part(after, p))}"), False, after))
+
+    def _compacting(self, s: State, out: Moves) -> None:
+        """The cleaner takes a message that has no outcome yet, at no price; the last one of a log is never taken."""
+        for p, part in enumerate(self.parts(s)):
+            delivered = {offset for outcome in part.outputs for _, offset in outcome.step}
+            if len(part.cleaned) == self.setting.compacts:
+                continue
+            for offset in self.places[0][:-1]:
+                if offset not in delivered and offset not in part.cleaned:
+                    cleaned = tuple(sorted((*part.cleaned, offset)))
+                    after = self._put_part(s, p, part._replace(cleaned=cleaned))
+                    out.append(((f"input p{p}", f"is compacted: {offset} is gone"), False, after))
 
     def _intruding(self, s: State, out: Moves) -> None:
         """I14: a record with another id, right in all but who wrote it; the next own one must not build on the old."""
