@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import Graph, Kafka, Processor, Source, TaskStopped, start
+from cues_kafka import ConfigError, Graph, Kafka, Processor, Source, TaskStopped, start
 from cues_kafka.cli.loading import load_graph
+from cues_kafka.runtime.spark.shipping import ship_options
 from cues_kafka.spark import Spark
 from cues_kafka.testing.fixtures import KafkaFixture
 
@@ -60,6 +61,18 @@ def test_a_class_with_annotations_that_are_text_is_decoded_and_encoded(
         [found] = running.messages(f"{name}.out")
 
     assert found.value == meal(noon.replace(hour=13), meal(noon))
+
+
+def test_a_function_for_tokens_that_does_not_travel_is_refused_with_the_way_out() -> None:
+    """Before a query starts."""
+    lock = threading.Lock()
+
+    def token(_: str | None) -> Any:
+        with lock:
+            return "token", 0
+
+    with pytest.raises(ConfigError, match=r"oauth: .* cannot be sent .*Open connections and make locks inside"):
+        ship_options(Kafka("127.0.0.1:1", config={"oauth_cb": token}))
 
 
 def test_a_graph_that_does_not_travel_is_refused_before_its_query_starts(

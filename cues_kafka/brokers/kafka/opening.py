@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from cues_kafka.brokers.kafka.classify import error_of, name
-from cues_kafka.brokers.kafka.tokens import tokens_of
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.brokers.secrets import scrubbed
+from cues_kafka.brokers.tokens import tokens_of
 from cues_kafka.errors import ConfigError
 
 _Client = TypeVar("_Client")

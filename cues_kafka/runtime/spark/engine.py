@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -17,7 +17,7 @@ from cues_kafka.runtime.lane import CommitPolicy
 from cues_kafka.runtime.spark.frames import FrameRun
 from cues_kafka.runtime.spark.made import keeps_state, made, mixes
 from cues_kafka.runtime.spark.query import PlainRun, Run, Settings, SparkWorker
-from cues_kafka.runtime.spark.shipping import ship
+from cues_kafka.runtime.spark.shipping import ship, ship_options
 from cues_kafka.runtime.spark.slot import POLICY
 from cues_kafka.runtime.spark.staged_run import StagedRun
 from cues_kafka.runtime.spark.triggers import streaming_trigger
@@ -102,12 +102,14 @@ class Spark:
         if not isinstance(job.options, Kafka):
             raise ConfigError("engine=Spark(...) needs Kafka(...): Spark's processes share no memory with this one.")
         ship(job.graph)
+        options = ship_options(job.options)
+        job = replace(job, options=options)
         settings = Settings(
             session=self.session,
             checkpoint=checkpoint_of(self.checkpoint, job.graph.name, job.processor),
             trigger=streaming_trigger(self.trigger),
             limit=self.max_offsets_per_trigger,
-            patience_s=2 * job.options.session_timeout_s,
+            patience_s=2 * options.session_timeout_s,
             upstream=self._upstream(job.graph, job.processor),
         )
         worker = SparkWorker(job, self._run(job, settings), settings)

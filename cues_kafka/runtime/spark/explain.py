@@ -33,6 +33,7 @@ from cues_kafka.runtime.spark.engine import (
 )
 from cues_kafka.runtime.spark.made import made
 from cues_kafka.runtime.spark.query import Settings
+from cues_kafka.runtime.spark.shipping import ship_options
 
 NOBODY = "127.0.0.1:9"
 """In the place of a cluster of which only facts were given: a plan asks no broker."""
@@ -146,7 +147,7 @@ def explain(graph: Graph, cluster: Kafka | ClusterFacts | None = None, *, engine
     directory = engine.checkpoint if engine else ANYWHERE
     verdicts = {part.name: verdict(graph, part) for part in everyone}
     if engine and facts is not None:
-        options = cluster if isinstance(cluster, Kafka) else Kafka(NOBODY)
+        options = ship_options(cluster) if isinstance(cluster, Kafka) else Kafka(NOBODY)
         for name, frame in graph.dataframes.items():
             verdicts[name] = planned_verdict(frame, _frames(graph, frame, facts, engine, options))
     processors = tuple(

@@ -19,6 +19,8 @@ from typing import Any
 
 from pyspark import cloudpickle
 
+from cues_kafka.brokers.options import Kafka
+from cues_kafka.brokers.tokens import travelling
 from cues_kafka.codecs.lookup import codec_for
 from cues_kafka.codecs.schema import Fixed, Items, Mapped, OneOf, Record, Shape, describe
 from cues_kafka.errors import ConfigError, CuesError
@@ -26,6 +28,8 @@ from cues_kafka.graph.declare import Json
 from cues_kafka.graph.definition import Graph
 
 _pickle: Any = cloudpickle  # its functions have no types
+
+_UNPICKLED = (pickle.PicklingError, TypeError, AttributeError, RecursionError)
 
 
 class NotShipped(ConfigError):
@@ -97,6 +101,29 @@ def _classes(shape: Shape) -> Iterator[type[Any]]:
                 yield from _classes(each_shape)
 
 
+def ship_options(options: Kafka) -> Kafka:
+    """
+    The cluster as Spark's processes can use it: with the function that gives tokens, by value as all of the user's.
+
+    Raises:
+        ConfigError: `oauth=` names no function.
+        NotShipped: the function cannot travel.
+    """
+    found = travelling(options)
+    if found is options:
+        return options
+    ship_modules()
+    try:
+        _pickle.dumps(found)
+    except _UNPICKLED as error:
+        raise NotShipped(
+            f"oauth: the function that gives tokens cannot be sent to Spark's Python processes ({type(error).__name__}:"
+            f" {error}). Open connections and make locks inside the function, or put it into a package that is "
+            "installed where the executors are"
+        ) from error
+    return found
+
+
 def packed(value: Any, declarations: Iterable[Any]) -> bytes:
     """
     What Spark's processes get, as bytes.
@@ -110,7 +137,7 @@ def packed(value: Any, declarations: Iterable[Any]) -> bytes:
     """
     try:
         return bytes(_pickle.dumps((value, list(declarations))))
-    except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+    except _UNPICKLED as error:
         raise NotShipped(
             f"this graph cannot be sent to Spark's Python processes ({type(error).__name__}: {error}). Make in a "
             "factory of system= what one process cannot send to another: connections, locks, open files"

@@ -32,6 +32,7 @@ from cues_kafka.runtime.spark.parts import Target
 from cues_kafka.runtime.spark.publish import Range
 from cues_kafka.runtime.spark.publishing import StagedWork, enter, newest_batch
 from cues_kafka.runtime.spark.query import AT_ONCE, BatchFailed, Settings, SlotsStopped
+from cues_kafka.runtime.spark.shipping import ship_options
 from cues_kafka.runtime.spark.slot import POLICY, Outcome
 from cues_kafka.runtime.spark.staged import StagedBatch, check_session
 from cues_kafka.runtime.spark.triggers import streaming_trigger
@@ -104,6 +105,7 @@ def write_exactly_once(
     check_name(name, "write_exactly_once")
     if output_mode not in ("append", "update"):
         raise ConfigError(f"output_mode={output_mode!r}: choose 'append' or 'update'")
+    options = ship_options(options)
     broker = open_broker(options)
     try:
         facts = broker.facts([topic, *([errors] if errors else [])])

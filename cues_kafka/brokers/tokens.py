@@ -1,35 +1,49 @@
 """Tokens for OAUTHBEARER from the user's function: one for all clients of a process.
 
 Each client asks for its own, and a worker has several for each task: a token service would be asked dozens of times at
-every start.
+every start. Standard library only.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
+from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import ConfigError, LoginError, RetriableError
 
-FRESH: Final = 0.25
-"""A token is given out until a quarter of its life is left; a client asks for the next one at a fifth."""
+FRESH: Final = 0.5
+"""A token is given out until half of its life is left.
+
+A client asks for the next one when 80 % of what was left are over, and looks once a second. Where the brokers end
+logins with their tokens, it logs in again at 90 %. So it has the next token in time if a tenth of what was left is more
+than a second: with a half, for all tokens that live for 20 s.
+"""
 
 
 class Tokens:
     """The function of one `oauth_cb`, called as rarely as tokens end. May be shared by threads."""
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
+    def __init__(self, function: Callable[[Any], Any], key: str = "") -> None:
         """
         Args:
             function: see `Kafka.oauth`.
+            key: names these tokens in all processes; empty: they are new.
         """
         self._function = function
         self._lock = threading.Lock()
         self._held: dict[str, tuple[Any, float]] = {}
+        self._key = key or uuid.uuid4().hex
+
+    def __reduce__(self) -> Any:
+        """As the function and the key: a process that unpickles them many times asks for one token all the same."""
+        return _arrived, (self._key, self._function)
 
     def __call__(self, config: str | None) -> Any:
         """
@@ -73,17 +87,41 @@ class Tokens:
         return f"{self._function.__module__}:{getattr(self._function, '__qualname__', self._function)}"
 
 
-@cache
-def tokens_of(oauth: str | Callable[[Any], Any]) -> Tokens:
-    """
-    The tokens of a function, for the whole process.
+_from_elsewhere: dict[str, Tokens] = {}
+_arriving = threading.Lock()
 
-    Args:
-        oauth: the function, or where it is: ``module:function``.
+
+def _arrived(key: str, function: Callable[[Any], Any]) -> Tokens:
+    with _arriving:
+        return _from_elsewhere.setdefault(key, Tokens(function, key))
+
+
+def travelling(options: Kafka) -> Kafka:
+    """
+    The options for other processes: they hold the function of tokens itself, not the name of a module to import.
 
     Raises:
         ConfigError: there is no such function.
     """
+    given = options.oauth or options.config.get("oauth_cb")
+    if given is None:
+        return options
+    return replace(options, oauth="", config={**options.config, "oauth_cb": tokens_of(given)})
+
+
+@cache
+def tokens_of(oauth: str | Tokens | Callable[[Any], Any]) -> Tokens:
+    """
+    The tokens of a function, for the whole process.
+
+    Args:
+        oauth: the function, its tokens, or where it is: ``module:function``.
+
+    Raises:
+        ConfigError: there is no such function.
+    """
+    if isinstance(oauth, Tokens):
+        return oauth
     if not isinstance(oauth, str):
         return Tokens(oauth)
     module, _, name = oauth.partition(":")

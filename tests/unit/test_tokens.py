@@ -1,0 +1,65 @@
+"""Tokens for OAUTHBEARER: how often the user's function is called, and what of it other processes get."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cues_kafka import ConfigError, Kafka
+from cues_kafka.brokers import tokens
+from cues_kafka.brokers.tokens import Tokens, tokens_of, travelling
+
+CALLS: list[str | None] = []
+
+
+def give(config: str | None) -> tuple[str, float]:
+    """A token that lives for 100 seconds."""
+    CALLS.append(config)
+    return f"token {len(CALLS)}", time.time() + 100
+
+
+@pytest.fixture(autouse=True)
+def calls() -> list[str | None]:
+    """Of the function, in this test."""
+    CALLS.clear()
+    return CALLS
+
+
+@pytest.mark.parametrize(("after_s", "asked"), [(45, 1), (55, 2)])
+def test_a_token_is_given_out_for_half_of_its_life(monkeypatch: pytest.MonkeyPatch, after_s: float, asked: int) -> None:
+    """A client that got it later than that could not renew it before the brokers end its login."""
+    source, now = Tokens(give), time.time()
+    source(None)
+    monkeypatch.setattr(tokens, "time", SimpleNamespace(time=lambda: now + after_s))
+
+    assert source(None)[0] == f"token {asked}"
+
+
+def test_a_process_that_unpickles_tokens_many_times_asks_once(calls: list[str | None]) -> None:
+    """A Python worker of Spark gets them with every one of its tasks."""
+    data = pickle.dumps(Tokens(give))
+    first, second = pickle.loads(data), pickle.loads(data)
+
+    assert first("a") == second("a")
+    assert pickle.loads(pickle.dumps(second)) is first
+    assert calls == ["a"]
+    assert pickle.loads(pickle.dumps(Tokens(give))) is not first
+
+
+def test_options_that_travel_hold_the_function_itself() -> None:
+    """The module that names it is the driver's only."""
+    login: dict[str, Any] = {"sasl.mechanisms": "OAUTHBEARER", "security.protocol": "SASL_SSL"}
+    named = Kafka("127.0.0.1:1", config=login, oauth=f"{__name__}:give")
+    held = Kafka("127.0.0.1:1", config={**login, "oauth_cb": give})
+    for options in (named, held):
+        found = travelling(options)
+        assert (found.oauth, found.config["oauth_cb"]) == ("", tokens_of(options.oauth or give))
+        assert travelling(found).config == found.config
+    with pytest.raises(ConfigError, match="names no function"):
+        travelling(Kafka("127.0.0.1:1", config=login, oauth="json:no_such"))
+    plain = Kafka("127.0.0.1:1")
+    assert travelling(plain) is plain
