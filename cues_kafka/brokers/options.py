@@ -78,8 +78,6 @@ FORCED: tuple[Forced, ...] = (
     # time
     Forced("socket.timeout.ms", _ALL, "=socket_timeout_s", "set socket_timeout_s= instead: a commit that takes this "
            "long is suspect"),
-    Forced("retry.backoff.ms", _ALL, 10, "it is waited out inside every transaction: at 100 ms a small transaction "
-           "takes five times as long"),
     # the group
     Forced("session.timeout.ms", ("member",), "=session_timeout_s", "set session_timeout_s= instead"),
     Forced("heartbeat.interval.ms", ("member",), "=heartbeat_s", "set heartbeat_s= instead"),
@@ -92,7 +90,6 @@ FORCED: tuple[Forced, ...] = (
     Forced("group.instance.id", ("member",), OURS, "the supervisor gives every worker its own"),
     # who is who, and who listens
     Forced("bootstrap.servers", _ALL, OURS, "give the address as the first argument of Kafka(...)"),
-    Forced("client.id", _ALL, OURS, "it names the task or processor in the brokers' logs"),
     Forced("logger", _ALL, OURS, "the client's log lines go to the logger cues_kafka.librdkafka"),
     Forced("log_cb", _ALL, OURS, "the client's log lines go to the logger cues_kafka.librdkafka"),
     Forced("error_cb", _ALL, OURS, "it collects the reasons that error messages name"),
@@ -141,7 +138,12 @@ _TUNING: dict[Role, dict[str, Any]] = {
 }
 """Our defaults for what may be chosen freely; the user's settings win."""
 
-_COMMON_TUNING: dict[str, Any] = {"reconnect.backoff.max.ms": 1_000, "socket.keepalive.enable": True}
+_COMMON_TUNING: dict[str, Any] = {
+    "reconnect.backoff.max.ms": 1_000,
+    "socket.keepalive.enable": True,
+    # It is waited out inside every transaction: at librdkafka's 100 ms a small one takes five times as long.
+    "retry.backoff.ms": 10,
+}
 
 MAX_TRANSACTION_TIMEOUT_S = 900.0
 """The brokers' default for `transaction.max.timeout.ms` is 15 minutes."""
@@ -167,7 +169,7 @@ class Kafka:
         start_timeout_s: how long the first contact with the cluster may take.
         oauth: ``module:function`` that gives tokens for OAUTHBEARER. It takes the text of ``sasl.oauthbearer.config``,
             and returns the token and the second of its end since 1970. It is asked once for all clients of a process,
-            and again when three quarters of the token's life are over. Empty: none.
+            and again when half of the token's life is over and a client asks. Empty: none.
         allow_plaintext: talk without encryption to an address that is not on this machine.
         allow_unverified_tls: allow settings that switch the verification of certificates or host names off.
         accept_unchecked: run although this user may not read the settings of topics (DescribeConfigs), so that nobody
@@ -238,7 +240,7 @@ class Kafka:
 
         Args:
             role: what the client is for.
-            client_id: its name in logs of brokers and client.
+            client_id: its name in logs of brokers and client; a `client.id` of the user goes before it.
             tuning: more of our defaults, for this client; the user's settings win over these too.
             batch_bytes: the largest batch of records that all topics of a producer take: a larger one is refused as a
                 whole, and the client never divides it.
@@ -249,7 +251,8 @@ class Kafka:
             settings.pop(forced.key, None)
             if role in forced.roles and forced.value is not OURS:
                 settings[forced.key] = _forced_value(self, forced)
-        settings |= {"bootstrap.servers": self.bootstrap, "client.id": client_id}
+        prefix = f"{settings['client.id']}." if settings.get("client.id") else ""
+        settings |= {"bootstrap.servers": self.bootstrap, "client.id": f"{prefix}{client_id}"}
         if self.oauth:
             settings["oauth_cb"] = self.oauth
         if batch_bytes is not None:

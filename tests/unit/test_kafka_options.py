@@ -45,7 +45,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"producer": {"delivery.timeout.ms": 1000}}, "transaction_timeout_s="),
     ({"producer": {"statistics.interval.ms": 0}}, "suspect"),
     ({"config": {"bootstrap.servers": "other:1"}}, "first argument"),
-    ({"config": {"retry.backoff.ms": 100}}, "five times"),
     ({"config": {"log_level": 3}}, "witness"),
     ({"config": {"logger": print}}, "cues_kafka.librdkafka"),
     ({"config": {"default.topic.config": {}}}, "directly"),
@@ -88,10 +87,25 @@ def test_a_user_may_repeat_what_is_forced_anyway() -> None:
     """In any spelling that the client reads as the same."""
     Kafka(
         HERE,
-        config={"socket.timeout.ms": "10000", "retry.backoff.ms": 10},
+        config={"socket.timeout.ms": "10000"},
         producer={"acks": -1, "enable.idempotence": "True"},
         consumer={"enable.auto.commit": 0, "isolation.level": "READ_COMMITTED"},
     )
+
+
+def test_a_client_id_of_the_user_goes_before_the_names_of_all_clients() -> None:
+    """Log filters of the brokers see whose client it is, and still which task."""
+    options = Kafka(HERE, config={"client.id": "team-x"}, consumer={"client.id": "team-y"})
+
+    assert options.settings("session", client_id="shop.check.0")["client.id"] == "team-x.shop.check.0"
+    assert options.settings("reader", client_id="shop.check.reader")["client.id"] == "team-y.shop.check.reader"
+
+
+def test_the_pause_between_retries_is_the_users() -> None:
+    """It is a matter of speed, not of the guarantee."""
+    for role in ("admin", "session", "sender", "reader", "member"):
+        assert Kafka(HERE).settings(role, client_id="x")["retry.backoff.ms"] == 10
+        assert Kafka(HERE, config={"retry.backoff.ms": 100}).settings(role, client_id="x")["retry.backoff.ms"] == 100
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3", "[::1]"])

@@ -269,7 +269,6 @@ def test_a_java_name_without_an_equal_is_refused(name: str) -> None:
     [
         ({"kafka.isolation.level": "read_uncommitted"}, "it must be read_committed: anything else reads messages of"),
         ({"kafka.check.crcs": "false"}, "it must be True"),
-        ({"kafka.retry.backoff.ms": "100"}, "it must be 10"),
         ({"kafka.enable.partition.eof": "false"}, "kafka.enable.partition.eof is refused"),
         ({"kafka.metadata.broker.list": "x:1"}, "kafka.metadata.broker.list is refused"),
         ({"kafka.ssl.truststore.location": "/ca.jks"}, "kafka.ssl.ca.location"),
@@ -280,7 +279,6 @@ def test_a_java_name_without_an_equal_is_refused(name: str) -> None:
         ({"kafka.request.timeout.ms": "1", "kafka.socket.timeout.ms": "2"}, "mean the same setting"),
         ({"kafka.fetch.max.wait.ms": "1", "kafka.fetch.wait.max.ms": "2"}, "mean the same setting"),
         ({"kafka.group.id": "g"}, 'give it option("name", N)'),
-        ({"kafka.client.id": "c"}, "it names the source"),
     ],
 )
 def test_a_kafka_setting_is_refused(options: dict[str, str], text: str) -> None:

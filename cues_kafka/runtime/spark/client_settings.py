@@ -30,7 +30,7 @@ CONSUMER_NAMES: Final = _words(
 
 COMMON_NAMES: Final = _words(
     """
-    broker.address.family broker.address.ttl client.dns.lookup client.rack connections.max.idle.ms debug
+    broker.address.family broker.address.ttl client.dns.lookup client.id client.rack connections.max.idle.ms debug
     enable.metrics.push enable.ssl.certificate.verification https.ca.location https.ca.pem
     max.in.flight.requests.per.connection message.max.bytes metadata.recovery.rebootstrap.trigger.ms
     metadata.recovery.strategy receive.message.max.bytes reconnect.backoff.max.ms reconnect.backoff.ms
@@ -77,7 +77,6 @@ REFUSED: Final = {
     "auto.commit.interval.ms": _POSITIONS,
     "auto.include.jmx.reporter": _METRICS,
     "auto.offset.reset": _POSITIONS,
-    "client.id": "it names the source in the brokers' logs",
     "enable.auto.commit": _POSITIONS,
     "exclude.internal.topics": "subscribePattern never matches the brokers' own topics",
     "group.id": f'{_GROUP}; to pin where a stream begins, give it option("name", N)',
