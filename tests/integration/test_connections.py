@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,11 +18,14 @@ from typing import Any, NamedTuple
 import confluent_kafka.admin
 import pytest
 
-from cues_kafka import ConfigError, Graph, Kafka, Source, processor, start
+from cues_kafka import ConfigError, Graph, Kafka, Source, Topic, connect, processor, start
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.cli.main import main
 from cues_kafka.errors import CuesError, LoginError, RetriableError
+from cues_kafka.runtime.client import Client
+from cues_kafka.runtime.verify import verify
+from tests.fault.support import until
 
 CLIENT: Any = confluent_kafka.admin  # its names of users are not exported to type checkers
 PASSWORD = "a-password-of-this-test"
@@ -77,6 +80,14 @@ class World(NamedTuple):
         given = {key.replace("_", "."): value for key, value in config.items()}
         return Kafka(self.broker.listener(listener), config=given, start_timeout_s=4)
 
+    def set_password(self, user: str, password: str) -> None:
+        """As an administrator does, for a new user or one that is there."""
+        how = CLIENT.ScramCredentialInfo(CLIENT.ScramMechanism.SCRAM_SHA_512, 4096)
+        admin = CLIENT.AdminClient({"bootstrap.servers": self.broker.bootstrap})
+        asked = admin.alter_user_scram_credentials([CLIENT.UserScramCredentialUpsertion(user, how, password.encode())])
+        for future in asked.values():
+            future.result()
+
     def ca(self) -> dict[str, str]:
         return {"ssl_ca_location": self.of["ca.pem"]}
 
@@ -105,6 +116,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         "listener.name.misnamed.ssl.keystore.location": of["misnamed.both"],
     }
     settings["listener.name.oauth.sasl.enabled.mechanisms"] = "OAUTHBEARER"
+    # A login ends with its token: connections whose clients do not log in again are closed.
+    settings["listener.name.oauth.oauthbearer.connections.max.reauth.ms"] = "3600000"
     settings["listener.name.oauth.oauthbearer.sasl.jaas.config"] = (
         "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
         'unsecuredLoginStringClaim_sub="broker";'
@@ -114,12 +127,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             "org.apache.kafka.common.security.scram.ScramLoginModule required;"
         )
     with LocalBroker(overrides=settings, listeners=tuple(protocols)) as broker:
-        how = CLIENT.ScramCredentialInfo(CLIENT.ScramMechanism.SCRAM_SHA_512, 4096)
-        admin = CLIENT.AdminClient({"bootstrap.servers": broker.bootstrap})
-        asked = admin.alter_user_scram_credentials([CLIENT.UserScramCredentialUpsertion("me", how, PASSWORD.encode())])
-        for future in asked.values():
-            future.result()
-        yield World(broker, of)
+        world = World(broker, of)
+        world.set_password("me", PASSWORD)
+        yield world
 
 
 def refusal(options: Kafka) -> CuesError:
@@ -303,7 +313,7 @@ def test_a_login_that_is_refused_to_all_workers_ends_their_supervisor(lonely: li
 def unsecured(life_s: float) -> tuple[str, float]:
     """A token without a signature, which the test's broker takes, and its end."""
     now = time.time()
-    parts = [{"alg": "none"}, {"sub": "me", "iat": int(now) - 1, "exp": int(now + max(life_s, 60))}]
+    parts = [{"alg": "none"}, {"sub": "me", "iat": int(now) - 1, "exp": now + life_s}]
     coded = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
     return ".".join(coded) + ".", now + life_s
 
@@ -344,6 +354,92 @@ def test_a_function_that_gives_no_token_is_named_with_its_error(world: World) ->
     assert isinstance(stale, LoginError)
     assert "expired 5 s ago" in str(stale)
     assert "names no function" in str(missing)
+
+
+def same(order: dict[str, Any]) -> dict[str, Any]:
+    """Any function."""
+    return order
+
+
+def pipe(name: str) -> Graph:
+    """From its orders to its clean ones."""
+    topics = {f"{name}.{topic}": Topic(partitions=2) for topic in ("orders", "clean")}
+    check = processor(inputs=f"{name}.orders", outputs=f"{name}.clean", name="check")(same)
+    return Graph(name, Source(f"{name}.orders", default=True), check, topics=topics)
+
+
+def numbers_of(client: Client, graph: Graph) -> list[int]:
+    """What was delivered, sorted."""
+    return sorted(message.value["n"] for message in client.messages(f"{graph.name}.clean"))
+
+
+@pytest.mark.slow
+def test_a_password_that_changes_while_a_worker_runs_costs_no_message(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It works on until its connections end, then says so once; with the new password all goes on."""
+    world.set_password("rotated", "old-password")
+    graph = pipe("rotated")
+
+    def login(password: str) -> Kafka:
+        settings = scram(sasl_username="rotated", sasl_password=password)
+        return world.kafka("PLAINLOGIN", security_protocol="SASL_PLAINTEXT", **settings)
+
+    with connect(Kafka(world.broker.bootstrap), graph) as client, start(graph, login("old-password")) as running:
+        running.send({"n": 0})
+        running.wait_idle()
+        world.set_password("rotated", "new-password")
+        client.send({"n": 1})
+        running.wait_idle()
+        assert numbers_of(client, graph) == [0, 1]
+
+        world.broker.nodes[0].kill()
+        world.broker.nodes[0].start()
+        until(lambda: "authentication refused" in caplog.text, "the refusal is said")
+        refusals = [line for line in caplog.text.splitlines() if "authentication refused" in line]
+        assert len(refusals) == 1
+        assert "wrong user name or password" in refusals[0]
+        assert "restart it with the new one" in refusals[0]
+        client.send_many(f"{graph.name}.orders", [{"n": 2}, {"n": 3}])
+        with pytest.raises(LoginError, match="wrong user name or password"):
+            start(graph, login("old-password"))
+
+    with (
+        start(graph, login("new-password")) as running,
+        connect(Kafka(world.broker.bootstrap), graph) as client,
+        closing(KafkaBroker(Kafka(world.broker.bootstrap))) as broker,
+    ):
+        running.wait_idle()
+        assert numbers_of(client, graph) == [0, 1, 2, 3]
+        assert verify(graph, broker).complete
+
+
+@pytest.mark.slow
+def test_a_worker_outlives_its_token(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """It asks for the next one in time, and all of its connections log in again."""
+    life_s, ends = 24.0, []
+
+    def give(_: str | None) -> tuple[str, float]:
+        token, end = unsecured(life_s)
+        ends.append(end)
+        return token, end
+
+    graph, sent = pipe("renewed"), 0
+    options = world.kafka("OAUTH", security_protocol="SASL_PLAINTEXT", sasl_mechanisms="OAUTHBEARER")
+    options = replace(options, config={**options.config, "oauth_cb": give})
+    with start(graph, options) as running:
+        while time.time() < ends[0] + 2:
+            running.send({"n": sent})
+            sent += 1
+            running.wait_idle()
+        asked = len(ends)
+
+    assert asked == 2
+    assert "authentication refused" not in caplog.text
+    plain = Kafka(world.broker.bootstrap)
+    with connect(plain, graph) as client, closing(KafkaBroker(plain)) as broker:
+        assert numbers_of(client, graph) == list(range(sent))
+        assert verify(graph, broker).complete
 
 
 def test_silence_and_strangers_have_sentences_of_their_own() -> None:

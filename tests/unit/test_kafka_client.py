@@ -144,6 +144,22 @@ def test_a_session_that_was_thrown_away_refuses_everything() -> None:
         ("Receive failed: Invalid response size 1213486160 (0..100000000)", "not a Kafka broker"),
         ("Failed to resolve 'nope:9092': Name or service not known", "no address"),
         ("SASL authentication error: Authentication failed", "password"),
+        (
+            "SASL authentication error: SaslAuthenticateRequest failed: Local: Broker transport failure (after 0ms)",
+            "ended during a login",
+        ),
+        (
+            "SASL PLAIN mechanism handshake failed: Local: Broker transport failure: broker's supported",
+            "ended during a login",
+        ),
+        (
+            "SASL PLAIN mechanism handshake failed: Broker: Unsupported SASL mechanism: broker's supported",
+            "do not offer this mechanism",
+        ),
+        (
+            "SASL OAUTHBEARER mechanism handshake failed: Broker: Request not valid in current SASL state: broker's",
+            "once a second at most",
+        ),
         ("certificate verify failed: broker certificate could not be verified", "ssl.ca.location"),
         ("something else", None),
     ],

@@ -226,9 +226,16 @@ def test_a_refused_login_is_said_once_however_many_clients_try(said: Said, monke
     monkeypatch.setattr(watch, "_refused_s", {})
     for client in ("a", "b"):
         one = watch.Watch(client)
+        one.on_error(
+            KafkaError(
+                KafkaError._AUTHENTICATION,
+                "SASL authentication error: SaslAuthenticateRequest failed: Local: Broker transport failure",
+            )
+        )
         for _ in range(3):
             one.on_error(KafkaError(KafkaError._AUTHENTICATION, "SASL authentication error: Authentication failed"))
 
     ((level, event, keys),) = said
     assert (level, event, keys["client"]) == (logging.ERROR, "authentication refused", "a")
     assert "wrong user name or password" in keys["why"]
+    assert "restart it with the new one" in keys["remedy"]

@@ -57,6 +57,11 @@ class Cause(NamedTuple):
     settings: bool = False
 
 
+_NOT_CUT: Final = r"(?!.*: Local: )"
+"""An error of the client's own during a login is no answer of the brokers."""
+
+CUT: Final = Cause(re.compile(r"(Request|mechanism handshake) failed: Local: "), "the connection ended during a login")
+
 CAUSES: Final[tuple[Cause, ...]] = (
     Cause(re.compile(r"Connection refused"), "nothing listens there", sure=True),
     Cause(
@@ -65,7 +70,12 @@ CAUSES: Final[tuple[Cause, ...]] = (
         sure=True,
     ),
     Cause(
-        re.compile(r"[Mm]echanism handshake failed|[Uu]nsupported SASL mechanism|[Uu]nsupported mechanism"),
+        re.compile(r"not valid in current SASL state"),
+        "the brokers log a connection in again once a second at most; use tokens that live for a minute at least",
+        sure=True,
+    ),
+    Cause(
+        re.compile(rf"[Mm]echanism handshake failed{_NOT_CUT}|[Uu]nsupported SASL mechanism|[Uu]nsupported mechanism"),
         "the brokers do not offer this mechanism; set 'sasl.mechanisms' to one that they offer",
         settings=True,
     ),
@@ -81,7 +91,7 @@ CAUSES: Final[tuple[Cause, ...]] = (
         settings=True,
     ),
     Cause(
-        re.compile(r"Authentication failed|SASL authentication error|invalid credentials"),
+        re.compile(rf"Authentication failed|SASL authentication error{_NOT_CUT}|invalid credentials"),
         "wrong user name or password; set 'sasl.username' and 'sasl.password' as the brokers know them",
         sure=True,
         settings=True,
@@ -97,6 +107,7 @@ CAUSES: Final[tuple[Cause, ...]] = (
         ),
         "the broker refuses the certificate of this client, or wants one; see 'ssl.certificate.location'",
     ),
+    CUT,
     Cause(
         re.compile(
             r"Invalid response size|parse failure|incorrect security\.protocol|wrong version number|too long"
@@ -251,7 +262,7 @@ class Watch:
         text = self._scrubbed(error.str())
         cause = likely_cause(error.str())
         self._reason(cause or name(error), f"{name(error)}: {cause + ' ' if cause else ''}({_short(text)})")
-        if name(error) == "_AUTHENTICATION":
+        if name(error) == "_AUTHENTICATION" and cause != CUT.sentence:
             _say_refused(self.label, cause or _short(text))
         LOG.info("%s: %s: %s", self.label, name(error), text, extra={"client": self.label})
 
@@ -267,6 +278,11 @@ class Watch:
         self._reasons.clear()
 
 
+RESTART: Final = (
+    "a process that was connected keeps trying with the login that it read at its start; if the login has changed, "
+    "restart it with the new one"
+)
+
 _refused_s: dict[str, float] = {}
 
 
@@ -275,7 +291,7 @@ def _say_refused(client: str, why: str) -> None:
     now = time.monotonic()
     if now - _refused_s.get(why, -REPEAT_S) >= REPEAT_S:
         _refused_s[why] = now
-        log.error("authentication refused", client=client, why=why)
+        log.error("authentication refused", client=client, why=why, remedy=RESTART)
 
 
 def _short(text: str) -> str:
