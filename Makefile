@@ -5,7 +5,7 @@ SHELL := /bin/bash
 KILLS ?= 10
 STATES ?= 500000
 JOBS ?= $(shell nproc)
-TESTERS ?= 2
+TESTERS ?= 3
 PYTHON ?=
 ARGS ?=
 PY := .venv/bin/python
@@ -17,7 +17,7 @@ export PYTHON
 # A worker whose imports are compiled at each start starts two seconds later.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-native test test-spark check bench bench-spark proof-model proof-mutants proof-simulation proof-spark lock clean
+.PHONY: help demo demo-native test test-full test-spark check bench bench-spark proof-model proof-mutants proof-simulation proof-spark lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -31,8 +31,11 @@ demo: .venv/.ready  ## all flights of 2013 through a graph on Spark and native w
 demo-native: .venv/.ready  ## the same on native workers alone, which is faster; KILLS=n (10)
 	@$(PY) -m examples.flights --native --kills $(KILLS) $(ARGS)
 
-test: .venv/.ready  ## all tests but the slow ones, on real brokers, two side by side; ARGS="-k name -x", TESTERS=n
+test: .venv/.ready  ## the tests, on real brokers, three side by side, under ten minutes; ARGS="-k name -x", TESTERS=n
 	@$(PY) -m pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-full: .venv/.ready  ## the longer tests that `make test` leaves out, about five minutes; ARGS="-k name"
+	@$(PY) -m pytest -m full -n $(TESTERS) --dist load $(ARGS)
 
 test-spark: .venv/.ready  ## every fault of processors on Spark, half an hour and more; ARGS="-k name"
 	@$(PY) -m pytest -m "fault or slow" -n $(TESTERS) --dist load tests/spark tests/test_demo.py $(ARGS)

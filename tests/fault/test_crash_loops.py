@@ -142,6 +142,7 @@ graph = Graph(
 """`deadly` kills the process while `slow` is in its call, as often as the two may run side by side."""
 
 
+@pytest.mark.full
 def test_a_message_that_dies_with_another_processors_message_is_not_quarantined(setup: Setup, tmp_path: Path) -> None:
     """One worker, restarted by its supervisor: the message that kills it is the only error message (Q2a)."""
     told, name = tmp_path / "told", setup.name

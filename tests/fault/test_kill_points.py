@@ -36,8 +36,21 @@ TRANSACTION = [
 ]
 
 
+FEW = [FIRST_START[0], RECOVERY[0], RECOVERY[7], *(point for point in TRANSACTION if point[1] in ("Flush", "Commit"))]
+"""Where a task starts, where it recovers, and around what makes a transaction visible."""
+
+
 @pytest.mark.timeout(400)
-def test_kills_around_every_effect_change_nothing_that_is_committed(kafka: KafkaFixture, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param(FEW, id="few"),
+        pytest.param(FIRST_START + RECOVERY + TRANSACTION, id="all", marks=pytest.mark.full),
+    ],
+)
+def test_kills_around_every_effect_change_nothing_that_is_committed(
+    kafka: KafkaFixture, tmp_path: Path, points: list[tuple[str, str, int]]
+) -> None:
     """One process after the other dies at its point, with new messages before each; in the end nothing is missing,
     doubled, torn or out of order, and the backing topics tell an unbroken story."""
     context = multiprocessing.get_context("forkserver")
@@ -57,7 +70,7 @@ def test_kills_around_every_effect_change_nothing_that_is_committed(kafka: Kafka
         return process.exitcode
 
     unkilled = []
-    for point in FIRST_START + RECOVERY + TRANSACTION:
+    for point in points:
         for n in range(len(numbers), len(numbers) + 10):
             numbers[n] = n % kill_world.PARTITIONS
             client.send(f"{prefix}.numbers", Message(n, partition=numbers[n]))

@@ -100,6 +100,7 @@ def test_a_worker_says_that_it_cannot_reach_the_cluster_and_that_it_can_again(
     assert "processor='f'" in back
 
 
+@pytest.mark.full
 def test_an_idle_worker_notices_that_its_broker_died_and_came_back(
     kafka_fault_cluster: FaultClusters, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

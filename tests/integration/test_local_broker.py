@@ -151,6 +151,7 @@ def test_a_paused_node_answers_after_it_is_resumed(kafka_fault_cluster: FaultClu
     assert eventually(lambda: probe.look(node.port) is not None)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(180)
 def test_three_nodes_see_each_other_and_outlive_one_of_them(kafka_fault_cluster: FaultClusters) -> None:
     """The killed one comes back into the cluster."""

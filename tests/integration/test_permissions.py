@@ -185,6 +185,7 @@ def of_own_graphs(name: str, role: str) -> list[Case]:
     return [Case(role, graph, permissions(graph, role)[number]) for number, graph in enumerate(graphs)]
 
 
+@pytest.mark.full
 def test_each_right_of_a_worker_is_named_where_it_is_missing_and_its_command_mends_it(cluster: Cluster) -> None:
     """The text has user, operation, resource and a command. Once that was carried out, all is delivered."""
     cases = of_own_graphs("left", "worker")
@@ -204,6 +205,7 @@ def test_each_right_of_a_worker_is_named_where_it_is_missing_and_its_command_men
     admin.close()
 
 
+@pytest.mark.full
 def test_each_right_of_the_other_roles_is_named_where_it_is_missing_and_its_command_mends_it(cluster: Cluster) -> None:
     """What reads names a group too; it may be done before it hears that it may not, so this right is not left out."""
     graph = shop("seen")

@@ -213,7 +213,10 @@ def test_a_member_that_loses_one_task_while_it_computes_keeps_the_others(setup: 
     assert set(world.outcomes.values()) == {1}
 
 
-@pytest.mark.parametrize("assignor", ["cooperative-sticky", pytest.param("range", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "assignor",
+    [pytest.param("cooperative-sticky", marks=pytest.mark.full), pytest.param("range", marks=pytest.mark.slow)],
+)
 def test_a_task_that_moves_ten_times_during_one_slow_step_is_never_quarantined(setup: Setup, assignor: str) -> None:
     """Q1: a revocation is no death; the snapshot is left in order each time, so that its count stays at 0."""
     options: Any = {"assignor": assignor}

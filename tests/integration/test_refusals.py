@@ -354,6 +354,7 @@ def test_a_foreign_write_into_the_backing_partition_is_noticed_by_the_next_commi
     assert world.totals == {"deliveries": 2, "outputs": 2, "errors": 0, "nils": 0}
 
 
+@pytest.mark.full
 def test_a_hanging_transaction_on_the_backing_partition_is_refused_with_the_command_that_finds_it(
     setup: Setup,
 ) -> None:

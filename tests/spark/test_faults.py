@@ -56,6 +56,7 @@ def after(effect: str, nth: int = 1, **more: Any) -> dict[str, Any]:
 # ---- the driver and its JVM
 
 
+@pytest.mark.full
 def test_drivers_that_die_in_a_transaction_and_behind_a_batch_repeat_and_hide_nothing(
     setup: Setup, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ def shown_command(page: Path) -> str:
     return line
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)  # two JVMs start, and the machine may be busy
 def test_every_block_with_a_session_runs_and_prints_what_is_shown(
     kafka_fault_cluster: FaultClusters, tmp_path: Path

@@ -110,6 +110,7 @@ def ms(at: datetime) -> int:
     return round(at.timestamp() * 1000)
 
 
+@pytest.mark.full
 @of("payments")
 def test_orders_are_settled_once_with_their_payment_or_without(example: Example) -> None:
     """
@@ -135,6 +136,7 @@ def test_orders_are_settled_once_with_their_payment_or_without(example: Example)
     assert sum(one.paid is None for one in expected) == 4
 
 
+@pytest.mark.full
 @of("top")
 def test_the_best_of_each_hour_are_published_once_in_order(example: Example) -> None:
     """Two aggregates, one on the other, with a restart in between."""
@@ -188,6 +190,7 @@ def test_alarms_are_raised_once_though_the_state_is_carried_over_a_restart(examp
     assert expected
 
 
+@pytest.mark.full
 def test_the_hours_of_the_demo_are_what_the_tables_say(spark: Any, kafka: KafkaFixture, tmp_path: Path) -> None:
     """Weather of one airport comes before its flights, that of the others later, over a restart."""
     name, airports, expected = kafka.unique("hours"), data.airports(), independent.Expected()

@@ -92,7 +92,9 @@ def test_batches_of_every_size_are_published_once_whoever_keeps_them(
     ]
 
 
-@pytest.mark.parametrize("store", ["HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"])
+@pytest.mark.parametrize(
+    "store", [pytest.param("HDFSBackedStateStoreProvider", marks=pytest.mark.full), "RocksDBStateStoreProvider"]
+)
 def test_state_counts_a_batch_once_that_was_computed_again(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
