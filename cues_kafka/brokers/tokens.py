@@ -1,7 +1,7 @@
 """Tokens for OAUTHBEARER from the user's function: one for all clients of a process.
 
 Each client asks for its own, and a worker has several for each task: a token service would be asked dozens of times at
-every start. Standard library only.
+every start. No client library.
 """
 
 from __future__ import annotations
@@ -17,6 +17,12 @@ from typing import Any, Final
 
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import ConfigError, LoginError, RetriableError
+from cues_kafka.observe.log import get_logger
+
+log = get_logger("cues_kafka.broker")
+
+REPEAT_S: Final = 10.0
+"""A client that got no token asks again after so long (librdkafka); each of them does, and one line tells of all."""
 
 FRESH: Final = 0.5
 """A token is given out until half of its life is left.
@@ -39,6 +45,7 @@ class Tokens:
         self._function = function
         self._lock = threading.Lock()
         self._held: dict[str, tuple[Any, float]] = {}
+        self._told_s = -REPEAT_S
         self._key = key or uuid.uuid4().hex
 
     def __reduce__(self) -> Any:
@@ -71,6 +78,7 @@ class Tokens:
         try:
             token = self._function(config)
         except Exception as error:
+            self._tell(config, error)
             raise RetriableError(
                 f"oauth: {self._name} gave no token, it raised {type(error).__name__}: see the cause",
                 code="_AUTHENTICATION",
@@ -81,6 +89,14 @@ class Tokens:
                 "since 1970, as a tuple"
             )
         return token
+
+    def _tell(self, config: str | None, error: Exception) -> None:
+        """Of a process that had a token: the client that asks hides what was raised."""
+        now = time.monotonic()
+        if (config or "") in self._held and now - self._told_s >= REPEAT_S:
+            self._told_s = now
+            raised = f"{type(error).__name__}: {error}"
+            log.error("no token", oauth=self._name, raised=raised, again_in_s=REPEAT_S)
 
     @property
     def _name(self) -> str:

@@ -12,6 +12,7 @@ import pytest
 from cues_kafka import ConfigError, Kafka
 from cues_kafka.brokers import tokens
 from cues_kafka.brokers.tokens import Tokens, tokens_of, travelling
+from cues_kafka.errors import RetriableError
 
 CALLS: list[str | None] = []
 
@@ -48,6 +49,27 @@ def test_a_process_that_unpickles_tokens_many_times_asks_once(calls: list[str | 
     assert pickle.loads(pickle.dumps(second)) is first
     assert calls == ["a"]
     assert pickle.loads(pickle.dumps(Tokens(give))) is not first
+
+
+def test_a_function_that_fails_after_it_gave_a_token_is_told_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each client of the process asks, and hides what was raised."""
+    answers: list[Any] = [("token", time.time() + 0.01)]
+
+    def fail(_: str | None) -> Any:
+        if answers:
+            return answers.pop()
+        raise OSError("the vault is closed")
+
+    source = Tokens(fail)
+    source(None)
+    monkeypatch.setattr(tokens, "time", SimpleNamespace(time=lambda: time.time() + 1, monotonic=time.monotonic))
+    for _ in range(3):
+        with pytest.raises(RetriableError, match="see the cause"):
+            source(None)
+
+    assert caplog.text.count("no token") == caplog.text.count("OSError: the vault is closed") == 1
 
 
 def test_options_that_travel_hold_the_function_itself() -> None:

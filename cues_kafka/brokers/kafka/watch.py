@@ -40,6 +40,12 @@ _OUTSIDE: Final = re.compile(r'Failed to add partition "([^"]+)" \[(\d+)\] to tr
 """Only a log line says which topic a transaction could not take in: all of its records are then thrown away alike."""
 
 
+RESTART: Final = (
+    "a process that was connected keeps trying with the login that it read at its start; if the login has changed, "
+    "restart it with the new one"
+)
+
+
 class Cause(NamedTuple):
     """
     What a line of the client means.
@@ -49,13 +55,17 @@ class Cause(NamedTuple):
         sentence: the likely cause, and what to do where that follows.
         sure: the words leave no doubt. Where they do, `probe` looks at the address.
         settings: the settings here are wrong: no other attempt can succeed.
+        remedy: what to do about a refused login in a process that was connected.
     """
 
     pattern: re.Pattern[str]
     sentence: str
     sure: bool = False
     settings: bool = False
+    remedy: str = RESTART
 
+
+ASKED: Final = "a process that was connected asks for tokens as long as it runs, and goes on once the brokers take one"
 
 _NOT_CUT: Final = r"(?!.*: Local: )"
 """An error of the client's own during a login is no answer of the brokers."""
@@ -71,8 +81,9 @@ CAUSES: Final[tuple[Cause, ...]] = (
     ),
     Cause(
         re.compile(r"not valid in current SASL state"),
-        "the brokers log a connection in again once a second at most; use tokens that live for a minute at least",
-        sure=True,
+        "the brokers take no login there: this listener has none, or the connection logged in less than a second ago, "
+        "which tokens do that live for less than a minute",
+        settings=True,
     ),
     Cause(
         re.compile(rf"[Mm]echanism handshake failed{_NOT_CUT}|[Uu]nsupported SASL mechanism|[Uu]nsupported mechanism"),
@@ -83,12 +94,14 @@ CAUSES: Final[tuple[Cause, ...]] = (
         re.compile(r"Failed to acquire SASL OAUTHBEARER token|OAUTHBEARER.*token"),
         "there is no token to log in with; see what gives it",
         sure=True,
+        remedy=ASKED,
     ),
     Cause(
         re.compile(r"SASL OAUTHBEARER|invalid_token|token.*expired"),
         "the brokers refuse the token",
         sure=True,
         settings=True,
+        remedy=ASKED,
     ),
     Cause(
         re.compile(rf"Authentication failed|SASL authentication error{_NOT_CUT}|invalid credentials"),
@@ -263,7 +276,7 @@ class Watch:
         cause = likely_cause(error.str())
         self._reason(cause or name(error), f"{name(error)}: {cause + ' ' if cause else ''}({_short(text)})")
         if name(error) == "_AUTHENTICATION" and cause != CUT.sentence:
-            _say_refused(self.label, cause or _short(text))
+            _say_refused(self.label, cause or _short(text), _SENTENCES[cause].remedy if cause else RESTART)
         LOG.info("%s: %s: %s", self.label, name(error), text, extra={"client": self.label})
 
     def on_statistics(self, text: str) -> None:
@@ -278,20 +291,15 @@ class Watch:
         self._reasons.clear()
 
 
-RESTART: Final = (
-    "a process that was connected keeps trying with the login that it read at its start; if the login has changed, "
-    "restart it with the new one"
-)
-
 _refused_s: dict[str, float] = {}
 
 
-def _say_refused(client: str, why: str) -> None:
+def _say_refused(client: str, why: str, remedy: str) -> None:
     """A login that the brokers refuse, for the whole process: each of its clients tries again every second."""
     now = time.monotonic()
     if now - _refused_s.get(why, -REPEAT_S) >= REPEAT_S:
         _refused_s[why] = now
-        log.error("authentication refused", client=client, why=why, remedy=RESTART)
+        log.error("authentication refused", client=client, why=why, remedy=remedy)
 
 
 def _short(text: str) -> str:
