@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -445,15 +446,18 @@ def test_a_worker_outlives_its_token(world: World, caplog: pytest.LogCaptureFixt
 def test_silence_and_strangers_have_sentences_of_their_own() -> None:
     """A closed port, a silent one, a web server, a name without an address."""
     with listening(answer=None) as silent, listening(answer=b"HTTP/1.1 400 Bad Request\r\n\r\n") as web:
-        errors = {
-            name: str(refusal(Kafka(place, allow_plaintext=True, start_timeout_s=2)))
-            for name, place in {
-                "closed": f"127.0.0.1:{closed_port()}",
-                "silent": silent,
-                "web": web,
-                "name": "kafka.invalid:9092",
-            }.items()
+        places = {
+            "closed": f"127.0.0.1:{closed_port()}",
+            "silent": silent,
+            "web": web,
+            "name": "kafka.invalid:9092",
         }
+
+        def said(place: str) -> str:
+            return str(refusal(Kafka(place, allow_plaintext=True, start_timeout_s=2)))
+
+        with ThreadPoolExecutor(len(places)) as pool:  # each takes the whole time that it has
+            errors = dict(zip(places, pool.map(said, places.values()), strict=True))
 
     assert "nothing listens there" in errors["closed"]
     assert "Start the brokers, or correct the address" in errors["closed"]

@@ -259,7 +259,8 @@ def test_a_master_that_does_not_exist_is_named(kafka: KafkaFixture, target: str,
 def test_a_cluster_that_does_not_answer_is_told_before_spark_starts(target: str) -> None:
     """A JVM takes longer to start than the question does."""
     command = [*PROGRAM, "run", target, *SPARK, "--checkpoint", "cp", "--bootstrap", "127.0.0.1:1"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    environment = {**os.environ, "CUES_KAFKA_START_TIMEOUT_S": "3"}
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     jvms = []
     while process.poll() is None:
         jvms += [one for one in family(process) if is_spark(one)]
