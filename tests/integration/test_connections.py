@@ -374,7 +374,7 @@ def numbers_of(client: Client, graph: Graph) -> list[int]:
     return sorted(message.value["n"] for message in client.messages(f"{graph.name}.clean"))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_password_that_changes_while_a_worker_runs_costs_no_message(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -415,7 +415,7 @@ def test_a_password_that_changes_while_a_worker_runs_costs_no_message(
         assert verify(graph, broker).complete
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_worker_outlives_its_token(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """It asks for the next one in time, and all of its connections log in again."""
     life_s, ends = 24.0, []
