@@ -305,3 +305,16 @@ def test_a_worker_with_wrong_code_is_refused_in_words_that_leave_the_others_alon
 
     assert done.returncode == REFUSED
     assert "nowhere" in done.stderr
+
+
+def test_two_supervisors_that_take_each_others_names_do_not_both_give_up(log: Path) -> None:
+    """The first worker's name decides: a supervisor that loses another one's starts that worker again."""
+    first = [sys.executable, "-c", WORKER, "w1", str(log)]
+    taken = [sys.executable, "-I", "-S", "-c", "raise SystemExit(2)"]
+
+    with Supervisor(lambda k: taken if k == 2 else first, workers=2) as keeps:
+        wait_for(lambda: keeps.restarts[2] >= 2)
+        assert (keeps.gave_up, keeps.restarts[1]) == (None, 0)
+
+    with Supervisor(lambda k: taken if k == 1 else first, workers=2) as ends:
+        assert ends.wait(15.0) == 2

@@ -39,8 +39,13 @@ STOP_TIMEOUT_S: Final = 30.0
 """From SIGTERM to SIGKILL: a worker waits for transactions under way, and for nothing else."""
 
 GIVE_UP: Final = frozenset({2, 3})
-"""Exit codes after which no restart helps: an instance name that another process has, too (`WRONG`); a stopped task
-under --fail-fast (`FAILED`)."""
+"""Exit codes after which no restart helps: an instance name that another process has, too (`WRONG`), see `DECIDES`; a
+stopped task under --fail-fast (`FAILED`)."""
+
+DECIDES: Final = 1
+"""The worker whose instance name decides which of two supervisors ends. If they start in the same moment, each may take
+some of the other one's names. A group takes a name from one of the two only, so one of them loses this worker and ends;
+the other one starts its remaining workers again."""
 
 BROKEN: Final = 1
 WRONG: Final = 2
@@ -251,7 +256,8 @@ class Supervisor:
         lived = now - worker.started_s >= self._healthy_after_s
         others = (one for one in self._workers if one is not worker and one.running)
         self._let_in |= lived or any(now - one.started_s >= self._healthy_after_s for one in others)
-        if code in GIVE_UP or (code == REFUSED and not self._let_in):
+        gives_way = code == WRONG and worker.k != DECIDES
+        if (code in GIVE_UP and not gives_way) or (code == REFUSED and not self._let_in):
             log.error("gave up", worker=worker.k, code=code)
             self.gave_up = WRONG if code == REFUSED else code
             return
