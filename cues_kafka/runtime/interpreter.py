@@ -233,7 +233,8 @@ class Interpreter:
     def _AssignReader(self, effect: do.AssignReader) -> on.Event:
         task = self.task
         if task.careful or (task.due and task.due.starts):
-            at = ", ".join(f"{p.topic}/{task.spec.partition} at {p.offset}" for p in effect.positions)
+            # A position may be that of a marker, and the message stands behind it.
+            at = ", ".join(f"{p.topic}/{task.spec.partition} at or after {p.offset}" for p in effect.positions)
             due = {"deaths": task.due.starts, "steps": task.due.steps} if task.due else {}
             log.warning("died here", task=task.spec.name, at=at, **due)
         self._world.assign(effect.positions)
