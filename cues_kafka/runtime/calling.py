@@ -28,7 +28,18 @@ from cues_kafka.ports import UNREADABLE, Coordinates, Headers, Positions, WireMe
 from cues_kafka.runtime.coroutines import Coroutines, Ended
 from cues_kafka.runtime.failures import Failure, error_message, show
 from cues_kafka.runtime.outbox import Outbox
-from cues_kafka.runtime.outputs import OVERHEAD_BYTES, Now, Origin, Payload, Returned, Target, record, size_of
+from cues_kafka.runtime.outputs import (
+    HEADER_BYTES,
+    OVERHEAD_BYTES,
+    PROVENANCE_BYTES,
+    Now,
+    Origin,
+    Payload,
+    Returned,
+    Target,
+    record,
+    size_of,
+)
 from cues_kafka.runtime.step import Received, Step, unreadable
 from cues_kafka.runtime.telling import LINES, note, place
 
@@ -348,7 +359,10 @@ class Caller:
         """
         origin = Origin(tuple(one for _, one in failure.taken))
         key, value = message.key, encode_error(message)
-        room = errors.max_bytes - OVERHEAD_BYTES - len(value)
+        prefix = failure.batch.prefix(tuple([self._bindings[index] for index, _ in failure.taken]))
+        provenance = len(prefix) + OFFSET_BYTES * (len(failure.taken) + 1)
+        heavy = provenance + len(HEADER) + HEADER_BYTES if provenance > PROVENANCE_BYTES else 0
+        room = errors.max_bytes - OVERHEAD_BYTES - len(value) - heavy
         if len(key or b"") > room:
             key = None
         if key is None and errors.compacted:
@@ -679,6 +693,9 @@ class _Ahead:
             raise error
         return self._call(value)
 
+
+OFFSET_BYTES = 20
+"""Of an offset in the provenance header with its comma, at most."""
 
 PLAIN_ROOM = 1_000
 """Bytes for a key in the hot loop's size check, and as many for headers that travel; what needs more, or a value that

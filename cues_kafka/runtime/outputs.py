@@ -14,6 +14,10 @@ from cues_kafka.ports import Headers, WireMessage
 OVERHEAD_BYTES = 500
 """P4: what a record needs besides key and value: headers of ours, the batch's share."""
 
+PROVENANCE_BYTES = 300
+"""Of `OVERHEAD_BYTES`, for the provenance header. A longer one, of a join of many inputs, counts like any other header.
+The rest is for the record batch (61 bytes), the record's lengths and the header's name."""
+
 HEADER_BYTES = 8
 """Of a header besides name and value: their lengths, each of one to four bytes below 128 MB."""
 
@@ -237,7 +241,8 @@ def record(made: Payload, origin: Origin, partition: int, provenance: bytes, now
         now: the time.
 
     Raises:
-        OutputError: with the headers that travel it is too large, or its timestamp is refused.
+        OutputError: with the headers that travel, or with its provenance, it is too large, or its timestamp is
+            refused.
     """
     target, key, data, headers, timestamp, chosen = made
     if origin.travelled:
@@ -245,6 +250,8 @@ def record(made: Payload, origin: Origin, partition: int, provenance: bytes, now
         _check_size(target, key, data, headers)
     if target.provenance:
         headers = [(HEADER, provenance), *headers]
+        if len(provenance) > PROVENANCE_BYTES:
+            _check_size(target, key, data, headers)
     if chosen is None and key is None:
         chosen = partition % target.partitions
     when = origin.timestamp_ms if timestamp is None else timestamp
