@@ -666,6 +666,18 @@ def _warnings(graph: Graph, processors: Iterable[ProcessorPlan], facts: ClusterF
     for topic in sorted({topic for p in everyone for topic in p.output_topics}):
         if not graph.topic(topic).provenance:
             yield f"Topic {topic!r} has provenance=False, so verify cannot say what in it is lost or duplicated."
+    yield from outgrown(processors)
+    for one in processors:
+        if one.strategy != "exactly-once":
+            yield f"{one.name} runs {one.strategy}: a crash may {_weakness(one.strategy)} messages."
+        yield from _aged(graph, graph.processors[one.name], facts)
+        yield from _compacted_alts(graph.processors[one.name], one.compacted)
+    for frame in graph.dataframes:
+        yield f"{frame} is a processor of DataFrames: the native runtime refuses it, Spark runs it."
+
+
+def outgrown(processors: Iterable[ProcessorPlan]) -> Iterator[str]:
+    """Warnings of inputs with more partitions than their backing topics, which applying the plan resolves."""
     for one in processors:
         if one.stopped:
             stopped = ", ".join(map(str, one.stopped))
@@ -674,12 +686,6 @@ def _warnings(graph: Graph, processors: Iterable[ProcessorPlan], facts: ClusterF
                 f"{one.backing_partitions}: {stopped} stop until 'cues-kafka plan MODULE:GRAPH --apply' has added the "
                 "rest."
             )
-        if one.strategy != "exactly-once":
-            yield f"{one.name} runs {one.strategy}: a crash may {_weakness(one.strategy)} messages."
-        yield from _aged(graph, graph.processors[one.name], facts)
-        yield from _compacted_alts(graph.processors[one.name], one.compacted)
-    for frame in graph.dataframes:
-        yield f"{frame} is a processor of DataFrames: the native runtime refuses it, Spark runs it."
 
 
 def _aged(graph: Graph, processor: Processor, facts: ClusterFacts | None) -> Iterator[str]:

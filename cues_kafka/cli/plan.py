@@ -117,8 +117,8 @@ def _plan(
 ) -> Plan:
     from cues_kafka.cli.config import load
     from cues_kafka.cli.loading import load_graph
+    from cues_kafka.plan import outgrown, topics_to_ask
     from cues_kafka.plan import plan as plan_graph
-    from cues_kafka.plan import topics_to_ask
 
     if offline and apply:
         raise ConfigError("--apply needs the cluster. Drop --offline.")
@@ -148,10 +148,13 @@ def _plan(
         running = {*graph.processors, *graph.dataframes} - set(without)
         refused = renamed(graph, broker, listed, names=running, new=new)
         planned = dataclasses.replace(planned, refusals=(*planned.refusals, *refused))
-        show(planned)
-        if apply and planned.create and not found.named:
+        unnamed = apply and planned.create and not found.named
+        applies = apply and not unnamed and not planned.refusals
+        resolved = set(outgrown(planned.processors)) if applies else set()
+        show(dataclasses.replace(planned, warnings=tuple(one for one in planned.warnings if one not in resolved)))
+        if unnamed:
             raise found.refuse_to_create(f"{count(len(planned.create), 'topic')} missing")
-        if apply and not planned.refusals:
+        if applies:
             from cues_kafka.runtime.maintenance import apply_plan
 
             apply_plan(planned, broker)
