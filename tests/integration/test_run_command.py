@@ -213,6 +213,22 @@ def test_one_of_two_supervisors_with_one_instance_name_ends_and_no_message_is_bl
 
 
 @pytest.mark.full
+def test_one_of_two_supervisors_that_start_in_the_same_moment_goes_on(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """Each may take some of the other one's names; the first worker's decides."""
+    name, calls = kafka.unique("run"), tmp_path / "calls"
+    file = tmp_path / f"graph_{name.replace('-', '_')}.py"
+    file.write_text(dedent(SLOW.format(name=name, calls=str(calls))))
+    graph, logs = load_graph(f"{file}:graph"), (tmp_path / "first", tmp_path / "second")
+    arguments = [f"{file}:graph", "--workers", "3", "--instance", "blue"]
+    with running(kafka, logs[0], *arguments) as first, running(kafka, logs[1], *arguments) as second:
+        wait_for(lambda: first.poll() is not None or second.poll() is not None, timeout_s=90)
+        ended, stays = (first, second) if first.poll() is not None else (second, first)
+        assert ended.returncode == 2
+        send(kafka, graph, 7)
+        wait_for(lambda: arrived(kafka, graph) == [7], timeout_s=60)
+        assert stays.poll() is None
+
+
 def test_a_function_that_hangs_ends_its_worker_where_that_was_asked_for(kafka: KafkaFixture, tmp_path: Path) -> None:
     """The supervisor starts the worker again; in the end the message is an error message, and the next one passes."""
     name = kafka.unique("run")
