@@ -18,7 +18,7 @@ from cues_kafka.errors import CodecError, ConfigError, RetriableError, TopicsMis
 from cues_kafka.graph.declare import Raw
 from cues_kafka.graph.definition import Graph, Processor, Topic
 from cues_kafka.graph.names import quoted
-from cues_kafka.plan import Plan, plan, topics_to_ask
+from cues_kafka.plan import LEAST_BYTES, Plan, plan, topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts, TopicFacts
 from cues_kafka.runtime.calling import Caller, Decode, as_is
 from cues_kafka.runtime.outputs import Output, Returned, Target, key_field
@@ -294,7 +294,12 @@ def output_of(found: TopicFacts, client_bytes: int, *, provenance: bool = True) 
 
 
 def limits_of(found: TopicFacts, client_bytes: int) -> dict[str, Any]:
-    """The fields of `Output` that the cluster decides."""
+    """
+    The fields of `Output` that the cluster decides.
+
+    Where the topic's settings may not be read, batches keep to the least limit that `plan` takes: a topic refuses a
+    batch above its limit as a whole, however small the messages are.
+    """
     config = found.config
     topic_bytes = int(config["max.message.bytes"]) if "max.message.bytes" in config else None
     bounds = [("message.max.bytes in Kafka(producer={...})", client_bytes)]
@@ -310,7 +315,7 @@ def limits_of(found: TopicFacts, client_bytes: int) -> dict[str, Any]:
         "partitions": found.partitions,
         "max_bytes": min(most for _, most in bounds),
         "bounds": tuple(bounds),
-        "batch_bytes": topic_bytes,
+        "batch_bytes": LEAST_BYTES if topic_bytes is None else topic_bytes,
         "compacted": "compact" in config.get("cleanup.policy", ""),
         "older_ms": older,
         "newer_ms": newer,

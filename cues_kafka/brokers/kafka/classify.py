@@ -100,7 +100,9 @@ MEANINGS: dict[str, Meaning] = {
     "TOPIC_EXCEPTION": Meaning(FatalError, "the topic's name is not allowed"),
     "MSG_SIZE_TOO_LARGE": Meaning(AbortableError, "a message, or a batch of them, is larger than the topic's "
                                   "max.message.bytes or the client's message.max.bytes; if the topic's was lowered, "
-                                  "restart the worker, which asks for it when it starts"),
+                                  "restart the worker, which asks for it when it starts; if this user may not read "
+                                  "the topic's settings (accept_unchecked), grant DescribeConfigs on it, then restart "
+                                  "the worker: a message above the limit is then an error message of its own"),
     "INVALID_RECORD": Meaning(AbortableError, "the topic refuses a message as it is; a compacted topic takes none "
                               "without a key: give the outputs keys, or set another cleanup.policy, then restart the "
                               "worker, which asks for it when it starts"),
