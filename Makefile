@@ -37,6 +37,8 @@ test: .venv/.ready  ## the tests, on real brokers, three side by side, under ten
 test-full: .venv/.ready  ## the longer tests that `make test` leaves out, about five minutes; ARGS="-k name"
 	@$(PY) -m pytest -m full -n $(TESTERS) --dist load $(ARGS)
 
+# Each of its tests starts drivers and JVMs of its own, so it stays with two testers.
+test-spark: TESTERS = 2
 test-spark: .venv/.ready  ## every fault of processors on Spark, half an hour and more; ARGS="-k name"
 	@$(PY) -m pytest -m "fault or slow" -n $(TESTERS) --dist load tests/spark tests/test_demo.py $(ARGS)
 
