@@ -15,7 +15,7 @@ from cues_kafka.testing.simulation.shrink import attempt, silence
 KINDS = {"kill", "pause", "refuse", "lose", "late", "suspect", "stale", "move", "compact", "forget", "ahead"}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seeds", [200, pytest.param(1_000, marks=pytest.mark.full)])
 def test_seeds_lose_nothing_and_repeat_nothing(seeds: int) -> None:
     """Each has two hundred deliveries at least; together they have met every kind of fault, processor and runner."""
