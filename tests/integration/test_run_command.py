@@ -212,7 +212,6 @@ def test_one_of_two_supervisors_with_one_instance_name_ends_and_no_message_is_bl
     assert calls.read_text().splitlines() == [str(first.pid), str(second.pid)]
 
 
-@pytest.mark.full
 def test_one_of_two_supervisors_that_start_in_the_same_moment_goes_on(kafka: KafkaFixture, tmp_path: Path) -> None:
     """Each may take some of the other one's names; the first worker's decides."""
     name, calls = kafka.unique("run"), tmp_path / "calls"
@@ -229,6 +228,7 @@ def test_one_of_two_supervisors_that_start_in_the_same_moment_goes_on(kafka: Kaf
         assert stays.poll() is None
 
 
+@pytest.mark.full
 def test_a_function_that_hangs_ends_its_worker_where_that_was_asked_for(kafka: KafkaFixture, tmp_path: Path) -> None:
     """The supervisor starts the worker again; in the end the message is an error message, and the next one passes."""
     name = kafka.unique("run")
