@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -39,6 +39,7 @@ class Running(Client):
         self._news = threading.Condition()
         self._version = 0
         self._over = False
+        self._outputs: list[TopicPartition] | None = None  # of the processors that run here, once asked
 
     # Making it, see `start`.
 
@@ -208,9 +209,29 @@ class Running(Client):
         """Twice the same: a processor may have fed one that was looked at before it (cycles too)."""
         before = [lane.task.positions for lane in self._lanes()]
         once = all(self._idle(worker) for worker in self._workers)
-        return once and all(self._idle(worker) for worker in self._workers) and before == [
-            lane.task.positions for lane in self._lanes()
-        ]  # fmt: skip
+        return (
+            once
+            and all(self._idle(worker) for worker in self._workers)
+            and before == [lane.task.positions for lane in self._lanes()]
+            and self._shown()
+        )
+
+    def _shown(self) -> bool:
+        """Whether the markers of all that was committed are in the outputs too, so that readers see it."""
+        if self._outputs is None:
+            written = sorted({topic for worker in self._workers for topic in self._written_by(worker.first.processor)})
+            facts = self._broker.facts(written).topics if written else {}
+            self._outputs = [TopicPartition(name, p) for name, found in facts.items() for p in range(found.partitions)]
+        return not self._outputs or not unstable(self._broker.watermarks(self._outputs))
+
+    def _written_by(self, name: str) -> Iterator[str]:
+        if name in self.graph.dataframes:
+            yield from self.graph.dataframes[name].output_topics
+            return
+        processor = self.graph.processors[name]
+        yield from processor.output_topics
+        if processor.errors:
+            yield processor.errors
 
     def _idle(self, worker: Worker) -> bool:
         if worker.reached is not None:

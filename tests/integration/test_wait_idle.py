@@ -37,14 +37,17 @@ def three_in_a_row(name: str) -> Graph:
     return Graph(name, Source(f"{name}.a"), *pipes)
 
 
-def test_a_graph_is_not_idle_while_a_transaction_writes_to_an_input(options: Memory | Kafka, name: str) -> None:
-    """The markers of a commit come a moment after its answer: until then the next processor sees nothing."""
+@pytest.mark.parametrize("topic", ["b", "d"])
+def test_a_graph_is_not_idle_while_a_transaction_writes_to_a_topic(
+    options: Memory | Kafka, name: str, topic: str
+) -> None:
+    """Markers come a moment after the answer to a commit: until then nobody sees what it wrote."""
     with start(three_in_a_row(name), options) as running:
         broker = open_broker(options)
         session = broker.session(f"{name}.other")
         session.init(timeout_s=30.0)
         session.begin()
-        session.produce([Outgoing(f"{name}.b", 0, None, b"1")])
+        session.produce([Outgoing(f"{name}.{topic}", 0, None, b"1")])
         session.flush()
         with pytest.raises(TimeoutError):
             running.wait_idle(timeout_s=0.5)

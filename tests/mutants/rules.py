@@ -453,7 +453,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # Processes.
     _supervisor(
         "a worker that no restart helps is given up",
-        "if code in GIVE_UP or ",
+        "if (code in GIVE_UP and not gives_way) or ",
         "if ",
         SUPERVISOR,
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
@@ -212,8 +213,10 @@ class Admin:
         return [] if found is None else [str(m.group_instance_id or m.client_id) for m in found.members]
 
     def unowned(self, group: str, topic: str, partitions: int) -> set[int]:
-        try:  # deprecated, in favour of a call that may abort the process, see `groups`
-            listed = self._client.list_groups(group, timeout=self._options.start_timeout_s)
+        try:
+            with warnings.catch_warnings():  # the call that it names in its place may abort the process, see `groups`
+                warnings.simplefilter("ignore", DeprecationWarning)
+                listed = self._client.list_groups(group, timeout=self._options.start_timeout_s)
         except KafkaException as problem:
             raise self._failed(problem, f"describing group {group}") from problem
         found = next((one for one in listed if one.id == group and one.error is None), None)
