@@ -318,12 +318,19 @@ class Cluster:
             return s
         return self._put_part(s, p, part._replace(killed=(part.killed[0], part.killed[1] + 1)))
 
+    def _taken_away(self, s: State, p: int, w: int) -> State:
+        """A process lost a task that it may have announced a step of."""
+        s = self._killed(s, p)
+        if not self.setting.others:
+            return s
+        return self._put_part(s, p, self.part(s, p)._replace(lost=f"w{w}.{self.worker(s, w).deaths}"))
+
     def _shared(self, s: State, p: int, incarnation: str) -> State:
         """Another task's message killed the process: a death too many for an announced step that had one already."""
         part = self.part(s, p)
         record = self._last(part)
         announced = isinstance(record, Snapshot) and not record.left and record.writer.incarnation == incarnation
-        if not announced or not record:
+        if not announced or not record or part.lost == incarnation:
             return s
         part = part._replace(shared=part.shared + 1)
         if part.shared > 1 and isinstance(record, Snapshot) and record.steps == 1:

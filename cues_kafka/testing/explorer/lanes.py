@@ -363,6 +363,8 @@ class Lanes(Cluster):
         s, w, p, lane, owner, out = turn
         ends, count = offsets_of(due.ends), due.steps
         lane = lane._replace(alone=self.task(lane).alone)
+        if owner and self.part(s, p).lost:
+            s = self._put_part(s, p, self.part(s, p)._replace(lost=""))
         if self.setting.compacts:
             [left] = self.rest(offsets, ends, self.part(s, p).cleaned)
             count = len(left)

@@ -114,6 +114,8 @@ class Part(NamedTuple):
         pending: its offsets.
         held: the group's offsets; empty: none.
         killed: ends of the newest snapshot's ranges, and how many processes died or lost the task under it.
+        lost: incarnation of a process that lost the task, until it has polled again, in worlds with `Setting.others`: a
+            loss counts as a death (Q1), and until it polls the process keeps no other task back.
         shared: how often such a snapshot was open when user code of another task killed the process.
         reset: somebody else set the group's offsets: `NOT_OURS`; the task was taken over since: `MET`; they were
             deleted, as the refusal advises: `REMEDIED`; 0: they are the task's.
@@ -133,6 +135,7 @@ class Part(NamedTuple):
     pending: tuple[int, ...] = ()
     held: tuple[int, ...] = ()
     killed: tuple[tuple[int, ...], int] = ((), 0)
+    lost: str = ""
     shared: int = 0
     reset: int = 0
     grown: int = 0

@@ -211,7 +211,7 @@ class World(Lanes):
         for p, owner in enumerate(group.owners):
             if owner == w:
                 group = unowned(group, p)
-                s = s if dead else self._killed(s, p)
+                s = s if dead else self._taken_away(s, p, w)
         group = group._replace(members=put(group.members, w, False))
         net = tuple(m for m in self.net(s) if m[0] != "offsets" or m[2] != w)
         s = self._put_net(self._put_group(s, group), net)
@@ -230,7 +230,7 @@ class World(Lanes):
             if group.revoking[p]:
                 lane = self.worker(s, owner).lanes[p]
                 if lane is not None:
-                    after = self._put_lane(self._killed(spent, p), owner, p, None)
+                    after = self._put_lane(self._taken_away(spent, p, owner), owner, p, None)
                     out.append(((f"w{owner}/p{p}", "waits no longer, and abandons the task"), False, after))
             elif not any(group.revoking):
                 taken = tuple(o >= 0 for o in group.owners) if self.setting.eager else put(group.revoking, p, True)
