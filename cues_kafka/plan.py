@@ -1,10 +1,10 @@
-"""What a graph is on a cluster: tasks, names, topics to create, ACLs, and the reasons why it must not run (DESIGN 5).
+"""What a graph is on a cluster: tasks, names, topics to create, ACLs, and the reasons why it must not run.
 
 `plan` is pure: it gets the cluster's facts as a value and gives a value. It can be printed before anything is created
 and compared with an earlier one, and it refuses. Whatever creates topics or starts tasks takes names and settings here.
 
 What only the backing records show (a topic made anew, bindings that changed under undelivered messages) is refused
-where they are read, in the recovery of a task (PROTOCOL R5).
+where they are read, in the recovery of a task (R5).
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class ProcessorPlan:
         changelogs: (store, topic) of each store.
         partitions: partitions of its inputs, so its number of tasks; None: not known offline.
         backing_partitions: partitions that the backing topic has, or will have when it is created.
-        fingerprint: the plan fingerprint (PROTOCOL 1); None where the topics' ids are not known yet.
+        fingerprint: the plan fingerprint (O7); None where the topics' ids are not known yet.
         unchecked: output bindings that the function's annotation does not name, so that a misspelt one shows only when
             the function gives it.
         compacted: topics of its inputs that Kafka compacts.
@@ -146,7 +146,7 @@ class ProcessorPlan:
 
     @property
     def stopped(self) -> tuple[Task, ...]:
-        """Tasks of added partitions, which must wait until the backing topic has a partition for them (PROTOCOL 1)."""
+        """Tasks of added partitions, which must wait until the backing topic has a partition for them (O9)."""
         return () if self.backing_partitions is None else self.tasks[self.backing_partitions :]
 
     def transactional_id(self, partition: int) -> str:
@@ -332,7 +332,7 @@ def topics_to_ask(graph: Graph) -> tuple[str, ...]:
 
 def backing_config(brokers: int | None) -> dict[str, str]:
     """
-    Settings of backing topics (PROTOCOL 1), replay topics apart.
+    Settings of backing topics (O5), replay topics apart.
 
     Args:
         brokers: how many brokers there are; None: not known, so at least three.
@@ -635,7 +635,7 @@ def _narrow(graph: Graph, facts: ClusterFacts) -> Iterator[str]:
 
 
 def _unsafe(topic: TopicFacts) -> Iterator[str]:
-    """The conditions of the promise (DESIGN 1), as far as the facts show the settings."""
+    """The conditions of the promise (docs/guarantee.md), as far as the facts show the settings."""
     if topic.replication < REPLICATION:
         yield (
             f"Topic {topic.name!r} has {count(topic.replication, 'replica')}, so the loss of brokers is the loss "

@@ -333,7 +333,7 @@ def test_every_public_name_is_on_the_page_of_the_api() -> None:
 
 
 def test_no_text_of_the_program_sends_to_a_page_that_users_do_not_have() -> None:
-    """Docstrings may cite rules by number, which docs/guarantee.md explains; texts that are printed do not."""
+    """Docstrings may cite rules by number, which docs/protocol.md explains; texts that are printed do not."""
     found = []
     for path in (ROOT / "cues_kafka").rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))

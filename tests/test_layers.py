@@ -1,4 +1,4 @@
-"""The map of the package as a test: which module may import which (DESIGN 3).
+"""The map of the package as a test: which module may import which.
 
 ::
 
@@ -101,7 +101,7 @@ def _inner(own: str, target: str) -> str | None:
     if own in ("", target):  # the public names may come from anywhere; a package may import itself
         return None
     if own not in RANK:
-        return f"{own} has no place on the map in DESIGN 3"
+        return f"{own} has no place in RANKS of tests/test_layers.py"
     if RANK.get(target, len(RANKS)) >= RANK[own]:
         # A name that is no module is one of the public ones, which only the outermost layer may use.
         return None if target not in RANK and RANK[own] == len(RANKS) - 1 else f"{own} may not import {target}"

@@ -164,7 +164,7 @@ class Kafka:
         session_timeout_s: after this time without a heartbeat a worker's tasks move to others.
         heartbeat_s: time between heartbeats.
         max_poll_interval_s: a processor's thread that is silent for longer loses its tasks.
-        group_protocol: ``classic`` or ``consumer`` (KIP-848; PROTOCOL A4 says what it costs).
+        group_protocol: ``classic`` or ``consumer`` (KIP-848; A4 says what it costs).
         assignor: how the group shares partitions; under ``consumer`` it is a server-side one (``uniform``, ``range``).
         start_timeout_s: how long the first contact with the cluster may take.
         oauth: ``module:function`` that gives tokens for OAUTHBEARER. It takes the text of ``sasl.oauthbearer.config``,
@@ -220,7 +220,7 @@ class Kafka:
 
     @property
     def cooperative(self) -> bool:
-        """Whether rebalances are incremental (PROTOCOL A3); with eager assignors everything is revoked first."""
+        """Whether rebalances are incremental (A3); with eager assignors everything is revoked first."""
         return self.group_protocol == "consumer" or self.assignor == "cooperative-sticky"
 
     @property

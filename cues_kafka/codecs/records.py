@@ -27,10 +27,10 @@ from cues_kafka.errors import CodecError
 from cues_kafka.ports import Coordinates, Position, Positions
 
 RECORD_LIMIT = 256_000
-"""Bytes of a backing record; a larger one means that its batch must be cut (PROTOCOL 1)."""
+"""Bytes of a backing record; a larger one means that its batch must be cut (O6)."""
 
 ERROR_LIMIT = 16_000
-"""Bytes of an error message (PROTOCOL P4); what does not fit is cut, and named in `truncated`."""
+"""Bytes of an error message (P4); what does not fit is cut, and named in `truncated`."""
 
 ERROR_VERSION = 1
 

@@ -1,4 +1,4 @@
-"""How a function is called, and what it may return: decided once, from its signature and its declaration (DESIGN 4).
+"""How a function is called, and what it may return: decided once, from its signature and its declaration (docs/api.md).
 
 Calling. ``inputs="orders"`` passes the message as the first argument; ``inputs={...}`` and ``alts={...}`` pass messages
 by name. Every other parameter is looked up by name in `state=`, `opts=`, `tailers=`, `appenders=` and the graph's

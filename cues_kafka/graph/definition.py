@@ -297,7 +297,7 @@ class Processor:
 
     @property
     def lead(self) -> str:
-        """Topic of the first input, which the group subscribes to (PROTOCOL A1)."""
+        """Topic of the first input, which the group subscribes to (A1)."""
         return self.inputs[0][1]
 
     @property

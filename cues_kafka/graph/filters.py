@@ -1,4 +1,4 @@
-"""Filters: which messages a processor is called with; the others are delivered as nil (PROTOCOL 1).
+"""Filters: which messages a processor is called with; the others are delivered as nil (O3).
 
 A filter is a function of the received message; these two are data as well, so that graphs with them can be compared and
 written down.

@@ -1,4 +1,4 @@
-"""Messages as functions see and return them, and which headers travel from inputs to outputs (DESIGN 4)."""
+"""Messages as functions see and return them, and which headers travel from inputs to outputs (docs/api.md)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Key: TypeAlias = "str | bytes | int | None"
 HeaderValue: TypeAlias = "str | bytes | None"
 
 PROVENANCE = "cues"
-"""Name of the provenance header (PROTOCOL 1). It tells where one record came from, so it never travels."""
+"""Name of the provenance header (O8). It tells where one record came from, so it never travels."""
 
 TRAVELLING_PREFIX = "cues-"
 TRACE = ("traceparent", "tracestate")

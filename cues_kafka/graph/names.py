@@ -1,6 +1,6 @@
 """Names: which ones are allowed, what things are called on the cluster, and how an error names the nearest one.
 
-The table of names on the cluster is DESIGN 5's; nothing else in the project puts these names together.
+The table of names on the cluster is in docs/operations.md; nothing else in the project puts these names together.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def transactional_prefix(graph: str, processor: str) -> str:
 
 
 def transactional_id(graph: str, processor: str, partition: int) -> str:
-    """The lock of one task (PROTOCOL 1): stable, the same in every runtime and tool."""
+    """The lock of one task (O1): stable, the same in every runtime and tool."""
     return f"{graph}.{processor}.{partition}"
 
 
@@ -123,7 +123,7 @@ def backing_topic(graph: str, processor: str) -> str:
 
 
 def replay_topic(graph: str, processor: str) -> str:
-    """The topic that error messages are replayed through (PROTOCOL X1)."""
+    """The topic that error messages are replayed through (X1)."""
     return f"{graph}.{processor}.replay"
 
 

@@ -1,4 +1,4 @@
-"""Who of a process may run user code: many tasks side by side, or one alone (PROTOCOL Q2a).
+"""Who of a process may run user code: many tasks side by side, or one alone (Q2a).
 
 After a death on a single step, that step is delivered alone, so that the next death is its own. Nobody is blocked here:
 who may not run now asks again a moment later.

@@ -371,7 +371,7 @@ class Caller:
             origin.travelled = []
         self._add(failure.taken, failure.batch, [(errors, key, value, [], 0, None)], origin)
 
-    # Failures: DESIGN 7, in its order.
+    # Failures, in the order of docs/errors.md.
 
     def _fail(self, error: BaseException, failure: Failure) -> bool:
         """Handled: one error message in the place of all outputs, True. Else the batch halts before it, False."""

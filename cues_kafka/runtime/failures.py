@@ -1,4 +1,4 @@
-"""A step that did not end as its function wanted: what is said of it, in words and in its error message (DESIGN 7)."""
+"""A step that did not end as its function wanted: what is said of it, in words and in its error message."""
 
 from __future__ import annotations
 

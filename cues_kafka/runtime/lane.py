@@ -543,7 +543,7 @@ class Lane:
         return done
 
     def _retry_later(self, before: Retrying | None, buffer: Buffer, about: Mapping[str, Any]) -> None:
-        """DESIGN 7: the same step again, after a pause that doubles, outside of any transaction."""
+        """The same step again, after a pause that doubles, outside of any transaction (docs/errors.md)."""
         retry = self._caller.processor.retry
         assert retry
         now = self._clock.monotonic()

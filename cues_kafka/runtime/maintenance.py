@@ -1,6 +1,6 @@
 """What operators do to tasks that stopped: move their positions on purpose, and bring the topics in line with the plan.
 
-Whoever writes to a backing partition does it with the task's transactional id, which is its lock (PROTOCOL 1), and only
+Whoever writes to a backing partition does it with the task's transactional id, which is its lock (O1), and only
 while the group has no members. `Maintenance` joins the group for the moment, so that no worker can join unnoticed and
 the offsets carry real proof of membership (P5). Each task is moved in a transaction of its own, offsets and record
 together.

@@ -1,4 +1,4 @@
-"""From what a function returned to records on the wire: key, partition, timestamp, headers, provenance (DESIGN 4)."""
+"""From what a function returned to records on the wire: key, partition, timestamp, headers, provenance."""
 
 from __future__ import annotations
 

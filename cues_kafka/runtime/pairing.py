@@ -1,4 +1,4 @@
-"""From fetched messages to steps: one message, one of each input, or one of any (PROTOCOL 1).
+"""From fetched messages to steps: one message, one of each input, or one of any (O3).
 
 Filters and decoding run later, on the step, so that pairing never depends on code. A buffer belongs to one assignment
 of one task and dies with it (A2). One thread adds, another one takes; a lock is held per chunk, never per message.

@@ -1,7 +1,7 @@
 """How far a graph is, seen from outside: the newest committed backing record of every task.
 
 Read-only: nothing is initialised, so no worker is fenced. A record carries totals since its task's beginning and the
-task's positions (PROTOCOL 1), so the newest one of each task says all. Those of a staged processor have no positions:
+task's positions (O2), so the newest one of each task says all. Those of a staged processor have no positions:
 slot 0's says what its newest batch took of the inputs, and those of all slots whether it is published.
 """
 

@@ -153,7 +153,7 @@ class Step:
 
     @property
     def hash(self) -> str:
-        """The delivery hash, 32 hexadecimal digits: the same on every attempt. Made when it is read."""
+        """The delivery hash (O4), 32 hexadecimal digits: the same on every attempt. Made when it is read."""
         return delivery_hash(self._graph, self.processor, self._consumed).hex()
 
     def error_context(self, **fields: object) -> None:

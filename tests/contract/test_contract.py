@@ -1,4 +1,4 @@
-"""What PROTOCOL asks of a broker: every case runs on the memory broker and on a real Kafka.
+"""What the protocol asks of a broker: every case runs on the memory broker and on a real Kafka.
 
 A case that the memory broker passed and Kafka does not would make every fast test worthless; a case that nothing can
 fail would be worth nothing itself, so each is also seen to fail on a broken broker (`broken.py`, `test_broken.py`).
@@ -50,7 +50,7 @@ def test_a_fenced_session_cannot_commit_what_it_wrote(world: World) -> None:
 
 
 def test_init_ends_an_open_transaction(world: World) -> None:
-    """R1: when init returns, records and offsets of the earlier owner are decided; no time-out is waited for."""
+    """R1: when init returns, records and offsets of the earlier owner are decided; no time-out is waited for (I5)."""
     topic, group, id_ = world.topic(), world.name("group"), world.name("id")
     place = TopicPartition(topic, 0)
     member = world.joined(group, topic)
@@ -178,7 +178,7 @@ def test_the_end_of_a_partition_comes_at_the_last_stable_offset(world: World) ->
 
 
 def test_the_end_comes_again_when_it_has_moved_over_a_marker_only(world: World) -> None:
-    """P1: a position moves over markers, also where no message comes with them."""
+    """P1, O2: a position moves over markers, also where no message comes with them."""
     topic, id_ = world.topic(), world.name("id")
     world.sender().send([record(topic, b"a")])
     reader = world.reader({TopicPartition(topic, 0): 0})
@@ -742,7 +742,7 @@ def _transaction(session: Session, *records: Outgoing) -> Flushed:
 
 
 def _stable(world: World, group: str, place: TopicPartition) -> int | None:
-    """The committed offset; for a moment after a commit it is still pending (exp-11), then it is asked again."""
+    """The committed offset; for a moment after a commit it is still pending (M11), then it is asked again."""
     found: list[int | None] = []
 
     def asked() -> bool:

@@ -1,4 +1,4 @@
-"""Functions that kill their process: isolated, quarantined after the stated starts, the rest proceeds (PROTOCOL 2)."""
+"""Functions that kill their process: isolated, quarantined after the stated starts, the rest proceeds (Q1 to Q3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits that succeed and are nevertheless suspect (PROTOCOL P8), on a real broker behind a proxy that hurts EndTxn.
+"""Commits that succeed and are nevertheless suspect (P8), on a real broker behind a proxy that hurts EndTxn.
 
 librdkafka repeats an EndTxn that was not answered, in silence. The first one may still be on its way and end the next
 transaction of the same epoch; so a commit with trouble on the coordinator's connection must say so, although it worked.

@@ -1,4 +1,4 @@
-"""Workers that are paused until others have taken their tasks, and wake up (PROTOCOL R1, P5): nothing is doubled.
+"""Workers that are paused until others have taken their tasks, and wake up (R1, P5): nothing is doubled.
 
 A child process stops itself with SIGSTOP at a named effect; its session ends; another worker takes over and delivers;
 then the child goes on exactly where it was.

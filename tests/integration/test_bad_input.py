@@ -186,7 +186,7 @@ def test_a_null_value_is_none_where_the_codec_has_it(setup: Setup) -> None:
 
 
 def test_null_keys_stay_null_and_keep_the_order_of_their_task(setup: Setup) -> None:
-    """Without a key the task's own number chooses the partition (DESIGN 4)."""
+    """Without a key the task's own number chooses the partition (docs/api.md)."""
     records = [Record(str(i).encode(), None, i % 3) for i in range(30)]
     world = run(setup, setup.graph(same, partitions=3), *records)
 
@@ -557,7 +557,7 @@ def test_a_list_of_another_length_is_an_error_of_each(setup: Setup) -> None:
 
 
 def test_an_unhandled_exception_stops_its_task_alone_and_the_task_recovers(setup: Setup) -> None:
-    """DESIGN 7: the steps before it commit, waiters are told at once why, others go on, mending is enough."""
+    """The steps before it commit, waiters are told at once why, others go on, mending is enough (docs/errors.md)."""
     mended = threading.Event()
 
     def fragile(value: int) -> int:

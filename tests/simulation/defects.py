@@ -1,4 +1,4 @@
-"""Defects, each planted in one place of the core or of the runtime; most are mutants of PROTOCOL 9."""
+"""Defects, each planted in one place of the core or of the runtime; most take one rule of docs/protocol.md out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Avro bytes of backing records and error messages."""
+"""The Avro bytes of backing records (O6) and error messages."""
 
 from __future__ import annotations
 

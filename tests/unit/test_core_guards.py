@@ -34,7 +34,7 @@ def test_nothing_is_called_ahead_in_careful_mode() -> None:
 
 
 def test_no_effect_is_called_ahead() -> None:
-    """PROTOCOL 7: an effect cannot be thrown away like an output, where the commit before it fails."""
+    """P7: an effect cannot be thrown away like an output, where the commit before it fails."""
     world = World(make_spec(effects=True), log=[attempt(SPEC, 5)])
     task, _ = world.begin()
     task, _ = deliver(world, task, at(9), 4)

@@ -142,7 +142,7 @@ def test_a_refusal_of_any_other_cause_comes_before_that_of_the_offsets() -> None
 
 
 def test_inputs_declared_in_another_order_are_read_in_that_order() -> None:
-    """Under an attempt the order may change; messages are paired by place, so the positions must follow."""
+    """O2: under an attempt the order may change; messages are paired by place, so the positions must follow."""
     turned = make_spec(TWO[::-1], pairing="join")
     decision = recover(turned, attempt(JOIN, 5, 6), {}, facts(turned))
 

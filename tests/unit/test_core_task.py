@@ -211,7 +211,7 @@ def test_sequence_steps_and_totals_have_no_gap() -> None:
 
 
 def test_every_transaction_commits_exactly_the_positions_of_its_record() -> None:
-    """PROTOCOL 2, for start, snapshot, attempt, idle attempt and `left` alike, and always before the record (P5)."""
+    """P5, for start, snapshot, attempt, idle attempt and `left` alike, and always before the record."""
     world = World(SPEC)
     task, _ = world.begin()
     task, _ = deliver(world, task, at(4), 4)
@@ -679,7 +679,7 @@ def test_fenced_twice_by_itself_goes_on() -> None:
 
 
 def test_an_unhandled_exception_commits_the_steps_before_it_and_stops() -> None:
-    """DESIGN 7: nothing that was delivered is delivered again after the restart."""
+    """Nothing that was delivered is delivered again after the restart (docs/errors.md)."""
     world = World(SPEC, log=[attempt(SPEC, 5)])
     task, _ = world.begin()
     task, _ = world.run(task, on.Polled(at(9), 4))
@@ -718,7 +718,7 @@ def test_an_exception_without_a_snapshot_writes_nothing() -> None:
 
 
 def test_a_retry_waits_in_ready_and_calls_again_under_the_same_snapshot() -> None:
-    """DESIGN 7: outside of any transaction; within one start no second snapshot is due for the same ranges."""
+    """Outside of any transaction; within one start no second snapshot is due for the same ranges."""
     world = World(SPEC, log=[attempt(SPEC, 5)])
     task, _ = world.begin()
     task, _ = world.run(task, on.Polled(at(9), 4))

@@ -1,4 +1,4 @@
-"""Golden identities. None of these values may ever change: running systems deduplicate by them."""
+"""Golden identities (O4, O7, O8). None of these values may ever change: running systems deduplicate by them."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ def test_accept_loss_refuses_a_topic_that_was_made_anew() -> None:
 
 
 def test_nothing_is_moved_while_the_group_has_members() -> None:
-    """PROTOCOL 1: tools refuse; they are named."""
+    """O1: tools refuse; they are named."""
     tester = Tester(GRAPH)
     tester.send("numbers", 1)
     tester.run()
@@ -286,7 +286,7 @@ def test_wrong_names_are_refused_with_the_right_ones() -> None:
 
 
 def test_an_applied_plan_adds_the_partitions_that_new_input_partitions_need() -> None:
-    """PROTOCOL 1: until then the new tasks stop, naming this command; after it nothing is left to grow."""
+    """O9: until then the new tasks stop, naming this command; after it nothing is left to grow."""
     tester = delivered()
     tester.broker.add_partitions("numbers", 3)
     tester.broker.add_partitions("doubles", 3)

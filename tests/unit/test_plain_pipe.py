@@ -131,7 +131,7 @@ def test_an_output_that_cannot_be_sent_is_an_error_of_its_message(returned: Mess
 
 
 def test_without_an_errors_topic_the_steps_before_a_failure_are_committed() -> None:
-    """DESIGN 7: unhandled; the task stops behind the last step that ended."""
+    """Unhandled (docs/errors.md): the task stops behind the last step that ended."""
     fn = Function()
     world = world_of(fn, None)
     world.send_many("in", values())

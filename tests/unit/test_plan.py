@@ -55,7 +55,7 @@ JOIN = Graph("flights", Processor(anything, name="zip", inputs={"a": "left", "b"
 
 
 def test_everything_is_named_as_the_design_says() -> None:
-    """The table of DESIGN 5."""
+    """The table of names in docs/operations.md; the replay topic is X1."""
     graph = Graph(
         "shop", Processor(anything, name="check", inputs="orders", outputs="o", state={"totals": Store()}, errors="e")
     )
@@ -86,7 +86,7 @@ def test_an_empty_cluster_gets_all_topics() -> None:
 
 
 def test_backing_topics_are_compacted_and_stamped_by_the_broker() -> None:
-    """PROTOCOL 1; a single broker cannot have two copies in sync."""
+    """O5; a single broker cannot have two copies in sync."""
     assert backing_config(3) == {
         "cleanup.policy": "compact",
         "message.timestamp.type": "LogAppendTime",
@@ -229,7 +229,7 @@ def test_without_the_promise_unsafe_topics_are_let_pass() -> None:
 
 
 def test_new_tasks_of_added_partitions_wait_for_the_backing_topic() -> None:
-    """PROTOCOL 1: plan adds backing partitions first; until then the new tasks stop, naming the command."""
+    """O9: plan adds backing partitions first; until then the new tasks stop, naming the command."""
     planned = plan(PIPE, facts(orders=6, shop__check__backing=4, shop__check__replay=4))
 
     assert (

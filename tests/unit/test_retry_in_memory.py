@@ -70,7 +70,7 @@ def test_an_endless_retry_does_not_end_by_its_own_arithmetic() -> None:
 
 @pytest.mark.parametrize("at", [100, 102])
 def test_an_outage_that_does_not_end_stops_the_task(at: int) -> None:
-    """DESIGN 7: it is not the message's fault, so there is no error message; the steps before it are committed."""
+    """It is not the message's fault, so there is no error message; the steps before it are committed."""
     tester = Tester(graph_of(Flaky(at, 10**9), Retry(on=(OSError,), for_s=1, first_s=0.1, max_s=0.2)))
     for n in (100, 101, 102):
         tester.send("in", n)
@@ -82,7 +82,7 @@ def test_an_outage_that_does_not_end_stops_the_task(at: int) -> None:
 
 
 def test_the_pause_before_each_retry_doubles_up_to_the_longest() -> None:
-    """DESIGN 7: a target that is down is not asked again at once for as long as it is down."""
+    """A target that is down is not asked again at once for as long as it is down."""
     times: list[float] = []
 
     def work(n: int) -> int:
@@ -105,7 +105,7 @@ def test_the_pause_before_each_retry_doubles_up_to_the_longest() -> None:
 
 
 def test_a_message_that_cannot_be_decoded_is_not_tried_again() -> None:
-    """DESIGN 7: its bytes stay as they are, however long a retry waits."""
+    """Its bytes stay as they are, however long a retry waits."""
     graph = Graph(
         "g",
         Source("in"),

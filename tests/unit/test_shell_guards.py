@@ -167,7 +167,7 @@ def test_a_topic_that_was_made_anew_beside_a_worker_stops_its_task() -> None:
 
 
 def test_a_message_behind_a_retried_one_has_a_time_and_attempts_of_its_own() -> None:
-    """DESIGN 7: it inherited those of the message before it, and became an error at its first failure."""
+    """It inherited those of the message before it, and became an error at its first failure."""
     calls: list[tuple[int, int]] = []
 
     def work(n: int, step: Any) -> int:
@@ -209,7 +209,7 @@ def test_what_is_put_back_twice_comes_again_in_its_first_order() -> None:
 
 
 def test_pairs_that_are_put_back_stay_pairs() -> None:
-    """A batch that ends early would leave the second input's messages out, and pair all later ones wrongly."""
+    """O3: a batch that ends early would leave the second input's messages out, and pair all later ones wrongly."""
     left, right = TopicPartition("a", 0), TopicPartition("b", 0)
     buffer = Buffer("join", (Position("left", "a", b"", 0), Position("right", "b", b"", 0)))
     buffer.add(Fetched(left, [at("a", 0), at("a", 1), at("a", 2)], None))

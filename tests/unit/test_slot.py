@@ -1,4 +1,4 @@
-"""A slot delivers one range of one partition, exactly once, whatever Spark does (PROTOCOL 5), on the memory broker."""
+"""A slot delivers one range of one partition, exactly once, whatever Spark does (D1 to D6), on the memory broker."""
 
 from __future__ import annotations
 

@@ -316,7 +316,7 @@ def test_progress_ends_at_the_whole() -> None:
 
 
 def test_a_duplicated_output_is_found(vandal: Vandal) -> None:
-    """The same delivery and index again."""
+    """I1: the same delivery and index again."""
     vandal.write(vandal.outcome(1))
     report = verify(PIPE, vandal.broker)
     assert wrong(report) == {"duplicated": 1}
@@ -347,7 +347,7 @@ def test_a_missing_output_is_found(vandal: Vandal) -> None:
 
 
 def test_a_skipped_message_is_found(vandal: Vandal) -> None:
-    """The position moves over a message that nobody counts."""
+    """I3: the position moves over a message that nobody counts."""
     vandal.feed()
     vandal.write(vandal.attempt(Totals()))
     assert wrong(verify(PIPE, vandal.broker)) == {"lost": 1, "problems": 1}
@@ -428,7 +428,7 @@ def test_a_torn_delivery_is_found(vandal: Vandal) -> None:
 
 
 def test_a_swapped_order_is_found(vandal: Vandal) -> None:
-    """Two outputs of two messages, the later one first."""
+    """I4: two outputs of two messages, the later one first."""
     first, second = vandal.feed(2)
     vandal.write(
         vandal.attempt(Totals(2, 2, messages=2), moved=2), vandal.outcome(second), vandal.outcome(first)

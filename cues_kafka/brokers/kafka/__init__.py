@@ -1,6 +1,6 @@
 """A real Kafka cluster behind `ports.Broker`: the only place, with `codecs/registry`, that knows confluent-kafka.
 
-`session` holds what a transaction needs (PROTOCOL P5 to P8), `reader` and `member` are the two consumers of a processor
+`session` holds what a transaction needs (P5 to P8), `reader` and `member` are the two consumers of a processor
 (A1), `watch` hears what the client says by the way, `classify` says what its errors mean.
 """
 

@@ -1,7 +1,7 @@
 """What the client's errors mean: one table, and the one place where they are translated.
 
 librdkafka marks errors as retriable, abortable or fatal. The marks are for reading logs only: whatever the class, the
-reaction is the same (PROTOCOL P8), because some marks are not safe to follow (an unknown outcome is called abortable).
+reaction is the same (P8), because some marks are not safe to follow (an unknown outcome is called abortable).
 The table says which class an error gets and, where the client's text does not, what a person must know about it.
 """
 

@@ -108,7 +108,7 @@ def _offsets_of(
     Committed offsets as the client answers them; None where there is none.
 
     Raises:
-        BrokerError: one partition's; an error is never "absent" (R2): the offset beside it reads -1001 too (exp-10).
+        BrokerError: one partition's; an error is never "absent" (R2): the offset beside it reads -1001 too (M10).
     """
     found: dict[TopicPartition, int | None] = {}
     for place in places:

@@ -2,10 +2,10 @@
 
 Non-obvious:
 
-- A rebalance callback that calls nothing has everything assigned by the binding (exp-23). So every callback makes its
+- A rebalance callback that calls nothing has everything assigned by the binding (M23). So every callback makes its
   call: `incremental_assign([])`, `incremental_unassign([])`, or with eager assignors `assign([])`, `unassign()`.
 - Never with names: a partition that was never assigned locally cannot be taken away (`_INVALID_ARG`), and the
-  revocation is then never acknowledged: the next owner waits for ever (exp-24).
+  revocation is then never acknowledged: the next owner waits for ever (M24).
 - Returning from `on_revoke` acknowledges. The listener is therefore called first, and what it must wait for it waits
   for inside.
 """
@@ -29,7 +29,7 @@ from cues_kafka.errors import BrokerError, RetriableError
 from cues_kafka.ports import GroupMetadata, Listener
 
 LEAVE_S: Final = 1.0
-"""How long leaving for good may take: a static member's request is sent while it polls (exp-27)."""
+"""How long leaving for good may take: a static member's request is sent while it polls (M27)."""
 
 _PASSING: Final = {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_MAX_POLL_EXCEEDED", "_PARTITION_EOF"}
 """Errors that the client mends itself; what they cost the group, the callbacks tell."""

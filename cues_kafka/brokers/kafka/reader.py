@@ -67,7 +67,7 @@ class KafkaReader:
         self._watch.same_process()
         # The client keeps a pause beyond the assignment, and would bring nothing of the next one.
         self.resume(self._paused.intersection(partitions))
-        # Taking away what is not there raises (exp-24).
+        # Taking away what is not there raises (M24).
         gone = [self._assigned.pop((topic, partition), None) for topic, partition in partitions]
         places = [ClientPartition(*tp) for tp in gone if tp is not None]
         if places:

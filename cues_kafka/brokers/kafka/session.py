@@ -2,7 +2,7 @@
 
 Non-obvious:
 
-- Any error ends the session (PROTOCOL P8); nothing here retries what librdkafka does not retry itself.
+- Any error ends the session (P8); nothing here retries what librdkafka does not retry itself.
 - A commit that succeeded can still be *suspect*. librdkafka repeats EndTxn in silence after a time-out or a lost
   connection. The first one is then still on its way, and with transaction protocol 1 it can end the *next* transaction
   of the same epoch (KAFKA-17754). Four witnesses, any of them suffices: the call raised, it took as long as a request
@@ -13,7 +13,7 @@ Non-obvious:
   it may wait for ever, also after the coordinator is back. So it is called on a thread of its own, which is left
   behind with the client when the time is over.
 - Never `Producer.close()` on the dirty path: it aborts and flushes without bound. Dropping the object does not
-  (exp-14).
+  (M14).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _TOKEN = b"CGMDv2:"
 def generation(token: bytes) -> int:
     """The generation inside `consumer_group_metadata()`; negative before the first assignment.
 
-    The bytes are readable but undocumented (exp-8): ``CGMDv2:``, the generation as int32 in native order, the group. A
+    The bytes are readable but undocumented (M8): ``CGMDv2:``, the generation as int32 in native order, the group. A
     test holds them to the installed client.
 
     Raises:
@@ -66,7 +66,7 @@ def generation(token: bytes) -> int:
 
 
 def no_member(group: str) -> bytes:
-    """`consumer_group_metadata()` of a client that never joined: generation -1, no member id, no instance (exp-5)."""
+    """`consumer_group_metadata()` of a client that never joined: generation -1, no member id, no instance (M5)."""
     return _TOKEN + struct.pack("=i", -1) + group.encode() + b"\0\0\1"
 
 
@@ -107,7 +107,7 @@ class KafkaSession:
     def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
         producer = self._client()
         if group.generation < 0 and group.generation != OUTSIDE:
-            # A classic group takes a transactional commit without a generation from anybody (exp-5): no fence at all.
+            # A classic group takes a transactional commit without a generation from anybody (M5): no fence at all.
             raise AbortableError(
                 f"{self._id}: this worker is not a member of group {group.group} (generation {group.generation}); its "
                 "offsets would be taken without a check",

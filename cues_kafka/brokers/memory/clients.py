@@ -96,7 +96,7 @@ class MemorySession:
             raise self._failed(error) from None
 
     def check_generation(self, group: GroupMetadata) -> None:
-        """Refuse a negative generation here: a classic group would take it without any check (exp-5)."""
+        """Refuse a negative generation here: a classic group would take it without any check (M5)."""
         if group.generation < 0 and group.generation != OUTSIDE:
             raise AbortableError(
                 f"{self._id}: generation {group.generation} of group {group.group} is no proof of membership: "

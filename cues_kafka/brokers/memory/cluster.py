@@ -339,7 +339,7 @@ class Cluster:
     # ---- transactions
 
     def init(self, name: str, timeout_s: float) -> int:
-        """Fence every earlier producer of this id, abort its open transaction, and give the new epoch (PROTOCOL R1)."""
+        """Fence every earlier producer of this id, abort its open transaction, and give the new epoch (R1)."""
         with self.changed:
             self.tick()
             state = self._ids.setdefault(name, TransactionalId(len(self._ids) + 1, timeout_s))
@@ -399,7 +399,7 @@ class Cluster:
             self.changed.notify_all()
 
     def _check_commit(self, transaction: Transaction) -> None:
-        """Nothing: a rebalance after the offsets call does not stop a commit (exp-2 of the protocol experiments)."""
+        """Nothing: a rebalance after the offsets call does not stop a commit (M2)."""
 
     def _owned(self, name: str, epoch: int) -> TransactionalId:
         state = self._ids.get(name)

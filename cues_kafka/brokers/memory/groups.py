@@ -184,7 +184,7 @@ class Group:
 
         Only the member is checked, not whether it owns the partitions, nor whether the group subscribes to the topic.
         """
-        if metadata.generation == OUTSIDE:  # a classic group takes them, members or not (exp-5)
+        if metadata.generation == OUTSIDE:  # a classic group takes them, members or not (M5)
             return ""
         member_id, instance = metadata.token or ("", None)
         for member in self.members:

@@ -1,4 +1,4 @@
-"""Worker processes that come back when they die (PROTOCOL A4).
+"""Worker processes that come back when they die (A4).
 
 One thread, the keeper, starts the workers, waits for their ends and starts them again. Worker k always has the same
 instance name, `<instance>.<k>`: the group takes a restarted worker for its predecessor, and it has its tasks at once.

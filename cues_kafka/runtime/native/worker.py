@@ -1,4 +1,4 @@
-"""One processor in one process (PROTOCOL 3): membership, fetching, calling and committing side by side.
+"""One processor in one process (A1 to A4): membership, fetching, calling and committing side by side.
 
 Three kinds of threads meet here, and each owns what it touches::
 

@@ -166,8 +166,8 @@ class Verdict:
     Where a processor can run.
 
     Attributes:
-        mode: `direct`: on Spark, one Kafka transaction for each slot (PROTOCOL 5); `staged`: there too, each batch is
-            prepared in files first (PROTOCOL 6); `direct or staged`: only Spark's plan of its function says which of
+        mode: `direct`: on Spark, one Kafka transaction for each slot (D1 to D6); `staged`: there too, each batch is
+            prepared in files first (T1 to T4); `direct or staged`: only Spark's plan of its function says which of
             the two; `natively`: not there, but in native workers; `refused`: nowhere in this release.
         why: the reason; where it is not on Spark, with the remedy.
         state: whether Spark keeps state for it from one batch to the next; None: its function was not called.

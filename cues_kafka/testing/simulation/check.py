@@ -68,7 +68,7 @@ def check(simulation: Simulation) -> None:
     Look at all that a run has left.
 
     Raises:
-        Violation: an invariant of PROTOCOL 8 does not hold.
+        Violation: an invariant of docs/protocol.md does not hold.
     """
     options, logs = simulation.options, read(simulation)
     _sources(simulation, logs)

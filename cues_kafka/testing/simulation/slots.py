@@ -1,4 +1,4 @@
-"""Slots in place of native workers: what a Spark task does for one partition, without Spark (PROTOCOL 5).
+"""Slots in place of native workers: what a Spark task does for one partition, without Spark (D1 to D6).
 
 A query plans a range for each partition that has something, and runs an attempt for it. An attempt may stand still
 while another query, which believes that it is dead, runs another one: then one of them is fenced (D5).
