@@ -1,4 +1,4 @@
-"""The map of the package as a test: which module may import which.
+"""The map of the package as a test: which module may import which (docs/architecture.md).
 
 ::
 
