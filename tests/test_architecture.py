@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
+import threading
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
+from cues_kafka import Graph, Json, Memory, Processor, Source, Topic, connect, start
 from tests.test_layers import PACKAGE, RANK, RANKS, imports, modules
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 
-STEP = re.compile(r"^(\d+)\. `(cues_kafka/[\w/]+\.py)`((?:, `[\w.]+`)+): ", re.MULTILINE)
+STEP = re.compile(r"^(\d+)\. `(cues_kafka/[\w/]+\.py)`((?:, `[\w.]+`)+): (.*)", re.MULTILINE)
 
 
 def packages() -> list[list[str]]:
@@ -52,11 +58,14 @@ def picture() -> str:
 
 
 @cache
-def walks() -> dict[str, list[tuple[str, str, list[str]]]]:
-    """By title, the steps of a walk: number, file, functions."""
+def walks() -> dict[str, list[tuple[str, str, list[str], bool]]]:
+    """By title, the steps of a walk: number, file, functions, and whether it is always gone."""
     parts = re.split(r"^## (.*)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     found = {
-        title: [(number, file, re.findall(r"`([\w.]+)`", names)) for number, file, names in STEP.findall(text)]
+        title: [
+            (number, file, re.findall(r"`([\w.]+)`", names), not says.startswith("only "))
+            for number, file, names, says in STEP.findall(text)
+        ]
         for title, text in zip(parts[1::2], parts[2::2], strict=True)
     }
     return {title: steps for title, steps in found.items() if steps}
@@ -98,7 +107,7 @@ def test_there_are_five_walks_whose_steps_are_numbered() -> None:
     ]  # fmt: skip
     assert len(lines) == sum(map(len, walks().values()))
     assert all(
-        [number for number, _, _ in steps] == list(map(str, range(1, len(steps) + 1))) for steps in walks().values()
+        [number for number, *_ in steps] == list(map(str, range(1, len(steps) + 1))) for steps in walks().values()
     )
     assert all(10 <= len(steps) <= 20 for steps in walks().values())
 
@@ -106,6 +115,74 @@ def test_there_are_five_walks_whose_steps_are_numbered() -> None:
 @pytest.mark.parametrize("walk", walks())
 def test_a_walk_goes_through_functions_that_exist(walk: str) -> None:
     """In the files that are named."""
-    missing = [f"{file}: {name}" for _, file, names in walks()[walk] for name in names if name not in names_in(file)]
+    missing = [f"{file}: {name}" for _, file, names, _ in walks()[walk] for name in names if name not in names_in(file)]
 
     assert missing == []
+
+
+@contextmanager
+def calls() -> Iterator[list[tuple[str, str]]]:
+    """Functions of the package that are called meanwhile, by this thread and by those that it starts."""
+    found: list[tuple[str, str]] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(str(PACKAGE)):
+            found.append((frame.f_code.co_filename.removeprefix(f"{ROOT}/"), frame.f_code.co_qualname))
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def missed(walk: str, found: list[tuple[str, str]]) -> list[str]:
+    """Steps that were not gone in the order of the page. What calls Kafka's client has no part in a run in memory."""
+    at, wrong = 0, []
+    for number, file, names, always in walks()[walk]:
+        for name in names if always and "/brokers/" not in file else ():
+            if (file, name) in found[at:]:
+                at = found.index((file, name), at)
+            else:
+                wrong.append(f"{number}. {file}: {name}")
+    return wrong
+
+
+def test_native_walks_are_gone_in_the_order_of_the_page() -> None:
+    """One message, a recovery and an error message, in memory."""
+
+    def positive(order: dict[str, int]) -> dict[str, int]:
+        if order["n"] < 0:
+            raise ValueError("negative")
+        return order
+
+    graph = Graph(
+        "walks",
+        Source("orders"),
+        Processor(positive, inputs="orders", outputs="checked"),
+        errors="failed",
+        defaults=Topic(value=Json(), partitions=1),
+    )
+    cluster = Memory()
+    with start(graph, cluster):
+        pass  # the topics are there, and each task has a record
+
+    with calls() as first:
+        with connect(cluster, graph) as client:
+            client.send("orders", {"n": 1})
+        with start(graph, cluster) as running:
+            running.wait_idle()
+            assert [message.value for message in running.messages("checked")] == [{"n": 1}]
+    with calls() as second:
+        with connect(cluster, graph) as client:
+            client.send("orders", {"n": -1})
+        with start(graph, cluster) as running:
+            running.wait_idle()
+            assert [message.value.text for message in running.messages("failed")] == ["negative"]
+
+    assert missed("One message", first) == []
+    assert missed("A recovery", first) == []
+    assert missed("An error message", second) == []
+    assert missed("An error message", first) != []
