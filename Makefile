@@ -43,19 +43,19 @@ test-spark: .venv/.ready  ## every fault of processors on Spark, half an hour an
 	@$(PY) -m pytest -m "fault or slow" -n $(TESTERS) --dist load tests/spark tests/test_demo.py $(ARGS)
 
 proof-model: .venv/.ready  ## explore the core in all worlds, then its mutants; goes on where it was stopped; STATES=n
-	@$(PY) -m cues_kafka.testing.explorer --states $(STATES) --write docs/proof $(ARGS)
-	@$(PY) -m cues_kafka.testing.explorer --level 2 --states $(STATES) --write docs/proof $(ARGS)
-	@$(PY) -m cues_kafka.testing.explorer --mutants --write docs/proof
-	@$(PY) -m cues_kafka.testing.tla --write docs/proof
-	@$(PY) -m cues_kafka.testing.results docs/proof
+	@$(PY) -m tests.proof.model --states $(STATES) --write docs/proof $(ARGS)
+	@$(PY) -m tests.proof.model --level 2 --states $(STATES) --write docs/proof $(ARGS)
+	@$(PY) -m tests.proof.model --mutants --write docs/proof
+	@$(PY) -m tests.proof.tla --write docs/proof
+	@$(PY) -m tests.proof.results docs/proof
 
 proof-mutants: .venv/.ready  ## take rules out of the shell, one at a time; tests must catch each; goes on where it stopped
 	@$(PY) -m tests.mutants --write docs/proof $(ARGS)
-	@$(PY) -m cues_kafka.testing.results docs/proof
+	@$(PY) -m tests.proof.results docs/proof
 
 proof-spark: .venv/.ready  ## 200 kills of drivers that write staged, in 10 parts, restartable; results in docs/proof
 	@$(PY) -m tests.spark.proof_staged --write docs/proof $(ARGS)
-	@$(PY) -m cues_kafka.testing.results docs/proof
+	@$(PY) -m tests.proof.results docs/proof
 
 check: .venv/.ready  ## lint, format, strict types, layers
 	$(PY) -m ruff check .
@@ -71,10 +71,10 @@ bench-spark: .venv/.ready  ## ratios of Spark against one native worker, at-leas
 
 proof-simulation: .venv/.ready  ## 100,000 seeds of the simulation in 20 parts, restartable; results in docs/proof
 	@for part in $$(seq 0 19); do \
-	  $(PY) -m cues_kafka.testing.simulation --jobs $(JOBS) --shrink --seeds $$((part * 5000)):$$((part * 5000 + 5000)) \
+	  $(PY) -m tests.proof.simulation --jobs $(JOBS) --shrink --seeds $$((part * 5000)):$$((part * 5000 + 5000)) \
 	    --write docs/proof/simulation-$$(printf %02d $$part).json || exit 1; \
 	done
-	@$(PY) -m cues_kafka.testing.results docs/proof
+	@$(PY) -m tests.proof.results docs/proof
 
 lock: .venv/.ready  ## make the locked dependencies anew, with the newest versions that are allowed
 	@.ci/lock

@@ -27,10 +27,10 @@ from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.kafka.session import KafkaSession
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.ports import TopicPartition
-from cues_kafka.runtime.spark.query import RESULT, Batch, Settings, SparkWorker
-from cues_kafka.runtime.spark.ranges import PREFIX, Input, range_source
-from cues_kafka.runtime.spark.slot import Outcome, Slot
-from cues_kafka.runtime.spark.work import Work
+from cues_kafka.runtime.spark.direct.slot import Outcome, Slot
+from cues_kafka.runtime.spark.direct.work import Work
+from cues_kafka.runtime.spark.query.worker import RESULT, Batch, Settings, SparkWorker
+from cues_kafka.runtime.spark.source.ranges import PREFIX, Input, range_source
 from cues_kafka.runtime.workers import Job
 
 

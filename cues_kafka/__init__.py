@@ -33,20 +33,20 @@ from cues_kafka.graph.message import Message, Out
 
 if TYPE_CHECKING:
     from cues_kafka.brokers.options import Kafka, Memory
-    from cues_kafka.codecs.records import ErrorMessage
+    from cues_kafka.records.bytes import ErrorMessage
     from cues_kafka.runtime import connect, start
+    from cues_kafka.runtime.calling.step import Received, Step
     from cues_kafka.runtime.running import Running
     from cues_kafka.runtime.status import Status
-    from cues_kafka.runtime.step import Received, Step
 
 _LAZY = {
-    "ErrorMessage": "cues_kafka.codecs.records",
+    "ErrorMessage": "cues_kafka.records.bytes",
     "Kafka": "cues_kafka.brokers.options",
     "Memory": "cues_kafka.brokers.options",
-    "Received": "cues_kafka.runtime.step",
+    "Received": "cues_kafka.runtime.calling.step",
     "Running": "cues_kafka.runtime.running",
     "Status": "cues_kafka.runtime.status",
-    "Step": "cues_kafka.runtime.step",
+    "Step": "cues_kafka.runtime.calling.step",
     "connect": "cues_kafka.runtime",
     "start": "cues_kafka.runtime",
 }

@@ -11,7 +11,7 @@ import sys
 
 from cues_kafka.runtime.spark.engine import Spark
 from cues_kafka.runtime.spark.explain import Explained, Explanation, explain
-from cues_kafka.runtime.spark.source import register
+from cues_kafka.runtime.spark.source.format import register
 from cues_kafka.runtime.spark.write import Written, write_exactly_once
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

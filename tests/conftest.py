@@ -22,7 +22,7 @@ os.environ.setdefault(
 if not any(entry.value == "cues_kafka.testing.fixtures" for entry in entry_points(group="pytest11")):
     pytest_plugins = ["cues_kafka.testing.fixtures"]
 
-LONGEST = ("tests/spark", "tests/test_demo.py", "tests/test_docs.py", "tests/simulation")
+LONGEST = ("tests/spark", "tests/test_demo.py", "tests/test_docs.py", "tests/proof")
 """What takes minutes begins first, so that no worker waits for another one's last file."""
 
 

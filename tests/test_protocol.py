@@ -179,7 +179,7 @@ def test_numbers_are_found_in_what_is_written_for_people(source: str, expected: 
 
 def test_a_page_that_is_not_there_is_found() -> None:
     """By its path or by its name alone."""
-    assert missing_pages("cues_kafka/plan.py", "see docs/gone.md, docs/api.md, protocol.md and faults.md") == {
+    assert missing_pages("cues_kafka/plan/plan.py", "see docs/gone.md, docs/api.md, protocol.md and faults.md") == {
         "docs/gone.md",
         "faults.md",
     }

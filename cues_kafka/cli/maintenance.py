@@ -14,7 +14,7 @@ from cues_kafka.cli.options import Target, at_least
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
-    from cues_kafka.runtime.maintenance import Maintenance, Move
+    from cues_kafka.operate.moving import Maintenance, Move
 
 Name = Annotated[str, typer.Argument(metavar="PROCESSOR", hidden=True)]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without this option, only say what would happen.")]
@@ -112,7 +112,7 @@ def _act(
     from cues_kafka.brokers.open import open_broker
     from cues_kafka.cli.config import load
     from cues_kafka.cli.loading import load_graph
-    from cues_kafka.runtime.maintenance import Maintenance
+    from cues_kafka.operate.moving import Maintenance
 
     graph = load_graph(target)
     broker = open_broker(load({"bootstrap": bootstrap}, profile=profile, file=file).kafka())

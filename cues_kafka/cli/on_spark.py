@@ -74,12 +74,12 @@ def run_on_spark(
         SparkLost: Spark's JVM was killed.
     """
     require_spark()
-    from cues_kafka.runtime.lane import CommitPolicy
+    from cues_kafka.runtime.spark.direct.slot import POLICY
     from cues_kafka.runtime.spark.engine import Spark
+    from cues_kafka.runtime.spark.query.triggers import streaming_trigger
     from cues_kafka.runtime.spark.session import choose_shuffle_partitions, opened_session
-    from cues_kafka.runtime.spark.slot import POLICY
-    from cues_kafka.runtime.spark.triggers import streaming_trigger
     from cues_kafka.runtime.start import start
+    from cues_kafka.runtime.task.lane import CommitPolicy
 
     kafka, policy = settings.kafka(), CommitPolicy(**{**dataclasses.asdict(POLICY), **settings.commit()})
     streaming_trigger(options.trigger)
@@ -126,7 +126,7 @@ def _widest_input(graph: Graph, kafka: Kafka, names: Sequence[str]) -> int:
         BrokerError: the cluster does not answer.
     """
     from cues_kafka.brokers.open import open_broker
-    from cues_kafka.plan import plan, topics_to_ask
+    from cues_kafka.plan.plan import plan, topics_to_ask
 
     broker = open_broker(kafka)
     try:

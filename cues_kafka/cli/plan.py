@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cues_kafka.graph.definition import Graph
-    from cues_kafka.plan import Plan
+    from cues_kafka.plan.plan import Plan
 
 REFUSED = 1
 """Exit code: the graph must not run, or the cluster does not answer."""
@@ -95,7 +95,7 @@ def plan(
 
 def _principals(given: Collection[str]) -> dict[str, str]:
     """Principals by role."""
-    from cues_kafka.plan import Role
+    from cues_kafka.plan.plan import Role
 
     found = dict(one.partition("=")[::2] for one in given)
     for role, principal in found.items():
@@ -117,8 +117,8 @@ def _plan(
 ) -> Plan:
     from cues_kafka.cli.config import load
     from cues_kafka.cli.loading import load_graph
-    from cues_kafka.plan import outgrown, topics_to_ask
-    from cues_kafka.plan import plan as plan_graph
+    from cues_kafka.plan.plan import outgrown, topics_to_ask
+    from cues_kafka.plan.plan import plan as plan_graph
 
     if offline and apply:
         raise ConfigError("--apply needs the cluster. Drop --offline.")
@@ -128,7 +128,7 @@ def _plan(
         show(planned)
         return planned
     from cues_kafka.brokers.open import open_broker
-    from cues_kafka.runtime.places import renamed
+    from cues_kafka.plan.renamed import renamed
 
     bootstrap, profile, file = settings
     found = load({"bootstrap": bootstrap}, profile=profile, file=file)
@@ -155,7 +155,7 @@ def _plan(
         if unnamed:
             raise found.refuse_to_create(f"{count(len(planned.create), 'topic')} missing")
         if applies:
-            from cues_kafka.runtime.maintenance import apply_plan
+            from cues_kafka.operate.moving import apply_plan
 
             apply_plan(planned, broker)
             done = [f"{count(len(planned.create), 'topic')} created"] if planned.create else []

@@ -127,9 +127,9 @@ def run(  # noqa: PLR0917 - each is an option of the command line
                 graph, settings, spark, names=names, chosen=bool(only), new=new or (), fail_fast=fail_fast, began=began
             )
         elif workers is None:
-            from cues_kafka.runtime.lane import CommitPolicy
             from cues_kafka.runtime.native.worker import CallPolicy
             from cues_kafka.runtime.start import start
+            from cues_kafka.runtime.task.lane import CommitPolicy
 
             kafka, policy, calls = settings.kafka(), CommitPolicy(**settings.commit()), CallPolicy(**settings.calls())
             _collect_seldom()

@@ -15,7 +15,7 @@ from cues_kafka.words import count
 if TYPE_CHECKING:
     from cues_kafka.graph.definition import Graph
     from cues_kafka.ports import Broker
-    from cues_kafka.runtime.verify import Report
+    from cues_kafka.verify.scan import Report
 
 WRONG = 3
 """Exit code: something is lost, torn, duplicated, out of order, or does not add up."""
@@ -110,7 +110,7 @@ def _look(graph: Graph, broker: Broker, processors: list[str] | None) -> Report:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    from cues_kafka.runtime.verify import verify as look
+    from cues_kafka.verify.scan import verify as look
 
     columns = (TextColumn("reading"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from cues_kafka.runtime.calling.step import Received, Step
 from cues_kafka.runtime.client import Client, connect
-from cues_kafka.runtime.lane import CommitPolicy
 from cues_kafka.runtime.native.worker import CallPolicy
 from cues_kafka.runtime.running import Running
 from cues_kafka.runtime.start import start
-from cues_kafka.runtime.step import Received, Step
+from cues_kafka.runtime.task.lane import CommitPolicy
 
 __all__ = ["CallPolicy", "Client", "CommitPolicy", "Received", "Running", "Step", "connect", "start"]

@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cues_kafka.codecs.lookup import codec_for
-from cues_kafka.codecs.records import ErrorMessage, decode_error
 from cues_kafka.core.records import Writer
 from cues_kafka.core.spec import Input, Spec
 from cues_kafka.errors import CodecError, ConfigError, RetriableError, TopicsMissing
 from cues_kafka.graph.declare import Raw
 from cues_kafka.graph.definition import Graph, Processor, Topic
 from cues_kafka.graph.names import quoted
-from cues_kafka.plan import LEAST_BYTES, Plan, plan, topics_to_ask
+from cues_kafka.plan.plan import LEAST_BYTES, Plan, plan, topics_to_ask
+from cues_kafka.plan.renamed import renamed
 from cues_kafka.ports import Broker, ClusterFacts, TopicFacts
-from cues_kafka.runtime.calling import Caller, Decode, as_is
-from cues_kafka.runtime.outputs import Output, Returned, Target, key_field
-from cues_kafka.runtime.places import renamed
+from cues_kafka.records.bytes import ErrorMessage, decode_error
+from cues_kafka.runtime.calling.caller import Caller, Decode, as_is
+from cues_kafka.runtime.calling.outputs import Output, Returned, Target, key_field
 
 VISIBLE_S = 30.0
 """How long a topic that was just made may take until every broker has heard of it."""

@@ -11,23 +11,21 @@ from typing import Any, Self, TypeAlias
 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka, Memory
-from cues_kafka.codecs.records import decode_error
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph, Topic
 from cues_kafka.graph.message import Message
 from cues_kafka.graph.names import sender_id, tools_group
-from cues_kafka.ports import Broker, Sender, Sent, Session, TopicPartition, WireMessage
+from cues_kafka.ports import Broker, Sender, Sent, Session, WireMessage
+from cues_kafka.records.bytes import decode_error
+from cues_kafka.records.scanning import Ranges, ranges_of, read_newest, read_since
 from cues_kafka.runtime.build import Identity, decoder, target_of
-from cues_kafka.runtime.outputs import Target, payload
-from cues_kafka.runtime.step import Received
+from cues_kafka.runtime.calling.outputs import Target, payload
+from cues_kafka.runtime.calling.step import Received
 
 INIT_TIMEOUT_S = 30.0
 
 Since: TypeAlias = datetime | timedelta | int
 """A time, so long before now, or milliseconds since the epoch."""
-
-Ranges: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
-"""Offsets `[start, end)` by partition."""
 
 
 class Client:
@@ -225,98 +223,6 @@ class Client:
     def _group(self, topic: str) -> str:
         """The group that it names when it reads a topic."""
         return tools_group(self._graph.name if self._graph else topic)
-
-
-def read_all(broker: Broker, topic: str, partitions: int, *, group: str | None = None) -> Iterator[WireMessage]:
-    """
-    All committed messages of a topic up to its last stable offsets as they are now, partition by partition.
-
-    Args:
-        broker: the cluster.
-        topic: what to read.
-        partitions: how many it has.
-        group: see `read_range`.
-    """
-    yield from read_since(broker, ranges_of(broker, topic, partitions), None, group=group)
-
-
-def ranges_of(broker: Broker, topic: str, partitions: int) -> Ranges:
-    """The offsets of each partition up to its last stable one, as they are now; partitions without any left out."""
-    places = [TopicPartition(topic, partition) for partition in range(partitions)]
-    found = broker.watermarks(places).items()
-    return {place: (marks.low, marks.stable) for place, marks in found if marks.stable > marks.low}
-
-
-def read_since(
-    broker: Broker, ranges: Ranges, since_ms: int | None, *, group: str | None = None
-) -> Iterator[WireMessage]:
-    """The committed messages in these ranges that are not older than this time, partition by partition."""
-    for place, (start, end) in ranges.items():
-        for message in read_range(broker, place, start, end, group=group):
-            if since_ms is None or message.timestamp()[1] >= since_ms:
-                yield message
-
-
-def read_newest(
-    broker: Broker, ranges: Ranges, most: int, since_ms: int | None, *, group: str | None = None
-) -> list[WireMessage]:
-    """
-    The newest committed messages in these ranges that are not older than a time, partition by partition.
-
-    Each partition is read from its end, in ranges that grow until they hold enough: markers and aborted messages take
-    offsets too. Of the ends of all partitions the newest message is taken, as often as is wanted.
-    """
-    if not most:
-        return []
-    ends: dict[TopicPartition, list[WireMessage]] = {}
-    for place, (low, end) in ranges.items():
-        width = 2 * most
-        while True:
-            start = max(low, end - width)
-            ends[place] = [*read_since(broker, {place: (start, end)}, since_ms, group=group)][-most:]
-            if len(ends[place]) == most or start == low:
-                break
-            width *= 4
-    kept = dict.fromkeys(ends, 0)
-    for _ in range(min(most, sum(map(len, ends.values())))):
-        left = [place for place, found in ends.items() if kept[place] < len(found)]
-        newest = max(left, key=lambda place: ends[place][-1 - kept[place]].timestamp()[1])
-        kept[newest] += 1
-    return [message for place, found in ends.items() for message in found[len(found) - kept[place] :]]
-
-
-def read_range(
-    broker: Broker, place: TopicPartition, start: int, end: int, *, group: str | None = None
-) -> Iterator[WireMessage]:
-    """
-    The committed messages in `[start, end)`.
-
-    Args:
-        broker: the cluster.
-        place: what to read.
-        start: the first offset.
-        end: at most the last stable offset.
-        group: that the caller may describe; nothing joins it or commits there. None: the one of the topic's tools.
-    """
-    reader = broker.reader(group or tools_group(place.topic), prompt=True)
-    try:
-        reader.assign({place: start})
-        while True:
-            for fetched in reader.poll(1.0):
-                for message in fetched.messages:
-                    if message.offset() >= end:
-                        return
-                    yield message
-                past = fetched.eof is not None and fetched.eof >= end
-                if past or (fetched.messages and fetched.messages[-1].offset() >= end - 1):
-                    return
-    finally:
-        reader.close()
-
-
-def holds_messages(broker: Broker, place: TopicPartition, start: int, end: int, *, group: str) -> bool:
-    """Whether `[start, end)` holds a committed message, not only markers; `end` is at most the last stable offset."""
-    return next(iter(read_range(broker, place, start, end, group=group)), None) is not None
 
 
 def connect(options: Kafka | Memory, graph: Graph | None = None) -> Connection:

@@ -10,13 +10,13 @@ from typing import Self
 
 from cues_kafka.errors import RetriableError, TaskStopped
 from cues_kafka.graph.definition import Graph
-from cues_kafka.plan import Plan
+from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import Broker, TopicPartition
-from cues_kafka.runtime.client import Client, holds_messages
-from cues_kafka.runtime.lane import Lane
-from cues_kafka.runtime.progress import due, unstable
+from cues_kafka.records.scanning import due, holds_messages, unstable
+from cues_kafka.runtime.client import Client
 from cues_kafka.runtime.status import Status
 from cues_kafka.runtime.system import System
+from cues_kafka.runtime.task.lane import Lane
 from cues_kafka.runtime.workers import Worker
 
 

@@ -10,12 +10,12 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
 from cues_kafka.observe.log import get_logger
 from cues_kafka.runtime.build import Identity, Terms, caller_of, prepare, selected, spec_of
-from cues_kafka.runtime.clock import SystemClock
-from cues_kafka.runtime.interpreter import Hook
-from cues_kafka.runtime.lane import CommitPolicy
 from cues_kafka.runtime.native.worker import CallPolicy, Options, ProcessorWorker
 from cues_kafka.runtime.running import Running
 from cues_kafka.runtime.system import System
+from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.runtime.task.interpreter import Hook
+from cues_kafka.runtime.task.lane import CommitPolicy
 from cues_kafka.runtime.workers import Engine, Job, Worker
 
 log = get_logger("cues_kafka.start")

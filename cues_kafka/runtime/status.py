@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cues_kafka.core.records import Totals
 from cues_kafka.ports import Positions
-from cues_kafka.runtime.lane import Lane
+from cues_kafka.runtime.task.lane import Lane
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,21 +16,22 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from cues_kafka.brokers.memory import MemoryBroker
-from cues_kafka.codecs.records import ErrorMessage
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.core.records import Record, Totals
 from cues_kafka.errors import ConfigError, TaskStopped
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import hint, quoted
 from cues_kafka.ports import Sent
-from cues_kafka.runtime.alone import Alone
+from cues_kafka.records.bytes import ErrorMessage
+from cues_kafka.records.reading import records_of
 from cues_kafka.runtime.build import Identity, caller_of, prepare, selected, spec_of
+from cues_kafka.runtime.calling.step import Received
 from cues_kafka.runtime.client import Client, Since
-from cues_kafka.runtime.interpreter import Hook, records_of
-from cues_kafka.runtime.lane import CommitPolicy
 from cues_kafka.runtime.native.worker import Options, ProcessorWorker
-from cues_kafka.runtime.step import Received
 from cues_kafka.runtime.system import System
+from cues_kafka.runtime.task.alone import Alone
+from cues_kafka.runtime.task.interpreter import Hook
+from cues_kafka.runtime.task.lane import CommitPolicy
 
 _Result = TypeVar("_Result")
 _INSTANCE = "tester"

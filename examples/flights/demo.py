@@ -15,10 +15,10 @@ from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Attempt, Totals, Writer
 from cues_kafka.graph.names import backing_topic
+from cues_kafka.operate.progress import Progress, Seen
 from cues_kafka.ports import Broker, TopicPartition
+from cues_kafka.records.reading import has_reached
 from cues_kafka.runtime.build import prepare
-from cues_kafka.runtime.progress import Progress, Seen
-from cues_kafka.runtime.published import has_reached
 from examples.flights.graph import graph, plain
 from examples.flights.load import Loader
 from examples.flights.sides import DRIVER, NATIVE, PYTHON, NativeWorkers, Side, SparkDriver, Victim

@@ -20,7 +20,7 @@ from examples.flights.data import COLUMNS, airports
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from cues_kafka.runtime.step import Step
+    from cues_kafka.runtime.calling.step import Step
 
 LATE_MIN = 15
 """Minutes from which on the authorities call a flight delayed."""

@@ -15,8 +15,8 @@ from cues_kafka import Kafka, Message
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.runtime.build import prepare
 from cues_kafka.runtime.client import Client
-from cues_kafka.runtime.verify import verify
 from cues_kafka.testing.fixtures import KafkaFixture
+from cues_kafka.verify.scan import verify
 from tests.fault import kill_world
 from tests.fault.support import backing, check_chain, committed
 

@@ -25,7 +25,7 @@ from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.cli.main import main
 from cues_kafka.errors import CuesError, LoginError, RetriableError
 from cues_kafka.runtime.client import Client
-from cues_kafka.runtime.verify import verify
+from cues_kafka.verify.scan import verify
 from tests.fault.support import until
 
 CLIENT: Any = confluent_kafka.admin  # its names of users are not exported to type checkers

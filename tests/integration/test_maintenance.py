@@ -11,8 +11,8 @@ import pytest
 
 from cues_kafka import Graph, Json, Kafka, Processor, Source, TaskStopped, Topic, start
 from cues_kafka.brokers.kafka import KafkaBroker
+from cues_kafka.operate.moving import Maintenance
 from cues_kafka.ports import TopicPartition
-from cues_kafka.runtime.maintenance import Maintenance
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import until
 

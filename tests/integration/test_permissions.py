@@ -21,12 +21,12 @@ from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
-from cues_kafka.graph.acls import Acl
-from cues_kafka.plan import acls_of, kafka_acls, plan, topics_to_ask
+from cues_kafka.operate.moving import Maintenance, apply_plan
+from cues_kafka.plan.acls import Acl
+from cues_kafka.plan.plan import acls_of, kafka_acls, plan, topics_to_ask
 from cues_kafka.ports import NewTopic
 from cues_kafka.runtime.build import Terms, prepare
-from cues_kafka.runtime.maintenance import Maintenance, apply_plan
-from cues_kafka.runtime.verify import verify
+from cues_kafka.verify.scan import verify
 
 CLIENT: Any = confluent_kafka.admin  # its names of rights are not exported to type checkers
 ROLES = ("worker", "sender", "deployer", "operator", "verifier")

@@ -273,7 +273,7 @@ def forward_all(door: socket.socket, target: tuple[str, int]) -> None:
 
 def other_record(setup: Setup, kind: type[Any], **fields: Any) -> bytes:
     """A record that another incarnation of the same application would write next."""
-    from cues_kafka.codecs.records import encode_record
+    from cues_kafka.records.bytes import encode_record
 
     newest = backing(setup.bootstrap, setup.backing)[0][-1]
     positions = tuple(Position(**p) for p in newest["positions"])

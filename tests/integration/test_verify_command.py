@@ -17,8 +17,8 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.main import app
 from cues_kafka.core.delivery import HEADER, provenance_prefix
 from cues_kafka.ports import Broker
-from cues_kafka.runtime.verify import Report, verify
 from cues_kafka.testing.fixtures import KafkaFixture
+from cues_kafka.verify.scan import Report, verify
 
 SHOP = """
 from cues_kafka import Graph, Json, Out, Processor, Source, Topic
@@ -145,11 +145,11 @@ def test_a_lost_and_a_torn_output_are_found(shop: tuple[str, Graph], kafka: Kafk
     """A position that moves over two messages: one without an outcome, one with half of it."""
     from dataclasses import replace
 
-    from cues_kafka.codecs.records import encode_record
     from cues_kafka.core.records import Attempt, Totals
     from cues_kafka.ports import TopicPartition
-    from cues_kafka.runtime.client import read_range
-    from cues_kafka.runtime.interpreter import read_record
+    from cues_kafka.records.bytes import encode_record
+    from cues_kafka.records.reading import read_record
+    from cues_kafka.records.scanning import read_range
 
     _, graph = shop
     with start(graph, Kafka(kafka.bootstrap)) as running:

@@ -1,6 +1,6 @@
 """Rules of the shell, each with the small edit that takes it out and the tests that must notice.
 
-The core's rules are the explorer's (`cues_kafka.testing.explorer`). A rule stands here once, in the file that holds it
+The core's rules are the explorer's (`tests.proof.model`). A rule stands here once, in the file that holds it
 up; where a second guard covers for it, the mutant would change nothing, and is left out.
 """
 
@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-GUARDS = "tests/unit/test_shell_guards.py"
+GUARDS = "tests/unit/runtime/task/test_guards.py"
 SESSION = "tests/integration/test_kafka_adapter.py"
 CONTRACT = "tests/contract/test_contract.py"
 SUSPECT = "tests/fault/test_suspect_commits.py"
-CLIENT = "tests/unit/test_kafka_client.py"
-KEPT = "tests/unit/test_kept_consumers.py"
-CRASHES = "tests/unit/test_crashes_in_memory.py"
+CLIENT = "tests/unit/brokers/kafka/test_client.py"
+KEPT = "tests/unit/brokers/kafka/test_kept.py"
+CRASHES = "tests/unit/runtime/task/test_crashes.py"
 REGRESSIONS = "tests/unit/test_regressions.py"
-RETRY = "tests/unit/test_retry_in_memory.py"
-PLAIN = "tests/unit/test_plain_pipe.py"
+RETRY = "tests/unit/runtime/calling/test_retry.py"
+PLAIN = "tests/unit/runtime/calling/test_plain.py"
 BAD_INPUT = "tests/integration/test_bad_input.py"
-SLOT = "tests/unit/test_slot.py"
-PARTS = "tests/unit/test_staged_tools.py"
-STAGING = "tests/unit/test_staging.py"
+SLOT = "tests/unit/runtime/spark/direct/test_slot.py"
+PARTS = "tests/unit/operate/test_staged.py"
+STAGING = "tests/unit/runtime/spark/staged/test_files.py"
 SUPERVISOR = "tests/integration/test_supervisor.py"
-VERIFY = "tests/unit/test_verify.py"
+VERIFY = "tests/unit/verify/test_verify.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +59,23 @@ def _member(rule: str, old: str, new: str, *tests: str) -> Mutant:
 
 
 def _interpreter(rule: str, old: str, new: str, *tests: str) -> Mutant:
-    return Mutant(rule, "cues_kafka/runtime/interpreter.py", old, new, tests)
+    return Mutant(rule, "cues_kafka/runtime/task/interpreter.py", old, new, tests)
 
 
 def _pairing(rule: str, old: str, new: str, *tests: str) -> Mutant:
-    return Mutant(rule, "cues_kafka/runtime/pairing.py", old, new, tests)
+    return Mutant(rule, "cues_kafka/runtime/calling/pairing.py", old, new, tests)
 
 
 def _lane(rule: str, old: str, new: str, *tests: str) -> Mutant:
-    return Mutant(rule, "cues_kafka/runtime/lane.py", old, new, tests)
+    return Mutant(rule, "cues_kafka/runtime/task/lane.py", old, new, tests)
 
 
 def _calling(rule: str, old: str, new: str, *tests: str) -> Mutant:
-    return Mutant(rule, "cues_kafka/runtime/calling.py", old, new, tests)
+    return Mutant(rule, "cues_kafka/runtime/calling/caller.py", old, new, tests)
 
 
 def _outputs(rule: str, old: str, new: str, *tests: str) -> Mutant:
-    return Mutant(rule, "cues_kafka/runtime/outputs.py", old, new, tests)
+    return Mutant(rule, "cues_kafka/runtime/calling/outputs.py", old, new, tests)
 
 
 def _worker(rule: str, old: str, new: str, *tests: str) -> Mutant:
@@ -87,11 +87,11 @@ def _supervisor(rule: str, old: str, new: str, *tests: str) -> Mutant:
 
 
 def _slot(rule: str, old: str, new: str, *tests: str) -> Mutant:
-    return Mutant(rule, "cues_kafka/runtime/spark/slot.py", old, new, tests)
+    return Mutant(rule, "cues_kafka/runtime/spark/direct/slot.py", old, new, tests)
 
 
 def _parts(rule: str, old: str, new: str, *tests: str) -> Mutant:
-    return Mutant(rule, "cues_kafka/runtime/spark/parts.py", old, new, tests)
+    return Mutant(rule, "cues_kafka/runtime/spark/staged/part_slot.py", old, new, tests)
 
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -182,7 +182,7 @@ MUTANTS: tuple[Mutant, ...] = (
         if numbers:
             tell(numbers)
 """,
-        "tests/unit/test_kafka_member.py",
+        "tests/unit/brokers/kafka/test_member.py",
     ),
     _member(
         "A3: a callback of the group assigns nothing",
@@ -203,7 +203,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "cues_kafka/brokers/kafka/groups.py",
         "        if place.error is not None:\n",
         "        if False:\n",
-        ("tests/unit/test_kafka_groups.py",),
+        ("tests/unit/brokers/kafka/test_groups.py",),
     ),
     Mutant(
         "R2: offsets are asked stable",
@@ -230,24 +230,24 @@ MUTANTS: tuple[Mutant, ...] = (
     # The newest record.
     Mutant(
         "R4: the newest record is found behind many aborted ones",
-        "cues_kafka/runtime/backing.py",
+        "cues_kafka/records/reading.py",
         "if found is not None or start == low:",
         "if True:",
-        ("tests/unit/test_backing.py",),
+        ("tests/unit/records/test_reading.py",),
     ),
     Mutant(
         "R4: the last record of a window decides",
-        "cues_kafka/runtime/backing.py",
+        "cues_kafka/records/reading.py",
         "                        found = message\n",
         "                        found = found or message\n",
-        ("tests/unit/test_backing.py",),
+        ("tests/unit/records/test_reading.py",),
     ),
     Mutant(
         "R4: an open transaction hides no record",
-        "cues_kafka/runtime/backing.py",
+        "cues_kafka/records/reading.py",
         '    raise RetriableError(\n        f"nothing new below',
         '    if True:\n        return found\n    raise RetriableError(\n        f"nothing new below',
-        (GUARDS, "tests/unit/test_backing.py"),
+        (GUARDS, "tests/unit/records/test_reading.py"),
     ),
     # Effects of a task.
     _interpreter(
@@ -297,14 +297,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "for queue, column in zip(self._queues[:1], zip(*steps, strict=True), strict=False):",
         GUARDS,
         REGRESSIONS,
-        "tests/simulation/test_any_schedule.py",
+        "tests/proof/test_any_schedule.py",
     ),
     # The order of a task's work.
     _lane(
         "Q2a: a task that is given up while it asks to be alone keeps no other out",
         "        if takes and self.interpreter.gate.closed:",
         "        if False:",
-        "tests/unit/test_alone.py",
+        "tests/unit/runtime/task/test_alone.py",
     ),
     _lane(
         "P7: where effects are declared nothing is called ahead",
@@ -337,7 +337,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "return state not in (State.READY, State.CALLING)",
         GUARDS,
         REGRESSIONS,
-        "tests/simulation/test_defects.py",
+        "tests/proof/test_defects.py",
     ),
     # User code.
     _calling(
@@ -426,10 +426,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "columns of different lengths are refused",
-        "cues_kafka/runtime/outbox.py",
+        "cues_kafka/runtime/calling/outbox.py",
         "if len({len(column) for column in made}) > 1:",
         "if False:",
-        ("tests/unit/test_outbox.py",),
+        ("tests/unit/runtime/calling/test_outbox.py",),
     ),
     # A processor in one process.
     _worker(
@@ -532,7 +532,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "if is_published(role, record) and record:",
         "if False and record:",
         PARTS,
-        "tests/unit/test_part_slot.py",
+        "tests/unit/runtime/spark/staged/test_part_slot.py",
     ),
     _parts(
         "a batch goes to the topics that it was announced for",
@@ -543,21 +543,21 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "T4: a newer batch is never deleted",
-        "cues_kafka/runtime/spark/staging.py",
+        "cues_kafka/runtime/spark/staged/files.py",
         "if older.isdigit() and int(older) < batch:",
         "if older.isdigit() and int(older) != batch:",
         (STAGING,),
     ),
     Mutant(
         "an announced file that is gone is named before Spark reads it",
-        "cues_kafka/runtime/spark/staging.py",
+        "cues_kafka/runtime/spark/staged/files.py",
         "            if found.get(name) != length:\n",
         "            if False:\n",
         (STAGING,),
     ),
     Mutant(
         "a manifest that was altered is refused",
-        "cues_kafka/runtime/spark/staging.py",
+        "cues_kafka/runtime/spark/staged/files.py",
         "if checksum(text.encode()) != expected:",
         "if False:",
         (STAGING,),
@@ -565,14 +565,14 @@ MUTANTS: tuple[Mutant, ...] = (
     # Tools.
     Mutant(
         "P6a: `reset` sees a second writer",
-        "cues_kafka/runtime/maintenance.py",
+        "cues_kafka/operate/moving.py",
         "            if landed != high:  # P6a\n",
         "            if False:\n",
-        ("tests/unit/test_maintenance.py",),
+        ("tests/unit/operate/test_moving.py",),
     ),
     Mutant(
         "verify sees a fork or a join out of order",
-        "cues_kafka/observe/ledger.py",
+        "cues_kafka/verify/ledger.py",
         "        if offset < self.last:\n            self.disorder(offset)\n",
         "",
         (VERIFY,),

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from cues_kafka import Graph, Kafka
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.runtime.verify import verify
+from cues_kafka.verify.scan import verify
 from tests.fault.support import (
     PATIENCE_S,
     QUICK,

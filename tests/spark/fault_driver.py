@@ -20,10 +20,10 @@ from pyspark.sql import SparkSession
 
 from cues_kafka import Graph, Out
 from cues_kafka.runtime import CommitPolicy
-from cues_kafka.runtime.interpreter import Hook
-from cues_kafka.runtime.spark.query import SparkWorker
-from cues_kafka.runtime.spark.slot import Slot
-from cues_kafka.runtime.spark.work import Work
+from cues_kafka.runtime.spark.direct.slot import Slot
+from cues_kafka.runtime.spark.direct.work import Work
+from cues_kafka.runtime.spark.query.worker import SparkWorker
+from cues_kafka.runtime.task.interpreter import Hook
 from cues_kafka.runtime.workers import Job
 from cues_kafka.spark import Spark
 from tests.fault.support import Setup, run_child

@@ -10,7 +10,7 @@ import pytest
 
 from cues_kafka.errors import ConfigError
 from cues_kafka.runtime.spark import java
-from tests.unit.test_local_java import fake_java
+from tests.unit.brokers.local.test_java import fake_java
 
 BOOKWORM = 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_ID="12"\n'
 

@@ -17,9 +17,9 @@ from pyarrow import parquet
 from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.graph.names import backing_topic
-from cues_kafka.plan import backing_config
+from cues_kafka.plan.plan import backing_config
 from cues_kafka.ports import NewTopic, TopicPartition
-from cues_kafka.runtime.spark.packing import Pack
+from cues_kafka.runtime.spark.staged.chunks import Pack
 from cues_kafka.testing.fixtures import KafkaFixture
 
 MESSAGE_BYTES = 20_000
@@ -32,7 +32,7 @@ import sys
 from cues_kafka import Graph, Kafka, Processor, Raw, Source, Topic
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.runtime.build import Identity, prepare
-from cues_kafka.runtime.spark.work import Work
+from cues_kafka.runtime.spark.direct.work import Work
 
 def head(value: bytes) -> bytes:
     return value[:100]
@@ -92,11 +92,11 @@ from pyarrow import parquet
 from cues_kafka import Kafka
 from cues_kafka.core.records import Staged
 from cues_kafka.runtime.build import Identity
-from cues_kafka.runtime.spark.manifest import Chunk
-from cues_kafka.runtime.spark.packing import INDEX
-from cues_kafka.runtime.spark.parts import Target
-from cues_kafka.runtime.outputs import Output
-from cues_kafka.runtime.spark.publishing import PublishFiles, StagedWork
+from cues_kafka.runtime.spark.staged.manifest import Chunk
+from cues_kafka.runtime.spark.staged.chunks import INDEX
+from cues_kafka.runtime.spark.staged.part_slot import Target
+from cues_kafka.runtime.calling.outputs import Output
+from cues_kafka.runtime.spark.staged.publish import PublishFiles, StagedWork
 
 bootstrap, name, file = sys.argv[1:]
 options = Kafka(bootstrap, transaction_timeout_s=300)

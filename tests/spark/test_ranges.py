@@ -7,7 +7,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Memory
 from cues_kafka.ports import GroupMetadata, NewTopic, Outgoing, TopicPartition
-from cues_kafka.runtime.spark.ranges import Input, RangeReader, within
+from cues_kafka.runtime.spark.source.ranges import Input, RangeReader, within
 
 ALL = ReadAllAvailable()
 

@@ -15,9 +15,9 @@ from cues_kafka import Graph, Kafka, connect, start
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.cli.loading import load_graph
-from cues_kafka.plan import plan, topics_to_ask
-from cues_kafka.runtime.verify import verify
+from cues_kafka.plan.plan import plan, topics_to_ask
 from cues_kafka.spark import Spark
+from cues_kafka.verify.scan import verify
 from tests.integration.test_permissions import Cluster
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]

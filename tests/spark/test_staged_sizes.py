@@ -13,9 +13,10 @@ import pytest
 from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.ports import NewTopic
-from cues_kafka.runtime.spark import files, staging
-from cues_kafka.runtime.spark.made import STORE
-from cues_kafka.runtime.spark.staging import HELD_BYTES, HELD_ROWS, Staging
+from cues_kafka.runtime.spark.query import files
+from cues_kafka.runtime.spark.query.plans import STORE
+from cues_kafka.runtime.spark.staged import files as staging
+from cues_kafka.runtime.spark.staged.files import HELD_BYTES, HELD_ROWS, Staging
 from cues_kafka.spark import write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import committed_all, produce, until

@@ -14,11 +14,11 @@ from cues_kafka import Kafka, TaskStopped, connect
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli.main import app
 from cues_kafka.core.staged import RESET
+from cues_kafka.operate.moving import Maintenance
 from cues_kafka.ports import Broker
-from cues_kafka.runtime.maintenance import Maintenance
-from cues_kafka.runtime.verify import verify
 from cues_kafka.spark import Spark, explain
 from cues_kafka.testing.fixtures import KafkaFixture
+from cues_kafka.verify.scan import verify
 from tests.spark.test_staged import WIDTH, World, make, orders, values
 
 pytestmark = pytest.mark.timeout(300)

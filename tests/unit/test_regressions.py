@@ -26,22 +26,22 @@ from cues_kafka import (
 )
 from cues_kafka.brokers.memory import MemoryBroker, MemoryMessage, MemoryReader
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.codecs.records import ErrorMessage
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Snapshot
 from cues_kafka.core.task import State, Task, handle
+from cues_kafka.operate.moving import Maintenance
 from cues_kafka.ports import Fetched, NewTopic, Outgoing, Position, TopicPartition
+from cues_kafka.records.bytes import ErrorMessage
 from cues_kafka.runtime import CommitPolicy
-from cues_kafka.runtime.clock import SystemClock
-from cues_kafka.runtime.gate import Gate
-from cues_kafka.runtime.interpreter import LEAVING_INIT_TIMEOUT_S, Interpreter, World
-from cues_kafka.runtime.maintenance import Maintenance
+from cues_kafka.runtime.calling.pairing import Buffer
 from cues_kafka.runtime.native import worker
-from cues_kafka.runtime.pairing import Buffer
+from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.runtime.task.gate import Gate
+from cues_kafka.runtime.task.interpreter import LEAVING_INIT_TIMEOUT_S, Interpreter, World
 from cues_kafka.testing.tester import Crash, Tester
-from tests.unit.core_world import ME, attempt, facts, make_spec, snapshot
-from tests.unit.core_world import at as task_at
+from tests.unit.core.world import ME, attempt, facts, make_spec, snapshot
+from tests.unit.core.world import at as task_at
 
 
 def same(value: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from cues_kafka.graph.acls import grant
+from cues_kafka.plan.acls import grant
 
 KINDS: Final = {
     "TOPIC_AUTHORIZATION_FAILED": "topic",

@@ -29,14 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from cues_kafka.brokers.memory.clients import (
-    Faults,
-    MemoryMember,
-    MemoryReader,
-    MemorySender,
-    MemorySession,
-    NoFaults,
-)
+from cues_kafka.brokers.memory.clients import Faults, MemoryMember, MemoryReader, MemorySender, MemorySession, NoFaults
 from cues_kafka.brokers.memory.cluster import Cluster
 from cues_kafka.brokers.memory.log import MemoryMessage
 from cues_kafka.ports import Clock, ClusterFacts, Listener, NewTopic, TopicPartition, Watermarks, WireMessage

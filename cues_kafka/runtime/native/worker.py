@@ -23,12 +23,12 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.errors import BrokerError, ConfigError, Fenced
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Member, Positions, Reader, TopicPartition
-from cues_kafka.runtime.alone import PROCESS, Alone
-from cues_kafka.runtime.calling import Caller
-from cues_kafka.runtime.interpreter import Hook
-from cues_kafka.runtime.lane import Calling, CommitPolicy, Lane
-from cues_kafka.runtime.pairing import Buffer, OutOfOrder
+from cues_kafka.runtime.calling.caller import Caller
+from cues_kafka.runtime.calling.pairing import Buffer, OutOfOrder
 from cues_kafka.runtime.status import TaskStatus, task_status
+from cues_kafka.runtime.task.alone import PROCESS, Alone
+from cues_kafka.runtime.task.interpreter import Hook
+from cues_kafka.runtime.task.lane import Calling, CommitPolicy, Lane
 from cues_kafka.runtime.workers import Stopped
 
 log = get_logger("cues_kafka.worker")

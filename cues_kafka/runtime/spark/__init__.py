@@ -1,6 +1,7 @@
 """Runs plain processors on Spark (D1 to D6): Spark plans, schedules and retries; the core decides what is delivered.
 
-A streaming query for each processor: `ranges` says how far there is something to read, one row for each partition;
-`work` carries the graph to the Spark tasks; in each of them a `slot` delivers one range in Kafka transactions of its
-own. The newest record of the backing topic is the truth, Spark's checkpoint a hint.
+`query` keeps a streaming query running for each processor. `source` says how far there is something to read. Where the
+input's partitions stay apart, `direct` delivers each range in Kafka transactions of its own; else `staged` prepares
+each micro-batch in files, and publishes it once. The newest record of the backing topic is the truth, Spark's
+checkpoint a hint.
 """

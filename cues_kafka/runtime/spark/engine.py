@@ -13,15 +13,15 @@ from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
 from cues_kafka.graph.topology import transitive_dependencies
 from cues_kafka.observe.log import get_logger
 from cues_kafka.runtime.build import Identity, not_in_this_release
-from cues_kafka.runtime.lane import CommitPolicy
-from cues_kafka.runtime.spark.frames import FrameRun
-from cues_kafka.runtime.spark.made import keeps_state, made, mixes
-from cues_kafka.runtime.spark.query import PlainRun, Run, Settings, SparkWorker
+from cues_kafka.runtime.spark.direct.frames import FrameRun
+from cues_kafka.runtime.spark.direct.slot import POLICY
+from cues_kafka.runtime.spark.direct.work import Work
+from cues_kafka.runtime.spark.query.plans import keeps_state, made, mixes
+from cues_kafka.runtime.spark.query.triggers import streaming_trigger
+from cues_kafka.runtime.spark.query.worker import PlainRun, Run, Settings, SparkWorker
 from cues_kafka.runtime.spark.shipping import ship, ship_options
-from cues_kafka.runtime.spark.slot import POLICY
-from cues_kafka.runtime.spark.staged_run import StagedRun
-from cues_kafka.runtime.spark.triggers import streaming_trigger
-from cues_kafka.runtime.spark.work import Work
+from cues_kafka.runtime.spark.staged.run import StagedRun
+from cues_kafka.runtime.task.lane import CommitPolicy
 from cues_kafka.runtime.workers import Job
 
 log = get_logger("cues_kafka.spark")

@@ -15,11 +15,9 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
 from cues_kafka.graph.names import backing_topic, group_id, transactional_prefix
-from cues_kafka.plan import partitions_of, plan, topics_to_ask
+from cues_kafka.plan.plan import partitions_of, plan, topics_to_ask
 from cues_kafka.ports import ClusterFacts, TopicPartition
-from cues_kafka.runtime.backing import newest
-from cues_kafka.runtime.clock import SystemClock
-from cues_kafka.runtime.interpreter import read_record
+from cues_kafka.records.reading import newest, read_record
 from cues_kafka.runtime.spark.engine import (
     ON_SPARK,
     Mode,
@@ -31,9 +29,10 @@ from cues_kafka.runtime.spark.engine import (
     session_findings,
     verdict,
 )
-from cues_kafka.runtime.spark.made import made
-from cues_kafka.runtime.spark.query import Settings
+from cues_kafka.runtime.spark.query.plans import made
+from cues_kafka.runtime.spark.query.worker import Settings
 from cues_kafka.runtime.spark.shipping import ship_options
+from cues_kafka.runtime.task.clock import SystemClock
 
 NOBODY = "127.0.0.1:9"
 """In the place of a cluster of which only facts were given: a plan asks no broker."""

@@ -17,25 +17,25 @@ from cues_kafka.brokers.options import Kafka
 from cues_kafka.core.records import Extent, Staged
 from cues_kafka.errors import ConfigError, TaskStopped
 from cues_kafka.graph.names import backing_topic, check_name, group_id
-from cues_kafka.plan import backing_config
+from cues_kafka.plan.plan import backing_config
 from cues_kafka.ports import Broker, NewTopic
 from cues_kafka.runtime.build import Identity
-from cues_kafka.runtime.lane import CommitPolicy
-from cues_kafka.runtime.outputs import Output
+from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.spark.columns import META, PLACE, messages_of
-from cues_kafka.runtime.spark.extents import canonical, extents_of
-from cues_kafka.runtime.spark.frames import PROCESSOR, FrameBatch, Frames, first_offsets, written
-from cues_kafka.runtime.spark.frames import enter as enter_slots
-from cues_kafka.runtime.spark.made import addressed, check_store, keeps_state, mixes, streams
-from cues_kafka.runtime.spark.offset_log import known_query
-from cues_kafka.runtime.spark.parts import Target
-from cues_kafka.runtime.spark.publish import Range
-from cues_kafka.runtime.spark.publishing import StagedWork, enter, newest_batch
-from cues_kafka.runtime.spark.query import AT_ONCE, BatchFailed, Settings, SlotsStopped
+from cues_kafka.runtime.spark.direct.frame_slot import Range
+from cues_kafka.runtime.spark.direct.frames import PROCESSOR, FrameBatch, Frames, first_offsets, written
+from cues_kafka.runtime.spark.direct.frames import enter as enter_slots
+from cues_kafka.runtime.spark.direct.slot import POLICY, Outcome
+from cues_kafka.runtime.spark.query.offset_log import known_query
+from cues_kafka.runtime.spark.query.plans import addressed, check_store, keeps_state, mixes, streams
+from cues_kafka.runtime.spark.query.triggers import streaming_trigger
+from cues_kafka.runtime.spark.query.worker import AT_ONCE, BatchFailed, Settings, SlotsStopped
 from cues_kafka.runtime.spark.shipping import ship_options
-from cues_kafka.runtime.spark.slot import POLICY, Outcome
-from cues_kafka.runtime.spark.staged import StagedBatch, check_session
-from cues_kafka.runtime.spark.triggers import streaming_trigger
+from cues_kafka.runtime.spark.staged.batch import StagedBatch, check_session
+from cues_kafka.runtime.spark.staged.extents import canonical, extents_of
+from cues_kafka.runtime.spark.staged.part_slot import Target
+from cues_kafka.runtime.spark.staged.publish import StagedWork, enter, newest_batch
+from cues_kafka.runtime.task.lane import CommitPolicy
 
 JOB: Final = "job"
 """In the place of a query's id: a batch that does not stream."""

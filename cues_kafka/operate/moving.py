@@ -1,0 +1,549 @@
+"""What operators do to tasks that stopped: move their positions on purpose, and bring the topics in line with the plan.
+
+Whoever writes to a backing partition does it with the task's transactional id, which is its lock (O1), and only
+while the group has no members. `Maintenance` joins the group for the moment, so that no worker can join unnoticed and
+the offsets carry real proof of membership (P5). Each task is moved in a transaction of its own, offsets and record
+together.
+
+A staged processor (DataFrames that shuffle or keep state) has one place for all of its slots: what its newest batch
+took. So it is reset as a whole, slot 0 first, whose record gives the reset its publication number.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias
+
+from cues_kafka.core.events import InputFacts
+from cues_kafka.core.records import Attempt, Extent, Record, Snapshot, Staged, Start, Totals, Writer
+from cues_kafka.core.recover import plan_of
+from cues_kafka.core.spec import Input, Spec
+from cues_kafka.core.staged import RESET
+from cues_kafka.core.task import take
+from cues_kafka.errors import CodecError, ConfigError, RecoveryError, RetriableError
+from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
+from cues_kafka.graph.names import backing_topic, group_id, quoted, transactional_id
+from cues_kafka.plan.plan import Plan, plan, topics_to_ask
+from cues_kafka.ports import Broker, Clock, GroupMetadata, Member, Position, Positions, TopicPartition, Watermarks
+from cues_kafka.records.bytes import decode_record
+from cues_kafka.records.reading import newest
+from cues_kafka.records.scanning import read_range
+from cues_kafka.runtime.build import Identity, spec_of
+from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.runtime.task.interpreter import INIT_TIMEOUT_S, record_message
+from cues_kafka.words import count
+
+JOIN_TIMEOUT_S = 60.0
+"""Brokers hold the first join of a group back for some seconds, and wait for members of a group that is not empty."""
+
+PATIENCE_S = 3.0
+"""How long the markers of a transaction that is over may be on their way."""
+
+To: TypeAlias = Literal["earliest", "latest"]
+Target: TypeAlias = "Callable[[Spec, Record | None, Mapping[str, InputFacts]], Positions | None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """
+    One task that is to stand elsewhere.
+
+    Attributes:
+        spec: the task; its writer is the tool.
+        record: its newest committed record, None: it has none.
+        positions: where it is to stand.
+        inputs: what the cluster says of its inputs.
+        notes: what will be lost, or done again, in words.
+        offsets: what the group gets, for lag tools and as a cross-check.
+        staged: of a staged processor: what its record says; its slots have no positions.
+    """
+
+    spec: Spec
+    record: Record | None
+    positions: Positions
+    inputs: Mapping[str, InputFacts]
+    notes: tuple[str, ...]
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    staged: Staged | None = None
+
+
+class Maintenance:
+    """
+    Moves the tasks of one processor: `reset` or `accept_loss` say what would happen, then `carry_out` does it.
+
+    Attributes:
+        specs: its tasks; the tool is their writer.
+        staged: it is a staged processor, which begins anew as a whole.
+    """
+
+    def __init__(self, graph: Graph, broker: Broker, processor: str, *, who: str, clock: Clock | None = None) -> None:
+        """
+        Args:
+            graph: the graph.
+            broker: the cluster.
+            processor: name of the processor.
+            who: goes into the records as their writer, so that they show who moved the task.
+            clock: time.
+
+        Raises:
+            ConfigError: there is no such processor, or it was never started on this cluster.
+        """
+        everyone: dict[str, Processor | DataFrameProcessor] = {**graph.processors, **graph.dataframes}
+        if processor not in everyone:
+            raise ConfigError(
+                f"graph {graph.name!r} has no {processor!r}; its processors are {quoted(sorted(everyone))}"
+            )
+        facts = broker.facts(topics_to_ask(graph))
+        declared, backing = everyone[processor], backing_topic(graph.name, processor)
+        topics = declared.read_topics if isinstance(declared, DataFrameProcessor) else declared.input_topics
+        for topic in (*topics, backing):
+            if topic not in facts.topics:
+                raise ConfigError(
+                    f"topic {topic!r} does not exist, so there is nothing to move: {processor!r} was never started on "
+                    "this cluster, or its topic is gone"
+                )
+        self._ids = {topic: found.topic_id for topic, found in facts.topics.items()}
+        self._sizes = {topic: facts.topics[topic].partitions for topic in (*topics, backing)}
+        self._inputs_of = tuple(Input(*pair) for pair in declared.inputs)
+        self._broker = broker
+        self._clock = clock or SystemClock()
+        identity = Identity.of_process("tool", who)
+        if isinstance(declared, DataFrameProcessor):
+            make = _frame_specs(graph, declared, self._sizes[topics[0]], identity)
+            self.specs, self.staged = self._frame(declared, make)
+        else:
+            make = spec_of(graph, plan(graph, facts), declared, self._sizes[declared.lead], identity)
+            self.specs, self.staged = tuple(map(make, range(min(self._sizes.values())))), False
+
+    def _frame(self, declared: DataFrameProcessor, make: Callable[[int], Spec]) -> tuple[tuple[Spec, ...], bool]:
+        """Its records say how a processor of DataFrames is written, and in how many parts."""
+        slots = [replace(make(slot), inputs=()) for slot in range(self._sizes[make(0).backing])]
+        found = [record for slot in slots if (record := self._settled(slot))]
+        staged = [record.staged for record in found if record.staged]
+        if staged:
+            return tuple(replace(slot, width=staged[0].parts) for slot in slots[: staged[0].parts]), True
+        if len(declared.inputs) > 1 or len(declared.outputs) > 1 or not found:
+            raise ConfigError(f"{declared.name!r} has no record, so there is nothing to move: it was never started")
+        return tuple(map(make, range(min(self._sizes.values())))), False
+
+    def reset(self, *, to: To = "earliest", partition: int | None = None) -> list[Move]:
+        """
+        Let tasks begin anew, at the first message that is there or behind the last one.
+
+        Args:
+            to: `earliest` repeats what is there, `latest` skips it.
+            partition: of one task; None: all of them.
+
+        Raises:
+            ConfigError: no such partition; or a single one of a staged processor.
+            RecoveryError: the group has members, or a record is not this task's.
+        """
+        if self.staged:
+            if partition is not None:
+                raise ConfigError(
+                    f"--partition {partition}: {self.specs[0].processor!r} is written staged. Its batches take all "
+                    "partitions of its inputs at once, so it begins anew as a whole: leave --partition out"
+                )
+            return self._anew(to)
+        if partition is not None and partition not in range(len(self.specs)):
+            raise ConfigError(f"--partition {partition}: {self.specs[0].processor!r} has 0 to {len(self.specs) - 1}")
+
+        def target(spec: Spec, _: Record | None, inputs: Mapping[str, InputFacts]) -> Positions:
+            offsets = {binding: facts.low if to == "earliest" else facts.stable for binding, facts in inputs.items()}
+            return tuple(
+                Position(i.binding, i.topic, inputs[i.binding].topic_id, offsets[i.binding]) for i in spec.inputs
+            )
+
+        return self._moves(target, [s for s in self.specs if partition in (None, s.partition)])
+
+    def accept_loss(self) -> list[Move]:
+        """
+        Let tasks whose next messages are gone from the log go on without them.
+
+        Where retention or a trim took them, at the first one that is there. Where compaction took some of a batch that
+        was announced, with what is left of it; a join goes on behind the batch, because what is left are no pairs.
+
+        Raises:
+            ConfigError: it is a staged processor.
+            RecoveryError: the group has members, a record is not this task's, or a topic was recreated.
+        """
+        if self.staged:
+            raise ConfigError(
+                f"{self.specs[0].processor!r} is written staged: where it goes on is in the checkpoint of its query, "
+                "together with the state that Spark keeps, and no record can move that. `cues-kafka reset` lets it "
+                "begin anew, at the first messages that are there or behind the last ones"
+            )
+
+        notes: dict[int, tuple[str, ...]] = {}
+
+        def target(spec: Spec, record: Record | None, inputs: Mapping[str, InputFacts]) -> Positions | None:
+            if record is None:
+                return None
+            for position in record.positions:
+                if position.binding not in inputs or inputs[position.binding].topic_id != position.topic_id:
+                    raise RecoveryError(
+                        f"{spec.name}: {position.topic!r} was recreated. Run `cues-kafka reset` instead."
+                    )
+            moved = tuple(p._replace(offset=max(p.offset, inputs[p.binding].low)) for p in record.positions)
+            if moved != record.positions:
+                return moved
+            if not isinstance(record, Snapshot) or any(p.offset > inputs[p.binding].stable for p in record.ends):
+                return None  # no batch; or the log was truncated, which R5 refuses, and no loss of ours explains
+            notes[spec.partition] = tuple(self._gone(spec, record))
+            if not notes[spec.partition]:
+                return None
+            return record.ends if spec.pairing == "join" else record.positions
+
+        moves = self._moves(target, self.specs)
+        return [replace(move, notes=(*notes.get(move.spec.partition, ()), *move.notes)) for move in moves]
+
+    def _gone(self, spec: Spec, snapshot: Snapshot) -> Iterator[str]:
+        """What is not there any more of a batch that was announced."""
+        if spec.pairing == "alts":
+            announced = Counter[str]()
+            for binding, steps in take(snapshot.choice, snapshot.steps):
+                announced[binding] += steps
+        else:
+            announced = Counter({position.binding: snapshot.steps for position in snapshot.positions})
+        ends = {position.binding: position.offset for position in snapshot.ends}
+        for position in snapshot.positions:
+            place, end = TopicPartition(position.topic, spec.partition), ends[position.binding]
+            there = sum(1 for _ in read_range(self._broker, place, position.offset, end, group=spec.group))
+            if gone := announced[position.binding] - there:
+                yield (
+                    f"{position.topic}/{spec.partition}: {count(gone, 'message')} of a batch that was announced up to "
+                    f"{end} {'is' if gone == 1 else 'are'} gone from the log and LOST; {there} of it "
+                    f"{'is' if there == 1 else 'are'} left"
+                )
+
+    def carry_out(self, moves: Sequence[Move]) -> None:
+        """
+        Move the tasks, each in one transaction.
+
+        Raises:
+            RecoveryError: the group has members, or a task has moved since; those before it are moved.
+            BrokerError: the cluster refused; run it again, what is moved stays moved.
+        """
+        if not moves:
+            return
+        self._refuse_others()
+        lead, group = self._inputs_of[0].topic, self.specs[0].group
+        with _Membership(self._broker, group, lead, self._sizes[lead], self._clock) as membership:
+            for move in moves:
+                self._move(move, membership())
+
+    def _anew(self, to: To) -> list[Move]:
+        """All slots of a staged processor. The first one decides; it is the first to be moved, too."""
+        self._refuse_others()
+        records = [self._settled(spec) for spec in self.specs]
+        known = [record.staged for record in records if record and record.staged]
+        newest = max(known, key=lambda staged: staged.number)
+        first = records[0].sequence if records[0] else -1
+        extents, begins = self._begins(to)
+        anew = Staged(
+            query=newest.query,
+            batch=RESET,
+            attempt="",
+            checksum=b"",
+            number=max(first, newest.number) + 1,
+            parts=newest.parts,
+            extents=extents,
+        )
+        if len(known) == len(records) and all(
+            was == replace(anew, number=newest.number, part=part, extents=() if part else extents)
+            for part, was in enumerate(known)
+        ):
+            return []
+        unpublished = [
+            part for part, record in enumerate(records) if not (record and _is_out(record, newest.number))
+        ]  # fmt: skip
+        notes = tuple(self._notes_anew(to, newest, unpublished, begins))
+        return [
+            Move(
+                spec,
+                record,
+                (),
+                {},
+                () if spec.partition else notes,
+                {} if spec.partition else begins,
+                anew if spec.partition == 0 else replace(anew, part=spec.partition, extents=()),
+            )
+            for spec, record in zip(self.specs, records, strict=True)
+        ]
+
+    def _begins(self, to: To) -> tuple[tuple[Extent, ...], dict[TopicPartition, int]]:
+        """Where a staged processor is to begin: what the record says, if anything, and the offset of each partition."""
+        topics = dict.fromkeys(i.topic for i in self._inputs_of)
+        places = [TopicPartition(topic, p) for topic in topics for p in range(self._sizes[topic])]
+        marks = self._broker.watermarks(places)
+        offsets = {place: marks[place].low if to == "earliest" else marks[place].stable for place in places}
+        if to == "earliest":
+            return (), offsets  # at what is there by then, not by now
+        ends = {
+            topic: json.dumps(
+                {topic: {str(p): offsets[TopicPartition(topic, p)] for p in range(self._sizes[topic])}},
+                sort_keys=True,
+                separators=(",", ":"),
+            )
+            for topic in topics
+        }
+        extents = (Extent(i.binding, self._ids[i.topic], ends[i.topic], ends[i.topic]) for i in self._inputs_of)
+        return tuple(sorted(extents)), offsets
+
+    def _notes_anew(
+        self, to: To, newest: Staged, unpublished: Sequence[int], begins: Mapping[TopicPartition, int]
+    ) -> Iterator[str]:
+        if newest.batch != RESET and unpublished:
+            parts = ", ".join(map(str, unpublished))
+            yield f"batch {newest.batch} is announced, but its parts {parts} are not published, and never will be"
+        for topic in dict.fromkeys(place.topic for place in begins):
+            places = ", ".join(f"{place.partition} at {begins[place]}" for place in begins if place.topic == topic)
+            yield (
+                f"{topic}: begins anew, by partition: {places}; outputs of what lies behind REPEAT"
+                if to == "earliest"
+                else f"{topic}: begins anew, by partition: {places}; what lies below and is not published yet is LOST"
+            )
+        yield (
+            f"what Spark keeps in the checkpoint of query {newest.query} (sums, windows, joined rows) is void, and "
+            "that checkpoint is refused from then on"
+        )
+
+    def _moves(self, target: Target, specs: Sequence[Spec]) -> list[Move]:
+        self._refuse_others()
+        moves = []
+        for spec in specs:
+            inputs = self._inputs(spec)
+            record = self._settled(spec)
+            positions = target(spec, record, inputs)
+            if positions is None or (isinstance(record, Attempt | Start) and positions == record.positions):
+                continue
+            offsets = {TopicPartition(p.topic, spec.partition): p.offset for p in positions}
+            moves.append(Move(spec, record, positions, inputs, tuple(_notes(spec, record, positions)), offsets))
+        return moves
+
+    def _move(self, move: Move, metadata: GroupMetadata) -> None:
+        spec = move.spec
+        session = self._broker.session(spec.transactional_id)
+        try:
+            session.init(timeout_s=INIT_TIMEOUT_S)
+            low, _, high = self._backing(spec)  # R3
+            if self._newest(spec, low, high) != move.record:
+                raise RecoveryError(f"{spec.name} has moved since. Run the command again.")
+            session.begin()
+            if move.offsets:
+                session.send_offsets(move.offsets, metadata)
+            session.produce([record_message(spec, moved_record(move))])
+            landed = session.flush().first_offset
+            if landed != high:  # P6a
+                raise RecoveryError(
+                    f"{spec.name}: somebody else writes {spec.backing!r}. Stop it, run the command again."
+                )
+            suspect = session.commit()
+            if suspect:
+                raise RetriableError(f"{spec.name}: doubtful whether it moved ({suspect}). Run the command again.")
+        except BaseException:
+            session.abandon()
+            raise
+        session.close()
+
+    def _backing(self, spec: Spec) -> Watermarks:
+        place = TopicPartition(spec.backing, spec.partition)
+        return self._broker.watermarks([place])[place]
+
+    def _settled(self, spec: Spec) -> Record | None:
+        low, stable, _ = self._backing(spec)
+        return self._newest(spec, low, stable)
+
+    def _newest(self, spec: Spec, low: int, high: int) -> Record | None:
+        place = TopicPartition(spec.backing, spec.partition)
+        found = newest(self._broker, place, low, high, self._clock, group=spec.group)
+        if found is None:
+            return None
+        try:
+            record = decode_record(found.value() or b"")
+        except CodecError as error:
+            raise RecoveryError(f"{spec.name}: its newest record cannot be read: {error}") from error
+        if record.writer.transactional_id != spec.transactional_id:
+            raise RecoveryError(
+                f"{spec.name}: its newest record was written by {record.writer.transactional_id!r}. "
+                "Give this application its own graph name."
+            )
+        return record
+
+    def _inputs(self, spec: Spec) -> dict[str, InputFacts]:
+        places = {i.binding: TopicPartition(i.topic, spec.partition) for i in spec.inputs}
+        marks = self._broker.watermarks(list(places.values()))
+        return {binding: InputFacts(self._ids[place.topic], *marks[place]) for binding, place in places.items()}
+
+    def _refuse_others(self) -> None:
+        """A query on Spark is no member; what shows of it is the transaction that it is in."""
+        group = self.specs[0].group
+        if self.staged:
+            self._refuse_publishing()
+        if members := self._broker.members(group):
+            raise RecoveryError(
+                f"group {group!r} has members ({', '.join(sorted(members))}). Stop its workers first; one that was "
+                "killed is a member until its session ends, 10 s by default."
+            )
+
+    def _refuse_publishing(self) -> None:
+        deadline, pause = self._clock.monotonic() + PATIENCE_S, threading.Event()
+        while busy := [spec.name for spec in self.specs if (marks := self._backing(spec)).stable < marks.high]:
+            if self._clock.monotonic() > deadline:
+                raise RecoveryError(
+                    f"{', '.join(busy)}: a transaction is open. Stop the query that is publishing; that of a query "
+                    "which was killed ends with its time-out, after 60 s by default"
+                )
+            pause.wait(0.1)
+
+
+def _frame_specs(graph: Graph, frame: DataFrameProcessor, width: int, identity: Identity) -> Callable[[int], Spec]:
+    """Makes the spec of one slot of a processor of DataFrames that is written directly."""
+
+    def make(slot: int) -> Spec:
+        name = transactional_id(graph.name, frame.name, slot)
+        return Spec(
+            graph=graph.name,
+            processor=frame.name,
+            partition=slot,
+            inputs=tuple(Input(*pair) for pair in frame.inputs),
+            transactional_id=name,
+            group=group_id(graph.name, frame.name),
+            backing=backing_topic(graph.name, frame.name),
+            quarantine_after=None,
+            width=width,
+            slot=True,
+            writer=Writer(name, identity.runtime, identity.name, identity.incarnation),
+        )
+
+    return make
+
+
+def _is_out(record: Record, number: int) -> bool:
+    return isinstance(record, Attempt) and record.staged is not None and record.staged.number == number
+
+
+def moved_record(move: Move) -> Record:
+    """The record of a task that was moved: sequence and totals go on, snapshots and careful mode are over."""
+    spec, before = move.spec, move.record
+    if move.staged:
+        sequence = before.sequence + 1 if before else 0
+        return Attempt(
+            # A part has a sequence of its own; that of slot 0 is the publication number, which never goes back.
+            sequence=sequence if spec.partition else move.staged.number,
+            step=before.step if before else 0,
+            positions=(),
+            totals=before.totals if before else Totals(),
+            born=move.staged.parts,
+            writer=spec.writer,
+            strategy=spec.strategy,
+            staged=move.staged,
+        )
+    common: dict[str, Any] = {
+        "positions": move.positions,
+        "writer": spec.writer,
+        "strategy": spec.strategy,
+        "fingerprint": plan_of(spec, move.inputs),
+    }
+    if before is None:
+        return Start(sequence=0, step=0, born=spec.width, **common)
+    sequence = before.sequence + 1
+    return Attempt(
+        sequence=sequence, step=before.step, totals=before.totals, owner=sequence, born=before.born, **common
+    )
+
+
+def _notes(spec: Spec, record: Record | None, positions: Positions) -> list[str]:
+    before = {(p.binding, p.topic): p for p in record.positions} if record else {}
+    notes = []
+    for position in positions:
+        place, was = f"{position.topic}/{spec.partition}", before.get((position.binding, position.topic))
+        if was is None:
+            notes.append(
+                f"{place}: begins at {position.offset}, and no record says what was delivered: before it something may "
+                "be LOST, behind it something may be delivered AGAIN"
+            )
+        elif was.topic_id != position.topic_id:
+            notes.append(f"{place}: begins at {position.offset} of the new topic; what the old one still held is LOST")
+        elif was.offset < position.offset:
+            notes.append(
+                f"{place}: what offsets [{was.offset}, {position.offset}) hold is LOST, it will never be delivered: at "
+                f"most {count(position.offset - was.offset, 'message')}, for markers of transactions have offsets too"
+            )
+        elif was.offset > position.offset:
+            notes.append(
+                f"{place}: what offsets [{position.offset}, {was.offset}) hold is delivered AGAIN, with the same "
+                f"delivery hashes: at most {count(was.offset - position.offset, 'message')}; outputs and effects repeat"
+            )
+    if spec.pairing == "join":
+        notes.append("a join pairs anew from there: the k-th message of each input behind these positions")
+    if isinstance(record, Snapshot):
+        notes.append(
+            f"a batch of {count(record.steps, 'step')} was being delivered; its effects outside Kafka may have happened"
+        )
+    return notes
+
+
+class _Membership:
+    """The only member of a group, for a moment; calling it gives the proof, and fails when somebody else has joined."""
+
+    def __init__(self, broker: Broker, group: str, topic: str, width: int, clock: Clock) -> None:
+        self._group = group
+        self._width = width
+        self._clock = clock
+        self._owned: set[int] = set()
+        self._member: Member = broker.member(group, topic, self)
+
+    def __enter__(self) -> Self:
+        deadline = self._clock.monotonic() + JOIN_TIMEOUT_S
+        pause = threading.Event()
+        self._member.poll()
+        while not self._alone:
+            if self._clock.monotonic() > deadline:
+                self._member.close(leave=True)
+                raise RecoveryError(f"group {self._group!r} is not free after {JOIN_TIMEOUT_S:g} s. Stop its workers.")
+            pause.wait(0.05)  # a poll never waits, and there is no event behind it
+            self._member.poll()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._member.close(leave=True)
+
+    def __call__(self) -> GroupMetadata:
+        self._member.poll()
+        if not self._alone:
+            raise RecoveryError(f"a worker joined group {self._group!r}. Stop it, run the command again.")
+        return self._member.metadata()
+
+    @property
+    def _alone(self) -> bool:
+        return self._member.metadata().generation >= 0 and self._owned >= set(range(self._width))
+
+    def on_assign(self, partitions: Sequence[int]) -> None:
+        """Whoever has all partitions is alone."""
+        self._owned.update(partitions)
+
+    def on_revoke(self, partitions: Sequence[int]) -> None:
+        """Somebody else is there."""
+        self._owned.difference_update(partitions)
+
+    on_lost = on_revoke
+
+
+def apply_plan(planned: Plan, broker: Broker) -> None:
+    """
+    Create the topics that a plan wants, and add the partitions that the framework's own topics lack.
+
+    Raises:
+        ConfigError: the plan is refused.
+        BrokerError: the cluster refused.
+    """
+    planned.refuse()
+    broker.create(planned.create)
+    for growth in planned.grow:
+        broker.add_partitions(growth.topic, growth.wanted)

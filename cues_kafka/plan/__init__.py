@@ -1,0 +1,1 @@
+"""What a graph is on a cluster, before anything runs there."""

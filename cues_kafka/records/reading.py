@@ -1,0 +1,148 @@
+"""Reads the newest record of a task (R4), and says what the records of several tasks mean together.
+
+The newest record is looked for backwards from the high watermark, in doubling windows. Normally it is one fetch: the
+record stands two before the end, its marker one before. The cost does not depend on the age of the topic, only on what
+lies between the newest record of the key and the end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from cues_kafka.core.records import KEY, Extent, Record, Snapshot, Staged
+from cues_kafka.errors import CodecError, RetriableError
+from cues_kafka.ports import Broker, Clock, Reader, TopicPartition, WireMessage
+from cues_kafka.records.bytes import decode_record
+
+FIRST_WINDOW = 16
+"""Offsets; room for a few aborted records and their markers."""
+
+PATIENCE_S = 3.0
+"""Without progress this long, an open transaction hides the rest: a zombie that initialised late (R4)."""
+
+
+def newest(
+    broker: Broker, partition: TopicPartition, low: int, high: int, clock: Clock, *, group: str, key: bytes = KEY
+) -> WireMessage | None:
+    """
+    The newest committed record with this key below `high`, or None.
+
+    Args:
+        broker: where to read; a reader is opened and closed.
+        partition: of a backing topic.
+        low: where it begins.
+        high: the high watermark, never the last stable offset: below the latter newer records may be hidden (R3).
+        clock: bounds the wait.
+        group: that the caller may describe; nothing joins it or commits there.
+        key: the record's key.
+
+    Raises:
+        RetriableError: no progress up to `high`, for example because of an open transaction.
+        BrokerError: the partition cannot be read.
+    """
+    if high <= low:
+        return None
+    reader = broker.reader(group, prompt=True)
+    try:
+        window, end = FIRST_WINDOW, high
+        while end > low:
+            start = max(low, high - window)
+            found = _last_in(reader, partition, start, high, clock=clock, key=key)
+            if found is not None or start == low:
+                return found
+            window, end = window * 8, start
+        return None
+    finally:
+        reader.close()
+
+
+def _last_in(
+    reader: Reader, partition: TopicPartition, start: int, high: int, *, clock: Clock, key: bytes
+) -> WireMessage | None:
+    """The last record with this key in `[start, high)`; all of it is read, because the last one decides."""
+    found: WireMessage | None = None
+    reader.assign({partition: start})
+    try:
+        deadline = clock.monotonic() + PATIENCE_S
+        while clock.monotonic() < deadline:
+            for fetched in reader.poll(0.2):
+                deadline = clock.monotonic() + PATIENCE_S if fetched.messages else deadline
+                for message in fetched.messages:
+                    if message.offset() >= high:
+                        return found
+                    if message.key() == key:
+                        found = message
+                if fetched.eof is not None and fetched.eof >= high:
+                    return found
+                if fetched.messages and fetched.messages[-1].offset() == high - 1:
+                    return found
+    finally:
+        reader.unassign([partition])
+    raise RetriableError(
+        f"nothing new below {high} of {partition.topic}/{partition.partition} for {PATIENCE_S:g} s: an open "
+        "transaction hides it. Find it with `kafka-transactions.sh --bootstrap-server ... find-hanging --topic "
+        f"{partition.topic} --partition {partition.partition}`, end it with its `abort`",
+        code="OPEN_TRANSACTION",
+    )
+
+
+def read_record(message: WireMessage) -> Record:
+    """
+    The task record in a message of a backing topic.
+
+    Raises:
+        CodecError: it is none, or one of a version that this release does not know.
+    """
+    value = message.value()
+    if value is None:
+        raise CodecError("a tombstone where a task record should be: nobody but its task may write here")
+    return decode_record(value)
+
+
+def records_of(messages: Sequence[WireMessage]) -> list[Record]:
+    """Task records among messages of a backing topic, in order."""
+    return [read_record(message) for message in messages if message.key() == KEY]
+
+
+def offsets_of(extent: Extent, at: str) -> dict[TopicPartition, int]:
+    """
+    Where a staged batch stands in the topics of a source; nothing where they are not here, or that is not known.
+
+    Args:
+        extent: of the source.
+        at: its `start`, or its `end`.
+    """
+    named, ids = (json.loads(at) or {}) if extent.topic_id and at else {}, extent.ids
+    return {
+        TopicPartition(topic, int(p)): offset
+        for topic, own in named.items()
+        if topic in ids or "" in ids
+        for p, offset in own.items()
+    }
+
+
+def has_reached(record: Record | None, batch: Staged) -> bool:
+    """Whether a slot's newest record says that its part of this batch is out, or of a later one."""
+    if record is None or record.staged is None:
+        return False
+    number = record.staged.number
+    return number > batch.number or (number == batch.number and not isinstance(record, Snapshot))
+
+
+def published_ends(newest: Sequence[Record | None]) -> dict[TopicPartition, int]:
+    """
+    Up to where a staged processor has published its inputs.
+
+    Args:
+        newest: the newest record of each slot. Where a part of the newest batch is due, what the batch takes is not
+            published; an input that is not known is left out.
+    """
+    batch = newest[0].staged if newest and newest[0] else None
+    if batch is None:
+        return {}
+    done = all(has_reached(record, batch) for record in newest[: batch.parts])
+    found: dict[TopicPartition, int] = {}
+    for extent in batch.extents:
+        found |= offsets_of(extent, extent.end if done else extent.start)
+    return found

@@ -1,0 +1,129 @@
+"""Ranges of topics that hold messages: read whole, looked at, and whether a task can deliver something of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import TypeAlias
+
+from cues_kafka.graph.names import tools_group
+from cues_kafka.ports import Broker, TopicPartition, Watermarks, WireMessage
+
+
+def unstable(marks: Mapping[TopicPartition, Watermarks]) -> set[TopicPartition]:
+    """
+    Partitions that an open transaction writes to: they may hold more in a moment.
+
+    The coordinator answers a commit before its markers are in all partitions. So where a record or a group's offsets
+    say that a message was delivered, its outputs may still lie above the last stable offset, but never above the high
+    watermark: they were written before.
+    """
+    return {place for place, mark in marks.items() if mark.stable < mark.high}
+
+
+def due(pairing: str, inputs: Collection[TopicPartition], waiting: set[TopicPartition]) -> set[TopicPartition]:
+    """
+    The inputs of one task that it can deliver something of.
+
+    Args:
+        pairing: `single`, `join` or `alts`.
+        inputs: of the task.
+        waiting: those of them that hold messages behind its position. For a join they must be all: a message without
+            its partner is no work.
+    """
+    return set() if pairing == "join" and len(waiting) < len(inputs) else waiting
+
+
+Ranges: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
+"""Offsets `[start, end)` by partition."""
+
+
+def read_all(broker: Broker, topic: str, partitions: int, *, group: str | None = None) -> Iterator[WireMessage]:
+    """
+    All committed messages of a topic up to its last stable offsets as they are now, partition by partition.
+
+    Args:
+        broker: the cluster.
+        topic: what to read.
+        partitions: how many it has.
+        group: see `read_range`.
+    """
+    yield from read_since(broker, ranges_of(broker, topic, partitions), None, group=group)
+
+
+def ranges_of(broker: Broker, topic: str, partitions: int) -> Ranges:
+    """The offsets of each partition up to its last stable one, as they are now; partitions without any left out."""
+    places = [TopicPartition(topic, partition) for partition in range(partitions)]
+    found = broker.watermarks(places).items()
+    return {place: (marks.low, marks.stable) for place, marks in found if marks.stable > marks.low}
+
+
+def read_since(
+    broker: Broker, ranges: Ranges, since_ms: int | None, *, group: str | None = None
+) -> Iterator[WireMessage]:
+    """The committed messages in these ranges that are not older than this time, partition by partition."""
+    for place, (start, end) in ranges.items():
+        for message in read_range(broker, place, start, end, group=group):
+            if since_ms is None or message.timestamp()[1] >= since_ms:
+                yield message
+
+
+def read_newest(
+    broker: Broker, ranges: Ranges, most: int, since_ms: int | None, *, group: str | None = None
+) -> list[WireMessage]:
+    """
+    The newest committed messages in these ranges that are not older than a time, partition by partition.
+
+    Each partition is read from its end, in ranges that grow until they hold enough: markers and aborted messages take
+    offsets too. Of the ends of all partitions the newest message is taken, as often as is wanted.
+    """
+    if not most:
+        return []
+    ends: dict[TopicPartition, list[WireMessage]] = {}
+    for place, (low, end) in ranges.items():
+        width = 2 * most
+        while True:
+            start = max(low, end - width)
+            ends[place] = [*read_since(broker, {place: (start, end)}, since_ms, group=group)][-most:]
+            if len(ends[place]) == most or start == low:
+                break
+            width *= 4
+    kept = dict.fromkeys(ends, 0)
+    for _ in range(min(most, sum(map(len, ends.values())))):
+        left = [place for place, found in ends.items() if kept[place] < len(found)]
+        newest = max(left, key=lambda place: ends[place][-1 - kept[place]].timestamp()[1])
+        kept[newest] += 1
+    return [message for place, found in ends.items() for message in found[len(found) - kept[place] :]]
+
+
+def read_range(
+    broker: Broker, place: TopicPartition, start: int, end: int, *, group: str | None = None
+) -> Iterator[WireMessage]:
+    """
+    The committed messages in `[start, end)`.
+
+    Args:
+        broker: the cluster.
+        place: what to read.
+        start: the first offset.
+        end: at most the last stable offset.
+        group: that the caller may describe; nothing joins it or commits there. None: the one of the topic's tools.
+    """
+    reader = broker.reader(group or tools_group(place.topic), prompt=True)
+    try:
+        reader.assign({place: start})
+        while True:
+            for fetched in reader.poll(1.0):
+                for message in fetched.messages:
+                    if message.offset() >= end:
+                        return
+                    yield message
+                past = fetched.eof is not None and fetched.eof >= end
+                if past or (fetched.messages and fetched.messages[-1].offset() >= end - 1):
+                    return
+    finally:
+        reader.close()
+
+
+def holds_messages(broker: Broker, place: TopicPartition, start: int, end: int, *, group: str) -> bool:
+    """Whether `[start, end)` holds a committed message, not only markers; `end` is at most the last stable offset."""
+    return next(iter(read_range(broker, place, start, end, group=group)), None) is not None

@@ -1,0 +1,1 @@
+"""Calls the user's functions: messages to steps, steps to outputs and error messages."""

@@ -1,0 +1,104 @@
+"""A step that did not end as its function wanted: what is said of it, in words and in its error message."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from cues_kafka.core.hashing import delivery_hash
+from cues_kafka.graph.definition import Processor
+from cues_kafka.ports import Coordinates, WireMessage
+from cues_kafka.records.bytes import ErrorMessage
+from cues_kafka.runtime.calling.step import Step
+
+if TYPE_CHECKING:
+    from cues_kafka.runtime.calling.caller import Batch, Retrying
+
+UNDECODED = frozenset({"decode", "quarantine"})
+"""Kinds whose error messages carry the raw bytes: nobody could read them otherwise."""
+
+
+@dataclass(slots=True)
+class Failure:
+    """
+    A step, as far as it came.
+
+    Attributes:
+        taken: consumed messages with the index of their binding.
+        batch: the batch that it was called in.
+        retrying: earlier calls.
+        kind: `decode`, `raised`, `output`, `retries exhausted` or `quarantine`.
+        step: what user code saw; None: it was not called.
+        decoding: the message that was decoded last; None: the lead's.
+    """
+
+    taken: tuple[tuple[int, WireMessage], ...]
+    batch: Batch
+    retrying: Retrying | None
+    kind: str = "decode"
+    step: Step | None = None
+    decoding: WireMessage | None = None
+
+    def describe(self, error: BaseException) -> str:
+        """Which message, what happened, and where in the user's code."""
+        places = ", ".join(f"{m.topic()}/{m.partition()} at {m.offset()}" for _, m in self.taken)
+        what = {"decode": "cannot be decoded", "output": "returned an output that cannot be sent"}.get(
+            self.kind, "raised"
+        )
+        at = f" at {where}" if what == "raised" and (where := location(error)) else ""
+        shown = text_of(error) if self.kind == "output" else show(error)
+        return f"{places} {what}: {shown}{at}"
+
+
+def show(error: BaseException) -> str:
+    """`ValueError: text`, without a traceback."""
+    return f"{type(error).__name__}: {text_of(error)}"
+
+
+def text_of(error: BaseException) -> str:
+    """The exception's text; user code may have written its `__str__`, and may have erred there too."""
+    try:
+        return str(error)
+    except Exception as second:  # noqa: BLE001 - the first error must become a message whatever it is
+        return f"(its text cannot be made: {type(second).__name__})"
+
+
+def location(error: BaseException) -> str:
+    """`module.py:function:line` of the innermost frame; no path of the machine."""
+    last = error.__traceback__
+    if last is None:
+        return ""
+    while last.tb_next is not None:
+        last = last.tb_next
+    # Not by `traceback`, which looks at the source files: milliseconds for each error message.
+    code = last.tb_frame.f_code
+    return f"{PurePath(code.co_filename).name}:{code.co_name}:{last.tb_lineno}"
+
+
+def error_message(
+    processor: Processor, failure: Failure, error: BaseException, consumed: Sequence[Coordinates]
+) -> ErrorMessage:
+    """The error message of one delivery."""
+    spec, lead = failure.batch.spec, failure.taken[0][1]
+    unread = lead if failure.decoding is None else failure.decoding
+    return ErrorMessage(
+        graph=spec.graph,
+        processor=processor.name,
+        task=spec.name,
+        consumed=tuple(consumed),
+        topics=tuple(m.topic() for _, m in failure.taken),
+        hash=delivery_hash(spec.graph, processor.name, consumed),
+        kind=failure.kind,
+        exception=type(error).__qualname__,
+        text=text_of(error),
+        location=location(error),
+        context=dict(failure.step.context) if failure.step else {},
+        attempts=(failure.retrying.attempt if failure.retrying else 0) + 1,
+        starts=failure.batch.starts,
+        timestamp_ms=int(time.time() * 1000),
+        key=lead.key(),
+        payload=unread.value() if failure.kind in UNDECODED else None,
+    )

@@ -1,0 +1,296 @@
+"""One Spark task's work on one partition: deliver what lies between its record's position and the end of a range.
+
+A slot is a task of the core with a short life. It takes the transactional id, recovers (R1 to R5), delivers through the
+same lane as a native worker, and lets go. It differs in three rules:
+
+- D4: it is no member of the group. Its offsets go there from outside, and what fences it is the transactional id.
+- D5: fenced, it never takes the id again: it watches the record until the range is delivered, or gives up.
+- D3: without a sign of a death (the query's first batch, a Spark task's retry) there is no snapshot.
+
+Spark's start of the range is not even looked at: an older one repeats nothing, a newer one skips nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+from cues_kafka.core import events as on
+from cues_kafka.core.records import Record, Totals
+from cues_kafka.core.spec import Spec
+from cues_kafka.core.task import State, Task
+from cues_kafka.errors import BrokerError
+from cues_kafka.observe.log import get_logger
+from cues_kafka.ports import Broker, Clock, Fetched, GroupMetadata, Positions, Reader, TopicPartition
+from cues_kafka.records.reading import newest, read_record
+from cues_kafka.runtime.calling.caller import Caller
+from cues_kafka.runtime.calling.pairing import Buffer, OutOfOrder
+from cues_kafka.runtime.task.interpreter import Hook, Interpreter, World
+from cues_kafka.runtime.task.lane import CommitPolicy, Lane
+
+log = get_logger("cues_kafka.slot")
+
+POLICY = CommitPolicy(max_messages=50_000)
+"""Nobody waits for a single message here, so transactions may be larger than a native worker's."""
+
+POLL_S = 0.5
+"""A reader's wait for messages that are known to be there."""
+
+PATIENCE_S = 60.0
+"""Without a message or an end this long, a range that Spark planned cannot be read: back to R1, which says why."""
+
+FENCED_S = 60.0
+"""D5: how long a fenced slot watches the record of whoever fenced it."""
+
+WATCH_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """
+    What a slot did.
+
+    Attributes:
+        task: `check/3`.
+        partition: its number.
+        position: the next offset of the input, committed.
+        counts: of this slot's own steps.
+        totals: since the beginning of the task.
+        kind: why it stopped (`Halt.kind`, or `claimed`); empty: the range is delivered.
+        text: the cause.
+        remedy: what to do about it.
+    """
+
+    task: str
+    partition: int
+    position: int = -1
+    counts: Totals = Totals()
+    totals: Totals = Totals()
+    kind: str = ""
+    text: str = ""
+    remedy: str = ""
+
+
+def interpreter_of(
+    spec: Spec, broker: Broker, clock: Clock, hook: Hook | None, batch_bytes: int | None = None
+) -> Interpreter:
+    """Of a slot that reads nothing itself: the rows that it publishes are brought to it."""
+    group = GroupMetadata.outside(spec.group)  # Spark says who does what
+    return Interpreter(spec, World(broker, clock, lambda _: None, lambda: group, hook, batch_bytes))
+
+
+class Slot:
+    """Delivers one range of one partition, once."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        caller: Caller,
+        *,
+        broker: Broker,
+        clock: Clock,
+        policy: CommitPolicy = POLICY,
+        hook: Hook | None = None,
+    ) -> None:
+        """
+        Args:
+            spec: the task, with `slot=True` and an incarnation of its own.
+            caller: calls the function.
+            broker: the cluster.
+            clock: time.
+            policy: when batches of steps are committed at the latest.
+            hook: crash points.
+        """
+        self._spec = spec
+        self._broker = broker
+        self._clock = clock
+        self._policy = policy
+        self._place = TopicPartition(spec.inputs[0].topic, spec.partition)
+        self._reader: Reader | None = None
+        self._read_to = -1
+        self._polled = False
+        self._held_bytes = 0
+        group = GroupMetadata.outside(spec.group)
+        self._lane = Lane(
+            spec,
+            caller,
+            broker=broker,
+            clock=clock,
+            point_reader=self._point,
+            membership=lambda: group,
+            policy=policy,
+            hook=hook,
+        )
+
+    def enter(self) -> Outcome:
+        """D6: take the id, end what was left open, make a first record durable where there is none; deliver nothing."""
+        try:
+            self._advance(on.Assigned())
+            return self._outcome(self._totals)
+        finally:
+            self._close()
+
+    def deliver(self, end: int, *, first: bool, hint: int | None = None) -> Outcome:
+        """
+        Deliver everything below `end` that is not delivered yet.
+
+        Args:
+            end: at most the last stable offset of now; a retry's range may go beyond it.
+            first: a predecessor may have died in user code: snapshot first (S1, D3).
+            hint: where the position probably is: fetching begins there while the task recovers.
+        """
+        if hint is not None:
+            self._read_to = hint
+            self._open_reader()
+        if members := self._broker.members(self._spec.group):
+            return self._claimed(members)
+        try:
+            self._advance(on.Assigned(first))
+            before = self._totals
+            while not self._lane.stopped and not self._delivered(end):
+                self._turn(end)
+            halt = self._lane.stopped
+            if halt and halt.kind == "fenced":
+                return watch(self._spec, self._broker, self._clock, end, halt)
+            return self._outcome(before)
+        finally:
+            self._close()
+
+    def _outcome(self, before: Totals) -> Outcome:
+        return outcome_of(self._lane.task, before, self._lane.stopped)
+
+    # The loop.
+
+    def _turn(self, end: int) -> None:
+        """Read a batch's worth, call, commit."""
+        lane, task = self._lane, self._lane.task
+        due = max((p.offset for p in task.due.ends), default=0) if task.due else 0
+        bound = max(end, due)
+        try:
+            self._read(bound)
+        except (BrokerError, OutOfOrder) as error:
+            self._advance(lane.fail(f"reading: {error}"))
+            return
+        if event := lane.work():
+            lane.advance(event)
+        elif lane.wake_at_s is not None:
+            time.sleep(max(0.0, lane.wake_at_s - self._clock.monotonic()))
+        elif lane.buffer and not lane.buffer.ready and task.state is State.READY:
+            self._advance(on.Idle(lane.buffer.positions))  # only markers were left below the end (P1)
+
+    def _read(self, bound: int) -> None:
+        """
+        Until a whole batch is there, or all below `bound`.
+
+        An end of the log below `bound` is none: the leader that said so lags. One beyond it says nothing about what
+        lies between, so the buffer hears of `bound` instead; then positions move over markers up to it, and no further.
+        """
+        buffer = self._lane.buffer
+        assert buffer
+        deadline = self._clock.monotonic() + PATIENCE_S
+        self._held_bytes = self._held_bytes if buffer.ready else 0
+        while self._read_to < bound and not self._enough(buffer):
+            if self._clock.monotonic() > deadline:
+                raise OutOfOrder(f"nothing new below {bound} of {self._place} for {PATIENCE_S:g} s")
+            self._polled = True
+            for _, messages, eof in self._open_reader().poll(POLL_S):
+                last = messages[-1].offset() if messages else -1
+                done = last >= bound - 1 or (eof is not None and eof >= bound)
+                if last >= bound:
+                    messages = [m for m in messages if m.offset() < bound]  # noqa: PLW2901
+                self._held_bytes += sum(map(len, messages))
+                buffer.add(Fetched(self._place, messages, bound if done else None))
+                deadline = self._clock.monotonic() + PATIENCE_S
+                if done:
+                    self._read_to = bound
+                    break
+                self._read_to = max(self._read_to, last + 1)
+
+    def _enough(self, buffer: Buffer) -> bool:
+        """A batch's worth; of a range that is due, all of it, however much whoever announced it took at once."""
+        if due := self._lane.task.due:
+            return buffer.holds(due.ends)
+        return buffer.ready >= self._policy.max_messages or self._held_bytes >= self._policy.max_bytes
+
+    def _delivered(self, end: int) -> bool:
+        task = self._lane.task
+        return task.state is State.READY and task.due is None and self._position >= end
+
+    def _point(self, _: Lane, positions: Positions) -> None:
+        """After R5: a reader that was not read yet and happens to stand there may stay."""
+        if self._reader and (self._polled or self._read_to != positions[0].offset):
+            self._reader.close()
+            self._reader = None
+        self._read_to = positions[0].offset
+        self._polled = False
+
+    def _open_reader(self) -> Reader:
+        """A new one after each recovery, because one that is pointed anew waits for its old fetches first."""
+        if self._reader is None:
+            self._reader = self._broker.reader(self._spec.group, prompt=True)
+            self._reader.assign({self._place: self._read_to})
+        return self._reader
+
+    def _advance(self, event: on.Event) -> None:
+        self._lane.post()
+        self._lane.advance(event)
+
+    @property
+    def _position(self) -> int:
+        positions = self._lane.task.positions
+        return positions[0].offset if positions else -1
+
+    @property
+    def _totals(self) -> Totals:
+        record = self._lane.task.record
+        return record.totals if record else Totals()
+
+    def _close(self) -> None:
+        self._lane.revoke(POLL_S)
+        if self._reader:
+            self._reader.close()
+
+    # Somebody else has the task.
+
+    def _claimed(self, members: list[str]) -> Outcome:
+        """Checked before the id is taken: a native worker that has the task is not even disturbed."""
+        text = f"group {self._spec.group!r} has members {members}: native workers run this processor"
+        remedy = "stop them, or leave the processor out here with only=: it runs in one runtime at a time"
+        return Outcome(self._spec.name, self._spec.partition, kind="claimed", text=text, remedy=remedy)
+
+
+def outcome_of(task: Task, before: Totals, halt: on.Halt | None) -> Outcome:
+    """What a slot says of its task, with the counts since `before`."""
+    record, spec = task.record, task.spec
+    totals = record.totals if record else Totals()
+    counts = Totals(*(b - a for a, b in zip(before, totals, strict=True)))
+    outcome = Outcome(spec.name, spec.partition, record.positions[0].offset if record else -1, counts, totals)
+    return replace(outcome, kind=halt.kind, text=halt.text, remedy=halt.remedy) if halt else outcome
+
+
+def standing(spec: Spec, broker: Broker, clock: Clock) -> Outcome:
+    """Where a task stands, by its record; nothing is taken for that."""
+    return outcome_of(Task(spec, record=stable_record(spec, broker, clock)), Totals(), None)
+
+
+def stable_record(spec: Spec, broker: Broker, clock: Clock) -> Record | None:
+    """A task's newest record as any reader sees it: what an open transaction may add is not waited for."""
+    place = TopicPartition(spec.backing, spec.partition)
+    low, stable, _ = broker.watermarks([place])[place]
+    found = newest(broker, place, low, stable, clock, group=spec.group)
+    return read_record(found) if found is not None else None
+
+
+def watch(spec: Spec, broker: Broker, clock: Clock, end: int, halt: on.Halt) -> Outcome:
+    """D5: fenced. Succeed when the record shows the range delivered: whoever fenced us does it."""
+    deadline = clock.monotonic() + FENCED_S
+    while True:
+        task = Task(spec, record=stable_record(spec, broker, clock))
+        if task.record and task.record.positions[0].offset >= end:
+            return outcome_of(task, task.record.totals, None)
+        if clock.monotonic() > deadline:
+            who = task.record.writer if task.record else None
+            name = f"{who.name!r} ({who.runtime}, {who.incarnation})" if who else "somebody"
+            text = f"fenced by {name}, which has not delivered up to {end} within {FENCED_S:g} s: {halt.text}"
+            return outcome_of(task, Totals(), on.Halt("claimed", text, "stop one of the two"))
+        time.sleep(WATCH_S)

@@ -1,0 +1,107 @@
+"""What a Spark task needs to deliver a range of one processor, as one value that is pickled to it.
+
+A Python worker of Spark serves many tasks, of many batches. What may be kept between them is kept by process (`_site`):
+the connection for questions, the codecs, and the graph's `system=`. Producers and consumers never are.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from dataclasses import dataclass, replace
+
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.brokers.options import Options
+from cues_kafka.graph.definition import Graph
+from cues_kafka.plan.plan import Plan
+from cues_kafka.ports import Broker, ClusterFacts
+from cues_kafka.runtime.build import Identity, caller_of, spec_of
+from cues_kafka.runtime.calling.caller import Caller
+from cues_kafka.runtime.spark.direct.slot import POLICY, Outcome, Slot
+from cues_kafka.runtime.system import System
+from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.runtime.task.lane import CommitPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """
+    One processor of a graph, as a query run ships it.
+
+    Attributes:
+        graph: the graph.
+        processor: which of its processors.
+        options: the cluster.
+        planned: names.
+        facts: of all topics, as they were when the query started.
+        identity: of the query run; each Spark task attempt adds its own number (D3).
+        policy: when batches of steps are committed at the latest.
+    """
+
+    graph: Graph
+    processor: str
+    options: Options
+    planned: Plan
+    facts: ClusterFacts
+    identity: Identity
+    policy: CommitPolicy = POLICY
+
+    @property
+    def width(self) -> int:
+        """Partitions of the input."""
+        return self.facts.topics[self.graph.processors[self.processor].lead].partitions
+
+    def slot(self, partition: int, attempt: str) -> Slot:
+        """
+        The slot of one partition, in this process.
+
+        Args:
+            partition: its number.
+            attempt: of the Spark task; two attempts are two incarnations (Q1).
+        """
+        site = _site(self)
+        who = replace(self.identity, incarnation=f"{self.identity.incarnation}.{attempt}")
+        processor = self.graph.processors[self.processor]
+        spec = replace(spec_of(self.graph, self.planned, processor, self.width, who)(partition), slot=True)
+        return Slot(spec, site.caller, broker=site.broker, clock=SystemClock(), policy=self.policy)
+
+    def deliver(self, partition: int, start: int, end: int, *, attempt: str, first: bool) -> Outcome:
+        """Deliver one range, see `Slot.deliver`."""
+        return self.slot(partition, attempt).deliver(end, first=first, hint=start if start < end else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """What one process keeps for one processor of one query run."""
+
+    broker: Broker
+    system: System
+    caller: Caller
+
+    def close(self) -> None:
+        self.system.close()
+        self.broker.close()
+
+
+_sites: dict[tuple[str, str], _Site] = {}
+_lock = threading.Lock()
+
+
+def _site(work: Work) -> _Site:
+    """Opened once by each process; a newer run of the same query takes the place of an older one."""
+    name, run = f"{work.graph.name}.{work.processor}", work.identity.incarnation
+    with _lock:
+        if (name, run) not in _sites:
+            for old in [key for key in _sites if key[0] == name]:
+                _sites.pop(old).close()
+            system = System(work.graph.system)
+            broker, processor = open_broker(work.options), work.graph.processors[work.processor]
+            caller = caller_of(work.graph, processor, work.facts, system.values, broker.max_bytes)
+            _sites[name, run] = _Site(broker, system, caller)
+        return _sites[name, run]
+
+
+@atexit.register
+def _close_sites() -> None:
+    while _sites:
+        _sites.popitem()[1].close()

@@ -1,0 +1,1 @@
+"""A streaming query of Spark that runs a processor, and is started again when it ends."""

@@ -1,0 +1,71 @@
+"""What a query's checkpoint says: its id, and of each micro-batch, before it is called for, where its sources end."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from cues_kafka.errors import ConfigError
+from cues_kafka.runtime.spark.query.files import delete, names, read_text
+
+
+def source_ends(session: Any, checkpoint: str, number: int) -> list[Any]:
+    """
+    The ends of a batch, one for each source of the query in Spark's order; None: a source that has no offset yet.
+
+    One file of the checkpoint's offset log: a version, metadata, and a line for each source.
+
+    Args:
+        session: of Spark, which can read the checkpoint's file system.
+        checkpoint: the query's directory.
+        number: of the batch.
+    """
+    lines = read_text(session, f"{checkpoint}/offsets/{number}").splitlines()[2:]
+    return [None if line.strip() == "-" else json.loads(line) for line in lines if line.strip()]
+
+
+def batch_ends(session: Any, checkpoint: str, number: int) -> dict[str, Any]:
+    """
+    The end of a batch, as the query's only source gave it; the batch starts where the one before it ends.
+
+    Raises:
+        ConfigError: the query has several sources.
+    """
+    sources = [source for source in source_ends(session, checkpoint, number) if source is not None]
+    if len(sources) != 1:
+        raise ConfigError(f"the query has {len(sources)} sources. Direct writing takes one; split it into queries.")
+    found: dict[str, Any] = sources[0]
+    return found
+
+
+def query_id(session: Any, checkpoint: str) -> str:
+    """Of the query, the same after each restart from its checkpoint."""
+    return str(json.loads(read_text(session, f"{checkpoint}/metadata"))["id"])
+
+
+def known_query(session: Any, checkpoint: str) -> str:
+    """Its id if the query was ever started from this checkpoint, else nothing."""
+    try:
+        return query_id(session, checkpoint)
+    except FileNotFoundError:
+        return ""
+
+
+def drop_unfinished(session: Any, checkpoint: str) -> None:
+    """
+    Delete what a driver left that was killed while it wrote the offsets of its first batch.
+
+    Spark writes them under a temporary name first. Where that file is all there is, Spark takes the checkpoint of a
+    query with state for one of another query, and refuses it at each start.
+
+    Args:
+        session: of Spark, with its Java; the checkpoint may be on any of its file systems.
+        checkpoint: the query's directory.
+    """
+    found = {log: names(session, f"{checkpoint}/{log}") for log in ("offsets", "commits")}
+    if any(name.isdecimal() for kept in found.values() for name in kept):
+        return
+    for log, kept in found.items():
+        for name in kept:
+            if name.startswith("."):
+                delete(session, f"{checkpoint}/{log}/{name}")

@@ -1,0 +1,675 @@
+"""A processor at work on Spark: one streaming query, started again with back-off when it ends by itself.
+
+The driver delivers nothing. Before a query starts it makes sure that nobody else runs the processor, and enters every
+slot once (D6): what a dead predecessor left open is ended, and each task has a record. Then Spark plans micro-batches,
+and each batch is one job with a slot for each partition.
+
+A task that stops fails its batch, after the other slots of the batch have delivered: Spark knows no other way to keep
+the batch for later. The query is started again after a while, the same batch comes again, and only what is not
+delivered yet is delivered.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Protocol, TypeAlias
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+
+from cues_kafka.core.events import Halt
+from cues_kafka.core.records import Snapshot, Totals
+from cues_kafka.core.spec import Spec
+from cues_kafka.errors import AbortableError, BrokerError, CuesError, RetriableError, TaskStopped
+from cues_kafka.observe.log import get_logger
+from cues_kafka.ports import Clock, Position, Positions, TopicPartition
+from cues_kafka.runtime.build import spec_of
+from cues_kafka.runtime.spark.direct.slot import Outcome, stable_record, standing
+from cues_kafka.runtime.spark.direct.work import Work
+from cues_kafka.runtime.spark.query.files import has_jvm
+from cues_kafka.runtime.spark.query.offset_log import batch_ends, drop_unfinished
+from cues_kafka.runtime.spark.shipping import NotShipped, packed, rehearse
+from cues_kafka.runtime.spark.source.ranges import PREFIX, Input, RangeRow, range_source
+from cues_kafka.runtime.status import TaskStatus
+from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.runtime.task.lane import RESTART_FIRST_S, RESTART_MAX_S, Lane
+from cues_kafka.runtime.workers import Job, Stopped
+
+log = get_logger("cues_kafka.spark")
+
+AT_ONCE: Final = 16
+"""Slots that the driver enters side by side (D6)."""
+
+BATCH_END_S: Final = 10.0
+"""How long a stop waits for the micro-batch that is being delivered: a slot that is killed inside its transaction
+leaves it open until the next start, or its time-out, and readers wait. What takes longer is user code, and is cut."""
+
+RESULT: Final = "outcome STRING"
+
+_WAITS: Final = "Waiting for data to arrive"
+"""What Spark says once a trigger has found nothing to do."""
+
+_NOT_EMPTY: Final = "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"
+
+_MARK: Final = "cues-kafka-stopped:"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """
+    How a query runs.
+
+    Attributes:
+        session: of Spark.
+        checkpoint: directory of this query.
+        trigger: keyword arguments of `DataStreamWriter.trigger`.
+        limit: offsets in one micro-batch.
+        patience_s: how long members of a killed native worker may still be in the group.
+        upstream: the workers that feed this one; with `available-now` it waits until they are over.
+    """
+
+    session: Any
+    checkpoint: str
+    trigger: dict[str, Any]
+    limit: int | None = None
+    patience_s: float = 20.0
+    upstream: Callable[[], Sequence[SparkWorker]] = tuple
+
+    def write(self, frame: Any, name: str, batch: Callable[[Any, int], None], mode: str = "append") -> Any:
+        """Start a streaming query that calls `batch` for each micro-batch."""
+        return (
+            frame.writeStream.foreachBatch(batch)
+            .queryName(name)
+            .option("checkpointLocation", self.checkpoint)
+            .outputMode(mode)
+            .trigger(**self.trigger)
+            .start()
+        )
+
+
+Tell: TypeAlias = Callable[[list[Outcome]], None]
+
+
+class Run(Protocol):
+    """A query, as the worker that keeps it running sees it."""
+
+    @property
+    def first(self) -> Spec:
+        """The task of partition 0."""
+        ...
+
+    def enter(self, partition: int) -> Outcome:
+        """Make sure that one task has a record, and say where it stands (D6)."""
+        ...
+
+    def leave(self, partition: int) -> Outcome:
+        """Like `enter`, for a slot of this run that was cut off: what it had begun counts as no death (Q1)."""
+        ...
+
+    def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
+        """Start Spark's query; `tell` gets what slots say, as far as this process hears it."""
+        ...
+
+    def positions(self, outcome: Outcome) -> Positions:
+        """Where a task stands, for people."""
+        ...
+
+    @property
+    def reached(self) -> Mapping[TopicPartition, int] | None:
+        """See `Worker.reached`."""
+        ...
+
+
+def slot_position(spec: Spec, job: Job, outcome: Outcome) -> Positions:
+    """Of a slot that reads one partition of one topic."""
+    one = spec.inputs[0]
+    return (Position(one.binding, one.topic, job.facts.topics[one.topic].topic_id, outcome.position),)
+
+
+class PlainRun:
+    """A plain processor: Spark gets rows of ranges, the function is called in the slots."""
+
+    def __init__(self, job: Job, work: Work, settings: Settings) -> None:
+        processor = job.graph.processors[job.processor]
+        self.first: Spec = spec_of(job.graph, job.planned, processor, work.width, work.identity)(0)
+        self._job = job
+        self._work = work
+        self._settings = settings
+        self._cut: set[int] = set()
+
+    def enter(self, partition: int) -> Outcome:
+        """See `Run`."""
+        if partition in self._cut:
+            outcome = self.leave(partition)
+            self._cut.discard(partition)
+            return outcome
+        return self._work.slot(partition, "driver").enter()
+
+    def leave(self, partition: int) -> Outcome:
+        """
+        See `Run`.
+
+        The id is taken first, so the slot commits nothing any more. If the newest record is its snapshot then, the
+        driver goes on as the slot's own incarnation, and leaves in its place.
+        """
+        outcome = self._work.slot(partition, "driver").enter()
+        record = stable_record(replace(self.first, partition=partition), self._job.broker, SystemClock())
+        own = f"{self._work.identity.incarnation}."
+        if isinstance(record, Snapshot) and not record.left and record.writer.incarnation.startswith(own):
+            return self._work.slot(partition, record.writer.incarnation.removeprefix(own)).enter()
+        return outcome
+
+    def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
+        """See `Run`."""
+        settings, name = self._settings, f"{self._job.graph.name}.{self._job.processor}"
+        given = Input(name, self._job.options, self.first.inputs[0].topic, positions, settings.limit)
+        settings.session.dataSource.register(range_source(given))
+        frame = settings.session.readStream.format(PREFIX + name).load()
+        return settings.write(frame, name, Batch(self._work, settings.checkpoint, positions, tell, self._cut.update))
+
+    def positions(self, outcome: Outcome) -> Positions:
+        """See `Run`."""
+        return slot_position(self.first, self._job, outcome)
+
+    @property
+    def reached(self) -> None:
+        """See `Run`."""
+        return
+
+
+class SparkWorker:
+    """
+    See `workers.Worker`.
+
+    Attributes:
+        name: of the processor.
+        clock: time.
+        first: the task of partition 0.
+        lanes: none: the tasks live in Spark's processes.
+        failed: why it is over, although nobody stopped it.
+    """
+
+    def __init__(self, job: Job, run: Run, settings: Settings) -> None:
+        self.name = job.processor
+        self.clock: Clock = SystemClock()
+        self.lanes: dict[int, Lane] = {}
+        self.failed: BaseException | None = None
+        self.first = run.first
+        self._deaf = not has_jvm(settings.session)  # Spark Connect: what slots say stays on the server
+        self._job = job
+        self._planned = run
+        self._settings = settings
+        self._query: Any = None
+        self._outcomes: dict[int, Outcome] = {}
+        self._stops: list[Stopped] = []
+        self._entered = self._rehearsed = self._done = self._cut_off = False
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._told = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"{self.name}-spark", daemon=True)
+
+    def start(self) -> None:
+        """Begin in the background."""
+        self._thread.start()
+
+    def stop(self, *, leave: bool) -> None:
+        """Ask the query to stop: after the micro-batch that is being delivered, if that does not take too long."""
+        del leave  # a slot is never a member
+        with self._lock:
+            self._stopping.set()
+            query = self._query
+        if query is not None:
+            threading.Thread(target=self._end, args=(query,), name=f"{self.name}-end", daemon=True).start()
+
+    def join(self) -> None:
+        """Wait until the query is over."""
+        self._thread.join()
+
+    @property
+    def running(self) -> bool:
+        """Whether it has begun and is not over, be it that its query waits for its next start."""
+        return self._thread.is_alive()
+
+    @property
+    def generation(self) -> int:
+        """0 once every slot was entered, -1 before."""
+        return 0 if self._entered else -1
+
+    @property
+    def query(self) -> Any:
+        """Spark's `StreamingQuery`, for progress and ids; None between two runs."""
+        return self._query
+
+    def status(self) -> list[TaskStatus]:
+        """Every task as its last slot left it, and the processor itself where it stopped as a whole."""
+        if self._deaf and self._entered:
+            self._look()
+        stopped = {one.task: one.halt for one in self._stops}
+        state = "on spark" if self._query is not None else "starting"
+        found = []
+        for _, outcome in sorted(self._outcomes.copy().items()):
+            halt = stopped.get(outcome.task)
+            found.append(
+                TaskStatus(
+                    outcome.task,
+                    "stopped" if halt else state,
+                    self._planned.positions(outcome),
+                    outcome.totals,
+                    halt.text if halt else "",
+                    halt.remedy if halt else "",
+                )
+            )
+        told = {status.task for status in found}
+        rest = {task: halt for task, halt in stopped.items() if task not in told}
+        return found + [TaskStatus(t, "stopped", (), Totals(), halt.text, halt.remedy) for t, halt in rest.items()]
+
+    def _look(self) -> None:
+        """At the records, where nobody tells."""
+        for partition in range(self.first.width):
+            spec = replace(self.first, partition=partition)
+            try:
+                self._outcomes[partition] = standing(spec, self._job.broker, self.clock)
+            except BrokerError as error:
+                log.info("record not looked at", task=spec.name, error=str(error))
+
+    def stopped(self) -> list[Stopped]:
+        """Tasks that stopped, until the query that tries them again has gone on."""
+        return list(self._stops)
+
+    @property
+    def reached(self) -> Mapping[TopicPartition, int] | None:
+        """See `workers.Worker`."""
+        return self._planned.reached
+
+    @property
+    def busy(self) -> bool:
+        """Whether Spark computes a batch: one without new messages shows in no input (windows that close, timers)."""
+        query = self._query
+        return not self._done and (query is None or query.status["message"] != _WAITS)
+
+    @property
+    def over(self) -> bool:
+        """Whether the query has delivered what there was (`available-now`), or was stopped."""
+        return self._done
+
+    # The thread that keeps the query running.
+
+    def _run(self) -> None:
+        pause_s = RESTART_FIRST_S
+        try:
+            while not self._stopping.is_set():
+                before = self._delivered()
+                try:
+                    if self._once():
+                        self._done = True
+                        return
+                    self._end_of_run()
+                except (NotShipped, TaskStopped):
+                    raise  # no later try finds anything else
+                except CuesError as error:
+                    if self._ends_by_itself and not passes(error):
+                        raise
+                    self._note(Stopped(self.name, Halt("refused", str(error), "see the cause; tried again later")))
+                except PySparkException as error:
+                    self._read_failure(error)
+                if self._stopping.wait(pause_s):
+                    return
+                pause_s = RESTART_FIRST_S if self._delivered() > before else min(pause_s * 2, RESTART_MAX_S)
+        except BaseException as error:  # a worker without its thread must not look alive
+            if not self._stopping.is_set():
+                self.failed = error
+                log.error("worker failed", processor=self.name, error=f"{type(error).__name__}: {error}")
+        finally:
+            self._query = None
+            if self._cut_off:
+                self._tidy()
+            self._job.changed()
+
+    @property
+    def _ends_by_itself(self) -> bool:
+        """`available-now`: a program waits for the end, so what no later try changes is told instead of tried."""
+        return "availableNow" in self._settings.trigger
+
+    def _end_of_run(self) -> None:
+        """
+        Say what stopped, where nobody waits for it to be mended.
+
+        Raises:
+            TaskStopped: the query ends by itself, and tasks of it have stopped.
+        """
+        if self._ends_by_itself and self._stops:
+            raise TaskStopped("; ".join(f"{one.task} stopped: {one.halt}" for one in self._stops))
+
+    def _tidy(self) -> None:
+        """What slots that were cut off have left open ends, so that readers need not wait for its time-out (R1)."""
+        try:
+            if not self._job.broker.members(self.first.group):
+                self._for_all(self._planned.leave)
+        except CuesError as error:
+            log.warning("transactions may be open", processor=self.name, error=str(error))
+
+    def _once(self) -> bool:
+        """One run of the query; whether it ended because everything that was there is delivered."""
+        with ThreadPoolExecutor(1, thread_name_prefix=f"{self.name}-rehearse") as pool:
+            rehearsal = pool.submit(self._rehearse)
+            first = self._enter()
+            rehearsal.result()
+        if first is None:
+            return False
+        if self._ends_by_itself:
+            self._wait_for_upstream()
+        with self._lock:
+            if self._stopping.is_set():
+                return True
+            if not self._deaf:
+                drop_unfinished(self._settings.session, self._settings.checkpoint)
+            query = self._query = self._planned.start(first, self._take_and_tell)
+        self._job.changed()
+        try:
+            query.awaitTermination()
+        finally:
+            self._query = None
+            self._job.changed()
+        return True
+
+    def _rehearse(self) -> None:
+        """Spark's processes can use what they will get; once, for no later try would find anything else."""
+        if self._rehearsed or self._deaf:
+            return
+        graph, session = self._job.graph, self._settings.session
+        part = graph.processors.get(self.name) or graph.dataframes[self.name]
+        codecs = [graph.topic(topic).value for topic in (*part.read_topics, *part.output_topics)]
+        data = packed(graph if self.name in graph.processors else None, codecs)
+        try:
+            rehearse(session, data, min(self.first.width, session.sparkContext.defaultParallelism))
+            self._rehearsed = True
+        except (PySparkException, Py4JError) as error:  # a process was killed, say; the first batch will tell
+            log.info("not rehearsed", processor=self.name, error=brief(str(error)))
+
+    def _enter(self) -> tuple[int, ...] | None:
+        """D6: nobody else is there, and every slot has a record; where each stands, or None: it stopped."""
+        self._wait_for_the_group()
+        found = self._for_all(self._planned.enter)
+        self._take(found)
+        if any(outcome.kind for outcome in found):
+            return None
+        self._entered = True
+        return tuple(outcome.position for outcome in found)
+
+    def _for_all(self, take: Callable[[int], Outcome]) -> list[Outcome]:
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"{self.name}-enter") as pool:
+            return list(pool.map(take, range(self.first.width)))
+
+    def _wait_for_the_group(self) -> None:
+        """Members of a killed worker live until their session ends; live ones are named."""
+        deadline = self.clock.monotonic() + self._settings.patience_s
+        while members := self._job.broker.members(self.first.group):
+            if self.clock.monotonic() > deadline or self._stopping.wait(0.2):
+                raise BrokerError(
+                    f"group {self.first.group!r} has members {members}: native workers run {self.name!r}. Stop them, "
+                    "or leave the processor out here with only=: it runs in one runtime at a time"
+                )
+
+    def _wait_for_upstream(self) -> None:
+        """What is there now is also what will be made of it by the processors that feed this one."""
+        while any(worker.running for worker in self._settings.upstream()) and not self._stopping.wait(0.1):
+            pass
+
+    def _end(self, query: Any) -> None:
+        deadline = self.clock.monotonic() + BATCH_END_S
+        try:
+            self._told.clear()
+            while query.status["isTriggerActive"] and self.clock.monotonic() < deadline and not self._told.wait(0.1):
+                pass
+            self._cut_off = not self._told.is_set() and query.status["isTriggerActive"]
+            query.stop()
+        except (PySparkException, Py4JError, OSError) as error:  # Spark was ended from outside; so is the query
+            log.debug("query not stopped", processor=self.name, error=str(error))
+
+    # What slots say.
+
+    def _take_and_tell(self, outcomes: list[Outcome]) -> None:
+        self._take(outcomes)
+        self._told.set()
+        self._job.changed()
+
+    def _take(self, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            if outcome.position >= 0 or not outcome.kind:
+                self._outcomes[outcome.partition] = outcome
+        halts = [Stopped(o.task, Halt(o.kind, o.text, o.remedy)) for o in outcomes if o.kind]
+        if halts or all(not outcome.kind for outcome in outcomes):
+            self._stops = halts
+        for one in halts:
+            log.error("stopped", task=one.task, why=one.halt.text, remedy=one.halt.remedy)
+
+    def _note(self, stopped: Stopped) -> None:
+        self._stops = [stopped]
+        log.error("stopped", processor=self.name, why=stopped.halt.text)
+        self._job.changed()
+
+    def _read_failure(self, error: PySparkException) -> None:
+        """
+        Why a query ended; stopped tasks are in its text where they could not be told (Spark Connect).
+
+        Raises:
+            TaskStopped: see `_end_of_run`.
+        """
+        if self._stopping.is_set():
+            return
+        if found := re.search(re.escape(_MARK) + r"(\[.*?\])" + re.escape(_MARK), str(error), re.DOTALL):
+            self._take([outcome_of_row(row) for row in json.loads(found.group(1))])
+            self._job.changed()
+            self._end_of_run()
+            return
+        text, checkpoint = brief(str(error)), self._settings.checkpoint
+        again = "start again" if self._ends_by_itself and not passes(error) else "the query is tried again by itself"
+        remedy = f"fix the cause; {again}. --log-level debug shows all that Spark says"
+        if _NOT_EMPTY in str(error):
+            remedy = (
+                f"stop this process, move {checkpoint} away, and start again: the records in Kafka say what is done, "
+                "and refuse a new checkpoint where it would repeat or lose something"
+            )
+        self._note(Stopped(self.name, Halt("refused", f"the query ended: {text}", remedy)))
+        if not passes(error):
+            self._end_of_run()
+
+    def _delivered(self) -> int:
+        return sum(outcome.totals.deliveries for outcome in self._outcomes.copy().values())
+
+
+_PASSING: Final = re.compile(
+    r"ExecutorLostFailure|FetchFailed|Python worker (exited|failed)|(Retriable|Abortable)Error: "
+    r"|java\.net\.\w*(Timeout|Connect|UnknownHost|Socket)\w*Exception"
+)
+"""What Spark says where a process or a connection was lost. A message that kills its process is tried until it is
+quarantined."""
+
+
+def passes(error: Exception) -> bool:
+    """Whether the same query may go well a moment later, with the same code and settings."""
+    if isinstance(error, CuesError):
+        return isinstance(error, RetriableError | AbortableError) or (isinstance(error, BrokerError) and error.fenced)
+    return _PASSING.search(str(error)) is not None
+
+
+class SlotsStopped(Exception):
+    """
+    Tasks of a batch stopped; the text carries their outcomes to wherever the query was started.
+
+    Attributes:
+        stops: the same outcomes, for who catches it.
+    """
+
+    def __init__(self, text: str, stops: Sequence[Outcome] = ()) -> None:
+        super().__init__(text)
+        self.stops = stops
+
+
+def raise_stops(outcomes: list[Outcome], number: int) -> None:
+    """
+    Fail a batch of which a task stopped, so that Spark keeps it for later.
+
+    Raises:
+        SlotsStopped: with all that the worker needs to say which.
+    """
+    if stops := [outcome for outcome in outcomes if outcome.kind]:
+        raise SlotsStopped(f"batch {number}: {_MARK}{json.dumps([asdict(stop) for stop in stops])}{_MARK}", stops)
+
+
+class BatchFailed(Exception):
+    """The job of a micro-batch failed."""
+
+
+def run_job(collect: Callable[[], Sequence[Any]], failed: Callable[[str], None] = lambda _: None) -> list[Any]:
+    """
+    What a job collects, in a function that Spark calls for a micro-batch.
+
+    Args:
+        collect: runs the job.
+        failed: gets all that Spark says of a failure.
+
+    Raises:
+        BatchFailed: in few words. Spark looks through the text with a regular expression that recurses for every
+            character, so with the frames of Java in it the query's thread ends by a StackOverflowError.
+    """
+    try:
+        return list(collect())
+    except (PySparkException, Py4JError) as error:
+        failed(str(error))
+        raise BatchFailed(brief(str(error))) from None
+
+
+_FAILED_TASK: Final = re.compile(r"\bTask (\d+) in stage \S+ failed \d+ times")
+
+
+def cut_off(text: str, tasks: int) -> set[int]:
+    """
+    The Spark tasks of a failed job that did not fail, by their places in it: Spark ends them with the one that did.
+
+    Spark names one that failed. If another one died in the same moment its death is not counted this time; the one
+    that is named is counted, so after finitely many failures it is quarantined, and the other one is named.
+
+    Args:
+        text: what Spark says of the failure; if it names no task, each may be the one that failed.
+        tasks: of the job.
+    """
+    found = _FAILED_TASK.search(text)
+    return set(range(tasks)) - {int(found.group(1))} if found else set()
+
+
+_CAUSE: Final = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Failed|Stopped|Interrupt)\b: .+)$", re.MULTILINE)
+"""A Python traceback ends in such a line; the last one is the one nearest to the user's code."""
+
+
+def brief(text: str) -> str:
+    """What went wrong, out of the pages that Spark and its bridge make of it."""
+    told = text.partition("JVM stacktrace")[0].partition("Driver stacktrace")[0]
+    causes = [found for found in _CAUSE.findall(told) if "Py4J" not in found]
+    lines = [line for line in told.strip().splitlines() if line.strip() and "Py4JJavaError" not in line]
+    return (causes[-1] if causes else lines[0] if lines else "no reason given")[:1_000]
+
+
+class Batch:
+    """
+    What Spark calls for each micro-batch: one job, a slot for each range.
+
+    The ranges are rows of the frame too, but to bring them Spark would run a second Python process in each Spark task,
+    for the source, and compile a plan in each batch. So the driver takes them from the offset log, as Spark has just
+    written them. A server of Spark Connect gives no access to jobs below DataFrames: there the rows are what counts.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        checkpoint: str,
+        positions: Sequence[int],
+        tell: Tell | None,
+        cut: Callable[[set[int]], None] = lambda _: None,
+    ) -> None:
+        """
+        Args:
+            work: of the processor.
+            checkpoint: the query's directory.
+            positions: where a query without a checkpoint begins.
+            tell: gets what slots say.
+            cut: gets the partitions whose slots were ended because another one failed.
+        """
+        self._cut = cut
+        self._work = work
+        self._checkpoint = checkpoint
+        self._positions = tuple(positions)
+        self._tell = tell
+        self._first = True
+
+    def __call__(self, frame: Any, number: int) -> None:
+        """
+        Deliver one micro-batch.
+
+        Raises:
+            SlotsStopped: a task stopped; the batch comes again.
+        """
+        deliver = Deliver(self._work, first=self._first)
+        if has_jvm(frame.sparkSession):
+            outcomes = self._run(deliver, frame.sparkSession, number)
+        else:
+            rows = run_job(frame.mapInArrow(deliver, RESULT).collect)
+            outcomes = [outcome_of_row(json.loads(row[0])) for row in rows]
+        if self._tell:
+            self._tell(outcomes)
+        raise_stops(outcomes, number)
+        self._first = False
+
+    def _run(self, deliver: Deliver, session: Any, number: int) -> list[Outcome]:
+        """One Spark task for each range in which there is something to do."""
+        ends = batch_ends(session, self._checkpoint, number)
+        before = batch_ends(session, self._checkpoint, number - 1) if number else {}
+        ranges = [RangeRow(int(p), before.get(p, self._positions[int(p)]), ends[p]) for p in sorted(ends, key=int)]
+        due = [one for one in ranges if deliver.is_due(one)]
+        job = session.sparkContext.parallelize(due, len(due)).mapPartitions(deliver.each) if due else None
+        if job is None:
+            return []
+        return run_job(job.collect, lambda text: self._cut({due[task].partition for task in cut_off(text, len(due))}))
+
+    def __reduce__(self) -> Any:
+        # To a server (Spark Connect); what slots say comes back in the exception.
+        return Batch, (self._work, self._checkpoint, self._positions, None)
+
+
+@dataclass(frozen=True)
+class Deliver:
+    """The function of the job: rows of ranges in, outcomes out."""
+
+    work: Work
+    first: bool
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Deliver each range; one row in a Spark task."""
+        for batch in batches:
+            for outcome in self.each(RangeRow(**row) for row in batch.to_pylist()):
+                yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(outcome))])], names=["outcome"])
+
+    def is_due(self, given: RangeRow) -> bool:
+        """Whether there is something to do: the first batch asks every task, for what a predecessor left."""
+        return self.first or given.start < given.end
+
+    def each(self, ranges: Iterable[RangeRow]) -> Iterator[Outcome]:
+        """Deliver ranges."""
+        context = TaskContext.get()
+        attempt = str(context.taskAttemptId()) if context else "0"
+        again = context is not None and context.attemptNumber() > 0
+        for one in ranges:
+            if again or self.is_due(one):
+                yield self.work.deliver(one.partition, one.start, one.end, attempt=attempt, first=self.first or again)
+
+
+def outcome_of_row(row: dict[str, Any]) -> Outcome:
+    """An outcome from the JSON that a Spark task sent."""
+    return Outcome(**{**row, "counts": Totals(*row["counts"]), "totals": Totals(*row["totals"])})

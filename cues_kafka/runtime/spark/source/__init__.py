@@ -1,0 +1,1 @@
+"""`format("cues")`: topics as DataFrames."""

@@ -1,0 +1,248 @@
+"""`format("cues")`: Kafka topics as DataFrames, read committed, with the columns and options of Spark's Kafka source.
+
+No jar: Spark calls it in Python processes. The driver has one for each streaming query, which answers how far there is
+something to read (`planning`); a Spark task reads one range of one partition with a consumer of its own (`rows`). A
+reader is pickled to the tasks, so it holds options and no client.
+
+Offsets in Spark's checkpoint have the form of Spark's own source, `{"orders": {"0": 5, "1": 7}}`, the next offset of
+each partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.errors import ConfigError
+from cues_kafka.graph.names import tools_group
+from cues_kafka.ports import Broker, TopicPartition
+from cues_kafka.runtime.spark.source.options import Settings, parse, wants_headers
+from cues_kafka.runtime.spark.source.planning import Offsets, Planner, Range, within
+from cues_kafka.runtime.spark.source.rows import record_batches
+
+NAME: Final = "cues"
+
+SCHEMA: Final = (
+    StructType()
+    .add("key", BinaryType())
+    .add("value", BinaryType())
+    .add("topic", StringType())
+    .add("partition", IntegerType())
+    .add("offset", LongType())
+    .add("timestamp", TimestampType())
+    .add("timestampType", IntegerType())
+)
+HEADERS: Final = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
+
+_SINK = (
+    'format("cues") only reads: a sink of Spark is not told which offsets its rows come from, so it cannot be '
+    "exactly-once. Use cues_kafka.spark.write_exactly_once(df, topic=..., name=...)"
+)
+
+
+def register(session: Any) -> None:
+    """
+    Make `format("cues")` known to a Spark session.
+
+    Args:
+        session: a `SparkSession`, also one of Spark Connect.
+    """
+    session.dataSource.register(CuesSource)
+
+
+class CuesSource(DataSource):
+    """Spark makes one for each use of `format("cues")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As `format` calls it."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """The columns; `headers` only where they are asked for, as with Spark's Kafka source."""
+        columns = [*SCHEMA.fields, *([StructField("headers", HEADERS)] if wants_headers(self.options) else [])]
+        return StructType(columns)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """For `spark.read`."""
+        self._check(schema)
+        return BatchReader(parse(self.options, streaming=False))
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        """For `spark.readStream`."""
+        self._check(schema)
+        return StreamReader(parse(self.options, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Never: see the message."""
+        _no_sink()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Never: see the message."""
+        _no_sink()
+
+    def _check(self, schema: StructType) -> None:
+        expected = self.schema()
+        if schema != expected:
+            raise ConfigError(
+                f"the columns of this source are fixed ({expected.simpleString()}); leave out schema(...) and select "
+                "or cast behind load()"
+            )
+
+
+def _no_sink() -> NoReturn:
+    raise ConfigError(_SINK)
+
+
+@dataclass
+class PartRange(InputPartition):
+    """What one Spark task reads: `[start, end)` of one partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @classmethod
+    def of(cls, given: Range) -> PartRange:
+        """The same for Spark."""
+        return cls(given.place.topic, given.place.partition, given.start, given.end)
+
+
+class _Reader:
+    """What batch and stream have in common."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._held: Broker | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_held": None}
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """In a Spark task: all committed messages of its range."""
+        if not isinstance(partition, PartRange) or partition.start >= partition.end:
+            return
+        given = Range(TopicPartition(partition.topic, partition.partition), partition.start, partition.end)
+        settings = self._settings
+        broker = open_broker(settings.options)
+        try:
+            yield from record_batches(
+                broker,
+                given,
+                name=settings.name or tools_group(partition.topic),
+                headers=settings.headers,
+                fail=settings.fail_on_loss,
+            )
+        finally:
+            broker.close()
+
+    @property
+    def _planner(self) -> Planner:
+        if self._held is None:
+            self._held = open_broker(self._settings.options)
+            # A value that the client refuses is found here, not by the first of many Spark tasks.
+            self._held.reader(self._settings.name or tools_group("source")).close()
+        return Planner(self._settings, self._held)
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+
+class BatchReader(_Reader, DataSourceReader):
+    """`spark.read.format("cues")`."""
+
+    def partitions(self) -> list[PartRange]:
+        """All ranges, in order of topic and partition; Spark asks anew for each action on the DataFrame."""
+        try:
+            return [PartRange.of(given) for given in self._planner.ranges()]
+        finally:
+            self._let_go()
+
+
+class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """`spark.readStream.format("cues")`; lives beside the driver as long as the query runs."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._until: Offsets | None = None
+        self._seen: Offsets = {}
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint begins."""
+        return to_json(self._planner.begin())
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit of a micro-batch."""
+        limit = self._settings.limit
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is there now is what `availableNow` means."""
+        self._until = self._planner.until()
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next micro-batch; `start` itself: there is nothing new."""
+        begun = from_json(start)
+        found = self._planner.ahead(begun)
+        ends = {place: one.last for place, one in found.items()}
+        self._seen = ends
+        if self._until is not None:
+            ends = {place: min(end, self._until.get(place, 0)) for place, end in ends.items()}
+            # Partitions that came later are the next run's.
+            ends = {p: max(found[p].first, end) for p, end in ends.items() if p in self._until or p in begun}
+        if isinstance(limit, ReadMaxRows):
+            ends = within(found, ends, limit.max_rows)
+        return to_json(ends)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """How far there was something when the batch was planned: Spark's progress shows the lag by it."""
+        return to_json(self._seen)
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[PartRange]:
+        """A range for each partition, in order of topic and partition, empty ones too."""
+        return [PartRange.of(given) for given in self._planner.between(from_json(start), from_json(end))]
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Nothing: Spark's checkpoint has the offsets."""
+
+    def stop(self) -> None:
+        """Let go of the cluster."""
+        self._let_go()
+
+
+def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    """Offsets as Spark keeps them; always in the same order, because Spark compares the text."""
+    found: dict[str, dict[str, int]] = {}
+    for place in sorted(offsets):
+        found.setdefault(place.topic, {})[str(place.partition)] = offsets[place]
+    return found
+
+
+def from_json(given: Mapping[str, Any]) -> Offsets:
+    """The same back."""
+    return {TopicPartition(topic, int(p)): offset for topic, parts in given.items() for p, offset in parts.items()}

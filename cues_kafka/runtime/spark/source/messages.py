@@ -1,0 +1,82 @@
+"""The streaming source of a DataFrame processor: messages of one topic, from where its tasks' records stand.
+
+Like `format("cues")`, but it carries its input with it: no secret is an option that Spark shows, and the first offsets
+are the records' positions, so that it makes no difference whether Spark asks for them once or twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructField, StructType
+
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.ports import TopicPartition
+from cues_kafka.runtime.spark.source.format import HEADERS, SCHEMA
+from cues_kafka.runtime.spark.source.planning import Range
+from cues_kafka.runtime.spark.source.ranges import Input, RangeReader, RangeRow
+from cues_kafka.runtime.spark.source.rows import record_batches
+
+PREFIX: Final = "cues-messages-"
+
+ACCEPT: Final = "`cues-kafka accept-loss` goes on behind it"
+
+RESET: Final = (
+    "a staged processor cannot pass over it: `cues-kafka reset` begins anew with a new checkpoint, and outputs repeat"
+)
+
+
+class MessageReader(RangeReader):
+    """Offsets are `{topic: {partition: next offset}}`, as in the checkpoint of any Kafka source."""
+
+    def initialOffset(self) -> dict[str, Any]:
+        """The positions of the tasks' records."""
+        return self._named(super().initialOffset())
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next micro-batch."""
+        return self._named(super().latestOffset(start[self._given.topic], limit))
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """For the lag in Spark's progress."""
+        return self._named(super().reportLatestOffset())
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[RangeRow]:
+        """One for each partition, in order, empty ones too."""
+        topic = self._given.topic
+        return super().partitions(start[topic], end[topic])
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """All committed messages of a range, with a consumer of its own."""
+        assert isinstance(partition, RangeRow)
+        if partition.start >= partition.end:
+            return
+        given = Range(TopicPartition(self._given.topic, partition.partition), partition.start, partition.end)
+        broker, remedy = open_broker(self._given.options), ACCEPT if self._given.back else RESET
+        try:
+            yield from record_batches(broker, given, name=self._given.name, headers=True, fail=True, remedy=remedy)
+        finally:
+            broker.close()
+
+    def _named(self, offsets: Mapping[str, int]) -> dict[str, Any]:
+        return {self._given.topic: dict(offsets)}
+
+
+def message_source(given: Input) -> type[DataSource]:
+    """A data source class for one processor's input."""
+
+    class MessageSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return PREFIX + given.name
+
+        def schema(self) -> StructType:
+            return StructType([*SCHEMA.fields, StructField("headers", HEADERS)])
+
+        def streamReader(self, schema: Any) -> MessageReader:
+            return MessageReader(given)
+
+    return MessageSource

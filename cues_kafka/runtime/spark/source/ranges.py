@@ -1,0 +1,178 @@
+"""A streaming source of ranges (D1): one row for each partition of a processor's input, empty ranges too.
+
+The messages themselves never come through Spark. Offsets are `{"0": 17, "1": 4}`: partition to next offset, JSON as
+Spark wants them. `end` is a last stable offset, so everything below it is decided and can be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.brokers.options import Options
+from cues_kafka.ports import Broker, TopicPartition
+
+PREFIX = "cues-ranges-"
+"""Of the names of data sources: each processor has one of its own, for it carries its input."""
+
+SCHEMA = "partition INT, start BIGINT, end BIGINT"
+
+ARROW = pa.schema([("partition", pa.int32()), ("start", pa.int64()), ("end", pa.int64())])
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """
+    What a query reads.
+
+    Attributes:
+        name: of the processor, with its graph.
+        options: the cluster.
+        topic: the input.
+        first: by partition, where a query without a checkpoint begins; pinned before Spark can ask twice.
+        limit: offsets in one micro-batch, over all partitions; None: all that is there.
+        back: records may be behind Spark's checkpoint, and the query goes back to them. Not where Spark keeps state, or
+            its batches are announced: what it has taken once it never takes again.
+    """
+
+    name: str
+    options: Options
+    topic: str
+    first: tuple[int, ...]
+    limit: int | None = None
+    back: bool = True
+
+
+@dataclass
+class RangeRow(InputPartition):
+    """One partition's range `[start, end)`."""
+
+    partition: int
+    start: int
+    end: int
+
+
+class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Says how far there is something to read; lives in a process of its own beside the driver."""
+
+    def __init__(self, given: Input) -> None:
+        self._given = given
+        self._held: Broker | None = None
+        self._until: dict[str, int] | None = None
+        self._compared = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Spark pickles the reader to the tasks that only give its rows; the connection stays here."""
+        return {**self.__dict__, "_held": None}
+
+    @property
+    def _broker(self) -> Broker:
+        self._held = self._held or open_broker(self._given.options)
+        return self._held
+
+    def initialOffset(self) -> dict[str, int]:
+        """Where a query without a checkpoint begins: the positions of the tasks' records."""
+        return {str(p): offset for p, offset in enumerate(self._given.first)}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit of a micro-batch."""
+        return ReadAllAvailable() if self._given.limit is None else ReadMaxRows(self._given.limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is there now is what `available-now` means."""
+        self._until = self._stable()
+
+    def latestOffset(self, start: Mapping[str, int], limit: ReadLimit) -> dict[str, int]:
+        """The end of the next micro-batch."""
+        if behind := self._behind(start):
+            return behind
+        ends = self._until or self._stable()
+        if isinstance(limit, ReadMaxRows):
+            ends = within(start, ends, limit.max_rows)
+        return {p: max(end, start.get(p, 0)) for p, end in ends.items()}
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        """For the lag in Spark's progress."""
+        return self._stable()
+
+    def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[RangeRow]:
+        """One for each partition, in order."""
+        return [RangeRow(int(p), start.get(p, 0), end[p]) for p in sorted(end, key=int)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The row that says what to deliver."""
+        assert isinstance(partition, RangeRow)
+        columns = [[partition.partition], [partition.start], [partition.end]]
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(column, field.type) for column, field in zip(columns, ARROW, strict=True)], schema=ARROW
+        )
+
+    def commit(self, end: Mapping[str, int]) -> None:
+        """Nothing: the records of the tasks say what is delivered."""
+
+    def stop(self) -> None:
+        """Let go of the cluster."""
+        if self._held:
+            self._held.close()
+
+    def _behind(self, start: Mapping[str, int]) -> dict[str, int]:
+        """
+        Where the records stand, if some are behind Spark's checkpoint (`cues-kafka reset`); looked at once in a run.
+
+        The record is the truth, but where everything is behind the checkpoint Spark plans no batch before a new message
+        comes. So the next batch leads back to the records, and is empty; the one after it has what they miss. After a
+        crash a batch that Spark has done again already looks the same, hence the question to the group.
+        """
+        if self._compared or not self._given.back:
+            return {}
+        self._compared = True
+        places = [
+            TopicPartition(self._given.topic, p)
+            for p, first in enumerate(self._given.first)
+            if first < start.get(str(p), first)
+        ]
+        committed = self._broker.committed(self._given.name, places) if places else {}
+        back = {
+            str(place.partition): offset
+            for place, offset in committed.items()
+            if offset is not None and offset < start[str(place.partition)]
+        }
+        return {**start, **back} if back else {}
+
+    def _stable(self) -> dict[str, int]:
+        places = [TopicPartition(self._given.topic, p) for p in range(len(self._given.first))]
+        marks = self._broker.watermarks(places)
+        return {str(place.partition): marks[place].stable for place in places}
+
+
+def within(start: Mapping[str, int], ends: Mapping[str, int], limit: int) -> dict[str, int]:
+    """Ends that are at most `limit` offsets in all behind `start`, shared by how far each partition is behind."""
+    lags = {p: max(0, end - start.get(p, 0)) for p, end in ends.items()}
+    lag = sum(lags.values())
+    if lag <= limit:
+        return dict(ends)
+    # Rounded up: with a limit below the number of partitions each of them still gets on.
+    return {p: start.get(p, 0) + min(own, -(-limit * own // lag)) for p, own in lags.items()}
+
+
+def range_source(given: Input) -> type[DataSource]:
+    """A data source class that carries its input with it, so that no secret is an option that Spark shows."""
+
+    class RangeSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return PREFIX + given.name
+
+        def schema(self) -> str:
+            return SCHEMA
+
+        def streamReader(self, schema: Any) -> RangeReader:
+            return RangeReader(given)
+
+    return RangeSource

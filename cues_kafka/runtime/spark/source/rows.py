@@ -1,0 +1,224 @@
+"""A range of one partition as Arrow record batches: what one Spark task of the source does.
+
+A consumer of its own, read committed, from the start of the range; nothing of it outlives the task. What is in memory
+at once is bounded by the consumer's queue and by one record batch, whatever the size of the range.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from cues_kafka.errors import BrokerError, RecoveryError, RetriableError
+from cues_kafka.observe.log import get_logger
+from cues_kafka.ports import UNREADABLE, Broker, Headers, Reader, WireMessage, headers_of_each
+from cues_kafka.runtime.spark.source.planning import ASK_AGAIN_S, GO_ON, Lost, Range, report
+
+ROWS: Final = 10_000
+"""A record batch is handed over when it has as many; the last poll may have brought more, up to as many again."""
+
+BATCH_BYTES: Final = 4 << 20
+"""A record batch is handed over when its values have this size, so that large messages do not pile up."""
+
+POLL_S: Final = 0.5
+
+NO_UTF8: Final = "the name of one of them is not UTF-8, so none can be read; the row has null in their place"
+
+PATIENCE_S: Final = 60.0
+"""Without a message for this long, a range that is known to be there cannot be read."""
+
+_HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
+
+COLUMNS: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+    ]
+)
+"""Spark looks at the types of the first batch only, and takes all others for the same."""
+
+WITH_HEADERS: Final = COLUMNS.append(pa.field("headers", pa.list_(pa.field("element", _HEADER))))
+
+log = get_logger("cues_kafka.source")
+
+_OUT_OF_RANGE: Final = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}
+
+
+def record_batches(
+    broker: Broker, given: Range, *, name: str, headers: bool, fail: bool, remedy: str = GO_ON
+) -> Iterator[Any]:
+    """
+    All committed messages of a range, in order.
+
+    Args:
+        broker: the cluster.
+        given: the range; its end was a last stable offset once.
+        name: of the consumer.
+        headers: whether the column `headers` is there.
+        fail: whether messages that are gone are an error.
+        remedy: what helps then.
+
+    Raises:
+        BrokerError: the range cannot be read.
+        RecoveryError: something of it is lost.
+    """
+    held: list[WireMessage] = []
+    size = 0
+    for messages in _Reading(broker, given, name, fail=fail, remedy=remedy).runs():
+        held += messages
+        size += sum(map(len, messages))
+        if len(held) >= ROWS or size >= BATCH_BYTES:
+            yield arrow(held, given, headers=headers)
+            held, size = [], 0
+    if held:
+        yield arrow(held, given, headers=headers)
+
+
+def arrow(messages: Sequence[WireMessage], given: Range, *, headers: bool) -> Any:
+    """Messages of one partition as a record batch."""
+    # Methods of their class, mapped in C: half the price of a call by name. Messages of a reader have one class.
+    kind, count = type(messages[0]), len(messages)
+    pairs = chain.from_iterable(map(kind.timestamp, messages))
+    times = np.fromiter(pairs, np.int64, 2 * count).reshape(count, 2)
+    columns = [
+        pa.array(map(kind.key, messages), pa.binary(), size=count),
+        pa.array(map(kind.value, messages), pa.binary(), size=count),
+        pa.repeat(pa.scalar(given.place.topic, pa.string()), count),
+        pa.repeat(pa.scalar(given.place.partition, pa.int32()), count),
+        pa.array(map(kind.offset, messages), pa.int64(), size=count),
+        pa.array(times[:, 1] * 1_000, pa.timestamp("us", tz="UTC")),
+        # The client's numbers are one more than Kafka's, which Spark shows: 0 is the producer's time, 1 the broker's.
+        pa.array(times[:, 0].astype(np.int32) - np.int32(1)),
+    ]
+    if not headers:
+        return pa.RecordBatch.from_arrays(columns, schema=COLUMNS)
+    found = headers_of_each(messages)
+    if UNREADABLE in found:
+        at = [message.offset() for message, own in zip(messages, found, strict=True) if own is UNREADABLE]
+        log.warning(
+            "headers left out", topic=given.place.topic, partition=given.place.partition, offsets=at, why=NO_UTF8
+        )
+    return pa.RecordBatch.from_arrays([*columns, _header_column(found)], schema=WITH_HEADERS)
+
+
+def _header_column(given: Iterable[Headers | None]) -> Any:
+    """Null where a message has none, as with Spark's source, and where they cannot be read."""
+    ends: list[int | None] = []
+    keys: list[str] = []
+    values: list[bytes | None] = []
+    for found in given:
+        # A null at the start of an item makes it a null; the next item begins where it would have.
+        ends.append(len(keys) if found else None)
+        for key, value in found or ():
+            keys.append(key)
+            values.append(value)
+    items = pa.StructArray.from_arrays(
+        [pa.array(keys, pa.string()), pa.array(values, pa.binary())], fields=list(_HEADER)
+    )
+    return pa.ListArray.from_arrays(
+        pa.array([*ends, len(keys)], pa.int32()), items, type=WITH_HEADERS.field("headers").type
+    )
+
+
+class _Reading:
+    """Reads one range to its end (D2): a message at or past the last offset, or the end of the log at or past it."""
+
+    def __init__(self, broker: Broker, given: Range, name: str, *, fail: bool, remedy: str) -> None:
+        self._broker = broker
+        self._given = given
+        self._name = name
+        self._fail = fail
+        self._remedy = remedy
+        self._next = given.start
+        self._held: Reader | None = None
+        self._deadline = time.monotonic() + PATIENCE_S
+
+    def runs(self) -> Iterator[list[WireMessage]]:
+        """Messages of the range, as they arrive."""
+        try:
+            while self._next < self._given.end:
+                yield from self._poll()
+        finally:
+            self._close()
+
+    def _poll(self) -> Iterator[list[WireMessage]]:
+        end = self._given.end
+        try:
+            fetched = self._reader().poll(POLL_S, ROWS)
+        except BrokerError as error:
+            self._mend(error)
+            return
+        for _, messages, eof in fetched:
+            run = messages
+            if run:
+                self._deadline = time.monotonic() + PATIENCE_S
+                self._next = run[-1].offset() + 1
+                run = run if self._next <= end else [message for message in run if message.offset() < end]
+            if eof is not None and eof >= end:
+                # Only markers and compacted messages are left. An end below ours is none: that leader lags.
+                self._next = end
+            if run:
+                yield run
+        self._check_time()
+
+    def _reader(self) -> Reader:
+        if self._held is None:
+            self._held = self._broker.reader(self._name, prompt=True)
+            self._held.assign({self._given.place: self._next})
+        return self._held
+
+    def _mend(self, error: BrokerError) -> None:
+        """
+        Go on with a new consumer where that can help.
+
+        Raises:
+            BrokerError: it cannot.
+            RecoveryError: messages of the range are lost.
+        """
+        self._close()
+        if error.code in _OUT_OF_RANGE:
+            self._skip_lost()
+        elif not isinstance(error, RetriableError):
+            raise error
+        self._check_time(error)
+        time.sleep(ASK_AGAIN_S)
+
+    def _skip_lost(self) -> None:
+        """The log was trimmed since the range was planned, or its leader has lost its end."""
+        place = self._given.place
+        low = self._broker.watermarks([place])[place].low
+        if self._next < low:
+            end = min(low, self._given.end)
+            lost = Lost(place, self._next, end, "deleted from the log while it was read")
+            report([lost], fail=self._fail, remedy=self._remedy)
+            self._next = end
+
+    def _check_time(self, cause: BrokerError | None = None) -> None:
+        if self._next >= self._given.end or time.monotonic() < self._deadline:
+            return
+        place, high = self._given.place, self._broker.watermarks([self._given.place])[self._given.place].high
+        where = f"{place.topic}/{place.partition}"
+        if high < self._given.end:
+            raise RecoveryError(
+                f"lost: {where} [{max(high, self._next)}, {self._given.end}): the log ends at {high}; it was recreated "
+                "or cut since the batch was planned. Start the query again: it plans by what is there then, and says "
+                "how to go on without what is lost"
+            ) from cause
+        raise RetriableError(
+            f"{where}: nothing came at {self._next} for {PATIENCE_S:g} s, although the range goes to {self._given.end}"
+        ) from cause
+
+    def _close(self) -> None:
+        if self._held:
+            self._held.close()
+            self._held = None

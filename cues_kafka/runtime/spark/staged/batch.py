@@ -1,0 +1,346 @@
+"""DataFrames whose plan shuffles or keeps state: prepared once, published once, however often Spark computes a batch.
+
+A micro-batch is three steps. Job 1 computes it, with all its state, into files (T1). The driver announces one attempt
+in the backing topic, or finds that one was announced before (T2). Job 2 publishes what was announced, each part in one
+transaction (T3). Only then does Spark hear that the batch is done (T4). Whoever dies in between, the announcement says
+which files count; so nothing is asked of the function, not even that it gives the same rows twice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, Final
+from uuid import uuid4
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from cues_kafka.core.records import Extent, Staged
+from cues_kafka.core.staged import Announce, Publish, is_published
+from cues_kafka.errors import ConfigError, RecoveryError
+from cues_kafka.graph.names import transactional_id
+from cues_kafka.observe.log import get_logger
+from cues_kafka.runtime.spark.direct.frame_slot import incarnation
+from cues_kafka.runtime.spark.direct.slot import Outcome, stable_record
+from cues_kafka.runtime.spark.query.files import has_jvm
+from cues_kafka.runtime.spark.query.offset_log import query_id
+from cues_kafka.runtime.spark.query.worker import (
+    AT_ONCE,
+    RESULT,
+    BatchFailed,
+    Tell,
+    brief,
+    outcome_of_row,
+    raise_stops,
+    run_job,
+)
+from cues_kafka.runtime.spark.staged.chunks import Pack
+from cues_kafka.runtime.spark.staged.error_rows import Refusing
+from cues_kafka.runtime.spark.staged.files import HELD_BYTES, Staging
+from cues_kafka.runtime.spark.staged.manifest import Chunk, Manifest
+from cues_kafka.runtime.spark.staged.publish import PublishFiles, PublishRows, StagedWork, newest_batch
+from cues_kafka.runtime.task.clock import SystemClock
+
+log = get_logger("cues_kafka.spark")
+
+
+class StagedBatch:
+    """What Spark calls for each micro-batch."""
+
+    def __init__(
+        self,
+        work: StagedWork,
+        extents: Callable[[Any, int], tuple[Extent, ...]],
+        checkpoint: str,
+        *,
+        tell: Tell | None = None,
+        done: Callable[[Staged], None] = lambda _: None,
+        undecided: Callable[[Staged], None] = lambda _: None,
+        held_bytes: int = HELD_BYTES,
+    ) -> None:
+        """
+        Args:
+            work: of the processor.
+            extents: what a batch takes of each source.
+            checkpoint: the query's directory.
+            tell: gets what slots say.
+            done: gets a batch all of whose parts are published.
+            undecided: gets a batch whose announcement failed: whether it is announced shows when slot 0 is entered.
+            held_bytes: see `Staging`.
+        """
+        self._work = work
+        self._extents = extents
+        self._checkpoint = checkpoint
+        self._tell = tell
+        self._done = done
+        self._undecided = undecided
+        self._held_bytes = held_bytes
+        self._settled = -1
+        self._calm = 0  # batches in a row that had few rows
+        self._enough = 1  # of them, for the next one to be expected to have few too
+
+    def __call__(self, frame: Any, number: int) -> None:
+        """
+        Prepare, announce and publish one micro-batch.
+
+        Raises:
+            SlotsStopped: a slot refuses; the batch comes again.
+        """
+        session = frame.sparkSession
+        if not self._work.query:
+            self._work = replace(self._work, query=query_id(session, self._checkpoint))
+        mine = Staged(
+            query=self._work.query,
+            batch=number,
+            attempt=uuid4().hex,
+            checksum=b"",
+            parts=self._work.parts,
+            extents=self._extents(session, number),
+        )
+        self.write(frame, mine, prepared=self._settled < 0 and self._work.stateless and self._is_announced(mine))
+
+    def _is_announced(self, mine: Staged) -> bool:
+        """Whether a predecessor has announced this batch; without state its rows, which may be gone, are not needed."""
+        newest = newest_batch(self._work, self._work.broker)
+        return newest is not None and (newest.query, newest.batch) == (mine.query, mine.batch)
+
+    def write(self, frame: Any, mine: Staged, *, prepared: bool = False) -> list[Outcome]:
+        """
+        Prepare, announce and publish.
+
+        Args:
+            frame: the messages.
+            mine: the batch, and a name for this attempt at it.
+            prepared: it is announced already, and nothing needs its rows again: no state of Spark's is behind them.
+
+        Raises:
+            SlotsStopped: a slot refuses.
+        """
+        began_s = time.monotonic()
+        self._expect()
+        staging = Staging(frame.sparkSession, stage_of(self._checkpoint), held_bytes=self._held_bytes)
+        manifest = None if prepared else self._stage(staging, frame, mine)
+        staged_s = time.monotonic()
+        try:
+            announced = self._announce(replace(mine, checksum=manifest.checksum) if manifest else mine)
+        except BaseException:
+            self._undecided(mine)  # its files stay: the announcement may have been committed all the same
+            raise
+        announced_s = time.monotonic()
+        outcomes = None
+        if manifest is None or announced.attempt != mine.attempt:
+            tidy(staging.drop, mine)
+            manifest, outcomes = None, self._published(announced)
+        if outcomes is None:
+            try:
+                manifest = manifest or staging.read(mine.batch, announced.attempt, announced.checksum)
+                outcomes = self._publish(staging, announced, manifest)
+            except (BatchFailed, RecoveryError):
+                self._refuse_older(announced)
+                raise
+        if self._tell:
+            self._tell(outcomes)
+        raise_stops(outcomes, mine.batch)
+        self._settled = announced.number
+        self._learn(staging, manifest)
+        published_s = time.monotonic()
+        tidy(staging.clean, announced)
+        log.info(
+            "published",
+            processor=self._work.processor,
+            batch=mine.batch,
+            attempt=announced.attempt,
+            rows=manifest.rows if manifest else 0,
+            bytes=manifest.bytes if manifest else 0,
+            staged_s=round(staged_s - began_s, 3),
+            announced_s=round(announced_s - staged_s, 3),
+            published_s=round(published_s - announced_s, 3),
+            disk_bytes=disk_bytes(staging),
+        )
+        self._done(announced)
+        return outcomes
+
+    @property
+    def _few(self) -> bool:
+        return self._calm >= self._enough
+
+    def _learn(self, staging: Staging, manifest: Manifest | None) -> None:
+        """After a batch that was computed twice more small ones are asked for, so that few batches are."""
+        if staging.twice:
+            self._enough *= 4
+        if manifest is not None and manifest.rows:
+            self._calm = self._calm + 1 if staging.is_few(manifest) else 0
+
+    def _stage(self, staging: Staging, frame: Any, mine: Staged) -> Manifest:
+        """T1. What a failed attempt leaves is taken away; what a killed one leaves, after the next publication."""
+        work = self._work
+        check = Refusing(work.graph, work.processor, work.query, mine.batch, work.codecs, work.target)
+        try:
+            target, pack = work.target, Pack(work.parts, check, int(time.time() * 1000))
+            errors = target.errors.topic if target.errors else ""
+            manifest = staging.write(
+                frame, mine.batch, mine.attempt, pack, outputs=target.names, errors=errors, few=self._few
+            )
+            check_parts(manifest, work.options.transaction_timeout_s)
+            return manifest
+        except BaseException as failed:
+            tidy(staging.drop, mine)
+            if isinstance(failed, Py4JError | PySparkException):
+                raise BatchFailed(f"batch {mine.batch} could not be prepared: {innermost(str(failed))}") from None
+            raise
+
+    def _expect(self) -> None:
+        """Slots of this batch connect while job 1 runs: connecting takes longer than a small part does."""
+        parts = [0, *(range(self._work.parts) if self._few else ())][: AT_ONCE + 1]
+        work = self._work
+        ids = [transactional_id(work.graph, work.processor, part) for part in parts]
+        work.broker.expect(ids, batch_bytes=work.target.batch_bytes)
+
+    def _announce(self, mine: Staged) -> Staged:
+        """T2: what is announced of this batch, be it ours or an earlier attempt."""
+        role = Announce(mine, self._work.stateless, self._settled)
+        slot = self._work.slot(0, role, incarnation(mine.query, mine.batch, -1, 0))
+        raise_stops([slot.recover()], mine.batch)
+        record = slot.task.record
+        assert record
+        assert record.staged
+        return record.staged
+
+    def _published(self, batch: Staged) -> list[Outcome] | None:
+        """What the slots say if every part is published, as any reader sees it; then its files are not needed."""
+        work, found = self._work, []
+        for part in range(batch.parts):
+            role = Publish(replace(batch, part=part))
+            record = stable_record(work.spec(part, role, "look"), work.broker, SystemClock())
+            if record is None or not is_published(role, record):
+                return None
+            found.append(Outcome(f"{work.processor}/{part}", part, totals=record.totals))
+        return found
+
+    def _refuse_older(self, batch: Staged) -> None:
+        """Whoever has published this batch and gone on has taken its files away; they are not to be restored."""
+        newest = newest_batch(self._work, self._work.broker)
+        if newest and newest.number > batch.number:
+            raise RecoveryError(
+                f"batch {batch.batch} was asked for, but batch {newest.batch} is announced already: stop the older "
+                "driver of the two"
+            )
+
+    def _publish(self, staging: Staging, batch: Staged, manifest: Manifest) -> list[Outcome]:
+        """T3: parts with rows in one job, or from here where they are few; those without from here."""
+        errors = manifest.errors if any(chunk.errors for chunk in manifest.chunks) else ""
+        work = replace(self._work, target=self._work.target.announced(manifest.outputs, errors))
+        chunks = {part: own for part in range(batch.parts) if (own := manifest.part(part))}
+        held, outcomes = staging.held, []
+        if chunks and held is None:
+            staging.check(manifest)
+            outcomes = self._by_spark(staging, work, batch, manifest, chunks)
+            if any(outcome.kind for outcome in outcomes):
+                return outcomes  # and behind it the Spark task has published nothing more
+            if missing := set(chunks) - {outcome.partition for outcome in outcomes}:
+                raise ConfigError(f"parts {sorted(missing)} of batch {batch.batch} left no rows in the staged files")
+
+        def from_here(part: int) -> Outcome:
+            [outcome] = work.publish(batch, chunks, lambda part: iter((held or {}).get(part, ())), [part], 0)
+            return outcome
+
+        done = {outcome.partition for outcome in outcomes}
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="publish") as pool:
+            return [*outcomes, *pool.map(from_here, [part for part in range(batch.parts) if part not in done])]
+
+    def _by_spark(
+        self,
+        staging: Staging,
+        work: StagedWork,
+        batch: Staged,
+        manifest: Manifest,
+        chunks: Mapping[int, tuple[Chunk, ...]],
+    ) -> list[Outcome]:
+        """By as many Spark tasks as run at once, or more; by one for each part where Spark must bring the files."""
+        files = staging.files(manifest)
+        if files is None:
+            frame = staging.chunks(manifest).select("part", "row", "payload")
+            sorted_ = frame.repartitionById(batch.parts, "part").sortWithinPartitions("row")
+            rows = run_job(sorted_.mapInArrow(PublishRows(work, batch, chunks), RESULT).collect)
+            return [outcome_of_row(json.loads(row[0])) for row in rows]
+        context = staging.session.sparkContext
+        tasks = min(len(chunks), max(context.defaultParallelism, -(-len(chunks) // PARTS_OF_A_TASK)))
+        groups = [list(chunks)[task::tasks] for task in range(tasks)]
+        publish = PublishFiles(work, batch, chunks, files)
+        return run_job(lambda: context.parallelize(groups, tasks).flatMap(publish).collect())
+
+
+PARTS_OF_A_TASK: Final = 4
+"""A Spark task publishes so many at the most: they are connected from its start to its end."""
+
+ROWS_PER_S: Final = 200_000
+BYTES_PER_S: Final = 100_000_000
+"""What no part was ever seen to do: half of these rows, and a third of these staged bytes, were the most."""
+
+LONGEST_S: Final = 450.0
+"""Half of the longest time-out that brokers allow: with that, what is announced goes out at half the rate too."""
+
+
+def check_parts(manifest: Manifest, timeout_s: float) -> None:
+    """
+    Refuse a part that its one transaction cannot take, before the announcement: afterwards nothing could take it back.
+
+    Raises:
+        ConfigError: it has too many rows or bytes for a transaction of `timeout_s`, even at the best.
+    """
+    rows, size = manifest.largest
+    time_s = min(timeout_s, LONGEST_S)
+    if rows > time_s * ROWS_PER_S or size > time_s * BYTES_PER_S:
+        raise ConfigError(
+            f"a part of batch {manifest.batch} has {rows:,} rows, {size:,} bytes: more than a transaction of "
+            f"{timeout_s:g} s can take. Raise transaction_timeout_s, which brokers allow up to 900; spread the rows "
+            "over more Spark tasks, by a repartition() at the end, and more partitions; or take less at once: "
+            "max_offsets_per_trigger"
+        )
+
+
+_CAUSED: Final = re.compile(r"^Caused by: (?:[\w.$]+\.)?(\w+: .+)$", re.MULTILINE)
+
+
+def innermost(text: str) -> str:
+    """Why a job failed: what Python raised in it, else the last cause that Java names, such as a disk that is full."""
+    causes = [] if "Traceback (most recent call last)" in text else _CAUSED.findall(text)
+    return str(causes[-1])[:1_000] if causes else brief(text)
+
+
+def tidy(delete: Callable[[int, str], None], batch: Staged) -> None:
+    """Delete files that nobody needs; whoever may not delete them has published all the same."""
+    try:
+        delete(batch.batch, batch.attempt)
+    except (OSError, Py4JError, PySparkException) as error:
+        log.warning("staged files left", batch=batch.batch, attempt=batch.attempt, error=innermost(str(error)))
+
+
+def disk_bytes(staging: Staging) -> int:
+    """What a query has on disk: its last batch, and what could not be deleted; -1: nobody says."""
+    try:
+        return staging.size
+    except (OSError, Py4JError, PySparkException):
+        return -1
+
+
+def stage_of(checkpoint: str) -> str:
+    """Where a query has its staged files."""
+    return f"{checkpoint}/stage"
+
+
+def check_session(session: Any) -> None:
+    """
+    Raises:
+        ConfigError: staged writing needs what this session does not have.
+    """
+    if not has_jvm(session):
+        raise ConfigError(
+            "staged writing (shuffles, aggregations, state) needs Spark's Java in the driver, which Spark Connect does "
+            "not give. Use a classic session: SparkSession.builder.master(...), not remote(...)."
+        )

@@ -1,0 +1,132 @@
+"""Messages as chunks, and back: Arrow's bytes and their checksum, as a row that Spark keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from pyarrow import parquet
+from pyspark import TaskContext
+
+from cues_kafka.runtime.spark.staged.manifest import checksum
+
+CHUNKS: Final = "part INT, row BIGINT, rows INT, errors INT, checksum BINARY, payload BINARY"
+
+CHUNK_BYTES: Final = 4 * 1024 * 1024
+"""A chunk is in memory as a whole, in the task that writes it and in the one that publishes it."""
+
+_ROW_BITS: Final = 33
+"""Of the number of a row within its Spark task, as in Spark's `monotonically_increasing_id`."""
+
+
+@dataclass(frozen=True)
+class Pack:
+    """
+    The last function of job 1: Arrow batches of messages in, chunks out.
+
+    Attributes:
+        parts: how many there are.
+        check: makes error messages of rows that cannot be sent.
+        now_ms: timestamp of rows that have none.
+        most: bytes of a Spark task's chunks; what has more ends with a chunk that has no payload. None: any.
+    """
+
+    parts: int
+    check: Callable[[pa.RecordBatch, int], pa.RecordBatch]
+    now_ms: int
+    most: int | None = None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Pack this Spark task's messages; all of them go to one part."""
+        coming, size = iter(batches), 0
+        for chunk in self._chunks(coming):
+            size += chunk.column("payload").nbytes
+            if self.most is not None and size > self.most:
+                for _ in coming:  # state that Spark keeps is whole behind the last row
+                    pass
+                yield _chunk(0, 0, 0, 0, b"", None)
+                return
+            yield chunk
+
+    def _chunks(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        task = context.partitionId() if context else 0
+        row = task << _ROW_BITS
+        for batch in batches:
+            for given in sliced(batch):
+                piece = self.check(self._whole(given), row)
+                payload = packed(piece)
+                errors = piece.column("error").true_count
+                yield _chunk(task % self.parts, row, piece.num_rows, errors, checksum(payload), payload)
+                row += piece.num_rows
+
+    def _whole(self, given: pa.RecordBatch) -> pa.RecordBatch:
+        """All columns of messages: those that are the same in every row do not come from Spark."""
+        count, names = len(given), given.schema.names
+        constant = {
+            "output": pa.scalar(0, pa.int32()),
+            "headers": pa.scalar(None, pa.binary()),
+            "timestamp": pa.scalar(self.now_ms, pa.int64()),
+            "error": pa.scalar(False),
+        }
+        columns = {name: given.column(name) if name in names else pa.repeat(constant[name], count) for name in MESSAGES}
+        return pa.RecordBatch.from_pydict(columns)
+
+
+MESSAGES: Final = ("output", "key", "value", "headers", "timestamp", "error")
+"""Columns of messages; headers are bytes where no row has any (see `columns`)."""
+
+INDEX: Final = ("part", "row", "rows", "errors", "checksum")
+"""Columns of a chunk besides its bytes."""
+
+_TYPES: Final = (pa.int32(), pa.int64(), pa.int32(), pa.int32(), pa.binary(), pa.binary())
+
+
+def _chunk(*values: int | bytes | None) -> pa.RecordBatch:
+    arrays = [pa.array([value], kind) for value, kind in zip(values, _TYPES, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=[*INDEX, "payload"])
+
+
+def sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Pieces of about `CHUNK_BYTES` at the most; a single row may have more."""
+    if not batch.num_rows:
+        return
+    step = max(1, batch.num_rows * CHUNK_BYTES // max(batch.nbytes, CHUNK_BYTES))
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
+
+
+def packed(piece: pa.RecordBatch) -> bytes:
+    """Arrow's stream format, compressed."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, piece.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_batch(piece)
+    return bytes(sink.getvalue())
+
+
+def unpacked(payload: bytes) -> pa.Table:
+    """What `packed` was given."""
+    return pa.ipc.open_stream(payload).read_all()
+
+
+def chunks_in(files: Iterable[Path], part: int) -> Iterator[tuple[int, bytes]]:
+    """
+    Chunks of one part in files on this machine's disk, as (number of the first row, bytes), a few in memory at a time.
+
+    Raises:
+        OSError: a file is not there.
+        pyarrow.ArrowException: one is no such file any more.
+    """
+    for file in files:
+        # Without a buffer all of a row group, some 128 MB, is in memory.
+        with parquet.ParquetFile(file, buffer_size=CHUNK_BYTES) as opened:
+            for batch in opened.iter_batches(_AT_A_TIME, columns=["part", "row", "payload"]):
+                for row in batch.to_pylist():
+                    if row["part"] == part:
+                        yield row["row"], row["payload"]
+
+
+_AT_A_TIME: Final = 4

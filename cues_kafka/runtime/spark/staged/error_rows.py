@@ -1,0 +1,179 @@
+"""Rows of DataFrames that cannot be sent become error messages, in the same publication as all others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cues_kafka.codecs.lookup import codec_for
+from cues_kafka.errors import CodecError
+from cues_kafka.records.bytes import ErrorMessage, encode_error
+from cues_kafka.runtime.calling.outputs import HEADER_BYTES, NAMELESS, OVERHEAD_BYTES, Output
+from cues_kafka.runtime.spark.staged.part_slot import ERRORS, Target
+
+VALUE = "<value>"
+"""In a reason: the value of the row's column."""
+
+
+@dataclass(frozen=True)
+class Refusing:
+    """
+    What a staged batch's messages must fit: the codecs and the largest records of their topics.
+
+    Attributes:
+        graph, processor: names.
+        query, batch: of the micro-batch.
+        codecs: of the outputs, in their order; None: any bytes.
+        target: the topics.
+    """
+
+    graph: str
+    processor: str
+    query: str
+    batch: int
+    codecs: tuple[Any, ...]
+    target: Target
+
+    def __call__(self, piece: pa.RecordBatch, row: int) -> pa.RecordBatch:
+        """
+        The same rows, those that do not fit as error messages.
+
+        Args:
+            piece: columns output, key, value, headers, timestamp, error.
+            row: number of the first one.
+
+        Raises:
+            CodecError: one does not fit, and there is no errors topic.
+        """
+        found = dict(self._refused(piece))
+        if not found:
+            return piece
+        if self.target.errors is None:
+            at, why = min(found.items())
+            topic = self.target.topic(piece.column("output")[at].as_py()).topic
+            raise CodecError(f"a row does not fit {topic!r}: {why}. Declare an errors topic, which takes such rows")
+        columns = {name: piece.column(name).to_pylist() for name in piece.schema.names}
+        now_ms = int(time.time() * 1000)
+        for at, why in found.items():
+            columns["key"][at], columns["value"][at] = self._error(columns, at, row + at, why, now_ms)
+            columns["headers"][at] = None
+            columns["timestamp"][at] = now_ms
+            columns["output"][at] = ERRORS
+            columns["error"][at] = True
+        arrays = [pa.array(columns[field.name], field.type) for field in piece.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=piece.schema)
+
+    def _refused(self, piece: pa.RecordBatch) -> Iterator[tuple[int, str]]:
+        outputs, values, sizes = piece.column("output"), piece.column("value"), _sizes(piece)
+        for number in outputs.unique().to_pylist():
+            fits, codec = pc.equal(outputs, number), self.codecs[number]
+            for bad, column, why in _refused_by_the_broker(self.target.topic(number), piece, sizes):
+                for at in pc.indices_nonzero(pc.and_(fits, bad)).to_pylist():
+                    yield at, why.replace(VALUE, str(column[at].as_py()))
+                fits = pc.and_not(fits, bad)
+            if codec is None:
+                continue
+            decode = codec_for(codec).decode
+            for at in pc.indices_nonzero(pc.and_(fits, pc.is_valid(values))).to_pylist():
+                try:
+                    decode(values[at].as_py())
+                except CodecError as error:
+                    yield at, str(error)
+
+    def _error(
+        self, columns: dict[str, list[Any]], at: int, row: int, why: str, now_ms: int
+    ) -> tuple[bytes | None, bytes]:
+        """Key and value; the row's key, where that fits beside the message, which has it too."""
+        name = f"{self.graph}.{self.processor}/{self.query}/{self.batch}/{row}"
+        key, number, errors = columns["key"][at], blake2b(name.encode(), digest_size=16).digest(), self.target.errors
+        assert errors
+        value = encode_error(
+            ErrorMessage(
+                graph=self.graph,
+                processor=self.processor,
+                task=self.processor,
+                consumed=(),
+                topics=(),
+                hash=number,
+                kind="output",
+                exception="CodecError",
+                text=why,
+                context={"query": self.query, "batch": str(self.batch), "row": str(row)},
+                timestamp_ms=now_ms,
+                key=key,
+                payload=columns["value"][at],
+            )
+        )
+        room = errors.max_bytes - len(value) - OVERHEAD_BYTES
+        own = key if key is not None and len(key) <= room else number if errors.compacted else None
+        if room < len(own or b""):
+            raise CodecError(
+                f"an error message of {len(value)} bytes does not fit {errors.topic!r}, with {OVERHEAD_BYTES} more it "
+                f"has to keep to {errors.limit}: raise that"
+            )
+        return own, value
+
+
+def _refused_by_the_broker(
+    output: Output, piece: pa.RecordBatch, sizes: pa.Array
+) -> Iterator[tuple[pa.Array, pa.Array, str]]:
+    """
+    What could never be published once it is announced: which rows, a column, and why, with `VALUE` for its value.
+
+    The age of a row grows until it is published: a setting that takes rows of a week is enough, one of a minute is not.
+    """
+    when, now_ms = piece.column("timestamp"), int(time.time() * 1000)
+    yield (
+        pc.greater(sizes, output.max_bytes),
+        sizes,
+        f"{VALUE} bytes, more than {output.limit}",
+    )
+    yield pc.less(when, 0), when, f"its timestamp is {VALUE}; milliseconds since the epoch are a whole number from 0 on"
+    yield _nameless(piece), when, f"it cannot be written: {NAMELESS}"
+    if output.compacted:
+        keys = piece.column("key")
+        yield pc.is_null(keys), keys, "it has no key, and a compacted topic takes none without. Give it a _key"
+    if output.older_ms is not None:
+        why = f"its timestamp {VALUE} is older than the {output.older_ms} ms of message.timestamp.before.max.ms"
+        # 0 is the broker's own time.
+        yield pc.and_(pc.less(when, now_ms - output.older_ms), pc.not_equal(when, 0)), when, why
+    if output.newer_ms is not None:
+        why = f"its timestamp {VALUE} is further ahead than the {output.newer_ms} ms of message.timestamp.after.max.ms"
+        yield pc.greater(when, now_ms + output.newer_ms), when, why
+
+
+def _sizes(piece: pa.RecordBatch) -> pa.Array:
+    """Bytes of each row as a record."""
+    sizes = pa.repeat(pa.scalar(OVERHEAD_BYTES, pa.int64()), len(piece))
+    for name in ("key", "value"):
+        sizes = pc.add(sizes, pc.fill_null(pc.binary_length(piece.column(name)), 0))
+    if piece.column("headers").null_count < len(piece):
+        given = [
+            sum(len(name or b"") + len(value or b"") + HEADER_BYTES for name, value in row) for row in _headers(piece)
+        ]
+        sizes = pc.add(sizes, pa.array(given, pa.int64()))
+    return sizes
+
+
+def _nameless(piece: pa.RecordBatch) -> pa.Array:
+    """Which rows have a header without a name, or with one that would be cut off."""
+    headers = piece.column("headers")
+    # Where no row has any, they are a column of bytes: see `columns`.
+    if headers.null_count == len(piece):
+        return pa.repeat(pa.scalar(False), len(piece))
+    names = pc.struct_field(headers.flatten(), "key")
+    if not names.null_count and not pc.any(pc.match_substring(names, "\0")).as_py():
+        return pa.repeat(pa.scalar(False), len(piece))
+    return pa.array([any(name is None or b"\0" in name for name, _ in row) for row in _headers(piece)])
+
+
+def _headers(piece: pa.RecordBatch) -> list[list[tuple[bytes | None, bytes | None]]]:
+    """Names as bytes, and values; none for a header that is null as a whole."""
+    given = [[one or {"key": None, "value": None} for one in row or ()] for row in piece.column("headers").to_pylist()]
+    return [[(None if h["key"] is None else h["key"].encode(), h["value"]) for h in row] for row in given]

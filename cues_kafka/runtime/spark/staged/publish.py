@@ -1,0 +1,213 @@
+"""T3: the parts of an announced batch, published by Spark's tasks or by the driver; and what a slot's record says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from cues_kafka.brokers.options import Kafka
+from cues_kafka.core.records import Staged, Writer
+from cues_kafka.core.spec import Spec
+from cues_kafka.core.staged import Enter, Publish, Role
+from cues_kafka.errors import ConfigError
+from cues_kafka.graph.names import backing_topic, group_id, transactional_id
+from cues_kafka.ports import Broker
+from cues_kafka.runtime.build import Identity
+from cues_kafka.runtime.spark.connections import shared_broker
+from cues_kafka.runtime.spark.direct.frame_slot import incarnation
+from cues_kafka.runtime.spark.direct.slot import Outcome, stable_record
+from cues_kafka.runtime.spark.staged.chunks import chunks_in
+from cues_kafka.runtime.spark.staged.manifest import Chunk, altered
+from cues_kafka.runtime.spark.staged.part_slot import PartSlot, Spool, Target
+from cues_kafka.runtime.task.clock import SystemClock
+
+
+@dataclass(frozen=True, slots=True)
+class StagedWork:
+    """
+    What slots of a staged processor need, as one value that is pickled to them.
+
+    Attributes:
+        options: the cluster.
+        graph, processor: names.
+        parts: how many there are.
+        target: where messages go.
+        codecs: of the outputs, which every value must fit; None: any bytes.
+        key_fields: `key=` of the output topics.
+        stateless: Spark keeps nothing between two batches.
+        identity: of the query run.
+        query: Spark's id of the query.
+    """
+
+    options: Kafka
+    graph: str
+    processor: str
+    parts: int
+    target: Target
+    codecs: tuple[Any, ...]
+    key_fields: tuple[str | None, ...]
+    stateless: bool
+    identity: Identity
+    query: str = ""
+
+    def spec(self, part: int, role: Role, who: str) -> Spec:
+        """A slot's task, and what it is there for."""
+        name = transactional_id(self.graph, self.processor, part)
+        return Spec(
+            graph=self.graph,
+            processor=self.processor,
+            partition=part,
+            inputs=(),
+            transactional_id=name,
+            group=group_id(self.graph, self.processor),
+            backing=backing_topic(self.graph, self.processor),
+            quarantine_after=None,
+            width=self.parts,
+            slot=True,
+            staged=role,
+            writer=Writer(name, self.identity.runtime, self.identity.name, who),
+        )
+
+    @property
+    def broker(self) -> Broker:
+        """For questions; this process's."""
+        return shared_broker(self.options, self.identity.incarnation)
+
+    def slot(self, part: int, role: Role, who: str) -> PartSlot:
+        """The slot of one part, in this process."""
+        timeout_s = self.options.transaction_timeout_s
+        return PartSlot(
+            self.spec(part, role, who),
+            broker=self.broker,
+            clock=SystemClock(),
+            timeout_s=timeout_s,
+            batch_bytes=self.target.batch_bytes,
+        )
+
+    def publish(
+        self, batch: Staged, chunks: Mapping[int, tuple[Chunk, ...]], coming: Coming, parts: Sequence[int], attempt: int
+    ) -> Iterator[Outcome]:
+        """
+        T3: some parts, one after the other; the slots of the others recover meanwhile. Ends behind one that refuses.
+
+        Args:
+            batch: as it was announced.
+            chunks: of each part.
+            coming: chunks of a part, as (number of the first row, bytes); checked before its transaction begins.
+            parts: which.
+            attempt: of the Spark task.
+        """
+        with ExitStack() as leaving:
+            slots = {part: self._publishing(batch, part, attempt) for part in parts}
+            for slot in slots.values():
+                leaving.callback(slot.close)
+                slot.begin()  # now: whoever lives longer than the query that started him must not take an id any more
+            for part, slot in slots.items():
+                with closing(Spool(f"part {part} of batch {batch.batch} ({batch.attempt})")) as spool:
+                    outcome = slot.publish(spool, coming(part), chunks.get(part, ()), self.target)
+                yield outcome
+                if outcome.kind:  # the others would wait as long as this one did, and then say the same
+                    return
+
+    def _publishing(self, batch: Staged, part: int, attempt: int) -> PartSlot:
+        own = replace(batch, part=part, extents=batch.extents if part == 0 else ())
+        return self.slot(part, Publish(own), incarnation(batch.query, batch.batch, part, attempt))
+
+
+Coming = Callable[[int], Iterator[tuple[int, bytes]]]
+
+
+@dataclass(frozen=True)
+class PublishFiles:
+    """
+    The function of job 2 where Spark's tasks see the staged files: some parts in, outcomes out.
+
+    Attributes:
+        work: of the processor.
+        batch: as it was announced.
+        chunks: of each part.
+        files: of the manifest.
+    """
+
+    work: StagedWork
+    batch: Staged
+    chunks: Mapping[int, tuple[Chunk, ...]]
+    files: Sequence[Path]
+
+    def __call__(self, parts: Iterable[int]) -> Iterator[Outcome]:
+        """Publish parts."""
+        return self.work.publish(self.batch, self.chunks, self._coming, list(parts), attempt_number())
+
+    def _coming(self, part: int) -> Iterator[tuple[int, bytes]]:
+        files = dict.fromkeys(chunk.file for chunk in self.chunks[part])
+        try:
+            yield from chunks_in([self.files[file] for file in files], part)
+        except (FileNotFoundError, PermissionError) as error:
+            raise ConfigError(
+                f"{error}: the driver has found this staged file, but the Spark task that publishes it does not. Give "
+                "a checkpoint on a file system that all executors see and may read: restore the directory there"
+            ) from None
+        except (OSError, pa.ArrowException) as error:
+            raise altered(f"part {part} of batch {self.batch.batch}", f"cannot be read ({error})") from None
+
+
+@dataclass(frozen=True)
+class PublishRows:
+    """The function of job 2 where Spark reads the staged files: chunks of one part in, its outcome out."""
+
+    work: StagedWork
+    batch: Staged
+    chunks: Mapping[int, tuple[Chunk, ...]]
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Publish this Spark task's part."""
+        coming = _rows(batches)
+        first = next(coming, None)
+        if first is None:
+            return
+        part = first[0]
+        rows = _of_part(part, first, coming)
+        for outcome in self.work.publish(self.batch, self.chunks, lambda _: rows, [part], attempt_number()):
+            yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(outcome))])], names=["outcome"])
+
+
+def attempt_number() -> int:
+    """Of the Spark task that calls."""
+    context = TaskContext.get()
+    return context.attemptNumber() if context else 0
+
+
+def _rows(batches: Iterator[Any]) -> Iterator[tuple[int, int, bytes]]:
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in ("part", "row", "payload"))
+        yield from zip(*columns, strict=True)
+
+
+def _of_part(
+    part: int, first: tuple[int, int, bytes], rest: Iterator[tuple[int, int, bytes]]
+) -> Iterator[tuple[int, bytes]]:
+    yield first[1], first[2]
+    for other, row, payload in rest:
+        if other != part:
+            raise ConfigError(f"one Spark task got chunks of parts {part} and {other}: report this")
+        yield row, payload
+
+
+def enter(work: StagedWork, part: int) -> tuple[Outcome, Staged | None]:
+    """D6: end what a predecessor left open; part 0 says which batch is the newest."""
+    slot = work.slot(part, Enter(work.query, work.stateless, part), f"{work.identity.incarnation}.enter")
+    outcome = slot.recover()
+    return outcome, slot.task.record.staged if slot.task.record else None
+
+
+def newest_batch(work: StagedWork, broker: Broker) -> Staged | None:
+    """The newest batch that was announced, as any reader sees it."""
+    record = stable_record(work.spec(0, Enter("", work.stateless, 0), "look"), broker, SystemClock())
+    return record.staged if record is not None else None

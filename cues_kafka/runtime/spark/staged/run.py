@@ -1,0 +1,166 @@
+"""A processor of DataFrames that is written staged, as `query.Run`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cues_kafka.brokers.options import Kafka
+from cues_kafka.core.records import Extent, Staged
+from cues_kafka.core.spec import Spec
+from cues_kafka.core.staged import Enter
+from cues_kafka.errors import ConfigError
+from cues_kafka.graph.declare import Json
+from cues_kafka.graph.names import backing_topic
+from cues_kafka.ports import Position, Positions, TopicPartition
+from cues_kafka.runtime.build import Identity
+from cues_kafka.runtime.spark.columns import messages_of
+from cues_kafka.runtime.spark.direct.frames import written
+from cues_kafka.runtime.spark.direct.slot import Outcome
+from cues_kafka.runtime.spark.query.files import names
+from cues_kafka.runtime.spark.query.offset_log import known_query
+from cues_kafka.runtime.spark.query.plans import keeps_state, made
+from cues_kafka.runtime.spark.query.worker import Settings, Tell
+from cues_kafka.runtime.spark.staged.batch import StagedBatch, check_session, stage_of, tidy
+from cues_kafka.runtime.spark.staged.extents import begun, canonical, ends_in, extents_of
+from cues_kafka.runtime.spark.staged.files import Staging
+from cues_kafka.runtime.spark.staged.part_slot import Target
+from cues_kafka.runtime.spark.staged.publish import StagedWork, enter, newest_batch
+from cues_kafka.runtime.workers import Job
+
+
+class StagedRun:
+    """Inputs and outputs as many as the function has; the slots are the parts of what it makes."""
+
+    def __init__(self, job: Job, settings: Settings) -> None:
+        """
+        Args:
+            job: the processor.
+            settings: of the query.
+
+        Raises:
+            ConfigError: an output topic is not there, or two bindings are one topic.
+        """
+        assert isinstance(job.options, Kafka)
+        check_session(settings.session)
+        graph, processor = job.graph, job.graph.dataframes[job.processor]
+        topics = processor.read_topics
+        if len(set(topics)) < len(topics):
+            raise ConfigError(f"{processor.name!r} has two bindings of one topic: bind it once, and use it twice")
+        self._job = job
+        self._settings = settings
+        self._processor = processor
+        self._bindings = {topic: binding for binding, topic in processor.inputs}
+        places = [TopicPartition(t, p) for t in topics for p in range(job.facts.topics[t].partitions)]
+        marks = job.broker.watermarks(places)
+        self._reached = {place: marks[place].low for place in places}
+        frames = made(settings, job.options, graph, processor, self._positions())
+        declared = [graph.topic(topic) for _, topic in processor.outputs]
+        width = max(job.facts.topics[topic].partitions for topic in topics)
+        if backing := job.facts.topics.get(backing_topic(graph.name, processor.name)):
+            width = min(width, backing.partitions)  # it was made before an input was given more
+        self._work = StagedWork(
+            options=job.options,
+            graph=graph.name,
+            processor=processor.name,
+            parts=width,
+            target=Target(
+                tuple(
+                    written(job.facts, topic, job.broker.max_bytes, provenance=one.provenance)
+                    for one, (_, topic) in zip(declared, processor.outputs, strict=True)
+                ),
+                written(job.facts, graph.errors, job.broker.max_bytes) if graph.errors else None,
+            ),
+            codecs=tuple(one.value if isinstance(one.value, Json) else None for one in declared),
+            key_fields=tuple(one.key for one in declared),
+            stateless=not any(map(keeps_state, frames.values())),
+            identity=Identity.of_process("spark"),
+        )
+        self._newest: Staged | None = None
+        self._undecided: list[Staged] = []
+        if newest := newest_batch(self._work, job.broker):
+            self._work = replace(self._work, parts=newest.parts)
+        self.first: Spec = self._work.spec(0, Enter("", self._work.stateless, 0), self._work.identity.incarnation)
+
+    def enter(self, part: int) -> Outcome:
+        """See `query.Run`."""
+        if part == 0:
+            self._work = replace(self._work, query=known_query(self._settings.session, self._settings.checkpoint))
+        outcome, newest = enter(self._work, part)
+        if part == 0:
+            self._newest = newest
+        return outcome
+
+    def leave(self, partition: int) -> Outcome:
+        """See `query.Run`; user code has no snapshots here."""
+        return self.enter(partition)
+
+    def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
+        """See `query.Run`; where the inputs begin is in the newest record, not in the slots' positions."""
+        del positions
+        job, settings, newest = self._job, self._settings, self._newest
+        committed = names(settings.session, f"{settings.checkpoint}/commits")
+        known = begun(newest, self._work.query, committed) if newest else {}
+        self._reached = {**self._reached, **known}
+        first = self._positions()
+        frames = made(settings, self._work.options, job.graph, self._processor, first, back=False)
+        numbers = {binding: number for number, (binding, _) in enumerate(self._processor.outputs)}
+        whole = messages_of([(numbers[binding], frame) for binding, frame in frames.items()], self._work.key_fields)
+        begins = {self._bindings[topic]: start_of(topic, offsets, known) for topic, offsets in first.items()}
+
+        def extents(session: Any, number: int) -> tuple[Extent, ...]:
+            ids = {name: facts.topic_id for name, facts in job.broker.facts(list(self._bindings)).topics.items()}
+
+            def named(_: int, end: Mapping[str, Any]) -> tuple[str, bytes]:
+                [topic] = end
+                return self._bindings[topic], ids.get(topic, b"")
+
+            return extents_of(session, settings.checkpoint, number, names=named, first=begins)
+
+        self._drop_losers(newest)
+        batch = StagedBatch(
+            self._work, extents, settings.checkpoint, tell=tell, done=self._done, undecided=self._undecided.append
+        )
+        return settings.write(whole, f"{job.graph.name}.{self._processor.name}", batch, self._processor.output_mode)
+
+    def positions(self, outcome: Outcome) -> Positions:
+        """See `query.Run`: what part 0 announced, for all inputs; the sums of their partitions' offsets."""
+        if outcome.partition:
+            return ()
+        sums = dict.fromkeys(self._bindings, 0)
+        for place, offset in self._reached.items():
+            sums[place.topic] += offset
+        return tuple(
+            Position(self._bindings[topic], topic, self._job.facts.topics[topic].topic_id, total)
+            for topic, total in sums.items()
+        )
+
+    @property
+    def reached(self) -> Mapping[TopicPartition, int]:
+        """See `query.Run`."""
+        return self._reached
+
+    def _drop_losers(self, newest: Staged | None) -> None:
+        """Attempts of this process that were not announced after all; slot 0 was entered, so that is decided."""
+        staging = Staging(self._settings.session, stage_of(self._settings.checkpoint))
+        while self._undecided:
+            one = self._undecided.pop()
+            if newest is None or one.attempt != newest.attempt:
+                tidy(staging.drop, one)
+
+    def _done(self, batch: Staged) -> None:
+        self._reached = {**self._reached, **ends_in(batch)}
+
+    def _positions(self) -> dict[str, tuple[int, ...]]:
+        """By topic, where a query without a checkpoint begins."""
+        found: dict[str, list[int]] = {topic: [] for topic in self._bindings}
+        for place, offset in sorted(self._reached.items()):
+            found[place.topic].append(offset)
+        return {topic: tuple(offsets) for topic, offsets in found.items()}
+
+
+def start_of(topic: str, offsets: tuple[int, ...], known: Mapping[TopicPartition, int]) -> str:
+    """Where batch 0 begins in a topic, without partitions that it was given since, as in the start of any batch."""
+    own = {str(p): offset for p, offset in enumerate(offsets) if not known or TopicPartition(topic, p) in known}
+    return canonical({topic: own})

@@ -1,0 +1,309 @@
+"""Does what a task asks for, through the ports, and tells it what happened.
+
+It decides nothing. Each effect has a crash point before and after it: `hook(moment, name)` is called with `before` or
+`after` and the effect's name, and is where tests kill. One thread at a time is inside `advance`, which holds `lock`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from cues_kafka.core import effects as do
+from cues_kafka.core import events as on
+from cues_kafka.core.records import KEY, Attempt, Record
+from cues_kafka.core.spec import Spec
+from cues_kafka.core.task import State, Task, handle
+from cues_kafka.errors import BrokerError, CodecError, ConfigError, FatalError, RetriableError
+from cues_kafka.observe.log import get_logger
+from cues_kafka.ports import Broker, Clock, GroupMetadata, Positions, Session, TopicPartition
+from cues_kafka.records.bytes import encode_record
+from cues_kafka.records.reading import newest, offsets_of, read_record
+from cues_kafka.runtime.task.gate import Gate
+
+log = get_logger("cues_kafka.task")
+
+Hook: TypeAlias = Callable[[str, str], None]
+
+INIT_TIMEOUT_S = 30.0
+"""R1. Longer than a coordinator's fail-over; a cluster that is gone for longer costs a round (R7)."""
+
+LEAVING_INIT_TIMEOUT_S = 5.0
+"""Where only `left` remains to be said (Q1). A shutdown in an outage waits so long for each task that owes it."""
+
+AT_ONCE = 16
+"""Backing partitions that are read side by side (T2)."""
+
+IN_TRANSACTION = frozenset({State.SENDING_OFFSETS, State.PRODUCING, State.FLUSHING, State.COMMITTING})
+"""Past P5: a revocation waits for these, and does not stop them (A3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """
+    What an interpreter needs besides its task.
+
+    Attributes:
+        broker: the cluster.
+        clock: time.
+        assign: point the task's reader to these positions; everything fetched before is void (A2).
+        membership: the newest published proof of membership (A2), for P5.
+        hook: crash points.
+        batch_bytes: see `ports.Broker.session`.
+    """
+
+    broker: Broker
+    clock: Clock
+    assign: Callable[[Positions], None]
+    membership: Callable[[], GroupMetadata]
+    hook: Hook | None = None
+    batch_bytes: int | None = None
+
+
+class Interpreter:
+    """
+    One task at work.
+
+    Attributes:
+        task: as it is now.
+        effect: what it waits for, when nobody is in `advance`.
+        outgoing: records of the called batch, produced behind the next attempt.
+        following: more of them, for who makes them while they are produced.
+        about: `at` and `hash` of the message that a stop is about; empty: about none.
+        gate: closed when the task is taken away.
+        lock: held inside `advance`.
+    """
+
+    def __init__(self, spec: Spec, world: World) -> None:
+        self.task = Task(spec)
+        self.effect: do.Effect | None = None
+        self.outgoing: Iterable[tuple[Any, ...]] = ()
+        self.following: Iterable[Iterable[tuple[Any, ...]]] = ()
+        self.about: Mapping[str, Any] = {}
+        self.gate = Gate()
+        self.lock = threading.RLock()
+        self._world = world
+        self._session: Session | None = None
+        self._produced = 0
+        self._low = 0  # of the backing partition
+        self._failed_at_s: float | None = None  # since then it has delivered nothing
+
+    def advance(self, event: on.Event) -> do.Effect | None:
+        """
+        Report an event and do what follows from it, up to the next effect that only the shell can answer.
+
+        Returns:
+            `Await`, `Call`, `Quarantine`, `Stop` or `Release`; None when the gate closed on the way: whoever closed it
+            says `Revoked` or `Lost` next.
+        """
+        with self.lock:
+            self.task, effect = handle(self.task, event)
+            leaving = isinstance(event, on.Revoked)
+            while not isinstance(effect, do.Await | do.Call | do.Quarantine):
+                if self.gate.lost and not isinstance(effect, do.Release):
+                    self._abandon()
+                    return None
+                if self.gate.closed and not leaving and self.task.state not in IN_TRANSACTION:
+                    self.effect = None
+                    return None
+                answer = self._do(effect)
+                if answer is None:
+                    break
+                self.task, effect = handle(self.task, answer)
+            self.effect = effect
+            if self._failed_at_s is not None and not isinstance(effect, do.Stop | do.Release):
+                self._say_recovered(self._failed_at_s)
+            return effect
+
+    def _say_recovered(self, failed_at_s: float) -> None:
+        self._failed_at_s = None
+        after_s = round(self._world.clock.monotonic() - failed_at_s, 3)
+        log.info("recovered", task=self.task.spec.name, after_s=after_s)
+
+    def _abandon(self) -> None:
+        if self._session:
+            self._session.abandon()
+            self._session = None
+        self.effect = None
+
+    def _do(self, effect: do.Effect) -> on.Event | None:
+        name = type(effect).__name__
+        self.point("before", name)
+        try:
+            answer: on.Event | None = getattr(self, f"_{name}")(effect)
+        except BrokerError as error:
+            where = self.task.state.value
+            if self.task.leaving:  # it is released next, without another word
+                log.warning("not left", task=self.task.spec.name, why=f"{where}: {error}")
+            answer = on.Failed(f"{where}: {error}", self._world.clock.monotonic(), fenced=error.fenced)
+        except (CodecError, ConfigError) as error:  # a new client may meet a certificate that is just being replaced
+            answer = on.Failed(f"{self.task.state.value}: {error}", self._world.clock.monotonic())
+        self.point("after", name)
+        return answer
+
+    def point(self, moment: str, name: str) -> None:
+        """A crash point; the shell marks its own effects (`Call`, `Quarantine`) with it too."""
+        if self._world.hook:
+            self._world.hook(moment, name)
+
+    # Recovery
+
+    def _Init(self, _: do.Init) -> on.Event:
+        if self._session:
+            self._session.abandon()
+        world = self._world
+        self._session = world.broker.session(self.task.spec.transactional_id, batch_bytes=world.batch_bytes)
+        self._session.init(timeout_s=LEAVING_INIT_TIMEOUT_S if self.task.leaving else INIT_TIMEOUT_S)
+        return on.Initialised()
+
+    def _FetchOffsets(self, _: do.FetchOffsets) -> on.Event:
+        spec = self.task.spec
+        places = self._places()
+        committed = self._world.broker.committed(spec.group, list(places.values())) if places else {}
+        return on.OffsetsFetched({binding: committed.get(place) for binding, place in places.items()})
+
+    def _FetchWatermark(self, _: do.FetchWatermark) -> on.Event:
+        place = TopicPartition(self.task.spec.backing, self.task.spec.partition)
+        try:
+            marks = self._world.broker.watermarks([place])[place]
+            self._low = marks.low
+            return on.WatermarkFetched(marks.high)
+        except BrokerError as error:
+            facts = self._world.broker.facts([place.topic]).topics.get(place.topic)
+            if facts is None or place.partition < facts.partitions:
+                raise
+            raise FatalError(
+                f"{place.topic!r} has {facts.partitions} partitions, none for this task: the input was given more. "
+                "'cues-kafka plan MODULE:GRAPH --apply' adds the rest"
+            ) from error
+
+    def _ReadNewest(self, effect: do.ReadNewest) -> on.Event:
+        spec = self.task.spec
+        place = TopicPartition(spec.backing, spec.partition)
+        found = newest(self._world.broker, place, self._low, effect.high, self._world.clock, group=spec.group)
+        if found is None:
+            return on.NewestRead(None)
+        try:
+            return on.NewestRead(read_record(found))
+        except CodecError as error:
+            return on.NewestRead(None, f"offset {found.offset()} of {spec.backing}/{spec.partition}: {error}")
+
+    def _FetchInputs(self, _: do.FetchInputs) -> on.Event:
+        spec, broker = self.task.spec, self._world.broker
+        if not spec.inputs:
+            return on.InputsFetched({}, self._world.clock.monotonic())
+        facts = broker.facts([i.topic for i in spec.inputs]).topics
+        places = {
+            binding: place
+            for binding, place in self._places().items()
+            if place.topic in facts and spec.partition < facts[place.topic].partitions
+        }
+        marks = broker.watermarks(list(places.values()))
+        inputs = {b: on.InputFacts(facts[place.topic].topic_id, *marks[place]) for b, place in places.items()}
+        return on.InputsFetched(inputs, self._world.clock.monotonic())
+
+    def _FetchSibling(self, _: do.FetchSibling) -> on.Event:
+        spec, broker = self.task.spec, self._world.broker
+        width = broker.facts([spec.backing]).topics[spec.backing].partitions
+        others = [TopicPartition(spec.backing, p) for p in range(width) if p != spec.partition]
+        for place, marks in broker.watermarks(others).items() if others else ():
+            found = newest(broker, place, marks.low, marks.stable, self._world.clock, group=spec.group)
+            if found is not None:
+                return on.SiblingRead(read_record(found).born)
+        return on.SiblingRead(None)
+
+    def _FetchParts(self, effect: do.FetchParts) -> on.Event:
+        """Up to their high watermarks: behind the last stable offset a publication's markers may be on their way."""
+        broker, spec = self._world.broker, self.task.spec
+        places = [TopicPartition(spec.backing, part) for part in range(1, effect.parts)]
+        marks = broker.watermarks(places) if places else {}
+
+        def settled(place: TopicPartition) -> bool:
+            found = newest(broker, place, *marks[place][::2], self._world.clock, group=spec.group)
+            staged = read_record(found).staged if found is not None else None
+            return staged is not None and staged.number == effect.number
+
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="parts") as pool:
+            return on.PartsRead(all(pool.map(settled, places)))
+
+    def _AssignReader(self, effect: do.AssignReader) -> on.Event:
+        task = self.task
+        if task.careful or (task.due and task.due.starts):
+            # A position may be that of a marker, and the message stands behind it.
+            at = ", ".join(f"{p.topic}/{task.spec.partition} at or after {p.offset}" for p in effect.positions)
+            due = {"deaths": task.due.starts, "steps": task.due.steps} if task.due else {}
+            log.warning("died here", task=task.spec.name, at=at, **due)
+        self._world.assign(effect.positions)
+        return on.Done()
+
+    # Transactions
+
+    def _Begin(self, _: do.Begin) -> on.Event:
+        self._open.begin()
+        return on.Done()
+
+    def _SendOffsets(self, effect: do.SendOffsets) -> on.Event:
+        partition = self.task.spec.partition
+        offsets = {TopicPartition(p.topic, partition): p.offset for p in effect.positions}
+        for extent in effect.extents:
+            offsets |= offsets_of(extent, extent.start)
+        if offsets:  # a part has none: its batch's are those of the next announcement (T4)
+            self._open.send_offsets(offsets, self._world.membership())
+        return on.Done()
+
+    def _Produce(self, effect: do.Produce) -> on.Event:
+        first = record_message(self.task.spec, effect.record)
+        self._produced = self._open.produce((first,))
+        if isinstance(effect.record, Attempt) and effect.record.batch.deliveries:
+            self._produced += self._open.produce(self.outgoing)
+            self._produced += sum(map(self._open.produce, self.following))
+            self.outgoing = self.following = ()
+        return on.Done()
+
+    def _Flush(self, _: do.Flush) -> on.Event:
+        report = self._open.flush()
+        return on.Flushed(report.delivered, self._produced, report.first_offset)
+
+    def _Commit(self, _: do.Commit) -> on.Event:
+        return on.Committed(self._open.commit())
+
+    # Endings
+
+    def _Discard(self, effect: do.Discard) -> on.Event:
+        log.warning("failed", task=self.task.spec.name, why=effect.text, round=self.task.rounds)
+        self._note_failure()
+        self._abandon()
+        self.outgoing = self.following = ()
+        self.gate.wait(effect.delay_s)
+        return on.Done()
+
+    def _Stop(self, effect: do.Stop) -> None:
+        log.error("stopped", task=self.task.spec.name, why=effect.halt.text, remedy=effect.halt.remedy, **self.about)
+        self._note_failure()
+        self._abandon()
+
+    def _note_failure(self) -> None:
+        if self._failed_at_s is None:
+            self._failed_at_s = self._world.clock.monotonic()
+
+    def _Release(self, _: do.Release) -> None:
+        self._abandon()
+
+    @property
+    def _open(self) -> Session:
+        if self._session is None:
+            raise RetriableError("the session is gone")
+        return self._session
+
+    def _places(self) -> Mapping[str, TopicPartition]:
+        spec = self.task.spec
+        return {i.binding: TopicPartition(i.topic, spec.partition) for i in spec.inputs}
+
+
+def record_message(spec: Spec, record: Record) -> tuple[Any, ...]:
+    """A task record as it is produced; its kind stands in a header too, for people with a Kafka console."""
+    kind = type(record).__name__.lower().encode()
+    return spec.backing, spec.partition, KEY, encode_record(record), [("cues-kind", kind)], 0

@@ -1,0 +1,608 @@
+"""One task inside a shell: its interpreter, what was fetched for it, and the batch that its user code fills.
+
+A shell (native worker, `Tester`, later a Spark slot) calls `work`, which calls user code and gives the next event, and
+hands that event to `advance`, on the same thread or on another. `assign` is the interpreter's way to void everything
+that was fetched and called before a recovery.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from cues_kafka.core import effects as do
+from cues_kafka.core import events as on
+from cues_kafka.core.records import Attempt
+from cues_kafka.core.spec import Spec
+from cues_kafka.core.task import State, Task
+from cues_kafka.observe.log import get_logger
+from cues_kafka.ports import Broker, Clock, GroupMetadata, Positions
+from cues_kafka.runtime.calling.caller import Batch, Caller, Retrying
+from cues_kafka.runtime.calling.outputs import Now
+from cues_kafka.runtime.calling.pairing import Buffer, Cut, OutOfOrder
+from cues_kafka.runtime.calling.telling import Teller
+from cues_kafka.runtime.task.alone import ASK_AGAIN_S, Alone
+from cues_kafka.runtime.task.interpreter import Hook, Interpreter, World
+
+log = get_logger("cues_kafka.task")
+
+FIRST_BATCH = 500
+"""Steps of the first batch after a start, doubled with each commit up to the policy's limit. It is delivered under a
+snapshot, so after two deaths in it each of its steps is a transaction of its own (Q2): 500 take a few seconds."""
+
+CHUNK_S = 0.01
+"""User code is called in chunks of about this long; between them the clock, the gate and other tasks are looked at."""
+
+MAX_CHUNK = 2048
+RECOVERY_PATIENCE_S = 0.5
+"""How long a revocation waits for a task in R1 to R5: one answer of a healthy cluster."""
+
+RESTART_FIRST_S = 1.0
+RESTART_MAX_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPolicy:
+    """
+    When a batch of steps is committed at the latest; it is committed earlier whenever the input is drained.
+
+    Attributes:
+        max_messages: steps in one transaction.
+        max_bytes: of keys and values in one transaction.
+        max_seconds: of calling user code for one transaction.
+        idle_seconds: after which a position that only moved over markers is committed (P1).
+    """
+
+    max_messages: int = 10_000
+    max_bytes: int = 32 * 1024 * 1024
+    max_seconds: float = 1.0
+    idle_seconds: float = 60.0
+
+
+class Calling(NamedTuple):
+    """
+    A call of user code that is under way.
+
+    Attributes:
+        steps: the chunk that it belongs to.
+        at: the index of its step there.
+    """
+
+    steps: list[Any]
+    at: int
+
+
+class Lane:
+    """
+    One task at work.
+
+    Attributes:
+        spec: the task.
+        buffer: what was fetched and not yet taken; None before the first recovery.
+        ahead: whether the last `work` called user code ahead of a commit under way: it should be called again soon.
+        stopped: why the task stopped; None while it works.
+        stopped_at: `at` and `hash` of the message that it stopped at, as far as it was one.
+        cause: the user's exception behind it.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        caller: Caller,
+        *,
+        broker: Broker,
+        clock: Clock,
+        point_reader: Callable[[Lane, Positions], None],
+        membership: Callable[[], GroupMetadata],
+        policy: CommitPolicy,
+        hook: Hook | None = None,
+        alone: Alone | None = None,
+    ) -> None:
+        self.spec = spec
+        self._alone = alone or Alone()
+        self._ask_at_s: float | None = None
+        self.buffer: Buffer | None = None
+        self.ahead = False
+        self._pending = 0
+        self._worked_on: Buffer | None = None
+        self.stopped: on.Halt | None = None
+        self.stopped_at: Mapping[str, str] = {}
+        self.cause: BaseException | None = None
+        self._caller = caller
+        self._clock = clock
+        self._policy = policy
+        self._point_reader = point_reader
+        self._lock = threading.Lock()
+        self._batch: Batch | None = None
+        self._closed: Batch | None = None
+        self._working = False
+        self._cut: Cut | None = None
+        self._retrying: Retrying | None = None
+        self._retry_at_s = 0.0
+        self._restart_s = RESTART_FIRST_S
+        self._restart_at_s = 0.0
+        self._limit = min(FIRST_BATCH, policy.max_messages)
+        self._chunk = 1
+        self._calling: tuple[list[Any], Batch, int] | None = None
+        self._committed_at_s = clock.monotonic()
+        self._teller = Teller(log, spec.name)
+        self.interpreter = Interpreter(spec, World(broker, clock, self.assign, membership, hook, caller.batch_bytes))
+
+    # What others see.
+
+    @property
+    def busy(self) -> bool:
+        """Whether an event is on its way to the task."""
+        return self._pending > 0
+
+    @property
+    def task(self) -> Task:
+        """The task as it is now."""
+        return self.interpreter.task
+
+    @property
+    def ready(self) -> bool:
+        """Whether the task has a record and waits for messages, or works on them."""
+        return self.task.record is not None and self.buffer is not None
+
+    @property
+    def short(self) -> bool:
+        """Whether a range is due that was not fetched to its end: nothing can be taken from the buffer before it is."""
+        due, buffer = self.task.due, self.buffer
+        return due is not None and buffer is not None and not buffer.holds(due.ends)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is fetched, called or on its way; asked against the stream, so that nothing slips through."""
+        buffer = self.buffer
+        if buffer is None or buffer.ready or self._working or self.busy:
+            return False
+        return isinstance(self.interpreter.effect, do.Await) and self._batch is None and self._retrying is None
+
+    @property
+    def calling(self) -> Calling | None:
+        """The call of user code that is under way at this moment, as another thread sees it; None: there is none."""
+        if (now := self._calling) is None:
+            return None
+        steps, batch, before = now
+        return Calling(steps, self._caller.under_way(steps, batch.deliveries - before))
+
+    def place(self, calling: Calling) -> str:
+        """Where the messages of a call stand."""
+        return self._caller.place(*calling)
+
+    @property
+    def reached(self) -> Positions:
+        """The positions, moved over markers where all is delivered; what the record says before the first fetch."""
+        buffer = self.buffer
+        return buffer.positions if buffer is not None and self.idle else self.task.positions
+
+    @property
+    def seen(self) -> dict[str, int]:
+        """By topic: everything below this offset was fetched."""
+        return self.buffer.seen if self.buffer is not None else {}
+
+    @property
+    def wake_at_s(self) -> float | None:
+        """When `work` should be called again although nothing arrives; None: no need."""
+        if self.busy:
+            return None
+        if isinstance(self.interpreter.effect, do.Stop):
+            return self._restart_at_s
+        if self._ask_at_s is not None:
+            return self._ask_at_s
+        return self._retry_at_s if self._retrying else None
+
+    # What the interpreter asks: positions come from recovery only (R6), so everything older is void.
+
+    def assign(self, positions: Positions) -> None:
+        """New buffer, no batch, no retry; then point the reader."""
+        with self._lock:
+            self.buffer = Buffer(self.spec.pairing, positions)
+            self._batch = self._cut = self._retrying = None
+            self._limit = min(FIRST_BATCH, self._policy.max_messages) if self.task.first else self._policy.max_messages
+        self._point_reader(self, positions)
+
+    # What the shell does.
+
+    def start(self) -> on.Event:
+        """The first event."""
+        return on.Assigned()
+
+    def post(self) -> None:
+        """An event is on its way: until `advance` has had it, user code is called ahead at most."""
+        with self._lock:
+            self._pending += 1
+
+    def work(self) -> on.Event | None:
+        """
+        Call user code where that is due, and say what happened.
+
+        Returns:
+            An event for `advance`, posted already; None: nothing to do now. While the lane is busy, user code may be
+            called ahead.
+        """
+        self._working = True
+        self.ahead = False
+        self._ask_at_s = None
+        self._teller.catch_up(self._clock.monotonic())
+        try:
+            event = self._work()
+            if event is not None:
+                self.post()
+            return event
+        finally:
+            self._working = False
+
+    def _work(self) -> on.Event | None:
+        if self.interpreter.gate.closed:
+            return None
+        if self.busy:
+            if self._alone.enter(self, self._clock.monotonic()):
+                try:
+                    self._call_ahead()
+                finally:
+                    self._alone.leave(self)
+            return None
+        # One look at the three together: a failed read, another topic id or a revocation may void them at any moment
+        # from now on. What is called for them then is late when it arrives at `advance`.
+        if not self.interpreter.lock.acquire(blocking=False):
+            return None
+        try:
+            task, effect, buffer = self.task, self.interpreter.effect, self.buffer
+            self._worked_on = buffer
+        finally:
+            self.interpreter.lock.release()
+        if isinstance(effect, do.Stop):
+            return self._restart()
+        if buffer is None or not isinstance(effect, do.Await | do.Call | do.Quarantine):
+            return None
+        if self._retrying and self._clock.monotonic() < self._retry_at_s:
+            return None
+        return self._in_turn(task, buffer, effect)
+
+    def _in_turn(self, task: Task, buffer: Buffer, effect: do.Await | do.Call | do.Quarantine) -> on.Event | None:
+        """Unless another task of the process must be alone now, or this one must and cannot yet (Q2a)."""
+        now = self._clock.monotonic()
+        takes = task.alone and isinstance(effect, do.Await)
+        alone = takes and self._alone.take(self, now)
+        if takes and self.interpreter.gate.closed:  # since then it may have been released, for the last time
+            self._alone.release(self)
+            return None
+        if (takes and not alone) or not self._alone.enter(self, now):
+            self._ask_at_s = now + ASK_AGAIN_S
+            return None
+        event = None
+        try:
+            event = self._do(task, buffer, effect)
+            return event
+        finally:
+            self._alone.leave(self)
+            if takes and event is None:
+                self._alone.release(self)
+
+    def _do(self, task: Task, buffer: Buffer, effect: do.Await | do.Call | do.Quarantine) -> on.Event | None:
+        match effect:
+            case do.Await():
+                return self._await(task, buffer)
+            case do.Call():
+                return self._called(task, buffer, effect)
+            case do.Quarantine():
+                return self._quarantined(task, buffer, effect)
+
+    def advance(self, event: on.Event) -> None:
+        """Hand an event that was posted to the task, unless it came too late, and remember what it waits for then."""
+        try:
+            with self.interpreter.lock:
+                if not self._late(event):
+                    self._advance(event)
+                if self.task.settled:
+                    self._alone.release(self)
+        finally:
+            with self._lock:
+                self._pending -= 1
+
+    def _late(self, event: on.Event) -> bool:
+        """The task was given up, or came back from a recovery that voided what the event speaks of."""
+        state = self.task.state
+        if self.interpreter.gate.closed or state is State.RELEASED:
+            return True
+        if isinstance(event, on.Polled | on.Called | on.Idle):
+            return self._worked_on is not self.buffer or state not in (State.READY, State.CALLING)
+        if isinstance(event, on.Failed):
+            return state in (State.NEW, State.STOPPED)
+        return state not in (State.NEW, State.STOPPED)
+
+    def _advance(self, event: on.Event) -> None:
+        batch = None
+        if isinstance(event, on.Called):
+            batch = self._closed
+            assert batch is not None
+            assert batch.sequence == self.task.next_sequence, "its provenance headers would name another attempt"
+            self.interpreter.outgoing = batch.records
+            if event.halt and event.halt.kind != "retry":
+                self.cause = batch.cause
+                self.interpreter.about = {key: batch.about[key] for key in ("at", "hash") if key in batch.about}
+        effect = self.interpreter.advance(event)
+        if batch is not None:
+            self._closed = None
+        if batch is not None and batch.errors and self._is_committed(batch):
+            self._teller.committed(batch, self._clock.monotonic())
+        if isinstance(effect, do.Stop):
+            self.stopped, self.stopped_at, self.interpreter.about = effect.halt, self.interpreter.about, {}
+            self._restart_at_s = self._clock.monotonic() + self._restart_s
+            self._restart_s = min(self._restart_s * 2, RESTART_MAX_S)
+        elif isinstance(event, on.Called | on.Idle) and isinstance(effect, do.Await):
+            self._committed_at_s = self._clock.monotonic()
+            self._limit = min(self._limit * 2, self._policy.max_messages)
+            self._restart_s = RESTART_FIRST_S
+
+    def _is_committed(self, batch: Batch) -> bool:
+        """Whether the newest record is the one of this batch: after a commit of unknown outcome R4 has read it."""
+        record = self.task.record
+        return isinstance(record, Attempt) and (record.sequence, record.writer) == (batch.sequence, self.spec.writer)
+
+    def fail(self, text: str) -> on.Event:
+        """The event for an input that broke the reader's rule, or changed under it (A2, R6)."""
+        return on.Failed(text, self._clock.monotonic())
+
+    def hurry(self) -> None:
+        """Recover a stopped task at once, if it is stopped: what it lacked is there now."""
+        self._restart_s = RESTART_FIRST_S
+        self._restart_at_s = self._clock.monotonic()
+
+    def revoke(self, timeout_s: float) -> None:
+        """
+        Leave in order (A3): wait for a transaction past P5, say `left` where it is due, release.
+
+        Never waits for user code, whose result is thrown away, and hardly for a recovery: it has written nothing. With
+        no time left, a task that would have to recover first in order to say `left` goes without.
+        """
+        interpreter = self.interpreter
+        interpreter.gate.close()
+        self._teller.catch_up(self._clock.monotonic(), at_once=True)
+        task = self.task
+        recovering = task.state not in _COMMITTING | {State.READY, State.CALLING} and not task.unleft
+        if not interpreter.lock.acquire(
+            timeout=max(0.0, min(timeout_s, RECOVERY_PATIENCE_S) if recovering else timeout_s)
+        ):
+            log.warning("abandoned", task=self.spec.name, doing=self.task.state.value)
+            interpreter.gate.close(lost=True)
+            self._alone.release(self)
+            return
+        try:
+            if self.task.state is not State.RELEASED:
+                late = timeout_s < 0 and self.task.unleft
+                interpreter.advance(on.Lost() if late else on.Revoked())
+        finally:
+            self._alone.release(self)
+            interpreter.lock.release()
+
+    def lose(self) -> None:
+        """The partition is gone already: no waiting, nothing written (A3)."""
+        interpreter = self.interpreter
+        interpreter.gate.close(lost=True)
+        self._alone.release(self)
+        if interpreter.lock.acquire(blocking=False):
+            try:
+                if self.task.state is not State.RELEASED:
+                    interpreter.advance(on.Lost())
+            finally:
+                interpreter.lock.release()
+
+    def give_up(self) -> None:
+        """User code of this task, which was lost, does not return: other tasks no longer wait for it (Q2a)."""
+        self._alone.forget(self)
+
+    # Waiting for messages.
+
+    def _await(self, task: Task, buffer: Buffer) -> on.Event | None:
+        now = self._clock.monotonic()
+        if task.snapshot_due:
+            return self._polled(task, buffer)
+        self._fill(task, buffer, once=False)
+        with self._lock:
+            batch, self._batch = self._batch, None
+        if batch is None:
+            return self._idled(task, buffer, now)
+        return self._close(batch)
+
+    def _polled(self, task: Task, buffer: Buffer) -> on.Event | None:
+        """P2: nothing of these messages is decoded, filtered or shown to user code before their snapshot is there."""
+        if due := task.due:
+            if not buffer.holds(due.ends):
+                return None
+            try:
+                cut = buffer.cut_exactly(due.ends, due.choice)
+            except OutOfOrder as error:
+                return self._gone(str(error))
+            gone = due.steps - len(cut.steps)
+            if gone < 0 or (gone and not self.spec.compacted):
+                # Never go on without a message that a snapshot named: read again, and then stop.
+                ends = ", ".join(f"{p.topic}/{self.spec.partition} at {p.offset}" for p in due.ends)
+                return self._gone(
+                    f"{len(cut.steps)} of the {due.steps} steps up to {ends} are there; compaction may have taken the "
+                    "other messages"
+                )
+            if gone:
+                log.warning("superseded", task=self.spec.name, steps=gone, left=len(cut.steps))
+            if not cut.steps:
+                return on.Idle(due.ends)
+        else:
+            cut = self._next_cut(task, buffer, 1 if task.careful else self._worth_announcing())
+        if not cut.steps:
+            return self._idled(task, buffer, self._clock.monotonic())
+        with self._lock:
+            if self.buffer is not buffer:
+                return None
+            self._cut = cut
+        return on.Polled(cut.ends, len(cut.steps), cut.choice)
+
+    def _worth_announcing(self) -> int:
+        """
+        Steps of a cut that is announced. The order of alts with effects is kept until all of it is delivered, so it is
+        no longer than what is called for one batch at the present pace, or an input waits behind all of another one's.
+        """
+        if self.spec.pairing != "alts":
+            return self._limit
+        return min(self._limit, max(1, int(self._chunk * self._policy.max_seconds / CHUNK_S)))
+
+    def _gone(self, text: str) -> on.Event:
+        """Messages that a snapshot announced are not there, and nobody has declared that they may go."""
+        remedy = f"stop the workers; `cues-kafka accept-loss` for {self.spec.processor!r} goes on without what is gone"
+        return on.Failed(text, self._clock.monotonic(), remedy=remedy)
+
+    def _idled(self, task: Task, buffer: Buffer, now: float) -> on.Event | None:
+        if now - self._committed_at_s < self._policy.idle_seconds or buffer.ready or not buffer.at_end:
+            return None
+        self._committed_at_s = now
+        positions = buffer.positions
+        return on.Idle(positions) if positions != task.positions else None
+
+    def _restart(self) -> on.Event | None:
+        if self._clock.monotonic() < self._restart_at_s:
+            return None
+        self.stopped = self.cause = None
+        return on.Assigned()
+
+    # Calling.
+
+    def _call_ahead(self) -> None:
+        """While a commit is under way (P7). What is called here is void if that commit fails: `assign` drops it."""
+        # In this order: what is taken from an old buffer is void, an old task with a new buffer would skip messages.
+        buffer = self.buffer
+        task = self.task
+        if buffer and task.state in _WAITING and task.pipelined and self._retrying is None:
+            self.ahead = self._fill(task, buffer, once=True) > 0
+
+    def _fill(self, task: Task, buffer: Buffer, *, once: bool) -> int:
+        """
+        Call user code for what is there, into the open batch, up to the policy's limits.
+
+        Args:
+            task: as it is now.
+            buffer: the task's.
+            once: one chunk only.
+
+        Returns:
+            How many steps ended.
+        """
+        with self._lock:
+            if self.buffer is not buffer:
+                return 0
+            batch = self._batch
+        limit = 1 if task.careful else self._limit
+        left = ready = min(buffer.ready, limit - (batch.deliveries if batch else 0))
+        deadline = self._clock.monotonic() + self._policy.max_seconds
+        while left > 0 and not (batch and (batch.halt or batch.closed or batch.size >= self._policy.max_bytes)):
+            if batch is None:
+                batch = self._open(task)
+            cut = self._next_cut(task, buffer, min(left, self._chunk_size(left)))
+            if not cut.steps:
+                break
+            done = self._call(cut.steps, batch, buffer)
+            batch.ends = cut.ends if done == len(cut.steps) else buffer.ends_before(cut.steps[done:])
+            left -= done
+            if once or self.interpreter.gate.closed or self._clock.monotonic() >= deadline:
+                break
+        with self._lock:
+            if self.buffer is buffer:
+                self._batch = batch
+        return ready - left
+
+    def _chunk_size(self, left: int) -> int:
+        return left if self._caller.processor.batch else max(self._chunk, self._caller.least)
+
+    def _next_cut(self, task: Task, buffer: Buffer, limit: int) -> Cut:
+        if task.choice:
+            return buffer.cut_chosen(limit, task.choice, task.careful_until)
+        return buffer.cut(limit)
+
+    def _open(self, task: Task, starts: int = 0) -> Batch:
+        topic_ids = {p.binding: p.topic_id for p in task.positions}
+        clock, today = self._clock, Now(self._clock.time)
+        return Batch(self.spec, task.next_sequence, topic_ids, starts=starts, now=clock.monotonic, today=today)
+
+    def _call(self, steps: list[Any], batch: Batch, buffer: Buffer) -> int:
+        """One chunk; gives how many of its steps ended."""
+        began = self._clock.monotonic()
+        retrying, self._retrying = self._retrying, None
+        self.interpreter.point("before", "Call")
+        self._calling = steps, batch, batch.deliveries
+        try:
+            done = self._caller.run(steps, batch, retrying)
+        finally:
+            self._calling = None
+        self.interpreter.point("after", "Call")
+        quick = self._clock.monotonic() - began < CHUNK_S
+        self._chunk = min(self._chunk * 2, MAX_CHUNK) if quick else max(1, self._chunk // 2)
+        if batch.halt and batch.halt.kind == "retry":
+            self._retry_later(retrying if done == 0 else None, buffer, batch.about)
+        return done
+
+    def _retry_later(self, before: Retrying | None, buffer: Buffer, about: Mapping[str, Any]) -> None:
+        """The same step again, after a pause that doubles, outside of any transaction (docs/errors.md)."""
+        retry = self._caller.processor.retry
+        assert retry
+        now = self._clock.monotonic()
+        attempt = before.attempt if before else 0
+        pause_s = min(retry.first_s * 2.0 ** min(attempt, 64), retry.max_s)
+        with self._lock:
+            if self.buffer is not buffer:
+                return
+            self._retrying = Retrying(attempt + 1, before.since_s if before else now)
+            self._retry_at_s = now + pause_s
+        self._teller.retry(about, attempt + 1, pause_s, now)
+
+    def _close(self, batch: Batch) -> on.Event | None:
+        """An open batch as the event that commits it."""
+        halt = batch.halt
+        self._closed = batch
+        if halt and halt.kind == "retry" and not batch.deliveries:
+            return None if self.task.state is State.READY else on.Called((), batch.totals, halt)
+        return on.Called(batch.ends, batch.totals, halt)
+
+    def _called(self, task: Task, buffer: Buffer, call: do.Call) -> on.Event | None:
+        """P4 under a snapshot: exactly what was polled."""
+        cut = self._take_cut(buffer)
+        if cut is None:
+            return None
+        batch = self._open(task, call.starts)
+        steps, done = cut.steps, 0
+        deadline = self._clock.monotonic() + self._policy.max_seconds
+        while done < len(steps) and not (batch.halt or batch.closed or self.interpreter.gate.closed):
+            done += self._call(steps[done : done + self._chunk_size(len(steps))], batch, buffer)
+            if batch.size >= self._policy.max_bytes or self._clock.monotonic() >= deadline:
+                break  # what was called commits; the rest comes with the next batch
+        batch.ends = cut.ends if done == len(steps) else buffer.ends_before(steps[done:])
+        return self._close(batch)
+
+    def _take_cut(self, buffer: Buffer) -> Cut | None:
+        """What was polled for the effect that waits; None: void by now."""
+        with self._lock:
+            if self.buffer is not buffer:
+                return None
+            cut, self._cut = self._cut, None
+        assert cut
+        return cut
+
+    def _quarantined(self, task: Task, buffer: Buffer, quarantine: do.Quarantine) -> on.Event | None:
+        """Q3: user code does not see this step again."""
+        cut = self._take_cut(buffer)
+        if cut is None:
+            return None
+        batch = self._open(task, quarantine.starts)
+        self.interpreter.point("before", "Quarantine")
+        self._caller.quarantine(cut.steps[0], batch)
+        self.interpreter.point("after", "Quarantine")
+        batch.ends = cut.ends
+        return self._close(batch)
+
+
+_COMMITTING = frozenset({State.BEGINNING, State.SENDING_OFFSETS, State.PRODUCING, State.FLUSHING, State.COMMITTING})
+
+_WAITING = frozenset({State.BEGINNING, State.SENDING_OFFSETS, State.FLUSHING, State.COMMITTING})
+"""For the cluster. While records are enqueued, calling would only take turns with that for the interpreter's one lock.
+While their reports are awaited it pays: JSON messages went from 0.79 to 0.91 of a hand-written loop's rate."""

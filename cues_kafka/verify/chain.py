@@ -1,0 +1,106 @@
+"""The backing records of one task, read from outside: what each says, and whether it follows from the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cues_kafka.core.records import KEY, Attempt, Record, Start, Totals
+from cues_kafka.errors import CodecError
+from cues_kafka.ports import Position, WireMessage
+from cues_kafka.records.reading import read_record
+
+PROBLEMS = 10
+"""Texts that are kept of one task."""
+
+
+class Chain:
+    """
+    The backing records of one task, in order (I13).
+
+    Attributes:
+        newest: the last one so far.
+        begin: positions of the `Start`, while compaction has left it.
+        next_offset: where the next record is looked for.
+        hidden: an open transaction hides what follows.
+        problems: what is wrong.
+        rows: of a staged processor's slot, the rows that each of its records publishes, by sequence.
+    """
+
+    def __init__(self, transactional_id: str) -> None:
+        self.newest: Record | None = None
+        self.begin: tuple[Position, ...] | None = None
+        self.next_offset = 0
+        self.hidden = False
+        self.problems: list[str] = []
+        self.rows: dict[int, int] = {}
+        self._transactional_id = transactional_id
+
+    def feed(self, messages: Sequence[WireMessage]) -> None:
+        """The next messages of the backing partition."""
+        for message in messages:
+            offset = message.offset()
+            if message.key() == KEY:
+                try:
+                    record = read_record(message)
+                except CodecError as error:
+                    self._say(f"the backing record at offset {offset} cannot be read: {error}")
+                    continue
+                for text in (*self._alone(record), *self._after(record, offset)):
+                    self._say(f"backing record {record.sequence} at offset {offset}: {text}")
+                if record.staged:
+                    self.rows[record.sequence] = record.batch.deliveries
+                self.newest = record
+                self.next_offset = offset + 1
+
+    def _say(self, text: str) -> None:
+        if len(self.problems) < PROBLEMS:
+            self.problems.append(text)
+
+    def _alone(self, record: Record) -> Iterator[str]:
+        for name, counts in (("totals", record.totals), ("counts of its batch", record.batch)):
+            if counts.deliveries != counts.outputs + counts.errors + counts.nils or counts.messages < counts.outputs:
+                yield f"its {name} do not add up: {_show(counts)}"
+        if record.step != record.totals.deliveries:
+            yield f"it says step {record.step}, but its totals say {record.totals.deliveries} deliveries"
+        if record.writer.transactional_id != self._transactional_id:
+            yield f"{record.writer.transactional_id!r} wrote it, which does not hold this task"
+
+    def _after(self, record: Record, offset: int) -> Iterator[str]:
+        before = self.newest
+        if before is None:
+            if isinstance(record, Start) and record.sequence == 0:
+                self.begin = record.positions
+            return
+        yield from _staged_after(before, record)
+        gap = record.sequence - before.sequence
+        # A record takes two offsets at least, its own and its marker's, so a wider gap may be compaction's.
+        if gap < 1 or offset - self.next_offset + 1 < 2 * gap:
+            yield f"it follows record {before.sequence}: records are missing or repeated"
+        if isinstance(record, Start):
+            yield "it is a second beginning"
+        for old, new in zip(before.positions, record.positions, strict=False):
+            if old[:3] == new[:3] and new.offset < old.offset:
+                yield f"its position on {new.topic!r} goes back from {old.offset} to {new.offset}"
+        if gap == 1 and record.totals != before.totals.plus(record.batch):
+            yield f"its totals are not those before it and its batch: {_show(record.totals)}"
+        if gap == 1 and record.step != before.step + (record.batch.deliveries if isinstance(record, Attempt) else 0):
+            yield f"it says step {record.step} after step {before.step}"
+
+
+def _staged_after(before: Record, record: Record) -> Iterator[str]:
+    """T3: publication numbers only grow, and a part is published once under each."""
+    was, now = before.staged, record.staged
+    if was is None or now is None:
+        if was is not now:
+            yield "records of a staged processor and others are mixed"
+        return
+    if now.parts != was.parts:
+        yield f"it has {now.parts} parts, the record before it {was.parts}"
+    if now.number < was.number:
+        yield f"its publication number goes back from {was.number} to {now.number}"
+    if isinstance(before, Attempt) and now.number == was.number:
+        yield f"publication {now.number} is published a second time"
+
+
+def _show(counts: Totals) -> str:
+    return ", ".join(f"{value} {name}" for name, value in counts._asdict().items())

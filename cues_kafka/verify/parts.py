@@ -1,0 +1,306 @@
+"""What `verify` knows of a staged processor: its parts, their publications, and the rows that were seen of each.
+
+A row of DataFrames that shuffle or keep state names no message. Its provenance header says that it is row i of the n
+that a part published with its record of this sequence. So a publication is complete, torn (some of its rows are there)
+or lost (none is), and the totals of the part's newest record say how many rows there must be in all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from cues_kafka.core.records import Record, Totals
+from cues_kafka.graph.definition import DataFrameProcessor, Graph
+from cues_kafka.graph.names import backing_topic, transactional_id
+from cues_kafka.ports import ClusterFacts, TopicPartition, Watermarks
+from cues_kafka.records.reading import has_reached, published_ends
+from cues_kafka.verify.chain import Chain
+from cues_kafka.verify.ledger import ERROR, EXAMPLES, OUTPUT, Marks, Track
+from cues_kafka.verify.report import TaskReport
+
+_BITS = 16
+_SIZE = 1 << _BITS
+
+
+class Publication:
+    """
+    The rows of one part in one transaction; a byte for each while it is not complete.
+
+    Attributes:
+        count: how many there are.
+        seen: how many of them were seen.
+    """
+
+    __slots__ = ("_pages", "count", "seen")
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.seen = 0
+        self._pages: dict[int, bytearray] = {}
+
+    def add(self, index: int) -> bool:
+        """Note a row; whether it was not seen before."""
+        if self.seen == self.count:
+            return False
+        page = self._pages.get(index >> _BITS)
+        if page is None:
+            page = self._pages[index >> _BITS] = bytearray(_SIZE)
+        if page[index & (_SIZE - 1)]:
+            return False
+        page[index & (_SIZE - 1)] = 1
+        self.seen += 1
+        if self.seen == self.count:
+            self._pages.clear()
+        return True
+
+    def missing(self) -> Iterator[int]:
+        """Rows that were not seen, ascending."""
+        if self.seen < self.count:
+            empty = bytes(_SIZE)
+            for number in range((self.count - 1 >> _BITS) + 1):
+                page, width = self._pages.get(number, empty), min(_SIZE, self.count - (number << _BITS))
+                at = page.find(0, 0, width)
+                while at >= 0:
+                    yield (number << _BITS) + at
+                    at = page.find(0, at + 1, width)
+
+
+class Rows(Track):
+    """The rows of one publication in one partition of one topic."""
+
+    __slots__ = ("_ordered", "_part", "_place", "_sequence")
+
+    def __init__(self, part: Part, place: TopicPartition, sequence: int, kind: int, *, ordered: bool) -> None:
+        super().__init__(part.strays, kind, (0,))  # `ends`: every row goes through `several`
+        self._part = part
+        self._place = place
+        self._sequence = sequence
+        self._ordered = ordered
+
+    def several(self, part: bytes, where: bytes) -> None:
+        """Note a row."""
+        index, _, count = part.partition(b"/")
+        if where != b"-" or not 0 <= int(index) < int(count):
+            raise ValueError(part)
+        self._part.note(self._sequence, int(index), int(count), self.kind)
+        if self._ordered:
+            self._part.in_order(self._place, (self._sequence, int(index)))
+
+
+class Part:
+    """
+    One slot of a processor of DataFrames, in the place of a task: whether it is a staged one its record says.
+
+    Attributes:
+        record: the newest one when the look began.
+        chain: its records.
+        strays: rows that make no sense.
+        behind: offsets of the inputs that are not published yet (part 0), or a publication that is due.
+        sequence: the highest that a row names.
+    """
+
+    def __init__(
+        self, graph: Graph, processor: DataFrameProcessor, facts: ClusterFacts, partition: int, family: Sequence[Part]
+    ) -> None:
+        self.processor = processor
+        self.partition = partition
+        self.errors = graph.errors
+        self.written = processor.output_topics
+        self.backing = TopicPartition(backing_topic(graph.name, processor.name), partition)
+        self.chain = Chain(transactional_id(graph.name, processor.name, partition))
+        self.record: Record | None = None
+        self.strays = Marks(0, -1)
+        self.behind = 0
+        self.sequence = -1
+        self._family = family
+        self._inputs = [
+            TopicPartition(topic, p)
+            for topic in dict.fromkeys(processor.read_topics)
+            if topic in facts.topics
+            for p in range(facts.topics[topic].partitions)
+        ]
+        self._of: dict[int, Publication] = {}
+        self._counts: Counter[int] = Counter()
+        self._ahead: Counter[int] = Counter()
+        self._last: dict[TopicPartition, tuple[int, int]] = {}
+        self._told: Counter[str] = Counter()
+        self._duplicated = self._out_of_order = self._unfounded = 0
+        self._details: list[str] = []
+
+    def open(self) -> None:
+        """Begin the books at what the newest record says."""
+        self.record = self.chain.newest
+
+    @property
+    def not_staged(self) -> str:
+        """Why nothing can be said of the processor; empty: it is written staged."""
+        records = [part.record for part in self._family if part.record]
+        if any(record.staged for record in records):
+            return ""
+        if records:
+            return (
+                f"{self.processor.name} writes DataFrames directly: a message of which its function makes no row is "
+                "counted nowhere, so nobody can say what is lost"
+            )
+        return f"{self.processor.name} has no record yet, so it never started"
+
+    @property
+    def there(self) -> bool:
+        """Whether there is such a part: the first record of the processor fixes how many there are."""
+        staged = [part.record.staged for part in self._family if part.record and part.record.staged]
+        return bool(staged) and self.partition < staged[0].parts
+
+    @property
+    def above(self) -> bool:
+        """Rows were seen that the newest record does not account for."""
+        return bool(self._ahead)
+
+    def places(self) -> list[TopicPartition]:
+        """What the processor reads; part 0 has the announcements, which say up to where."""
+        return [] if self.partition else self._inputs
+
+    def standing(self, marks: Mapping[TopicPartition, Watermarks]) -> Iterator[tuple[TopicPartition, int]]:
+        """Up to where the inputs are published by now."""
+        newest = [part.chain.newest for part in self._family]
+        ends = published_ends(newest)
+        for place in self.places():
+            if place in marks:
+                yield place, ends.get(place, marks[place].low)
+
+    # Noting
+
+    def track(self, _: str, topic: str) -> tuple[Marks, Track]:
+        """Rows that name a part that is not there, or messages."""
+        return self.strays, Track(self.strays, self._kind(topic))
+
+    def track_rows(self, place: TopicPartition, sequence: int) -> Track:
+        """Where to note the rows of a publication in one partition of a topic."""
+        self.sequence = max(self.sequence, sequence)
+        topics = (*self.written, *([self.errors] if self.errors else []))
+        return Rows(self, place, sequence, self._kind(place.topic), ordered=topics.count(place.topic) == 1)
+
+    def note(self, sequence: int, index: int, count: int, kind: int) -> None:
+        """A row was seen."""
+        if sequence > (self.record.sequence if self.record else -1):
+            self._ahead[sequence] += 1
+            return
+        rows = self.chain.rows.get(sequence, count)  # the header counts where compaction has taken the record
+        if not rows:
+            self._unfounded += 1
+            self._detail(f"unfounded: row {index} of {count} of publication {sequence}, whose record has none")
+            return
+        found = self._of.get(sequence)
+        if found is None:
+            found = self._of[sequence] = Publication(rows)
+        if found.count == count and found.add(index):
+            self._counts[kind] += 1
+        else:
+            self._duplicated += 1
+            self._detail(f"duplicated: row {index} of {count} of publication {sequence}")
+
+    def in_order(self, place: TopicPartition, at: tuple[int, int]) -> None:
+        """Rows of a part stand in a partition as they were published."""
+        if at < self._last.get(place, at):
+            self._out_of_order += 1
+            self._detail(f"out of order: row {at[1]} of publication {at[0]} in {place.topic}/{place.partition}")
+        self._last[place] = at
+
+    def _detail(self, text: str) -> None:
+        """Keep a text, while there are few of its kind."""
+        self._told[text.partition(":")[0]] += 1
+        if self._told[text.partition(":")[0]] <= EXAMPLES:
+            self._details.append(text)
+
+    def _kind(self, topic: str) -> int:
+        return ERROR if topic == self.errors and topic not in self.written else OUTPUT
+
+    # The balance
+
+    def report(self, veils: Sequence[str], unmarked: Sequence[str]) -> TaskReport:
+        """
+        What was found.
+
+        Args:
+            veils: why rows may be gone although they were published.
+            unmarked: topics whose records do not say where they come from.
+        """
+        totals = self.record.totals if self.record else Totals()
+        problems, limits = list(self.chain.problems), []
+        if self.record is None:
+            limits.append("nothing of it is published yet")
+        unfounded = self._unfounded + len(self.strays.ahead) + self.strays.malformed
+        torn = [sequence for sequence, one in sorted(self._of.items()) if one.seen < one.count]
+        lost = totals.deliveries - sum(one.count for one in self._of.values())
+        if unmarked:
+            names = ", ".join(map(repr, unmarked))
+            limits.append(f"{names} has provenance=False, so nobody can say what in it is lost, torn or duplicated")
+            lost, torn = 0, []
+        elif veils and (lost > 0 or torn):
+            limits.append(f"{lost} rows and parts of {len(torn)} publications were not seen: {'; '.join(veils)}")
+            lost, torn = min(lost, 0), []
+        if lost < 0:
+            problems.append(f"its rows speak of {-lost} more than its totals: {totals.deliveries}")
+        self._tell(lost, torn)
+        outputs, errors = self._counts[OUTPUT], self._counts[ERROR]
+        said = (totals.outputs, totals.errors)
+        if not (lost or torn or unfounded or self._duplicated or limits) and (outputs, errors) != said:
+            problems.append(
+                f"seen: {outputs} rows as outputs, {errors} as errors; its totals say: {said[0]}, {said[1]}"
+            )
+        ahead = self._judged_ahead(limits)
+        return TaskReport(
+            task=f"{self.processor.name}/{self.partition}",
+            steps=totals.deliveries,
+            totals=totals,
+            outputs=outputs,
+            errors=errors,
+            messages=outputs,
+            lost=max(lost, 0),
+            torn=len(torn),
+            duplicated=self._duplicated,
+            out_of_order=self._out_of_order,
+            unfounded=unfounded,
+            ahead=ahead,
+            behind=self.behind + self._due,
+            problems=tuple(problems),
+            limits=tuple(limits),
+            details=tuple(self._details),
+        )
+
+    @property
+    def _due(self) -> int:
+        """1 where a batch is announced and this part of it is not published yet."""
+        first, own = (part.chain.newest for part in (self._family[0], self))
+        return int(first is not None and first.staged is not None and not has_reached(own, first.staged))
+
+    def _tell(self, lost: int, torn: Sequence[int]) -> None:
+        for sequence in torn[:EXAMPLES]:
+            one = self._of[sequence]
+            some = ", ".join(str(row) for row, _ in zip(one.missing(), range(EXAMPLES), strict=False))
+            self._details.append(
+                f"torn: publication {sequence} has {one.seen} of its {one.count} rows; missing: {some}"
+            )
+        if lost > 0:
+            gone = [f"{sequence} ({rows} rows)" for sequence, rows in self.chain.rows.items() if rows]
+            gone = [text for text in gone if int(text.split()[0]) not in self._of]
+            named = f": publications {', '.join(gone[:EXAMPLES])}" if gone else ""
+            self._details.append(f"lost: {lost} rows of which nothing is there{named}")
+
+    def _judged_ahead(self, limits: list[str]) -> int:
+        known = self.chain.newest.sequence if self.chain.newest else -1
+        count = sum(rows for sequence, rows in self._ahead.items() if sequence > known)
+        if count and self.chain.hidden:
+            limits.append(f"an open transaction hides its newest records, so {count} rows above them are not judged")
+            return 0
+        if count:
+            self._details.append(f"above its newest record {known}: {count} rows")
+        return count
+
+
+def parts_of(graph: Graph, processor: DataFrameProcessor, facts: ClusterFacts) -> list[Part]:
+    """A part for each partition of the backing topic."""
+    family: list[Part] = []
+    known = facts.topics.get(backing_topic(graph.name, processor.name))
+    family += [Part(graph, processor, facts, p, family) for p in range(known.partitions if known else 0)]
+    return family

@@ -1,0 +1,262 @@
+"""Defects, each planted in one place of the core or of the runtime; most take one rule of docs/protocol.md out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+
+from cues_kafka.brokers.memory.clients import MemorySession
+from cues_kafka.core import effects as do
+from cues_kafka.core import events as on
+from cues_kafka.core import recover, task
+from cues_kafka.core.records import Record
+from cues_kafka.core.spec import Spec
+from cues_kafka.core.task import TRANSITIONS, State, Task
+from cues_kafka.ports import Coordinates, Positions
+from cues_kafka.runtime.calling import pairing
+from cues_kafka.runtime.calling.caller import Batch, Caller
+from cues_kafka.runtime.calling.failures import Failure
+from cues_kafka.runtime.task.interpreter import Interpreter, record_message
+from cues_kafka.runtime.task.lane import Lane
+
+Patch = pytest.MonkeyPatch
+Handler = Callable[[Task, Any], Any]
+
+
+def handler(patch: Patch, state: State, event: type, made: Callable[[Handler], Handler]) -> None:
+    """Put another handler for one event in one state, made from the one that is there."""
+    patch.setitem(TRANSITIONS[state], event, (made(TRANSITIONS[state][event][0]), frozenset(State)))
+
+
+def positions_from_memory(patch: Patch) -> None:
+    """A recovery goes on where this process believes to be, instead of where the record stands (R6)."""
+    known: dict[tuple[str, str], Positions] = {}
+    attempt = task._attempt
+
+    def remember(it: Task, positions: Positions, batch: Any) -> Any:
+        known[it.spec.full_name, it.spec.writer.incarnation] = positions
+        return attempt(it, positions, batch)
+
+    def forgetful(original: Handler) -> Handler:
+        def read(it: Task, event: Any) -> Any:
+            after, effect = original(it, event)
+            mine = known.get((it.spec.full_name, it.spec.writer.incarnation))
+            return after, do.AssignReader(mine) if mine and isinstance(effect, do.AssignReader) else effect
+
+        return read
+
+    patch.setattr(task, "_attempt", remember)
+    handler(patch, State.FETCHING_INPUTS, on.InputsFetched, forgetful)
+
+
+def attempt_outside_the_transaction(patch: Patch) -> None:
+    """The record is committed by itself, before the outputs (I2)."""
+
+    def produce(self: Any, effect: do.Produce) -> on.Event:
+        self._world.broker.sender("apart").send([record_message(self.task.spec, effect.record)])
+        self._produced = self._open.produce(list(self.outgoing))
+        self.outgoing = ()
+        return on.Done()
+
+    patch.setattr(Interpreter, "_Produce", produce)
+    handler(
+        patch, State.FLUSHING, on.Flushed, lambda _: lambda it, _: (replace(it, state=State.COMMITTING), do.Commit())
+    )
+
+
+def error_besides_an_output(patch: Patch) -> None:
+    """A handled exception leaves an output too (I8)."""
+    fail = Caller._fail
+
+    def both(self: Any, error: BaseException, failure: Failure) -> bool:
+        done = fail(self, error, failure)
+        if done and self._only:
+            self._add(failure.taken, failure.batch, [(self._only, b"k", b'"x"', [], None, None)])
+        return done
+
+    patch.setattr(Caller, "_fail", both)
+
+
+def failed_step_skipped(patch: Patch) -> None:
+    """What is to be called again is counted as delivered."""
+    fail = Caller._fail
+
+    def skip(self: Any, error: BaseException, failure: Failure) -> bool:
+        done = fail(self, error, failure)
+        if not done and failure.batch.halt and failure.batch.halt.kind == "retry":
+            failure.batch.halt = None
+            failure.batch.deliveries += 1
+            return True
+        return done
+
+    patch.setattr(Caller, "_fail", skip)
+
+
+def hash_over_more_than_the_messages(patch: Patch) -> None:
+    """Something of the batch goes into the hash, so another attempt has another one (I6)."""
+    coordinates = Caller.coordinates
+
+    def more(self: Any, taken: Any, batch: Batch) -> tuple[Coordinates, ...]:
+        found = coordinates(self, taken, batch)
+        return tuple(place._replace(binding=f"{place.binding}{batch.sequence}") for place in found)
+
+    patch.setattr(Caller, "coordinates", more)
+
+
+def flush_that_does_not_look(patch: Patch) -> None:
+    """Delivery reports are not counted, and the client's commit forgets what it could not deliver (P6)."""
+    commit = MemorySession.commit
+
+    def blind(self: Any, _: do.Flush) -> on.Event:
+        return on.Flushed(self._produced, self._produced, self._open._first_offset)
+
+    def forget(self: Any) -> str | None:
+        self._undelivered = None
+        return commit(self)
+
+    patch.setattr(Interpreter, "_Flush", blind)
+    patch.setattr(MemorySession, "commit", forget)
+    handler(
+        patch, State.FLUSHING, on.Flushed, lambda _: lambda it, _: (replace(it, state=State.COMMITTING), do.Commit())
+    )
+
+
+def record_may_land_anywhere(patch: Patch) -> None:
+    """P6a is left out, under answers that are old."""
+    handler(
+        patch,
+        State.FLUSHING,
+        on.Flushed,
+        lambda original: lambda it, event: original(replace(it, expected=event.first_offset), event),
+    )
+
+
+def goes_on_after_an_ambiguous_commit(patch: Patch) -> None:
+    """P8: no return to R1 after a commit that raised."""
+    handler(
+        patch,
+        State.COMMITTING,
+        on.Failed,
+        lambda _: lambda it, _: (replace(it, state=State.READY, pending=None), do.Await()),
+    )
+
+
+def suspect_commit_trusted(patch: Patch) -> None:
+    """P8: the next transaction begins while a repeated EndTxn is on its way."""
+    handler(
+        patch, State.COMMITTING, on.Committed, lambda original: lambda it, _: original(it, on.Committed(suspect=None))
+    )
+
+
+def choice_not_replayed(patch: Patch) -> None:
+    """I7: a retry of alts takes another order."""
+    take = task.take
+    patch.setattr(task, "take", lambda choice, steps: tuple(reversed(take(choice, steps))))
+
+
+def discard_counted_as_a_death(patch: Patch) -> None:
+    """Q1: P8 and a return to R1 are no deaths."""
+
+    def died(_: Spec, record: Record) -> bool:
+        return not record.left
+
+    patch.setattr(recover, "died", died)
+
+
+def quarantine_one_death_early(patch: Patch) -> None:
+    """Q3, I11."""
+    patch.setattr(
+        Task,
+        "quarantined",
+        property(
+            lambda it: (
+                it.spec.quarantine_after is not None
+                and it.due is not None
+                and it.due.steps == 1
+                and it.due.starts >= it.spec.quarantine_after
+            )
+        ),
+    )
+
+
+def never_alone(patch: Patch) -> None:
+    """Q2a: a message with a death behind it goes on beside others of its process, and shares their deaths."""
+    patch.setattr(task, "ALONE_AT", 99)
+
+
+def fresh_id_at_each_start(patch: Patch) -> None:
+    """R1 fences nobody and ends nothing that was left open."""
+    numbers = count()
+
+    def init(self: Any, _: do.Init) -> on.Event:
+        if self._session:
+            self._session.abandon()
+        patched = f"{self.task.spec.transactional_id}.{next(numbers)}"
+        self._session = self._world.broker.session(patched)
+        self._session.init(timeout_s=1.0)
+        return on.Initialised()
+
+    patch.setattr(Interpreter, "_Init", init)
+
+
+def init_after_reading(patch: Patch) -> None:
+    """R1 comes when the first transaction begins."""
+    begin = Interpreter._Begin
+
+    def later(self: Any, _: do.Init) -> on.Event:
+        if self._session:
+            self._session.abandon()
+        self._session = None
+        return on.Initialised()
+
+    def first(self: Any, effect: do.Begin) -> on.Event:
+        if self._session is None:
+            self._session = self._world.broker.session(self.task.spec.transactional_id)
+            self._session.init(timeout_s=1.0)
+        return begin(self, effect)
+
+    patch.setattr(Interpreter, "_Init", later)
+    patch.setattr(Interpreter, "_Begin", first)
+
+
+def called_ahead_survives_a_failed_commit(patch: Patch) -> None:
+    """P7: what was called ahead is not thrown away with the batch before it, whose commit failed (P8)."""
+    assign = Lane.assign
+
+    def keep(self: Any, positions: Positions) -> None:
+        batch = self._batch
+        assign(self, positions)
+        self._batch = batch
+
+    patch.setattr(Lane, "assign", keep)
+
+
+def order_of_what_was_put_back_kept(patch: Patch) -> None:
+    """The defect that the simulation found first: alts that wait for an input that has nothing."""
+    patch.setattr(pairing, "drop", lambda choice, _: choice)
+
+
+DEFECTS: dict[Callable[[Patch], None], int] = {
+    positions_from_memory: 0,
+    attempt_outside_the_transaction: 0,
+    error_besides_an_output: 3,
+    failed_step_skipped: 2,
+    hash_over_more_than_the_messages: 0,
+    flush_that_does_not_look: 0,
+    record_may_land_anywhere: 26,
+    goes_on_after_an_ambiguous_commit: 1,
+    suspect_commit_trusted: 146,
+    choice_not_replayed: 86,
+    discard_counted_as_a_death: 21,
+    quarantine_one_death_early: 17,
+    never_alone: 12,
+    fresh_id_at_each_start: 8,
+    init_after_reading: 3,
+    order_of_what_was_put_back_kept: 22,
+    called_ahead_survives_a_failed_commit: 15,
+}
+"""With the first seed that once found it: it is tried first. Another one will do, where the code has changed."""

@@ -1,0 +1,124 @@
+"""What must hold in every state, PROTOCOL 8 as far as a world shows it.
+
+- I1, I8: no delivery has two committed outcomes, and each has all of its records.
+- I2, I3: outcomes, record and offsets belong together: what lies below the record's positions, and nothing else, has an
+  outcome, and the totals count it.
+- I4: outcomes keep the order of each input.
+- I7: effects arrived in the order in which their steps were committed.
+- I6, I7, I11, I12, I13 and D5 are seen where they happen, see `world`; I14 by where records land (P6a).
+
+I5 and I10 are progress: `search.drains`. Each check depends on one partition alone, so its verdict is kept with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from cues_kafka.core.records import Record
+from tests.proof.model import staging
+from tests.proof.model.machine import offsets_of
+from tests.proof.model.staging import Staging
+from tests.proof.model.states import IDLE, ONGOING, Part, State, Step
+from tests.proof.model.world import World
+
+
+class Invariants:
+    """Verdicts by partition."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._verdicts: dict[int, str] = {}
+
+    def violated(self, s: State) -> str:
+        """What is wrong with a state; empty: nothing."""
+        for number in self._world.part_numbers(s):
+            verdict = self._verdicts.get(number)
+            if verdict is None:
+                part = self._world.values.items[number]
+                assert isinstance(part, Part)
+                world = self._world
+                verdict = staging.judge(world, part) if isinstance(world, Staging) else judge(world, part)
+                self._verdicts[number] = verdict
+            if verdict:
+                return verdict
+        return ""
+
+
+def judge(world: World, part: Part) -> str:
+    """What is wrong with one partition; empty: nothing."""
+    if part.wrong:
+        return part.wrong
+    if part.phase > ONGOING:
+        return ""  # decided, and not visible yet
+    record = world.newest(part)
+    steps = list(dict.fromkeys(outcome.step for outcome in part.outputs))
+    return _twice(part) or _order(world, steps) or (_counted(world, part, record, steps) if record else _empty(part))
+
+
+def _empty(part: Part) -> str:
+    return "I2: outcomes or offsets without a record" if part.outputs or part.held else ""
+
+
+def _twice(part: Part) -> str:
+    seen = Counter(outcome.step for outcome in part.outputs)
+    for outcome in part.outputs:
+        if seen[outcome.step] > outcome.of:
+            return f"I1: {outcome.step} was delivered twice"
+        if seen[outcome.step] < outcome.of:
+            return f"I8: {outcome.step} has {seen[outcome.step]} of {outcome.of} records"
+    kinds = {(outcome.step, outcome.kind) for outcome in part.outputs}
+    if len(kinds) > len(seen):
+        return "I8: a delivery has an output and an error"
+    return ""
+
+
+def _order(world: World, steps: list[Step]) -> str:
+    for binding in range(len(world.bindings)):
+        offsets = [offset for step in steps for b, offset in step if b == binding]
+        if offsets != sorted(offsets):
+            return f"I4: outcomes of input {world.bindings[binding]!r} are out of order: {offsets}"
+    return ""
+
+
+def _counted(world: World, part: Part, record: Record, steps: list[Step]) -> str:
+    ends = offsets_of(record.positions)
+    rows = zip(world.places, part.begin or (0,) * len(ends), ends, strict=True)
+    below = [sum(begin <= o < end for o in places) for places, begin, end in rows]
+    due = max(below) if world.setting.pairing == "join" else sum(below)
+    delivered = {offset for step in steps for _, offset in step}
+    due -= sum(offset < ends[0] and offset not in delivered for offset in part.cleaned)
+    totals = record.totals
+    if part.phase == IDLE and part.held != ends and not part.reset:
+        return f"I2: group offsets {part.held} beside positions {ends}"
+    if totals.deliveries != due or totals.outputs + totals.errors + totals.nils != due:
+        return f"I3, I13: {due} messages lie below {ends}, the record counts {totals}"
+    if len(steps) != totals.outputs + totals.errors:
+        return f"I2, I3: {len(steps)} deliveries have outcomes, the record counts {totals}"
+    if any(offset >= ends[b] for step in steps for b, offset in step):
+        return f"I2: an outcome above the position {ends}"
+    if world.setting.effects:
+        return _effects(part, record, steps)
+    return _starved(world, steps) if world.setting.turns else ""
+
+
+def _starved(world: World, steps: list[Step]) -> str:
+    """I10: an input waits for one batch of the others. A fault may cost two more, because the turn is not recorded."""
+    patience = world.setting.batch * (1 + 2 * world.setting.faults.total)
+    for binding, places in enumerate(world.places):
+        waits, left = 0, len(places)
+        for step in steps:
+            mine = step[0][0] == binding
+            waits, left = (0, left - 1) if mine else (waits + 1, left)
+            if left and waits > patience:
+                return f"I10: input {world.bindings[binding]!r} waits while {waits} messages of others pass"
+    return ""
+
+
+def _effects(part: Part, record: Record, steps: list[Step]) -> str:
+    """The target of effects has each step once, in the order in which they were committed."""
+    applied = part.ledger[2]
+    if len(set(applied)) < len(applied):
+        return f"E1: an effect was applied twice: {applied}"
+    if record.totals.nils == 0 and list(applied[: len(steps)]) != steps:
+        return f"I7, E1: effects {applied}, outcomes {tuple(steps)}: another choice was taken"
+    return ""

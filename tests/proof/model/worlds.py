@@ -1,0 +1,131 @@
+"""The worlds, by name. `make test` explores each of them with few faults, `make proof-model` with more.
+
+One partition is enough for most: tasks share nothing but the group's membership, because the transactional id, the
+backing partition and the offsets belong to one task each. `two-tasks` has what they share. The parts of a staged batch
+share the announcement, so staged worlds have two, of which part 1 gets no row of the second message; what is decided
+by the announcement alone has one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.proof.model.staged import StagedWorld
+from tests.proof.model.states import Faults, Setting
+from tests.proof.model.world import World
+
+ONE = Faults(crash=1, move=1, net=1, zombie=1, total=1)
+TWO = Faults(crash=2, move=2, net=2, zombie=1, total=2)
+THREE = Faults(crash=2, move=2, net=2, zombie=1, total=3)
+
+_STAGED = Setting(
+    name="",
+    about="",
+    inputs=("oo", "on"),
+    workers=("driver", "driver", "tasks", "tasks", "lost"),
+    partitions=2,
+    batch=1,
+)
+
+_ONE_PART = replace(_STAGED, inputs=("oo",), partitions=1)
+
+_WORLDS = [
+    Setting(name="alone", about="one worker that dies and loses requests", workers=("native",), inputs=("oo",)),
+    Setting(name="pipe", about="two workers, one partition", inputs=("oo",)),
+    Setting(name="three", about="three workers, one partition", inputs=("oo",), workers=("native",) * 3),
+    Setting(name="reset", about="somebody sets the group's offsets back", inputs=("oo",), resets=True),
+    Setting(name="latest", about="an input that grows, read from its end", inputs=("ooo",), grows=2, start="latest"),
+    Setting(name="intruder", about="somebody writes into the backing partition", inputs=("oo",), intruder=True),
+    Setting(name="two-tasks", about="two workers, two partitions", inputs=("o",), partitions=2),
+    Setting(name="eager", about="rebalances take everything", inputs=("o",), partitions=2, eager=True),
+    Setting(name="markers", about="markers and gaps among the messages", inputs=("o.o.",)),
+    Setting(name="fork", about="several outputs of one message", inputs=("fn",)),
+    Setting(name="error", about="a message that fails, one that may fail", inputs=("e?",)),
+    Setting(name="effects", about="effects on a target fenced by step and owner", inputs=("oo",), effects=True),
+    Setting(name="retry", about="user code that asks to be called again", inputs=("ro",)),
+    Setting(name="kill", about="a message that kills its process, in a batch", inputs=("oko",), batch=3),
+    Setting(
+        name="together",
+        about="a message that kills its process, and one of another task in it that may be put off",
+        inputs=("k",),
+        others=("r",),
+        workers=("native",),
+        partitions=2,
+        batch=1,
+    ),
+    Setting(
+        name="together-later",
+        about="a message that kills without a snapshot of its own, at first",
+        inputs=("ok",),
+        others=("oo",),
+        workers=("native",),
+        partitions=2,
+        batch=1,
+    ),
+    Setting(name="stop", about="user code that stops its task on purpose", inputs=("os",)),
+    Setting(name="join", about="the k-th message of each input", inputs=("oo", "o"), pairing="join"),
+    Setting(name="alts", about="any of two inputs", inputs=("o", "o"), pairing="alts"),
+    Setting(name="alts-effects", about="the choice is kept", inputs=("o", "oo"), pairing="alts", effects=True),
+    Setting(
+        name="alts-retry",
+        about="what a retry puts off keeps its step number",
+        inputs=("or", "o"),
+        pairing="alts",
+        effects=True,
+        workers=("native",),
+    ),
+    Setting(
+        name="alts-turns",
+        about="an input that never runs dry starves no other one",
+        inputs=("oooo", "oo"),
+        pairing="alts",
+        workers=("native",),
+        batch=1,
+        turns=True,
+    ),
+    Setting(
+        name="compacted",
+        about="compaction takes messages that are announced, and the one that kills",
+        inputs=("oko",),
+        workers=("native",),
+        batch=3,
+        compacts=2,
+    ),
+    Setting(name="slots", about="two Spark slots for one range", inputs=("oo",), workers=("slot", "slot")),
+    Setting(name="both", about="a native worker and a Spark slot", inputs=("oo",), workers=("native", "slot")),
+    replace(_STAGED, name="staged", about="a driver of Spark, its successors, and tasks of theirs that stay behind"),
+    replace(_ONE_PART, name="staged-one", about="the same with one part"),
+    replace(_STAGED, name="staged-other", about="another query without state takes over", checkpoints="other"),
+    replace(_ONE_PART, name="staged-query", about="the same with one part", checkpoints="other"),
+    replace(
+        _ONE_PART,
+        name="staged-state",
+        about="another query with state is refused",
+        checkpoints="other",
+        stateless=False,
+    ),
+    replace(
+        _ONE_PART,
+        name="staged-restored",
+        about="an old copy of the checkpoint",
+        workers=("driver", "tasks", "lost"),
+        batch=2,
+        checkpoints="restored",
+    ),
+]
+
+WORLDS = {setting.name: setting for setting in _WORLDS}
+
+
+def with_faults(name: str, faults: Faults) -> Setting:
+    """A world by its name, with so many faults."""
+    return replace(WORLDS[name], faults=faults)
+
+
+def world_of(setting: Setting) -> World:
+    """What a setting speaks of."""
+    return StagedWorld(setting) if "driver" in setting.workers else World(setting)
+
+
+LEVELS = {1: ONE, 2: TWO, 3: THREE}
+"""Faults by how many come together."""

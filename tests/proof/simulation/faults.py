@@ -1,0 +1,208 @@
+"""The swarm: what goes wrong, when, and on whose way to the cluster.
+
+Every fault has a number. `Options.most` and `Options.skipped` leave single ones out, and all that was decided before
+stays as it was: that is how a failure is shrunk.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from cues_kafka.brokers.memory import MemoryBroker, MemoryReader, MemorySession
+from cues_kafka.brokers.memory.cluster import Cluster, TransactionalId
+from cues_kafka.errors import AbortableError, BrokerError, RetriableError
+from cues_kafka.ports import Fetched, TopicPartition, Watermarks
+from tests.proof.simulation.options import Options
+
+if TYPE_CHECKING:
+    from tests.proof.simulation.run import Simulation
+
+Late = Callable[[], None]
+
+
+class Swarm:
+    """
+    Decides about faults; implements `brokers.memory.Faults`.
+
+    Attributes:
+        on: whether anything goes wrong at present.
+        done: the faults that happened, for people.
+        late: requests on their way.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.on = False
+        self.done: list[str] = []
+        self.late: list[Late] = []
+        self.random = random.Random(f"schedule {options.seed} {options.schedule}")  # no secret
+        self._options = options
+        self._number = 0
+
+    def happens(self, kind: str, where: str, *, times: float = 1.0) -> bool:
+        """Whether a fault of this kind happens now; `times` makes rare moments count for more."""
+        if not self.on or self.random.random() * 1000 >= getattr(self._options, kind) * times:
+            return False
+        self._number += 1
+        number, most = self._number, self._options.most
+        if number in self._options.skipped or (most is not None and len(self.done) >= most):
+            return False
+        self.done.append(f"{number}: {kind} {where}")
+        return True
+
+    @property
+    def count(self) -> int:
+        """The number of the last fault, those that were left out included."""
+        return self._number
+
+    def numbers(self) -> list[int]:
+        """Of the faults that happened."""
+        return [int(text.partition(":")[0]) for text in self.done]
+
+    def before(self, operation: str, client: str) -> None:
+        """A request may be refused or cut off; those of the sender, which stands outside, are not."""
+        if operation != "send" and self.happens("refuse", f"{operation} {client}"):
+            kind = self.random.choice((RetriableError, AbortableError))
+            raise kind(f"{operation}: refused on the way", code="_TRANSPORT")
+
+    def after(self, operation: str, client: str) -> str | None:
+        """A reply may be lost."""
+        if operation != "send" and self.happens("lose", f"{operation} {client}"):
+            raise RetriableError(f"{operation}: the reply is lost", code="_TIMED_OUT")
+        return None
+
+    def arrive(self) -> None:
+        """One late request arrives."""
+        if self.late:
+            self.late.pop(self.random.randrange(len(self.late)))()
+
+    def heal(self) -> None:
+        """Nothing goes wrong any more; what is on its way arrives."""
+        self.on = False
+        while self.late:
+            self.arrive()
+
+
+class SimulatedSession(MemorySession):
+    """
+    A session whose commits and produce requests may be late, and whose commits may be repeated by the client.
+
+    A repeated EndTxn is on its way after the commit has succeeded, and ends the next transaction of the same epoch if
+    it finds one (KAFKA-17754).
+    """
+
+    swarm: Swarm
+
+    def commit(self) -> str | None:
+        """Commit, perhaps later."""
+        if not self._written or self._undelivered is not None:
+            return super().commit()
+        if self.swarm.happens("late", f"commit {self._id}", times=2):
+            self.swarm.late.append(self._end_again)
+            raise self._failed(RetriableError("commit: no answer", code="_TIMED_OUT"))
+        suspect = super().commit()
+        if suspect is None and self.swarm.happens("suspect", f"commit {self._id}"):
+            self.swarm.late.append(self._end_again)
+            return "the coordinator did not answer the first request"
+        return suspect
+
+    def _end_again(self) -> None:
+        try:
+            self._cluster.end(self._id, self._epoch, commit=True)
+        except BrokerError:
+            return  # fenced, or nothing is open: as a coordinator answers
+
+    def produce(self, records: Any) -> int:
+        """Append, perhaps later: the client gives up, and the broker verifies that the transaction is still open."""
+        batch = list(records)
+        if batch and self._undelivered is None and self.swarm.happens("late", f"produce {self._id}"):
+            self.swarm.late.append(lambda: self._append_late(batch))
+            self._undelivered = RetriableError("produce: no answer", code="_MSG_TIMED_OUT")
+            self._written = True
+            return len(batch)
+        return super().produce(batch)
+
+    def _append_late(self, batch: list[Any]) -> None:
+        try:
+            self._cluster.append_late(self._id, self._epoch, batch)  # type: ignore[attr-defined]
+        except BrokerError:
+            return
+
+
+class SimulatedCluster(Cluster):
+    """
+    A cluster whose answers may be old.
+
+    Attributes:
+        timeouts: whether the coordinator ends transactions by time. Healed, it does not: nobody may need it (I5).
+        marks: the last watermarks of each partition but the present ones.
+        swarm: decides.
+    """
+
+    swarm: Swarm
+    timeouts = True
+    stale_topics: Collection[str] = ()
+
+    def _time_out(self, state: TransactionalId) -> None:
+        if self.timeouts:
+            super()._time_out(state)
+        elif state.open is not None:
+            state.open.deadline = float("inf")
+
+    def append_late(self, name: str, epoch: int, records: list[Any]) -> None:
+        """A late produce request; KIP-890 refuses it where its transaction is over."""
+        with self.changed:
+            state = self._owned(name, epoch)
+            if state.open is not None:
+                self._append(records, state.open)
+
+    def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        """Low, last stable and high offset; of a backing partition perhaps those of a while ago."""
+        now = super().watermarks(partitions)
+        return {place: self._aged(place, marks) for place, marks in now.items()}
+
+    def _aged(self, place: TopicPartition, marks: Watermarks) -> Watermarks:
+        if place.topic not in self.stale_topics or not self.swarm.happens("stale", f"watermarks {place}"):
+            return marks
+        high = self.swarm.random.randint(max(marks.low, marks.high - 6), marks.high)
+        return Watermarks(marks.low, min(marks.stable, high), high)
+
+
+class SimulatedReader(MemoryReader):
+    """A reader that lets time pass where it waits; what others do meanwhile may be what it waits for."""
+
+    simulation: Simulation
+
+    def poll(self, timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
+        """What is there; sometimes less, as fetches have limits, or nothing but an error of one partition, or all."""
+        swarm = self.simulation.swarm
+        places = sorted(self._places)
+        if places and swarm.happens("refuse", f"poll {places[0].topic}", times=0.1):
+            at = swarm.random.choice((None, *places))
+            raise RetriableError(f"reading {at}: refused on the way", code="_TRANSPORT", at=at)
+        room = swarm.random.choice((1, 3, 20)) if swarm.on and swarm.random.random() < 0.5 else max_messages
+        fetched = super().poll(0.0, room)
+        if not fetched and timeout_s > 0:
+            self.simulation.elapse(timeout_s)
+        return fetched
+
+
+def broker_for(simulation: Simulation, options: Options) -> MemoryBroker:
+    """A broker with all of this in it; its classes belong to this run alone."""
+    swarm = simulation.swarm
+    own: Mapping[str, Any] = {"swarm": swarm}
+    cluster_type = type("_Cluster", (SimulatedCluster,), dict(own))
+    broker_type = type(
+        "_Broker",
+        (MemoryBroker,),
+        {
+            "cluster_type": cluster_type,
+            "session_type": type("_Session", (SimulatedSession,), dict(own)),
+            "reader_type": type("_Reader", (SimulatedReader,), {"simulation": simulation}),
+        },
+    )
+    broker: MemoryBroker = broker_type(
+        simulation.clock, seed=options.seed, cooperative=options.cooperative, faults=swarm
+    )
+    return broker

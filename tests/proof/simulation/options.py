@@ -1,0 +1,270 @@
+"""What a seed decides, as one frozen value that is printed whole and written down as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeAlias
+
+Kind: TypeAlias = Literal["pipe", "sink", "fork", "join", "alts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """
+    One processor of the graph.
+
+    Attributes:
+        name: of the processor.
+        kind: pipe, sink (no output), fork (two outputs), join or alts (two inputs).
+        inputs: topics.
+        outputs: topics.
+        effects: the function leaves a trace outside of Kafka.
+        batch: it gets lists.
+        nil: percent of the deliveries that end with nothing.
+        fails: percent that end as an error; 0 without an errors topic.
+        retries: percent that raise what is worth another call, once or twice.
+        rekeys: outputs get a key of their own, so they change partitions.
+    """
+
+    name: str
+    kind: Kind
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    effects: bool = False
+    batch: bool = False
+    nil: int = 0
+    fails: int = 0
+    retries: int = 0
+    rekeys: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """
+    One run. Rates are per mille of the moments at which the fault could happen.
+
+    Attributes:
+        seed: what the rest was drawn from, and what the schedule is drawn from.
+        schedule: another schedule for the same options.
+        sources: topics that messages are sent to.
+        parts: the processors.
+        partitions: of every topic.
+        workers: processes at the beginning; each runs all processors.
+        messages: to send, over all sources.
+        steps: of the schedule under faults, before everything is healed.
+        errors: whether there is an errors topic.
+        quarantine_after: deaths on one message before it becomes an error.
+        poison: messages that kill their process whenever a function gets them.
+        max_messages: of the commit policy, steps in one transaction.
+        idle_s: of the commit policy.
+        cooperative: how groups rebalance; False is eager.
+        static: workers have instance names, and a successor takes its predecessor's place at once.
+        slots: queries with slots run the processors, not native workers.
+        kill: before or after an effect, its process is gone.
+        pause: before or after an effect, others go on, sometimes until its session is over.
+        ahead: while a commit is under way, its own worker fetches and calls on meanwhile (P7).
+        refuse: a request never reaches the cluster.
+        lose: a request is applied and its reply is lost.
+        late: a request fails for the client and arrives later.
+        suspect: a commit succeeds, and a repeated request is still on its way.
+        stale: the cluster answers watermarks from its past.
+        move: a worker joins, leaves, restarts or is expelled.
+        compact: a backing topic is compacted.
+        forget: a group without members loses its offsets.
+        most: so many faults at most; later ones do not happen.
+        skipped: numbers of faults that do not happen.
+    """
+
+    seed: int
+    schedule: int = 0
+    sources: tuple[str, ...] = ("s0",)
+    parts: tuple[Part, ...] = ()
+    partitions: int = 1
+    workers: int = 1
+    messages: int = 200
+    steps: int = 300
+    errors: bool = True
+    quarantine_after: int | None = 2
+    poison: int = 0
+    max_messages: int = 10
+    idle_s: float = 5.0
+    cooperative: bool = True
+    static: bool = False
+    slots: bool = False
+    kill: int = 0
+    pause: int = 0
+    ahead: int = 0
+    refuse: int = 0
+    lose: int = 0
+    late: int = 0
+    suspect: int = 0
+    stale: int = 0
+    move: int = 0
+    compact: int = 0
+    forget: int = 0
+    most: int | None = None
+    skipped: tuple[int, ...] = ()
+
+    @property
+    def blames_poison(self) -> bool:
+        """Whether a message that is quarantined must be one that kills: nothing else ends a process or a membership."""
+        return not (self.kill or self.pause or self.move or self.slots)
+
+    @classmethod
+    def of_seed(cls, seed: int, changes: Mapping[str, Any] | None = None) -> Options:
+        """
+        Draw everything.
+
+        Args:
+            seed: any number.
+            changes: fields that are not drawn, as `changes_of` gives them or as JSON does.
+        """
+        return dataclasses.replace(_drawn(seed), **_read(changes or {}))
+
+    def replace(self, **changes: Any) -> Options:
+        """The same but for these."""
+        return dataclasses.replace(self, **changes)
+
+    def changes(self) -> dict[str, Any]:
+        """The fields that are not as the seed alone gives them."""
+        drawn, found = _drawn(self.seed), {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != getattr(drawn, field.name):
+                found[field.name] = [dataclasses.asdict(p) for p in value] if field.name == "parts" else value
+        return found
+
+    def command(self) -> str:
+        """What replays this run."""
+        changes = self.changes()
+        added = f" --with '{json.dumps(changes, separators=(',', ':'))}'" if changes else ""
+        return f"python -m tests.proof.simulation --seed {self.seed}{added}"
+
+    def __str__(self) -> str:
+        """All fields, one a line, the processors below each other."""
+        lines = [f"{f.name:17} {getattr(self, f.name)!r}" for f in fields(self) if f.name != "parts"]
+        return "\n".join([*lines, *(f"{'part':17} {part}" for part in self.parts)])
+
+
+DELIVERIES = 220
+"""So many deliveries in one run, about; two hundred at least."""
+
+PAIRED = 0.7
+"""Of the messages of a join's smaller input, those that find another one in their partition, about."""
+
+RATES = ("kill", "pause", "ahead", "refuse", "lose", "late", "suspect", "stale", "move", "compact", "forget")
+"""The swarm: fields of `Options` that are rates of faults."""
+
+_MOST: Mapping[str, tuple[int, ...]] = {
+    "kill": (0, 3, 10, 25),
+    "pause": (0, 5, 10, 30),
+    "refuse": (0, 5, 20, 50),
+    "lose": (0, 5, 20, 50),
+    "late": (0, 5, 20, 50),
+    "suspect": (0, 20, 100),
+    "stale": (0, 20, 100),
+    "move": (0, 5, 20, 50),
+    "compact": (0, 0, 5, 20),
+    "forget": (0, 0, 5, 20),
+}
+
+_AHEAD = (500, 1000, 1000, 1000)
+"""Rates of `ahead`: commits under which something can be called are rare beside those of recoveries."""
+
+
+DEADLY = 0.1
+"""Of the seeds, those in which processes die of one message and of nothing else, so that it alone may be blamed."""
+
+
+def _read(changes: Mapping[str, Any]) -> dict[str, Any]:
+    found = {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()}
+    if "parts" in found:
+        found["parts"] = tuple(part if isinstance(part, Part) else _part(part) for part in found["parts"])
+    return found
+
+
+def _part(data: Mapping[str, Any]) -> Part:
+    fields_: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in data.items()}
+    return Part(**fields_)
+
+
+def _drawn(seed: int) -> Options:
+    draw = random.Random(f"options {seed}")  # a schedule, no secret
+    errors = draw.random() < 0.8
+    sources = tuple(f"s{n}" for n in range(draw.choice((1, 1, 2))))
+    parts = _parts(draw, sources, errors=errors)
+    quarantine_after = draw.choice((2, 2, 1, None))
+    workers = draw.choice((1, 1, 2, 3))
+    rates: dict[str, Any] = {name: draw.choice(most) for name, most in _MOST.items()}
+    steps = draw.choice((150, 300, 450))
+    slots = all(len(part.inputs) == 1 for part in parts) and draw.random() < 0.2
+    drawn = Options(
+        seed=seed,
+        sources=sources,
+        parts=parts,
+        partitions=draw.choice((1, 1, 2, 3)),
+        workers=workers,
+        messages=int(DELIVERIES / _per_message(sources, parts)) + 1,
+        steps=steps // 4 if slots else steps,  # a step of a slot is a whole range
+        errors=errors,
+        quarantine_after=quarantine_after if errors else None,
+        poison=int(errors and quarantine_after is not None and draw.random() < 0.1),
+        max_messages=draw.choice((1, 3, 10, 10, 40, 40, 1000)),
+        idle_s=draw.choice((0.5, 5.0, 60.0)),
+        cooperative=draw.random() < 0.7,
+        static=draw.random() < 0.5,
+        slots=slots,
+        ahead=random.Random(f"ahead {seed}").choice(_AHEAD),  # drawn apart: the rest of a seed is older
+        **rates,
+    )
+    apart = random.Random(f"deadly {seed}").random() < DEADLY  # as `ahead`
+    return drawn.replace(poison=1, kill=0, pause=0, move=0) if apart and drawn.quarantine_after else drawn
+
+
+def _per_message(sources: tuple[str, ...], parts: tuple[Part, ...]) -> float:
+    """About how many deliveries each message leads to."""
+    share = dict.fromkeys(sources, 1 / len(sources))
+    total = 0.0
+    for part in parts:
+        come = [share[topic] for topic in part.inputs]
+        deliveries = PAIRED * min(come) if part.kind == "join" else sum(come)
+        total += deliveries
+        for topic, rate in zip(part.outputs, (1.0, 0.5), strict=False):
+            share[topic] = deliveries * rate * (100 - part.nil) * (100 - part.fails) / 10_000
+    return total
+
+
+def _parts(draw: random.Random, sources: tuple[str, ...], *, errors: bool) -> tuple[Part, ...]:
+    """One processor behind the other; each reads topics that are there, the first ones all sources."""
+    topics, parts = list(sources), list[Part]()
+    for number in range(draw.choice((1, 1, 2, 3))):
+        if len(topics) >= 2 and (number == 0 or draw.random() < 0.5):
+            kind: Kind = draw.choice(("join", "alts"))
+            inputs = tuple(draw.sample(topics, 2)) if number else tuple(sources)
+        else:
+            kind = draw.choice(("pipe", "pipe", "fork", "sink"))
+            inputs = (topics[-1],)
+        part = _one(draw, f"p{number}", kind, inputs, errors=errors)
+        parts.append(part)
+        topics += part.outputs
+    return tuple(parts)
+
+
+def _one(draw: random.Random, name: str, kind: Kind, inputs: tuple[str, ...], *, errors: bool) -> Part:
+    count = {"sink": 0, "fork": 2}.get(kind, 1)
+    return Part(
+        name=name,
+        kind=kind,
+        inputs=inputs,
+        outputs=tuple(f"{name}{letter}" for letter in "ab"[:count]),
+        effects=kind == "sink" or draw.random() < 0.3,
+        batch=kind in ("pipe", "sink") and draw.random() < 0.25,
+        nil=draw.choice((0, 0, 10, 40)),
+        fails=draw.choice((0, 5, 20)) if errors else 0,
+        retries=draw.choice((0, 0, 0, 3)),
+        rekeys=draw.random() < 0.3,
+    )

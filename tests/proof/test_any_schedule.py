@@ -1,0 +1,46 @@
+"""Any crash schedule commits the same outputs as no crash: hypothesis chooses when what dies, and makes it small."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cues_kafka import Graph, Json, Topic
+from cues_kafka.testing.tester import Crash, Tester
+from tests.unit.runtime.task.test_crashes import GRAPH, NAMES, POLICY, check_records, feed, world
+
+CRASHES = st.builds(
+    Crash, moment=st.sampled_from(["before", "after"]), effect=st.sampled_from(NAMES), nth=st.integers(1, 40)
+)
+
+
+def patient(graph: Graph) -> Graph:
+    """Without quarantine: a schedule that dies often enough on one message would rightly make it an error."""
+    parts = [processor.replace(quarantine_after=None) for processor in graph.processors.values()]
+    sources = graph.sources.values()
+    return Graph(graph.name, *sources, *parts, errors="failed", defaults=Topic(value=Json(), partitions=2))
+
+
+@functools.cache
+def undisturbed() -> dict[Any, Any]:
+    """The world without a crash."""
+    tester = Tester(patient(GRAPH), policy=POLICY)
+    feed(tester)
+    tester.run()
+    return world(tester)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(CRASHES, max_size=6))
+def test_any_crash_schedule_commits_the_same_as_no_crash(schedule: list[Crash]) -> None:
+    """One process after the other dies where the schedule says so; the last one is left alone."""
+    tester = Tester(patient(GRAPH), policy=POLICY)
+    feed(tester)
+    for crash in schedule:
+        tester.restart().run(crash=crash)
+    tester.restart().run()
+    assert world(tester) == undisturbed()
+    check_records(tester)

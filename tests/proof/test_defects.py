@@ -1,0 +1,62 @@
+"""The simulation is itself tested: it finds planted defects within its thousand seeds, again, and makes them small."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.proof.defects import DEFECTS, called_ahead_survives_a_failed_commit, error_besides_an_output, never_alone
+from tests.proof.simulation.options import Options
+from tests.proof.simulation.shrink import Result, attempt, shrink
+
+SEEDS = 1_000
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def run(plant: Plant, options: Options) -> Result:
+    """One run with the defect, which is planted anew: it may remember things."""
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        return attempt(options)
+
+
+def first_failure(plant: Plant, first: int = 0) -> Result:
+    """Of a thousand seeds, in order, from this one on."""
+    for seed in range(first, first + SEEDS):
+        result = run(plant, Options.of_seed(seed))
+        if result.failure:
+            return result
+    raise AssertionError(f"not found by {SEEDS} seeds")
+
+
+@pytest.mark.parametrize("plant", DEFECTS, ids=lambda plant: plant.__name__)
+def test_a_planted_defect_is_found_and_found_again(plant: Plant) -> None:
+    """By the same seed, in the same words."""
+    found = first_failure(plant, DEFECTS[plant])
+    assert run(plant, found.options).failure == found.failure
+    assert not attempt(found.options).failure, "it was the defect that failed"
+
+
+def test_what_was_called_ahead_of_a_failed_commit_is_looked_at_often() -> None:
+    """P7 in a hundred seeds, not in a thousand: a hundred are run where somebody waits for them."""
+    assert first_failure(called_ahead_survives_a_failed_commit).options.seed < 100
+
+
+def test_a_message_that_is_blamed_for_the_deaths_of_another_one_is_found_soon() -> None:
+    """Q2a in three hundred seeds: in a part of them, processes die of one message and of nothing else."""
+    assert first_failure(never_alone).options.seed < 300
+
+
+def test_a_failure_shrinks_to_the_least_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One processor, no faults, few messages; its command replays it."""
+    error_besides_an_output(monkeypatch)
+    small = shrink(first_failure(lambda _: None), rounds=300)
+    options = small.options
+    assert not small.faults
+    assert len(options.parts) == 1
+    assert options.messages < 20
+    assert (options.workers, options.partitions) == (1, 1)
+    replayed = Options.of_seed(options.seed, json.loads(json.dumps(options.changes())))
+    assert attempt(replayed).failure == small.failure

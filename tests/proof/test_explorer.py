@@ -1,0 +1,184 @@
+"""The production core in all states of small worlds, and the mutants that show that the search would see a hole."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cues_kafka.core import effects as do
+from cues_kafka.core import events as on
+from cues_kafka.core import task as core
+from cues_kafka.core.task import State, Task
+from tests.proof import model as explorer
+from tests.proof.model import trace
+from tests.proof.model.__main__ import main
+from tests.proof.model.mutant import NET, NET_AND_MOVE, Mutant, applied
+from tests.proof.model.mutants import COVERED, MUTANTS
+from tests.proof.model.search import Found, Search
+from tests.proof.model.states import NO_FAULTS
+from tests.proof.model.world import World
+from tests.proof.model.worlds import ONE, TWO, WORLDS, with_faults, world_of
+
+NEAREST = 1_500
+"""How many states of each world `make test` looks at."""
+
+STATES = dict.fromkeys(WORLDS, 6_000) | {"alone": 20_000, "pipe": 60_000, "stop": 30_000, "join": 25_000}
+"""By world: how many `make test-full` looks at. `pipe`, `join` and `alone` have fewer, and are searched completely."""
+
+
+def explored(limits: dict[str, int]) -> dict[str, Found]:
+    """
+    Worlds, with one fault of any kind at any moment; from every state the healed world delivers everything.
+
+    Args:
+        limits: how many states of which worlds.
+    """
+    found = {name: Search(world_of(with_faults(name, ONE)), limit=limit).run() for name, limit in limits.items()}
+    violated = [line for one in found.values() if one.violated for line in trace.lines(one.path, one.violated)]
+    assert not violated, "\n".join(violated)
+    return found
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_no_near_state_of_a_world_violates_an_invariant(name: str) -> None:
+    """The first ones from the start, in each world."""
+    assert explored({name: NEAREST})[name].states > 100
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)
+def test_none_of_100_000_distinct_states_violates_an_invariant() -> None:
+    """The pipe, the join and the worker alone completely."""
+    found = explored(STATES)
+
+    assert sum(one.states for one in found.values()) >= 100_000
+    assert found["alone"].complete
+    assert found["pipe"].complete
+    assert found["join"].complete
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_faults_of_a_worker_alone_leave_nothing_wrong() -> None:
+    """All states."""
+    found = Search(World(with_faults("alone", TWO))).run()
+
+    assert found.complete
+    assert not found.violated, "\n".join(trace.lines(found.path, found.violated))
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_is_caught(mutant: Mutant) -> None:
+    """A world in which one survives has a hole of its own; that the explorer itself fails is no counterexample."""
+    violated = mutant.explore().violated
+
+    assert violated
+    assert not any(name in violated for name in ("IndexError", "KeyError", "TypeError"))
+
+
+def test_a_task_that_an_outage_stopped_says_left_when_it_is_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Q1: a revocation is no death. It once was one, in 34 steps; with five rounds it takes five more failures.
+
+    The snapshot is committed, its reply is lost, the rounds are used up, the task stops. Then a rebalance revokes it,
+    with the cluster well again: it must go to R1 once more, only to say that it left.
+    """
+    monkeypatch.setattr(core, "MAX_ROUNDS", 0)
+    found = Search(World(with_faults("pipe", NET_AND_MOVE))).run()
+
+    assert not found.violated, "\n".join(trace.lines(found.path, found.violated))
+
+
+def test_mutants_have_names_of_their_own_and_leave_nothing_behind() -> None:
+    """What they replaced is back in its place."""
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 40
+    patches = [patch for mutant in MUTANTS + tuple(m for m, _ in COVERED) for patch in mutant.patches]
+    before = [getattr(owner, name) for owner, name, _ in patches]
+    with applied(*patches):
+        pass
+
+    assert [getattr(owner, name) for owner, name, _ in patches] == before
+
+
+def test_the_explorer_fails_without_the_rule_on_suspect_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P8, deleted from the production table; KAFKA-17754 is what it is there for."""
+    committed, following = core.TRANSITIONS[State.COMMITTING][on.Committed]
+
+    def trusting(task: Task, event: Any) -> tuple[Task, do.Effect]:
+        return committed(task, replace(event, suspect=None))
+
+    monkeypatch.setitem(core.TRANSITIONS[State.COMMITTING], on.Committed, (trusting, following))
+    found = Search(World(with_faults("alone", NET))).run()
+
+    assert found.violated
+    assert any("the first will come late" in move.what for move in found.path)
+
+
+def test_a_broken_core_is_a_counterexample_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event that the table does not list."""
+    row = dict(core.TRANSITIONS[State.FLUSHING])
+    del row[on.Flushed]
+    monkeypatch.setitem(core.TRANSITIONS, State.FLUSHING, row)
+    found = Search(World(with_faults("alone", NO_FAULTS))).run()
+
+    assert "Flushed cannot happen" in found.violated
+
+
+def test_a_counterexample_is_followed_again_from_its_file(tmp_path: Path) -> None:
+    """With the mutant it ends as before; without it the path does not exist, or nothing is wrong at its end."""
+    [mutant] = [mutant for mutant in MUTANTS if mutant.name == "delivery reports not counted"]
+    setting = with_faults(mutant.world, mutant.faults)
+    found = mutant.explore()
+    trace.save(tmp_path / "found.json", setting, found, mutant.name)
+    loaded, name, path = trace.load(tmp_path / "found.json")
+
+    assert (loaded, name, tuple(path)) == (setting, mutant.name, found.path)
+    with applied(*mutant.patches):
+        assert trace.follow(loaded, path) == found.violated
+    with pytest.raises(trace.Differs, match="search anew"):
+        trace.follow(loaded, path)
+
+
+def test_a_search_gives_the_same_twice() -> None:
+    """Order of states and moves is fixed, so a counterexample is the same on every machine."""
+    first, second = (Search(World(with_faults("join", ONE)), limit=5_000).run() for _ in range(2))
+
+    assert (first.states, first.transitions, first.depth) == (second.states, second.transitions, second.depth)
+
+
+def test_results_are_written_once_for_the_same_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`make proof-model` goes on where it was stopped."""
+    command = ["--world", "alone", "--write", str(tmp_path)]
+
+    assert main(command) == 0
+    [file] = tmp_path.iterdir()
+    result = json.loads(file.read_text())
+    assert result["complete"]
+    assert result["states"] > 1_000
+    assert main(command) == 0
+    assert "is there already" in capsys.readouterr().out
+
+
+def imported(folder: Path) -> Iterator[str]:
+    """Names of all modules that the files of a folder import."""
+    for file in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                yield node.module
+            elif isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+
+
+def test_the_explorer_imports_the_core_and_nothing_of_the_runtime() -> None:
+    """What is checked is what runs, and nothing that stands in its place."""
+    names = set(imported(Path(explorer.__path__[0])))
+
+    assert "cues_kafka.core.task" in names
+    allowed = ("cues_kafka.core", "cues_kafka.ports", "tests.proof.model")
+    assert all(name.startswith(allowed) for name in names if name.startswith("cues_kafka"))

@@ -1,0 +1,136 @@
+"""Golden identities (O4, O7, O8). None of these values may ever change: running systems deduplicate by them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from cues_kafka.core.delivery import Provenance, parse_provenance, parse_topic_id, provenance_prefix, show_topic_id
+from cues_kafka.core.hashing import delivery_hash, fingerprint
+from cues_kafka.errors import CodecError
+from cues_kafka.ports import Coordinates
+
+ROOT = Path(__file__).parents[3]
+ID, OTHER = bytes(range(16)), bytes(range(240, 256))
+ORDER = Coordinates("orders", ID, 3, 4711)
+
+DELIVERIES = [
+    (("shop", "check", [ORDER]), "432eaccd7bebdf79e479591e33d20a56"),
+    (("shop", "check", [ORDER._replace(offset=4712)]), "4cf969dcce0e4f610e53dace1ab4cff0"),
+    (("shop", "check", [ORDER._replace(partition=4)]), "5da87791d86fb3b04adab05d2475ea0a"),
+    (("shop", "check", [ORDER._replace(topic_id=OTHER)]), "9d95b160caae2a8121940a80cb6615f3"),
+    (("shop", "check", [ORDER._replace(binding="order")]), "668cdae4f15eb8e2dc13a80d86276ae4"),
+    (("shop", "check2", [ORDER]), "d8c6c71e6625d8163456551f572e1fe7"),
+    (("shops", "check", [ORDER]), "a30197cc45e520c72a60bf32765e1559"),
+    (("shopc", "heck", [ORDER]), "eb5416e804dd4080ff38fdab53e503f2"),
+    (
+        ("shop", "pair", [Coordinates("left", ID, 0, 0), Coordinates("right", OTHER, 0, 2**63 - 1)]),
+        "a6ba0f2a4ee93edfba3b299635e332a4",
+    ),
+    (("größe", "prüfe", [Coordinates("eingänge", ID, 2**31 - 1, 1)]), "ee84aac24f3d05142e1d1d6bf163eb46"),
+    (("shop", "check", []), "95277afe609a320cc9c4f3fda17094ff"),
+]
+PLANS = [
+    (("check", "single", [("orders", ID)]), "0bb099aac095370e"),
+    (("check", "join", [("orders", ID)]), "33842c4deeaacaec"),
+    (("pair", "join", [("left", ID), ("right", OTHER)]), "72a3b5f64a5c3905"),
+    (("pair", "join", [("right", OTHER), ("left", ID)]), "bb516c4dbfc840f9"),
+    (("pair", "alts", [("left", ID), ("right", OTHER)]), "0330e67c51afa365"),
+]
+HEADERS = [
+    (("shop.check/3", 17, [("orders", ID)]), b"0/1 4711", b"1 shop.check/3 17 orders:AAECAwQFBgcICQoLDA0ODw 0/1 4711"),
+    (
+        ("shop.pair/0", 0, [("left", ID), ("right", OTHER)]),
+        b"2/3 5,6",
+        b"1 shop.pair/0 0 left:AAECAwQFBgcICQoLDA0ODw,right:8PHy8_T19vf4-fr7_P3-_w 2/3 5,6",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "golden"), DELIVERIES)
+def test_delivery_hashes_are_golden(arguments: tuple[str, str, list[Coordinates]], golden: str) -> None:
+    """The same bytes for ever."""
+    assert delivery_hash(*arguments).hex() == golden
+
+
+def test_no_two_deliveries_share_a_hash() -> None:
+    """Whatever one field says is not taken for what its neighbour says."""
+    assert len({golden for _, golden in DELIVERIES}) == len(DELIVERIES)
+
+
+def test_the_order_of_bindings_does_not_matter() -> None:
+    """It names the messages, and a declaration may be reordered."""
+    three = [Coordinates(name, ID, 0, place) for place, name in enumerate("abc")]
+
+    assert len({delivery_hash("g", "p", consumed) for consumed in permutations(three)}) == 1
+
+
+def test_hashes_do_not_depend_on_the_process() -> None:
+    """Python's own `hash` does; another seed in another process must give the same name."""
+    code = (
+        "from cues_kafka.core.hashing import delivery_hash; from cues_kafka.ports import Coordinates;"
+        "print(delivery_hash('shop', 'check', [Coordinates('orders', bytes(range(16)), 3, 4711)]).hex())"
+    )
+    env = os.environ | {"PYTHONHASHSEED": "1"}
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, check=True)
+
+    assert found.stdout.decode().strip() == DELIVERIES[0][1]
+
+
+@pytest.mark.parametrize(("arguments", "golden"), PLANS)
+def test_fingerprints_are_golden(arguments: tuple[str, str, list[tuple[str, bytes]]], golden: str) -> None:
+    """A release that changed them would refuse every snapshot of the one before."""
+    assert fingerprint(*arguments).hex() == golden
+
+
+@pytest.mark.parametrize(("arguments", "rest", "golden"), HEADERS)
+def test_provenance_headers_are_golden(
+    arguments: tuple[str, int, list[tuple[str, bytes]]], rest: bytes, golden: bytes
+) -> None:
+    """`verify` and other people's tools read them on messages that are years old."""
+    header = provenance_prefix(*arguments) + rest
+
+    assert header == golden
+    read = parse_provenance(header)
+    assert (read.task, read.sequence) == arguments[:2]
+    assert [(c.binding, c.topic_id) for c in read.consumed] == arguments[2]
+    assert f"{read.index}/{read.count} {','.join(str(c.offset) for c in read.consumed)}".encode() == rest
+
+
+def test_a_header_names_its_delivery() -> None:
+    """Whoever has the header has the hash."""
+    header = provenance_prefix("shop.check/3", 17, [("orders", ID)]) + b"0/1 4711"
+
+    assert parse_provenance(header) == Provenance("shop.check/3", 17, 0, 1, (ORDER,))
+    assert parse_provenance(header).hash.hex() == DELIVERIES[0][1]
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        (
+            b"2 shop.check/3 17 orders:AAECAwQFBgcICQoLDA0ODw 0/1 4711",
+            "version 2; this release reads version 1: upgrade",
+        ),
+        (b"", "not a provenance header"),
+        (b"1 shop.check/3 17", "not a provenance header"),
+        (b"1 shop.check/x 17 orders:AAECAwQFBgcICQoLDA0ODw 0/1 4711", "not a provenance header"),
+        (b"1 shop.check/3 17 orders:AAECAwQFBgcICQoLDA0ODw 0/1 4711,4712", "not a provenance header"),
+        (b"\xff\xfe", "not a provenance header"),
+    ],
+)
+def test_what_is_no_provenance_header_is_refused(header: bytes, says: str) -> None:
+    """Anybody may write a header of this name."""
+    with pytest.raises(CodecError, match=says):
+        parse_provenance(header)
+
+
+def test_topic_ids_look_as_in_kafkas_tools() -> None:
+    """URL-safe base64 without padding."""
+    assert show_topic_id(ID) == "AAECAwQFBgcICQoLDA0ODw"
+    assert parse_topic_id(show_topic_id(OTHER)) == OTHER

@@ -1,0 +1,626 @@
+"""Plans: names, tasks, topics to create, ACLs, and reasons to refuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+import pytest
+
+from cues_kafka import ConfigError, DataFrameProcessor, Graph, Out, Processor, Source, Topic
+from cues_kafka.graph.declare import Store
+from cues_kafka.plan.plan import (
+    Acl,
+    Growth,
+    Task,
+    backing_config,
+    fingerprint,
+    kafka_acls,
+    plan,
+    sender_id,
+    topics_to_ask,
+    transactional_id,
+)
+from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts
+
+SAFE = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
+BACKING = {**SAFE, "cleanup.policy": "compact"}
+
+
+def anything(*messages: Any, **rest: Any) -> Any: ...
+
+
+def facts(
+    brokers: int = 3, /, *, replication: int | None = None, config: Mapping[str, str] | None = None, **sizes: int
+) -> ClusterFacts:
+    """Topics with so many partitions; ``__`` in a keyword stands for a dot."""
+    copies = min(3, brokers) if replication is None else replication
+    topics = {}
+    for keyword, partitions in sizes.items():
+        name = keyword.replace("__", ".")
+        usual = BACKING if name.endswith(("backing", "changelog")) else SAFE
+        topics[name] = TopicFacts(name, name.encode().ljust(16, b"."), partitions, copies, {**usual, **(config or {})})
+    return ClusterFacts(brokers, topics)
+
+
+PIPE = Graph(
+    "shop",
+    Source("orders"),
+    Processor(anything, name="check", inputs="orders", outputs="checked"),
+    errors="shop.errors",
+    defaults=Topic(partitions=4),
+)
+JOIN = Graph("flights", Processor(anything, name="zip", inputs={"a": "left", "b": "right"}, outputs="both"))
+
+
+def test_everything_is_named_as_the_design_says() -> None:
+    """The table of names in docs/operations.md; the replay topic is X1."""
+    graph = Graph(
+        "shop", Processor(anything, name="check", inputs="orders", outputs="o", state={"totals": Store()}, errors="e")
+    )
+    [planned] = plan(graph, facts(orders=3)).processors
+
+    assert planned.group == "shop.check"
+    assert planned.transactional_prefix == "shop.check."
+    assert "shop.check.2" == planned.transactional_id(2) == transactional_id("shop", "check", 2)
+    assert (planned.backing, planned.replay) == ("shop.check.backing", "shop.check.replay")
+    assert planned.changelogs == (("totals", "shop.check.totals.changelog"),)
+    assert sender_id("shop", "orders", "client") == "shop.orders.send.client"
+    assert tuple(map(str, planned.tasks)) == ("check/0", "check/1", "check/2")
+
+
+def test_an_empty_cluster_gets_all_topics() -> None:
+    """The user's first, then the framework's own, as many partitions as the lead input has."""
+    planned = plan(PIPE, facts())
+
+    assert [
+        NewTopic("checked", 4, 3, {"min.insync.replicas": "2"}),
+        NewTopic("orders", 4, 3, {"min.insync.replicas": "2"}),
+        NewTopic("shop.errors", 4, 3, {"min.insync.replicas": "2", "message.timestamp.type": "LogAppendTime"}),
+        NewTopic("shop.check.backing", 4, 3, backing_config(3)),
+        NewTopic("shop.check.replay", 4, 3, {**backing_config(3), "cleanup.policy": "delete", "retention.ms": "-1"}),
+    ] == list(planned.create)
+    assert (planned.warnings, planned.refusals) == ((), ())
+    planned.refuse()
+
+
+def test_backing_topics_are_compacted_and_stamped_by_the_broker() -> None:
+    """O5; a single broker cannot have two copies in sync."""
+    assert backing_config(3) == {
+        "cleanup.policy": "compact",
+        "message.timestamp.type": "LogAppendTime",
+        "min.insync.replicas": "2",
+        "segment.bytes": "16777216",
+        "unclean.leader.election.enable": "false",
+    }
+    assert (backing_config(1)["min.insync.replicas"], backing_config(None)["min.insync.replicas"]) == ("1", "2")
+
+
+def test_what_exists_is_not_created_and_decides_the_number_of_tasks() -> None:
+    """The declared number of partitions is for topics that are missing."""
+    planned = plan(PIPE, facts(orders=6, checked=4, shop__errors=1))
+
+    assert [topic.name for topic in planned.create] == ["shop.check.backing", "shop.check.replay"]
+    assert len(planned.tasks) == 6
+    assert {6} == {topic.partitions for topic in planned.create}
+
+
+def test_settings_of_the_user_go_to_topics_that_are_created() -> None:
+    """And win over ours."""
+    graph = Graph("g", Source("a"), topics={"a": Topic(config={"retention.ms": "5", "min.insync.replicas": "3"})})
+
+    assert dict(plan(graph, facts()).create[0].config) == {"retention.ms": "5", "min.insync.replicas": "3"}
+
+
+def test_one_broker_is_for_development() -> None:
+    """A warning, not a refusal; one copy of everything."""
+    planned = plan(PIPE, facts(1, orders=4, config={"min.insync.replicas": "1"}))
+
+    assert planned.refusals == ()
+    assert "for development" in planned.warnings[0]
+    assert {1} == {topic.replication for topic in planned.create}
+    assert {"1"} == {topic.config["min.insync.replicas"] for topic in planned.create}
+
+
+def test_offline_all_that_is_declared_is_planned() -> None:
+    """Tasks of a topic that nobody declares are not known."""
+    assert len(plan(PIPE).tasks) == 4
+    planned = plan(JOIN)
+    assert (planned["zip"].partitions, planned.tasks) == (None, ())
+    assert tuple(topic.name for topic in planned.create) == ("both",)
+    assert "offline" in str(planned)
+
+
+@pytest.mark.parametrize(
+    ("graph", "known", "says"),
+    [
+        (JOIN, facts(left=4), ["'right'", "does not exist", "Source('right')"]),
+        (JOIN, facts(left=4, right=6), ["left: 4, right: 6", "Task p reads partition p", "add partitions"]),
+        (
+            Graph("g", Processor(anything, alts={"a": "left", "b": "right"})),
+            facts(left=1, right=2),
+            ["left: 1, right: 2"],
+        ),
+        (
+            Graph("g", Processor(anything, inputs="a", tailers={"t": "b"})),
+            facts(a=4, b=2),
+            ["tails 'b'", "2 partitions", "inputs have 4"],
+        ),
+        (
+            Graph("g", Processor(anything, inputs="a", tailers={"t": "b"})),
+            facts(a=4),
+            ["'b'", "does not exist"],
+        ),
+        (
+            PIPE,
+            facts(orders=4, shop__check__backing=4, config={"cleanup.policy": "compact,delete"}),
+            ["cleanup.policy=compact,delete", "kafka-configs --alter"],
+        ),
+        (
+            PIPE,
+            facts(orders=4, shop__errors=1, config={"max.message.bytes": "17000"}),
+            ["'shop.errors' has max.message.bytes=17000", "--add-config max.message.bytes=65536"],
+        ),
+        (
+            Graph(PIPE.name, *PIPE.parts, topics={"checked": Topic(config={"max.message.bytes": "2000"})}),
+            facts(orders=4),
+            ["'checked' has max.message.bytes=2000", "Declare it in Topic(config={'max.message.bytes': '65536'})"],
+        ),
+        (PIPE, facts(orders=2, shop__check__backing=4), ["4 partitions", "have 2", "new name="]),
+        (PIPE, facts(orders=4, replication=1), ["'orders' has 1 replica,", "Give it 3"]),
+        (PIPE, facts(orders=4, config={"min.insync.replicas": "1"}), ["min.insync.replicas=1", "kafka-configs"]),
+        (
+            PIPE,
+            facts(orders=4, config={"unclean.leader.election.enable": "true"}),
+            ["unclean leader election", "unclean.leader.election.enable=false"],
+        ),
+    ],
+    ids=[
+        "missing input",
+        "join of unequal inputs",
+        "alts of unequal inputs",
+        "tailer too narrow",
+        "missing tailer",
+        "backing topic with deletion",
+        "errors topic too narrow",
+        "output too narrow",
+        "fewer partitions than before",
+        "one replica",
+        "one in sync",
+        "unclean election",
+    ],
+)
+def test_a_cluster_that_breaks_the_promise_is_refused(graph: Graph, known: ClusterFacts, says: list[str]) -> None:
+    """One sentence each, with the remedy."""
+    planned = plan(graph, known)
+
+    assert len(planned.refusals) == 1
+    with pytest.raises(ConfigError) as refused:
+        planned.refuse()
+    assert all(part in str(refused.value) for part in says)
+
+
+def test_all_refusals_are_told_at_once() -> None:
+    """Nobody likes to mend one after the other."""
+    planned = plan(JOIN, facts(left=4, both=1, replication=2, config={"min.insync.replicas": "1"}))
+
+    assert len(planned.refusals) == 5
+    with pytest.raises(ConfigError) as refused:
+        planned.refuse()
+    assert all(refusal in str(refused.value) for refusal in planned.refusals)
+
+
+def test_topics_of_others_are_nobodys_business() -> None:
+    """Facts may hold more than the graph uses."""
+    known = facts(orders=4)
+    unsafe = TopicFacts("other", b"o" * 16, 1, 1, {"min.insync.replicas": "1"})
+
+    assert plan(PIPE, ClusterFacts(3, {**known.topics, "other": unsafe})).refusals == ()
+
+
+def test_without_the_promise_unsafe_topics_are_let_pass() -> None:
+    """At-least-once promises less; the plan says what."""
+    graph = Graph("g", Source("a"), Processor(anything, name="p", inputs="a"), strategy="at-least-once")
+    planned = plan(graph, facts(a=1, replication=1))
+
+    assert planned.refusals == ()
+    assert "p runs at-least-once: a crash may repeat messages." in planned.warnings
+
+
+def test_new_tasks_of_added_partitions_wait_for_the_backing_topic() -> None:
+    """O9: plan adds backing partitions first; until then the new tasks stop, naming the command."""
+    planned = plan(PIPE, facts(orders=6, shop__check__backing=4, shop__check__replay=4))
+
+    assert (
+        Growth("shop.check.backing", 4, 6),
+        Growth("shop.check.replay", 4, 6),
+    ) == planned.grow
+    assert (Task("check", 4), Task("check", 5)) == planned["check"].stopped
+    [warning] = planned.warnings
+    assert "check/4, check/5 stop until 'cues-kafka plan MODULE:GRAPH --apply'" in warning
+    planned.refuse()
+
+
+def test_what_weakens_something_is_a_warning() -> None:
+    """Cycles, topics without provenance, processors that this runtime does not run."""
+    graph = Graph(
+        "g",
+        Source("a"),
+        Processor(anything, name="p", inputs="a", outputs="a"),
+        DataFrameProcessor(anything, inputs={"x": "a", "y": "b"}, outputs="c", name="frame"),
+        topics={"a": Topic(provenance=False), "b": Topic(partitions=3)},
+    )
+    planned = plan(graph, facts())
+
+    assert [next(word for word in ("'p'", "'a'", "frame") if word in text) for text in planned.warnings] == [
+        "'p'",
+        "'a'",
+        "frame",
+    ]
+    assert ("g.frame.backing", 3) in {(topic.name, topic.partitions) for topic in planned.create}
+
+
+def test_permissions_are_the_least_that_is_needed() -> None:
+    """The table of least privilege, without a wildcard; only transactional ids are a prefix."""
+    acls = plan(PIPE, facts()).acls
+    asked = set(topics_to_ask(PIPE))
+
+    def granted(role: str, resource: str = "topic") -> set[tuple[str, str]]:
+        return {(acl.operation, acl.name) for acl in acls if (acl.role, acl.resource) == (role, resource)}
+
+    checks = {("DescribeConfigs", topic) for topic in asked}
+    assert granted("worker") == checks | {
+        ("Read", "orders"),
+        ("Write", "checked"),
+        ("Write", "shop.errors"),
+        ("Read", "shop.check.backing"),
+        ("Write", "shop.check.backing"),
+        ("Describe", "shop.check.replay"),
+    }
+    assert granted("worker", "group") == {("Read", "shop.check")}
+    assert granted("worker", "transactional-id") == {("Write", "shop.check.")}
+    assert granted("sender") == {("Write", "orders")}
+    assert granted("sender", "transactional-id") == {("Write", "shop.orders.send.")}
+    assert sender_id("shop", "orders", "x").startswith("shop.orders.send.")
+    own = {"shop.check.backing", "shop.check.replay"}
+    assert granted("deployer") == (
+        checks
+        | {("Create", topic) for topic in asked}
+        | {("Describe", topic) for topic in asked - own}
+        | {("Alter", topic) for topic in own}
+    )
+    assert granted("operator") == {("Read", "shop.errors")}
+    assert granted("verifier") == (
+        checks | {("Read", topic) for topic in asked - {"shop.check.replay"}} | {("Describe", "shop.check.replay")}
+    )
+    assert granted("operator", "group") == granted("verifier", "group") == {("Describe", "shop.tools")}
+    assert not [acl for acl in acls if "*" in acl.name]
+    assert {acl.resource for acl in acls if acl.pattern == "prefixed"} == {"transactional-id"}
+
+
+def test_permissions_are_the_same_before_and_after_the_topics_exist() -> None:
+    """An operator who grants them before the first start has granted all that is needed later."""
+    assert plan(PIPE).acls == plan(PIPE, facts()).acls == plan(PIPE, facts(orders=6)).acls
+
+
+def test_permissions_are_commands_that_grant_them() -> None:
+    """One for all resources of a kind that need the same; users that are called otherwise than the role are named."""
+    commands = kafka_acls(plan(PIPE).acls, {"worker": "User:CN=w, O=shop"})
+
+    prefix = "--transactional-id shop.orders.send. --resource-pattern-type prefixed"
+    worker = "kafka-acls --add --allow-principal 'User:CN=w, O=shop'"
+    assert commands["worker"][0] == f"{worker} --operation Read --group shop.check"
+    assert commands["sender"] == (
+        "kafka-acls --add --allow-principal User:sender --operation Write --topic orders",
+        f"kafka-acls --add --allow-principal User:sender --operation Write {prefix}",
+    )
+    assert commands["operator"] == (
+        "kafka-acls --add --allow-principal User:operator --operation Describe --group shop.tools",
+        "kafka-acls --add --allow-principal User:operator --operation Read --topic shop.errors",
+    )
+    assert all(command in plan(PIPE).text(acls=True) for command in commands["verifier"])
+
+
+def test_a_plan_is_printed_and_compared_as_text() -> None:
+    """The same facts give the same text; a difference shows as lines."""
+    before, after = plan(PIPE, facts()), plan(PIPE, facts(orders=6))
+
+    assert plan(PIPE, facts()).diff(before) == ""
+    assert "+  check  pipe  6 tasks  orders -> checked; errors: shop.errors" in after.diff(before).splitlines()
+    text = before.text(topics=True, acls=True)
+    for part in (
+        "transactional ids  shop.check.0 .. shop.check.3",
+        "Topics to create:",
+        "ACLs of the worker:",
+        "replay",
+    ):
+        assert part in text
+    assert "Refused:" in str(plan(JOIN, facts()))
+
+
+def test_a_backing_topic_without_its_processor_is_warned_of() -> None:
+    """A renamed processor begins anew, and no record can say so; topics of other graphs are nobody's business."""
+    others = ["shop.check.backing", "shop.old.backing", "shop.a.b.backing", "shops.old.backing", "shop.old.replay"]
+
+    [warning] = plan(PIPE, facts(), listed=others).warnings
+
+    assert "'shop.old.backing'" in warning
+    assert "outputs repeat" in warning
+    assert plan(PIPE, facts()).warnings == ()
+
+
+def test_the_fingerprint_is_the_one_that_recovery_compares() -> None:
+    """Of name, shape of the inputs, and bindings with topic ids."""
+    known = facts(left=1, right=1)
+    ids = [("a", known.topics["left"].topic_id), ("b", known.topics["right"].topic_id)]
+
+    assert plan(JOIN, known)["zip"].fingerprint == fingerprint("zip", "join", ids)
+
+
+def test_the_fingerprint_stays_when_outputs_and_partitions_change() -> None:
+    """And is not known while an input has no id."""
+    forked = Graph("shop", Processor(anything, name="check", inputs="orders", outputs={"a": "x", "b": "y"}))
+
+    assert None is plan(PIPE, facts())["check"].fingerprint
+    assert plan(PIPE, facts(orders=4))["check"].fingerprint == plan(forked, facts(orders=8))["check"].fingerprint
+
+
+def test_facts_are_asked_for_all_topics_of_the_graph() -> None:
+    """The user's and the framework's own."""
+    assert topics_to_ask(PIPE) == ("checked", "orders", "shop.errors", "shop.check.backing", "shop.check.replay")
+    with pytest.raises(KeyError):
+        plan(PIPE)["chek"]
+
+
+FRAMES = Graph(
+    "shop",
+    Source("orders"),
+    Source("payments"),
+    DataFrameProcessor(anything, name="paid", inputs={"o": "orders", "p": "payments"}, outputs="paid"),
+    DataFrameProcessor(anything, name="sums", inputs="orders", outputs="sums"),
+    errors="shop.errors",
+    topics={"orders": Topic(partitions=2), "payments": Topic(partitions=5), "paid": Topic(provenance=False)},
+)
+
+
+def test_processors_of_dataframes_are_planned_as_others() -> None:
+    """Backing topic, parts, ids and permissions; a staged one has as many parts as its widest input has partitions."""
+    planned = plan(FRAMES, facts())
+
+    assert [(one.name, one.staged, one.slots) for one in planned.dataframes] == [("paid", True, 5), ("sums", False, 2)]
+    assert {("shop.paid.backing", 5), ("shop.sums.backing", 2)} <= {(t.name, t.partitions) for t in planned.create}
+    assert Acl("worker", "transactional-id", "prefixed", "shop.paid.", "Write", "transactions of paid") in planned.acls
+    assert Acl("worker", "group", "literal", "shop.paid", "Read", "membership and offsets of paid") in planned.acls
+    assert {
+        ("Read", "orders"),
+        ("Read", "payments"),
+        ("Write", "paid"),
+        ("Write", "sums"),
+        ("Write", "shop.errors"),
+        *((verb, f"shop.{name}.backing") for verb in ("Read", "Write") for name in ("paid", "sums")),
+        *(("DescribeConfigs", topic) for topic in topics_to_ask(FRAMES)),
+    } == {(acl.operation, acl.name) for acl in planned.acls if acl.role == "worker" and acl.resource == "topic"}
+    assert "Topic 'paid' has provenance=False" in "\n".join(planned.warnings)
+    text = planned.text(topics=True)
+    for part in (
+        "2 processors, 7 slots on Spark",
+        "  paid  dataframe, staged  5 parts  o=orders, p=payments -> paid; errors: shop.errors",
+        "transactional ids  shop.paid.0 .. shop.paid.4",
+        "  sums  dataframe          2 slots  orders -> sums; errors: shop.errors",
+        "written            direct, or staged if its plan shuffles or keeps state",
+    ):
+        assert part in text
+    assert "? parts" in str(plan(Graph("g", FRAMES.dataframes["paid"])))
+
+
+def named(order: Any) -> Iterator[Out[Literal["all", "big"]]]:
+    yield Out("all", order)
+
+
+def unnamed(order: Any) -> Iterator[Out]:
+    yield Out("all", order)
+
+
+def by_name(order: Any) -> dict[Literal["all", "big"], int]:
+    return {"all": order}
+
+
+def by_any_name(order: Any) -> dict[str, int]:
+    return {"all": order}
+
+
+def named_batch(orders: list[Any]) -> list[dict[Literal["all"], int] | Exception | None]:
+    return [None for _ in orders]
+
+
+def test_a_plan_is_a_line_for_each_processor_and_what_changes() -> None:
+    """Names and permissions are for those who ask."""
+    assert str(plan(PIPE, facts(1, orders=1, checked=4, shop__errors=1))).splitlines() == [
+        "Graph shop, planned on 1 broker: 1 processor, 1 task",
+        "",
+        "  check  pipe  1 task  orders -> checked; errors: shop.errors",
+        "",
+        "Topics to create:",
+        "  shop.check.backing: 1 partition, replication 1",
+        "  shop.check.replay: 1 partition, replication 1",
+        "",
+        "Warnings:",
+        "  The cluster has 1 broker: what its disks lose is lost. The promise needs 3; this is for development.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fn", "batch", "unchecked"),
+    [
+        (named, False, ()),
+        (by_name, False, ()),
+        (named_batch, True, ()),
+        (unnamed, False, ("all", "big")),
+        (by_any_name, False, ("all", "big")),
+        (anything, False, ("all", "big")),
+    ],
+)
+def test_output_bindings_that_no_annotation_names_are_not_checked(
+    fn: Callable[..., Any], batch: bool, unchecked: tuple[str, ...]
+) -> None:
+    """A misspelt one shows at the first message that it is given for."""
+    outputs = {"all": "x", "big": "y"}
+    planned = plan(Graph("g", Processor(fn, name="p", inputs="a", outputs=outputs, batch=batch)))
+
+    assert planned["p"].unchecked == unchecked
+    assert ("Output bindings not checked:\n  p: " in str(planned)) == bool(unchecked)
+
+
+def test_offline_an_input_that_is_nearly_a_topic_of_the_graph_is_warned_of() -> None:
+    """Which topics exist nobody knows offline: the others are listed."""
+    graph = Graph(
+        "g",
+        Source("orders"),
+        Processor(anything, name="check", inputs="order"),
+        Processor(anything, name="pay", inputs="invoices"),
+    )
+    planned = plan(graph)
+
+    [warning] = planned.warnings
+    assert "check reads 'order'" in warning
+    assert "did you mean 'orders'?" in warning
+    assert planned.expected == ("invoices", "order")
+    assert "Topics that must exist:\n  invoices\n  order\n" in str(planned)
+    [misspelt, missing] = plan(graph, facts()).refusals
+    assert "did you mean 'orders'?" in misspelt
+    assert "did you mean" not in missing
+
+
+def test_a_plan_is_plain_data_with_stable_keys() -> None:
+    """For other programs, who must not parse the text."""
+    data = json.loads(json.dumps(plan(PIPE, facts(orders=2)).to_dict()))
+
+    assert sorted(data) == [
+        "acls", "brokers", "create", "dataframes", "expected", "graph", "grow", "processors", "refusals", "warnings",
+    ]  # fmt: skip
+    [check] = data["processors"]
+    assert check == {
+        "name": "check",
+        "kind": "pipe",
+        "strategy": "exactly-once",
+        "inputs": {"input": "orders"},
+        "outputs": {"output": "checked"},
+        "errors": "shop.errors",
+        "tasks": 2,
+        "waiting": [],
+        "group": "shop.check",
+        "transactional_prefix": "shop.check.",
+        "backing": "shop.check.backing",
+        "replay": "shop.check.replay",
+        "changelogs": {},
+        "fingerprint": (plan(PIPE, facts(orders=2))["check"].fingerprint or b"").hex(),
+        "unchecked": [],
+    }
+    assert {"name": "checked", "partitions": 4, "replication": 3, "config": {"min.insync.replicas": "2"}} in data[
+        "create"
+    ]
+    [frame, _] = json.loads(json.dumps(plan(FRAMES, facts()).to_dict()))["dataframes"]
+    assert (frame["inputs"], frame["slots"], frame["staged"]) == ({"o": "orders", "p": "payments"}, 5, True)
+
+
+def test_added_input_partitions_give_a_staged_processor_no_parts() -> None:
+    """Its first record fixes them; one that may be direct needs a slot for each partition."""
+    planned = plan(FRAMES, facts(orders=8, payments=9, shop__paid__backing=5, shop__sums__backing=2))
+
+    assert [one.slots for one in planned.dataframes] == [5, 8]
+    assert planned.grow == (Growth("shop.sums.backing", 2, 8),)
+
+
+def test_backing_topics_of_dataframes_must_be_compacted_too() -> None:
+    """And be safe, as all topics of the promise."""
+    planned = plan(FRAMES, facts(config={"cleanup.policy": "delete"}, shop__paid__backing=5))
+
+    assert "'shop.paid.backing' has cleanup.policy=delete" in planned.refusals[0]
+
+
+@pytest.mark.parametrize(
+    ("config", "topics", "warns"),
+    [
+        ({"retention.ms": "-1"}, {}, True),
+        ({"cleanup.policy": "compact"}, {}, True),
+        ({"retention.ms": "-1"}, {"checked": Topic(config={"retention.ms": "-1"})}, False),
+        ({"retention.ms": "-1"}, {"checked": Topic(config={"message.timestamp.type": "LogAppendTime"})}, False),
+        ({"retention.ms": "604800000"}, {}, False),
+        ({}, {}, False),
+    ],
+    ids=["kept for ever", "compacted", "both for ever", "append time", "as long", "nothing known"],
+)
+def test_outputs_that_are_kept_for_less_than_their_inputs_are_warned_of(
+    config: dict[str, str], topics: dict[str, Topic], warns: bool
+) -> None:
+    """They inherit timestamps, so what is made of older messages is deleted at once; error messages do not."""
+    graph = Graph(PIPE.name, *PIPE.parts, errors=PIPE.errors, defaults=PIPE.defaults, topics=topics)
+    planned = plan(graph, facts(orders=4, config=config))
+
+    assert [w for w in planned.warnings if "retention.ms=-1" in w and "'checked' keeps messages for 7 days" in w] == (
+        list(planned.warnings) if warns else []
+    )
+
+
+COMPACT = {"cleanup.policy": "compact"}
+
+
+@pytest.mark.parametrize(
+    ("declared", "everywhere", "known", "compacted"),
+    [
+        (COMPACT, {}, {}, True),
+        (COMPACT, {}, {"cleanup.policy": "delete"}, False),
+        ({}, {}, COMPACT, True),
+        ({}, {}, {"cleanup.policy": "compact,delete"}, True),
+        ({}, COMPACT, {}, False),
+        ({}, COMPACT, None, True),
+        (COMPACT, {}, None, True),
+        ({}, {}, None, False),
+    ],
+    ids=["settings not shown", "not as declared", "not declared", "both", "default only", "created so", "new", "plain"],
+)
+def test_the_cluster_decides_what_is_compacted_and_else_the_topics_own_declaration(
+    declared: dict[str, str], everywhere: dict[str, str], known: dict[str, str] | None, compacted: bool
+) -> None:
+    """Of a compacted topic a retry goes on without what was superseded, so a guess would lose messages."""
+    graph = Graph(
+        "shop",
+        Processor(anything, name="check", inputs="orders", outputs="checked"),
+        topics={"orders": Topic(config=declared)} if declared else {},
+        defaults=Topic(config=everywhere),
+    )
+    found = facts() if known is None else facts(orders=4, config=known)
+
+    assert plan(graph, found)["check"].compacted == (("orders",) if compacted else ())
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_a_join_over_a_compacted_input_is_refused(offline: bool) -> None:
+    """It paired what was left, in silence; offline a declaration is enough."""
+    if offline:
+        graph = Graph(
+            "flights",
+            Processor(anything, name="zip", inputs={"a": "left", "b": "right"}, outputs="both"),
+            topics={"right": Topic(config=COMPACT)},
+        )
+        [refusal] = plan(graph).refusals
+    else:
+        [refusal] = plan(JOIN, facts(left=2, right=2, both=2, flights__zip__backing=2, config=COMPACT)).refusals[1:]
+
+    assert "The join zip reads 'right', which is compacted." in refusal
+    assert "cleanup.policy=delete" in refusal
+
+
+def test_alts_over_a_compacted_input_are_warned_of() -> None:
+    """With the command that lets a stopped task go on; a single compacted input is nothing to warn of."""
+    graph = Graph(
+        "g",
+        Processor(anything, name="either", alts={"a": "left", "b": "right"}),
+        Processor(anything, name="one", inputs="left"),
+        topics={"left": Topic(config=COMPACT)},
+    )
+    [warning] = plan(graph, facts(right=1)).warnings
+
+    assert warning.startswith("either (alts) reads 'left', which is compacted. If a worker dies")
+    assert "'cues-kafka accept-loss MODULE:GRAPH either'" in warning

@@ -1,0 +1,165 @@
+"""Who of a process may run user code, and whom a death counts on (Q2a); which input of alts is next."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+
+from cues_kafka import Graph, Processor, Source
+from cues_kafka.ports import Fetched, Position, TopicPartition, WireMessage
+from cues_kafka.runtime.calling.caller import Batch
+from cues_kafka.runtime.calling.pairing import Buffer
+from cues_kafka.runtime.task.alone import PATIENCE_S, WISH_S, Alone
+from cues_kafka.testing.tester import Tester
+from tests.unit.test_regressions import at
+
+
+def test_a_task_that_is_alone_keeps_others_out_until_it_releases() -> None:
+    alone = Alone()
+
+    assert alone.take("a", 0.0)
+    assert not alone.enter("b", 1.0)
+    assert not alone.take("b", 1.0)
+    assert alone.enter("a", 1.0)
+    alone.release("a")
+    assert not alone.enter("b", 2.0), "user code of a task that was given up may still kill"
+    alone.leave("a")
+    assert alone.enter("b", 3.0)
+
+
+def test_nobody_waits_for_ever() -> None:
+    """Neither for a call that never returns, nor for one that wants to be alone beside it."""
+    alone = Alone()
+    assert alone.enter("hangs", 0.0)
+    assert not alone.take("a", 0.0)
+    assert not alone.enter("b", WISH_S - 1)
+    assert alone.enter("b", WISH_S)
+    alone.leave("b")
+    alone.leave("hangs")
+    assert alone.take("a", WISH_S)
+    assert not alone.enter("b", WISH_S + PATIENCE_S - 1)
+    assert alone.enter("b", WISH_S + PATIENCE_S)
+
+
+def test_a_call_that_never_returns_stops_no_other_task_with_a_death_behind_it() -> None:
+    """After a while that task runs beside the call."""
+    alone = Alone()
+    assert alone.enter("hangs", 0.0)
+    now_s = 0.0
+    while not alone.take("a", now_s):
+        now_s += WISH_S / 2
+        assert now_s <= PATIENCE_S, "it waits for ever"
+    assert now_s > PATIENCE_S - WISH_S
+    assert alone.enter("a", now_s)
+    alone.leave("a")
+    alone.release("a")
+    assert alone.enter("b", now_s)
+    assert not alone.take("a", now_s), "the next time it waits again"
+
+
+def test_a_task_that_is_given_up_while_it_asks_keeps_no_other_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker stops in that moment, so that what the task says then reaches nobody."""
+    dead: list[str] = []
+
+    def deadly(value: str) -> str:
+        if not dead:
+            dead.append(value)
+            tester.kill()
+        return value
+
+    tester = Tester(Graph("given-up", Source("in"), Processor(deadly, inputs="in", outputs="out")))
+    tester.send("in", "once")
+    assert tester.run_to_death()
+    take, asked = Alone.take, list[tuple[Alone, float]]()
+
+    def take_late(alone: Alone, lane: Any, now_s: float) -> bool:
+        if not lane.short:  # its message is there
+            tester._workers[0].stop(leave=True)
+            lane.lose()
+            asked.append((alone, now_s))
+        return take(alone, lane, now_s)
+
+    monkeypatch.setattr(Alone, "take", take_late)
+    tester.run()
+
+    [(alone, now_s)] = asked
+    assert alone.enter("a task of another worker", now_s)
+
+
+def test_an_innocent_message_is_not_quarantined_for_another_processors_deaths() -> None:
+    """I11: all snapshots of the process are open when it dies."""
+    made: list[Tester] = []
+
+    def deadly(value: str) -> str:
+        made[0].kill()
+        return value
+
+    def innocent(value: str) -> str:
+        return value
+
+    graph = Graph(
+        "together",
+        Source("poison"),
+        Source("fine"),
+        Processor(deadly, inputs="poison", outputs="bad"),
+        Processor(innocent, inputs="fine", outputs="good"),
+        errors="failed",
+    )
+    tester = Tester(graph)
+    made.append(tester)
+    tester.send_many("poison", ["poison"])
+    tester.send_many("fine", ["fine"])
+    while tester.run_to_death():
+        pass
+
+    assert tester.values("good") == ["fine"]
+    assert [(error.kind, error.processor, error.starts) for error in tester.errors()] == [("quarantine", "deadly", 3)]
+
+
+def test_alts_alternate_when_one_step_is_taken_at_a_time() -> None:
+    """Every input is served, however much waits on the first."""
+    buffer = Buffer("alts", tuple(Position(name, name, b"", 0) for name in "abc"))
+    for name in "abc":
+        messages: list[WireMessage] = [at(name, offset) for offset in range(4)]
+        buffer.add(Fetched(TopicPartition(name, 0), messages, None))
+
+    assert [buffer.cut(1).steps[0][0] for _ in range(9)] == [0, 1, 2] * 3
+
+
+@pytest.mark.parametrize("effects", [False, True])
+def test_alts_serve_every_input_although_the_function_is_slow(*, effects: bool) -> None:
+    """A call of 12 ms makes chunks of one step. Only the first input was served then, while it had a backlog."""
+    served: list[str] = []
+
+    def slow(a: int | None = None, b: int | None = None) -> str:
+        tester.clock.advance(0.012)
+        served.append("a" if b is None else "b")
+        return served[-1]
+
+    processor = Processor(slow, alts={"a": "a", "b": "b"}, outputs="out", effects=effects)
+    tester = Tester(Graph("g", Source("a"), Source("b"), processor))
+    tester.send_many("a", list(range(2000)))
+    tester.run()
+    tester.send_many("a", list(range(2000)))
+    tester.send_many("b", list(range(20)))
+    served.clear()
+    tester.run()
+
+    assert len(served) == 2020
+    assert served[:100].count("b") == 20
+
+
+def test_a_task_that_is_idle_holds_none_of_its_last_records() -> None:
+    """Each one kept its last batch, up to 32 MiB of outputs, until the next."""
+
+    def double(n: int) -> int:
+        return 2 * n
+
+    tester = Tester(Graph("idle", Source("in"), Processor(double, inputs="in", outputs="out")))
+    for _ in range(2):
+        tester.send_many("in", [1, 2, 3])
+        tester.run()
+        assert not [one for one in gc.get_objects() if isinstance(one, Batch) and one.spec.graph == "idle"]
+    assert tester.values("out") == [2, 4, 6] * 2
