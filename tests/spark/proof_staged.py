@@ -7,7 +7,6 @@ published after each kill with a plain client. It writes one small JSON file; on
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import random
@@ -26,6 +25,7 @@ from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.runtime.build import prepare
 from tests.fault.support import ROOT, Setup
+from tests.proof.digest import digest
 from tests.spark.staged_checks import LIMIT, Audit, StagedDrivers, Tally, announcing, at, noted, publishing
 from tests.spark.staged_driver import WIDTH, graph
 
@@ -148,11 +148,8 @@ def _result(part: int, kills: Mapping[str, int], audit: Audit, problems: list[st
 
 def digest_of_code() -> str:
     """Of all that decides and acts: results of other code say nothing about this one."""
-    found = hashlib.blake2b(digest_size=8)
-    for folder in ("core", "runtime"):
-        for file in sorted((ROOT / "cues_kafka" / folder).rglob("*.py")):
-            found.update(str(file.relative_to(ROOT)).encode() + b"\0" + file.read_bytes() + b"\0")
-    return found.hexdigest()
+    rooms = ("core", "plan", "records", "runtime")
+    return digest(file for room in rooms for file in (ROOT / "cues_kafka" / room).rglob("*.py"))
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from hashlib import sha256
 from pathlib import Path
 
+from tests.proof.digest import digest
 from tests.proof.model import trace
 from tests.proof.model.mutant import applied
 from tests.proof.model.mutants import COVERED, MUTANTS, NO_SUBJECT
@@ -17,17 +17,12 @@ from tests.proof.model.search import Found, Search
 from tests.proof.model.states import Faults, Setting
 from tests.proof.model.worlds import LEVELS, WORLDS, with_faults, world_of
 
-ROOT = Path(__file__).parents[3]
-PACKAGE = ROOT / "cues_kafka"
+PACKAGE = Path(__file__).parents[3] / "cues_kafka"
 
 
-def digest() -> str:
-    """Of the sources that a result speaks of: the core, the ports, and the explorer."""
-    files = [PACKAGE / "ports.py", *(PACKAGE / "core").glob("*.py"), *Path(__file__).parent.glob("*.py")]
-    found = sha256()
-    for file in sorted(files):
-        found.update(file.relative_to(ROOT).as_posix().encode() + b"\0" + file.read_bytes())
-    return found.hexdigest()[:16]
+def code() -> str:
+    """The digest of what a result speaks of: the core, the ports, and the explorer."""
+    return digest([PACKAGE / "ports.py", *(PACKAGE / "core").glob("*.py"), *Path(__file__).parent.glob("*.py")])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
 def _explore(setting: Setting, states: int | None, folder: Path | None) -> int:
     file = folder / f"model-{setting.name}-{setting.faults.total}.json" if folder else None
     known = json.loads(file.read_text(encoding="utf-8")) if file and file.exists() else {}
-    about = {"digest": digest(), **asdict(setting), "faults": setting.faults._asdict()}
+    about = {"digest": code(), **asdict(setting), "faults": setting.faults._asdict()}
     about = json.loads(json.dumps(about))
     enough = known.get("complete") or (states is not None and known.get("states", 0) >= states)
     if enough and all(known.get(key) == value for key, value in about.items()):
@@ -96,7 +91,7 @@ def _shown(found: Found) -> dict[str, object]:
 
 def _mutants(folder: Path | None) -> int:
     """One line for each, as a table in Markdown."""
-    rows = [f"Code `{digest()}`.", "", "| mutant | world | states | steps | violated |", "|---|---|---|---|---|"]
+    rows = [f"Code `{code()}`.", "", "| mutant | world | states | steps | violated |", "|---|---|---|---|---|"]
     survived = 0
     for mutant in MUTANTS:
         found = mutant.explore()

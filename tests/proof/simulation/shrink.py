@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
 from collections.abc import Callable, Iterator
@@ -10,9 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.proof.digest import digest
 from tests.proof.simulation.check import check, totals
 from tests.proof.simulation.options import RATES, Options, Part
 from tests.proof.simulation.run import Simulation
+
+ROOT = Path(__file__).parents[3]
 
 ROUNDS = 400
 """Runs that one shrinking may take."""
@@ -163,22 +165,14 @@ def _fewer_faults(best: Result) -> Iterator[Options]:
 
 
 def digest_of_code() -> str:
-    """Of the sources that a simulation runs: a result is about these, and about no others."""
-    return _digest(
-        *(f"cues_kafka/{name}" for name in ("core", "runtime", "brokers/memory", "graph", "codecs", "records"))
-    )
+    """Of the programs that a simulation runs: a result is about these, and about no others."""
+    package = ROOT / "cues_kafka"
+    rooms = ("core", "graph", "plan", "codecs", "records", "brokers/memory", "runtime")
+    files = [package / "ports.py", *(file for room in rooms for file in (package / room).rglob("*.py"))]
+    spark = package / "runtime" / "spark"
+    return digest(file for file in files if spark not in file.parents or file.name == "slot.py")
 
 
 def digest_of_checker() -> str:
     """Of the simulation itself: what it does to that code, and what it holds against it."""
-    return _digest("tests/proof/simulation")
-
-
-def _digest(*folders: str) -> str:
-    root = Path(__file__).parents[3]
-    found = hashlib.blake2b(digest_size=8)
-    for folder in folders:
-        for path in sorted((root / folder).rglob("*.py")):
-            if "spark" not in path.relative_to(root).parts or path.name == "slot.py":
-                found.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()
+    return digest(Path(__file__).parent.glob("*.py"))

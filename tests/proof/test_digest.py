@@ -1,0 +1,60 @@
+"""A result of a proof counts for as long as what was run is the same program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.proof.digest import digest
+
+PROGRAM = '''"""A module."""
+LIMIT = 3
+"""Of something."""
+
+
+def twice(number: int) -> int:
+    """Two times a number."""
+    return number * 2  # not three times
+'''
+
+
+def written(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"""A module."""', '"""Another\n\nway to say it."""'),
+        ('    """Two times a number."""\n', ""),
+        ('"""Of something."""', '"""Of nothing."""'),
+        ("  # not three times", ""),
+        ("LIMIT = 3", "LIMIT = (\n    3\n)"),
+    ],
+)
+def test_words_and_layout_do_not_change_a_digest(tmp_path: Path, old: str, new: str) -> None:
+    """Otherwise a better docstring would cost hours of exploration."""
+    assert old in PROGRAM
+    first, second = written(tmp_path / "a.py", PROGRAM), written(tmp_path / "b.py", PROGRAM.replace(old, new))
+    assert digest([first]) == digest([second])
+
+
+def test_a_file_that_moves_does_not_change_a_digest(tmp_path: Path) -> None:
+    """Nor does the order in which files are found."""
+    one, other = written(tmp_path / "a.py", PROGRAM), written(tmp_path / "b.py", "import os\n")
+    moved = written(tmp_path / "room" / "z.py", PROGRAM)
+    assert digest([one, other]) == digest([other, moved])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("number * 2", "number * 3"), ("LIMIT = 3", "LIMIT = '3'"), ("number: int", "number"), ("LIMIT = 3", "")],
+)
+def test_another_program_has_another_digest(tmp_path: Path, old: str, new: str) -> None:
+    """Each of these may change what runs."""
+    assert old in PROGRAM
+    first, second = written(tmp_path / "a.py", PROGRAM), written(tmp_path / "b.py", PROGRAM.replace(old, new))
+    assert digest([first]) != digest([second])
