@@ -27,9 +27,13 @@ from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.kafka.session import KafkaSession
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.ports import TopicPartition
-from cues_kafka.runtime.spark.direct.slot import Outcome, Slot
+from cues_kafka.runtime.spark.direct.plain import PlainBatch
+from cues_kafka.runtime.spark.direct.slot import Slot
 from cues_kafka.runtime.spark.direct.work import Work
-from cues_kafka.runtime.spark.query.worker import RESULT, Batch, Settings, SparkWorker
+from cues_kafka.runtime.spark.query.jobs import RESULT
+from cues_kafka.runtime.spark.query.outcome import Outcome
+from cues_kafka.runtime.spark.query.run import QuerySettings
+from cues_kafka.runtime.spark.query.worker import SparkWorker
 from cues_kafka.runtime.spark.source.ranges import PREFIX, Input, range_source
 from cues_kafka.runtime.workers import Job
 
@@ -215,11 +219,11 @@ def by_hand(given: argparse.Namespace, session: Any, directory: str) -> Any:
     ranges = Input(given.name, options, given.source, (0,) * given.partitions, given.limit)
     session.dataSource.register(range_source(ranges))
     frame = session.readStream.format(PREFIX + given.name).load()
-    settings = Settings(session, f"{directory}/c", {"processingTime": "0 seconds"})
+    settings = QuerySettings(session, f"{directory}/c", {"processingTime": "0 seconds"})
     if given.mode == "empty":
         return settings.write(frame, given.name, lambda batch, _: batch.mapInArrow(nothing, RESULT).collect())
     work: Any = Deliver(options, given.source, given.target)
-    return settings.write(frame, given.name, Batch(work, settings.checkpoint, ranges.first, None))
+    return settings.write(frame, given.name, PlainBatch(work, settings.checkpoint, ranges.first, None))
 
 
 class Told(StreamingQueryListener):

@@ -74,8 +74,8 @@ def run_on_spark(
         SparkLost: Spark's JVM was killed.
     """
     require_spark()
-    from cues_kafka.runtime.spark.direct.slot import POLICY
     from cues_kafka.runtime.spark.engine import Spark
+    from cues_kafka.runtime.spark.query.slots import POLICY
     from cues_kafka.runtime.spark.query.triggers import streaming_trigger
     from cues_kafka.runtime.spark.session import choose_shuffle_partitions, opened_session
     from cues_kafka.runtime.start import start

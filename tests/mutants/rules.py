@@ -494,11 +494,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "                if False:\n",
         SLOT,
     ),
-    _slot(
+    Mutant(
         "D5: the record must show this range delivered",
+        "cues_kafka/runtime/spark/query/slots.py",
         "if task.record and task.record.positions[0].offset >= end:",
         "if task.record:",
-        SLOT,
+        (SLOT,),
     ),
     _slot(
         "D6: what native workers run is left alone",

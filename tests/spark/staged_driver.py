@@ -20,8 +20,8 @@ from pyspark import TaskContext
 from cues_kafka import DataFrameProcessor, Graph, Json, Source, Topic
 from cues_kafka.core.records import Staged
 from cues_kafka.core.staged import Enter, Role
-from cues_kafka.runtime.spark.direct.slot import Outcome
 from cues_kafka.runtime.spark.query import files
+from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.query.worker import SparkWorker
 from cues_kafka.runtime.spark.staged import run as staged_run
 from cues_kafka.runtime.spark.staged.batch import StagedBatch

@@ -16,7 +16,7 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.plan.plan import backing_config
 from cues_kafka.ports import NewTopic, TopicPartition
-from cues_kafka.runtime.spark.direct.slot import Outcome
+from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.staged.batch import StagedBatch
 from cues_kafka.spark import Written, write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture

@@ -14,11 +14,13 @@ from cues_kafka.graph.topology import transitive_dependencies
 from cues_kafka.observe.log import get_logger
 from cues_kafka.runtime.build import Identity, not_in_this_release
 from cues_kafka.runtime.spark.direct.frames import FrameRun
-from cues_kafka.runtime.spark.direct.slot import POLICY
+from cues_kafka.runtime.spark.direct.plain import PlainRun
 from cues_kafka.runtime.spark.direct.work import Work
 from cues_kafka.runtime.spark.query.plans import keeps_state, made, mixes
+from cues_kafka.runtime.spark.query.run import QuerySettings, Run
+from cues_kafka.runtime.spark.query.slots import POLICY
 from cues_kafka.runtime.spark.query.triggers import streaming_trigger
-from cues_kafka.runtime.spark.query.worker import PlainRun, Run, Settings, SparkWorker
+from cues_kafka.runtime.spark.query.worker import SparkWorker
 from cues_kafka.runtime.spark.shipping import ship, ship_options
 from cues_kafka.runtime.spark.staged.run import StagedRun
 from cues_kafka.runtime.task.lane import CommitPolicy
@@ -104,7 +106,7 @@ class Spark:
         ship(job.graph)
         options = ship_options(job.options)
         job = replace(job, options=options)
-        settings = Settings(
+        settings = QuerySettings(
             session=self.session,
             checkpoint=checkpoint_of(self.checkpoint, job.graph.name, job.processor),
             trigger=streaming_trigger(self.trigger),
@@ -116,14 +118,14 @@ class Spark:
         _workers[id(self.session), query_name(job.graph.name, job.processor)] = worker
         return worker
 
-    def _run(self, job: Job, settings: Settings) -> Run:
+    def _run(self, job: Job, settings: QuerySettings) -> Run:
         if job.processor in job.graph.dataframes:
             return self._frames(job, settings)
         identity = Identity.of_process(self.runtime)
         work = Work(job.graph, job.processor, job.options, job.planned, job.facts, identity, self.policy)
         return PlainRun(job, work, settings)
 
-    def _frames(self, job: Job, settings: Settings) -> Run:
+    def _frames(self, job: Job, settings: QuerySettings) -> Run:
         """Direct where the plan leaves the input's partitions apart, else staged."""
         assert isinstance(job.options, Kafka)
         processor = job.graph.dataframes[job.processor]
@@ -135,12 +137,12 @@ class Spark:
                 return FrameRun(job, settings, self.policy)
         return StagedRun(job, settings)
 
-    def _upstream(self, graph: Graph, name: str) -> Callable[[], list[SparkWorker]]:
-        """The workers of this session that feed a processor, those apart that it feeds itself."""
+    def _upstream(self, graph: Graph, name: str) -> Callable[[], bool]:
+        """Whether a worker of this session that feeds a processor runs, those apart that it feeds itself."""
         feeding = transitive_dependencies(graph, name)
         before = [other for other in feeding if name not in transitive_dependencies(graph, other) and other != name]
         keys = [(id(self.session), query_name(graph.name, other)) for other in before]
-        return lambda: [worker for key in keys if (worker := _workers.get(key)) is not None]
+        return lambda: any((worker := _workers.get(key)) is not None and worker.running for key in keys)
 
 
 _workers: WeakValueDictionary[tuple[int, str], SparkWorker] = WeakValueDictionary()

@@ -30,7 +30,7 @@ from cues_kafka.runtime.spark.engine import (
     verdict,
 )
 from cues_kafka.runtime.spark.query.plans import made
-from cues_kafka.runtime.spark.query.worker import Settings
+from cues_kafka.runtime.spark.query.run import QuerySettings
 from cues_kafka.runtime.spark.shipping import ship_options
 from cues_kafka.runtime.task.clock import SystemClock
 
@@ -184,7 +184,7 @@ def _frames(
     graph: Graph, frame: DataFrameProcessor, facts: ClusterFacts, engine: Spark, options: Kafka
 ) -> dict[str, Any]:
     begin = {topic: (0,) * (partitions_of(graph, topic, facts) or 1) for topic in frame.read_topics}
-    settings = Settings(engine.session, checkpoint_of(engine.checkpoint, graph.name, frame.name), {})
+    settings = QuerySettings(engine.session, checkpoint_of(engine.checkpoint, graph.name, frame.name), {})
     return made(settings, options, graph, frame, begin)
 
 

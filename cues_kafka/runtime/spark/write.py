@@ -23,13 +23,15 @@ from cues_kafka.runtime.build import Identity
 from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.spark.columns import META, PLACE, messages_of
 from cues_kafka.runtime.spark.direct.frame_slot import Range
-from cues_kafka.runtime.spark.direct.frames import PROCESSOR, FrameBatch, Frames, first_offsets, written
+from cues_kafka.runtime.spark.direct.frames import PROCESSOR, FrameBatch, Frames, first_offsets
 from cues_kafka.runtime.spark.direct.frames import enter as enter_slots
-from cues_kafka.runtime.spark.direct.slot import POLICY, Outcome
+from cues_kafka.runtime.spark.query.jobs import AT_ONCE, BatchFailed
 from cues_kafka.runtime.spark.query.offset_log import known_query
+from cues_kafka.runtime.spark.query.outcome import Outcome, SlotsStopped
 from cues_kafka.runtime.spark.query.plans import addressed, check_store, keeps_state, mixes, streams
+from cues_kafka.runtime.spark.query.run import QuerySettings
+from cues_kafka.runtime.spark.query.slots import POLICY, written
 from cues_kafka.runtime.spark.query.triggers import streaming_trigger
-from cues_kafka.runtime.spark.query.worker import AT_ONCE, BatchFailed, Settings, SlotsStopped
 from cues_kafka.runtime.spark.shipping import ship_options
 from cues_kafka.runtime.spark.staged.batch import StagedBatch, check_session
 from cues_kafka.runtime.spark.staged.extents import canonical, extents_of
@@ -112,7 +114,7 @@ def write_exactly_once(
         output = written(facts, topic, broker.max_bytes)
         target = Target((output,), written(facts, errors, broker.max_bytes) if errors else None)
         if frame.isStreaming and _is_direct(frame):
-            settings = Settings(frame.sparkSession, checkpoint, streaming_trigger(trigger))
+            settings = QuerySettings(frame.sparkSession, checkpoint, streaming_trigger(trigger))
             prepare = _prepare(options, name, output, policy)
             return settings.write(frame, f"{name}.{PROCESSOR}", FrameBatch(prepare, checkpoint))
         work = _work(frame, options, name, target)
@@ -122,7 +124,7 @@ def write_exactly_once(
             return _job(frame, work, checkpoint)
     finally:
         broker.close()
-    settings = Settings(frame.sparkSession, checkpoint, streaming_trigger(trigger))
+    settings = QuerySettings(frame.sparkSession, checkpoint, streaming_trigger(trigger))
     return _staged(frame, work, settings, output_mode)
 
 
@@ -187,7 +189,7 @@ def _told(stops: Sequence[Outcome]) -> str:
     return "; ".join(f"{stop.task}: {stop.text}. Remedy: {stop.remedy}" for stop in stops)
 
 
-def _staged(frame: Any, work: StagedWork, settings: Settings, output_mode: str) -> Any:
+def _staged(frame: Any, work: StagedWork, settings: QuerySettings, output_mode: str) -> Any:
     # Of a cluster that is mirrored here topics of the same names are here too, and other ones.
     here = addressed(frame, work.options.bootstrap)
 

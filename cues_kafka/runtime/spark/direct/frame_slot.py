@@ -21,7 +21,8 @@ from cues_kafka.core.task import State
 from cues_kafka.ports import Broker, Clock, Headers
 from cues_kafka.runtime.calling.outbox import Outbox
 from cues_kafka.runtime.calling.outputs import OVERHEAD_BYTES, Output, size_of
-from cues_kafka.runtime.spark.direct.slot import POLICY, Outcome, interpreter_of, outcome_of, stable_record, watch
+from cues_kafka.runtime.spark.query.outcome import Outcome, outcome_of
+from cues_kafka.runtime.spark.query.slots import POLICY, interpreter_of, stable_record, watch
 from cues_kafka.runtime.task.interpreter import Hook
 from cues_kafka.runtime.task.lane import CommitPolicy
 
@@ -58,11 +59,6 @@ class Range:
 
 NO_PART = "-1"
 """In an incarnation: the driver, which publishes ranges that left no row."""
-
-
-def incarnation(query: str, batch: int, part: int, attempt: int) -> str:
-    """Who writes: the query, its batch, and the Spark partition and attempt within it (D1)."""
-    return f"{query}.{batch}.{part}.{attempt}"
 
 
 class FrameSlot:

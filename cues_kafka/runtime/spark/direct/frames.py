@@ -26,25 +26,18 @@ from cues_kafka.errors import CodecError, ConfigError, TaskStopped
 from cues_kafka.graph.declare import Json
 from cues_kafka.graph.names import backing_topic, group_id, transactional_id
 from cues_kafka.plan.plan import backing_config
-from cues_kafka.ports import ClusterFacts, NewTopic, Positions, TopicPartition
-from cues_kafka.runtime.build import Identity, output_of
+from cues_kafka.ports import NewTopic, Positions, TopicPartition
+from cues_kafka.runtime.build import Identity
 from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.spark.columns import as_messages
 from cues_kafka.runtime.spark.connections import shared_broker
-from cues_kafka.runtime.spark.direct.frame_slot import FrameSlot, Range, Row, incarnation
-from cues_kafka.runtime.spark.direct.slot import POLICY, Outcome
+from cues_kafka.runtime.spark.direct.frame_slot import FrameSlot, Range, Row
+from cues_kafka.runtime.spark.query.jobs import AT_ONCE, RESULT, run_job
 from cues_kafka.runtime.spark.query.offset_log import batch_ends, query_id
+from cues_kafka.runtime.spark.query.outcome import Outcome, outcome_of_row, raise_stops
 from cues_kafka.runtime.spark.query.plans import made, plan_of
-from cues_kafka.runtime.spark.query.worker import (
-    AT_ONCE,
-    RESULT,
-    Settings,
-    Tell,
-    outcome_of_row,
-    raise_stops,
-    run_job,
-    slot_position,
-)
+from cues_kafka.runtime.spark.query.run import QuerySettings, Tell, slot_position
+from cues_kafka.runtime.spark.query.slots import POLICY, incarnation, written
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.lane import CommitPolicy
 from cues_kafka.runtime.workers import Job
@@ -261,19 +254,6 @@ def batch_ranges(session: Any, checkpoint: str, number: int) -> tuple[str, dict[
     return topic, {int(p): Range(since.get(p, -1), end) for p, end in to.items()}
 
 
-def written(facts: ClusterFacts, topic: str, client_bytes: int, *, provenance: bool = True) -> Output:
-    """
-    An output topic as slots need it.
-
-    Raises:
-        ConfigError: it does not exist.
-    """
-    found = facts.topics.get(topic)
-    if found is None:
-        raise ConfigError(f"topic {topic!r} does not exist; create it before anything is written to it")
-    return output_of(found, client_bytes, provenance=provenance)
-
-
 def first_offsets(options: Kafka, source: str, ranges: Mapping[int, Range]) -> tuple[int, ...]:
     """Where slots without a record begin: at their ranges; batch 0 does not tell, so at the beginning of the log."""
     broker = open_broker(options)
@@ -315,7 +295,7 @@ def enter(work: Frames) -> Frames:
 class FrameRun:
     """A processor of DataFrames, as `query.Run`: its function turns the streaming input into what is written."""
 
-    def __init__(self, job: Job, settings: Settings, policy: CommitPolicy) -> None:
+    def __init__(self, job: Job, settings: QuerySettings, policy: CommitPolicy) -> None:
         """
         Args:
             job: the processor, which has one input and one output.

@@ -13,70 +13,29 @@ Spark's start of the range is not even looked at: an older one repeats nothing, 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
 
 from cues_kafka.core import events as on
-from cues_kafka.core.records import Record, Totals
+from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
-from cues_kafka.core.task import State, Task
+from cues_kafka.core.task import State
 from cues_kafka.errors import BrokerError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, Fetched, GroupMetadata, Positions, Reader, TopicPartition
-from cues_kafka.records.reading import newest, read_record
 from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.calling.pairing import Buffer, OutOfOrder
-from cues_kafka.runtime.task.interpreter import Hook, Interpreter, World
+from cues_kafka.runtime.spark.query.outcome import Outcome, outcome_of
+from cues_kafka.runtime.spark.query.slots import POLICY, watch
+from cues_kafka.runtime.task.interpreter import Hook
 from cues_kafka.runtime.task.lane import CommitPolicy, Lane
 
 log = get_logger("cues_kafka.slot")
 
-POLICY = CommitPolicy(max_messages=50_000)
-"""Nobody waits for a single message here, so transactions may be larger than a native worker's."""
 
 POLL_S = 0.5
 """A reader's wait for messages that are known to be there."""
 
 PATIENCE_S = 60.0
 """Without a message or an end this long, a range that Spark planned cannot be read: back to R1, which says why."""
-
-FENCED_S = 60.0
-"""D5: how long a fenced slot watches the record of whoever fenced it."""
-
-WATCH_S = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """
-    What a slot did.
-
-    Attributes:
-        task: `check/3`.
-        partition: its number.
-        position: the next offset of the input, committed.
-        counts: of this slot's own steps.
-        totals: since the beginning of the task.
-        kind: why it stopped (`Halt.kind`, or `claimed`); empty: the range is delivered.
-        text: the cause.
-        remedy: what to do about it.
-    """
-
-    task: str
-    partition: int
-    position: int = -1
-    counts: Totals = Totals()
-    totals: Totals = Totals()
-    kind: str = ""
-    text: str = ""
-    remedy: str = ""
-
-
-def interpreter_of(
-    spec: Spec, broker: Broker, clock: Clock, hook: Hook | None, batch_bytes: int | None = None
-) -> Interpreter:
-    """Of a slot that reads nothing itself: the rows that it publishes are brought to it."""
-    group = GroupMetadata.outside(spec.group)  # Spark says who does what
-    return Interpreter(spec, World(broker, clock, lambda _: None, lambda: group, hook, batch_bytes))
 
 
 class Slot:
@@ -257,40 +216,3 @@ class Slot:
         text = f"group {self._spec.group!r} has members {members}: native workers run this processor"
         remedy = "stop them, or leave the processor out here with only=: it runs in one runtime at a time"
         return Outcome(self._spec.name, self._spec.partition, kind="claimed", text=text, remedy=remedy)
-
-
-def outcome_of(task: Task, before: Totals, halt: on.Halt | None) -> Outcome:
-    """What a slot says of its task, with the counts since `before`."""
-    record, spec = task.record, task.spec
-    totals = record.totals if record else Totals()
-    counts = Totals(*(b - a for a, b in zip(before, totals, strict=True)))
-    outcome = Outcome(spec.name, spec.partition, record.positions[0].offset if record else -1, counts, totals)
-    return replace(outcome, kind=halt.kind, text=halt.text, remedy=halt.remedy) if halt else outcome
-
-
-def standing(spec: Spec, broker: Broker, clock: Clock) -> Outcome:
-    """Where a task stands, by its record; nothing is taken for that."""
-    return outcome_of(Task(spec, record=stable_record(spec, broker, clock)), Totals(), None)
-
-
-def stable_record(spec: Spec, broker: Broker, clock: Clock) -> Record | None:
-    """A task's newest record as any reader sees it: what an open transaction may add is not waited for."""
-    place = TopicPartition(spec.backing, spec.partition)
-    low, stable, _ = broker.watermarks([place])[place]
-    found = newest(broker, place, low, stable, clock, group=spec.group)
-    return read_record(found) if found is not None else None
-
-
-def watch(spec: Spec, broker: Broker, clock: Clock, end: int, halt: on.Halt) -> Outcome:
-    """D5: fenced. Succeed when the record shows the range delivered: whoever fenced us does it."""
-    deadline = clock.monotonic() + FENCED_S
-    while True:
-        task = Task(spec, record=stable_record(spec, broker, clock))
-        if task.record and task.record.positions[0].offset >= end:
-            return outcome_of(task, task.record.totals, None)
-        if clock.monotonic() > deadline:
-            who = task.record.writer if task.record else None
-            name = f"{who.name!r} ({who.runtime}, {who.incarnation})" if who else "somebody"
-            text = f"fenced by {name}, which has not delivered up to {end} within {FENCED_S:g} s: {halt.text}"
-            return outcome_of(task, Totals(), on.Halt("claimed", text, "stop one of the two"))
-        time.sleep(WATCH_S)

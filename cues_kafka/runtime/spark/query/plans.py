@@ -11,7 +11,7 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import DataFrameProcessor, Graph
 from cues_kafka.runtime.spark.columns import as_columns
 from cues_kafka.runtime.spark.query.files import has_jvm
-from cues_kafka.runtime.spark.query.worker import Settings
+from cues_kafka.runtime.spark.query.run import QuerySettings
 from cues_kafka.runtime.spark.source.messages import PREFIX, message_source
 from cues_kafka.runtime.spark.source.ranges import Input
 
@@ -41,7 +41,7 @@ _SHUFFLES: Final = re.compile(r"(?<!Broadcast)Exchange\b")
 
 
 def made(
-    settings: Settings,
+    settings: QuerySettings,
     options: Kafka,
     graph: Graph,
     processor: DataFrameProcessor,

@@ -14,29 +14,26 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Protocol, TypeAlias
+from dataclasses import replace
+from typing import Any, Final
 
-import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
 from cues_kafka.core.events import Halt
-from cues_kafka.core.records import Snapshot, Totals
-from cues_kafka.core.spec import Spec
-from cues_kafka.errors import AbortableError, BrokerError, CuesError, RetriableError, TaskStopped
+from cues_kafka.core.records import Totals
+from cues_kafka.errors import BrokerError, CuesError, TaskStopped
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Clock, Position, Positions, TopicPartition
-from cues_kafka.runtime.build import spec_of
-from cues_kafka.runtime.spark.direct.slot import Outcome, stable_record, standing
-from cues_kafka.runtime.spark.direct.work import Work
+from cues_kafka.ports import Clock, TopicPartition
 from cues_kafka.runtime.spark.query.files import has_jvm
-from cues_kafka.runtime.spark.query.offset_log import batch_ends, drop_unfinished
+from cues_kafka.runtime.spark.query.jobs import AT_ONCE
+from cues_kafka.runtime.spark.query.offset_log import drop_unfinished
+from cues_kafka.runtime.spark.query.outcome import STOPPED_MARK, Outcome, brief, outcome_of_row, passes
+from cues_kafka.runtime.spark.query.run import QuerySettings, Run
+from cues_kafka.runtime.spark.query.slots import standing
 from cues_kafka.runtime.spark.shipping import NotShipped, packed, rehearse
-from cues_kafka.runtime.spark.source.ranges import PREFIX, Input, RangeRow, range_source
 from cues_kafka.runtime.status import TaskStatus
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.lane import RESTART_FIRST_S, RESTART_MAX_S, Lane
@@ -44,144 +41,16 @@ from cues_kafka.runtime.workers import Job, Stopped
 
 log = get_logger("cues_kafka.spark")
 
-AT_ONCE: Final = 16
-"""Slots that the driver enters side by side (D6)."""
 
 BATCH_END_S: Final = 10.0
 """How long a stop waits for the micro-batch that is being delivered: a slot that is killed inside its transaction
 leaves it open until the next start, or its time-out, and readers wait. What takes longer is user code, and is cut."""
 
-RESULT: Final = "outcome STRING"
 
 _WAITS: Final = "Waiting for data to arrive"
 """What Spark says once a trigger has found nothing to do."""
 
 _NOT_EMPTY: Final = "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"
-
-_MARK: Final = "cues-kafka-stopped:"
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """
-    How a query runs.
-
-    Attributes:
-        session: of Spark.
-        checkpoint: directory of this query.
-        trigger: keyword arguments of `DataStreamWriter.trigger`.
-        limit: offsets in one micro-batch.
-        patience_s: how long members of a killed native worker may still be in the group.
-        upstream: the workers that feed this one; with `available-now` it waits until they are over.
-    """
-
-    session: Any
-    checkpoint: str
-    trigger: dict[str, Any]
-    limit: int | None = None
-    patience_s: float = 20.0
-    upstream: Callable[[], Sequence[SparkWorker]] = tuple
-
-    def write(self, frame: Any, name: str, batch: Callable[[Any, int], None], mode: str = "append") -> Any:
-        """Start a streaming query that calls `batch` for each micro-batch."""
-        return (
-            frame.writeStream.foreachBatch(batch)
-            .queryName(name)
-            .option("checkpointLocation", self.checkpoint)
-            .outputMode(mode)
-            .trigger(**self.trigger)
-            .start()
-        )
-
-
-Tell: TypeAlias = Callable[[list[Outcome]], None]
-
-
-class Run(Protocol):
-    """A query, as the worker that keeps it running sees it."""
-
-    @property
-    def first(self) -> Spec:
-        """The task of partition 0."""
-        ...
-
-    def enter(self, partition: int) -> Outcome:
-        """Make sure that one task has a record, and say where it stands (D6)."""
-        ...
-
-    def leave(self, partition: int) -> Outcome:
-        """Like `enter`, for a slot of this run that was cut off: what it had begun counts as no death (Q1)."""
-        ...
-
-    def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
-        """Start Spark's query; `tell` gets what slots say, as far as this process hears it."""
-        ...
-
-    def positions(self, outcome: Outcome) -> Positions:
-        """Where a task stands, for people."""
-        ...
-
-    @property
-    def reached(self) -> Mapping[TopicPartition, int] | None:
-        """See `Worker.reached`."""
-        ...
-
-
-def slot_position(spec: Spec, job: Job, outcome: Outcome) -> Positions:
-    """Of a slot that reads one partition of one topic."""
-    one = spec.inputs[0]
-    return (Position(one.binding, one.topic, job.facts.topics[one.topic].topic_id, outcome.position),)
-
-
-class PlainRun:
-    """A plain processor: Spark gets rows of ranges, the function is called in the slots."""
-
-    def __init__(self, job: Job, work: Work, settings: Settings) -> None:
-        processor = job.graph.processors[job.processor]
-        self.first: Spec = spec_of(job.graph, job.planned, processor, work.width, work.identity)(0)
-        self._job = job
-        self._work = work
-        self._settings = settings
-        self._cut: set[int] = set()
-
-    def enter(self, partition: int) -> Outcome:
-        """See `Run`."""
-        if partition in self._cut:
-            outcome = self.leave(partition)
-            self._cut.discard(partition)
-            return outcome
-        return self._work.slot(partition, "driver").enter()
-
-    def leave(self, partition: int) -> Outcome:
-        """
-        See `Run`.
-
-        The id is taken first, so the slot commits nothing any more. If the newest record is its snapshot then, the
-        driver goes on as the slot's own incarnation, and leaves in its place.
-        """
-        outcome = self._work.slot(partition, "driver").enter()
-        record = stable_record(replace(self.first, partition=partition), self._job.broker, SystemClock())
-        own = f"{self._work.identity.incarnation}."
-        if isinstance(record, Snapshot) and not record.left and record.writer.incarnation.startswith(own):
-            return self._work.slot(partition, record.writer.incarnation.removeprefix(own)).enter()
-        return outcome
-
-    def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
-        """See `Run`."""
-        settings, name = self._settings, f"{self._job.graph.name}.{self._job.processor}"
-        given = Input(name, self._job.options, self.first.inputs[0].topic, positions, settings.limit)
-        settings.session.dataSource.register(range_source(given))
-        frame = settings.session.readStream.format(PREFIX + name).load()
-        return settings.write(frame, name, Batch(self._work, settings.checkpoint, positions, tell, self._cut.update))
-
-    def positions(self, outcome: Outcome) -> Positions:
-        """See `Run`."""
-        return slot_position(self.first, self._job, outcome)
-
-    @property
-    def reached(self) -> None:
-        """See `Run`."""
-        return
 
 
 class SparkWorker:
@@ -196,7 +65,7 @@ class SparkWorker:
         failed: why it is over, although nobody stopped it.
     """
 
-    def __init__(self, job: Job, run: Run, settings: Settings) -> None:
+    def __init__(self, job: Job, run: Run, settings: QuerySettings) -> None:
         self.name = job.processor
         self.clock: Clock = SystemClock()
         self.lanes: dict[int, Lane] = {}
@@ -419,7 +288,7 @@ class SparkWorker:
 
     def _wait_for_upstream(self) -> None:
         """What is there now is also what will be made of it by the processors that feed this one."""
-        while any(worker.running for worker in self._settings.upstream()) and not self._stopping.wait(0.1):
+        while self._settings.upstream() and not self._stopping.wait(0.1):
             pass
 
     def _end(self, query: Any) -> None:
@@ -464,7 +333,7 @@ class SparkWorker:
         """
         if self._stopping.is_set():
             return
-        if found := re.search(re.escape(_MARK) + r"(\[.*?\])" + re.escape(_MARK), str(error), re.DOTALL):
+        if found := re.search(re.escape(STOPPED_MARK) + r"(\[.*?\])" + re.escape(STOPPED_MARK), str(error), re.DOTALL):
             self._take([outcome_of_row(row) for row in json.loads(found.group(1))])
             self._job.changed()
             self._end_of_run()
@@ -483,193 +352,3 @@ class SparkWorker:
 
     def _delivered(self) -> int:
         return sum(outcome.totals.deliveries for outcome in self._outcomes.copy().values())
-
-
-_PASSING: Final = re.compile(
-    r"ExecutorLostFailure|FetchFailed|Python worker (exited|failed)|(Retriable|Abortable)Error: "
-    r"|java\.net\.\w*(Timeout|Connect|UnknownHost|Socket)\w*Exception"
-)
-"""What Spark says where a process or a connection was lost. A message that kills its process is tried until it is
-quarantined."""
-
-
-def passes(error: Exception) -> bool:
-    """Whether the same query may go well a moment later, with the same code and settings."""
-    if isinstance(error, CuesError):
-        return isinstance(error, RetriableError | AbortableError) or (isinstance(error, BrokerError) and error.fenced)
-    return _PASSING.search(str(error)) is not None
-
-
-class SlotsStopped(Exception):
-    """
-    Tasks of a batch stopped; the text carries their outcomes to wherever the query was started.
-
-    Attributes:
-        stops: the same outcomes, for who catches it.
-    """
-
-    def __init__(self, text: str, stops: Sequence[Outcome] = ()) -> None:
-        super().__init__(text)
-        self.stops = stops
-
-
-def raise_stops(outcomes: list[Outcome], number: int) -> None:
-    """
-    Fail a batch of which a task stopped, so that Spark keeps it for later.
-
-    Raises:
-        SlotsStopped: with all that the worker needs to say which.
-    """
-    if stops := [outcome for outcome in outcomes if outcome.kind]:
-        raise SlotsStopped(f"batch {number}: {_MARK}{json.dumps([asdict(stop) for stop in stops])}{_MARK}", stops)
-
-
-class BatchFailed(Exception):
-    """The job of a micro-batch failed."""
-
-
-def run_job(collect: Callable[[], Sequence[Any]], failed: Callable[[str], None] = lambda _: None) -> list[Any]:
-    """
-    What a job collects, in a function that Spark calls for a micro-batch.
-
-    Args:
-        collect: runs the job.
-        failed: gets all that Spark says of a failure.
-
-    Raises:
-        BatchFailed: in few words. Spark looks through the text with a regular expression that recurses for every
-            character, so with the frames of Java in it the query's thread ends by a StackOverflowError.
-    """
-    try:
-        return list(collect())
-    except (PySparkException, Py4JError) as error:
-        failed(str(error))
-        raise BatchFailed(brief(str(error))) from None
-
-
-_FAILED_TASK: Final = re.compile(r"\bTask (\d+) in stage \S+ failed \d+ times")
-
-
-def cut_off(text: str, tasks: int) -> set[int]:
-    """
-    The Spark tasks of a failed job that did not fail, by their places in it: Spark ends them with the one that did.
-
-    Spark names one that failed. If another one died in the same moment its death is not counted this time; the one
-    that is named is counted, so after finitely many failures it is quarantined, and the other one is named.
-
-    Args:
-        text: what Spark says of the failure; if it names no task, each may be the one that failed.
-        tasks: of the job.
-    """
-    found = _FAILED_TASK.search(text)
-    return set(range(tasks)) - {int(found.group(1))} if found else set()
-
-
-_CAUSE: Final = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Failed|Stopped|Interrupt)\b: .+)$", re.MULTILINE)
-"""A Python traceback ends in such a line; the last one is the one nearest to the user's code."""
-
-
-def brief(text: str) -> str:
-    """What went wrong, out of the pages that Spark and its bridge make of it."""
-    told = text.partition("JVM stacktrace")[0].partition("Driver stacktrace")[0]
-    causes = [found for found in _CAUSE.findall(told) if "Py4J" not in found]
-    lines = [line for line in told.strip().splitlines() if line.strip() and "Py4JJavaError" not in line]
-    return (causes[-1] if causes else lines[0] if lines else "no reason given")[:1_000]
-
-
-class Batch:
-    """
-    What Spark calls for each micro-batch: one job, a slot for each range.
-
-    The ranges are rows of the frame too, but to bring them Spark would run a second Python process in each Spark task,
-    for the source, and compile a plan in each batch. So the driver takes them from the offset log, as Spark has just
-    written them. A server of Spark Connect gives no access to jobs below DataFrames: there the rows are what counts.
-    """
-
-    def __init__(
-        self,
-        work: Work,
-        checkpoint: str,
-        positions: Sequence[int],
-        tell: Tell | None,
-        cut: Callable[[set[int]], None] = lambda _: None,
-    ) -> None:
-        """
-        Args:
-            work: of the processor.
-            checkpoint: the query's directory.
-            positions: where a query without a checkpoint begins.
-            tell: gets what slots say.
-            cut: gets the partitions whose slots were ended because another one failed.
-        """
-        self._cut = cut
-        self._work = work
-        self._checkpoint = checkpoint
-        self._positions = tuple(positions)
-        self._tell = tell
-        self._first = True
-
-    def __call__(self, frame: Any, number: int) -> None:
-        """
-        Deliver one micro-batch.
-
-        Raises:
-            SlotsStopped: a task stopped; the batch comes again.
-        """
-        deliver = Deliver(self._work, first=self._first)
-        if has_jvm(frame.sparkSession):
-            outcomes = self._run(deliver, frame.sparkSession, number)
-        else:
-            rows = run_job(frame.mapInArrow(deliver, RESULT).collect)
-            outcomes = [outcome_of_row(json.loads(row[0])) for row in rows]
-        if self._tell:
-            self._tell(outcomes)
-        raise_stops(outcomes, number)
-        self._first = False
-
-    def _run(self, deliver: Deliver, session: Any, number: int) -> list[Outcome]:
-        """One Spark task for each range in which there is something to do."""
-        ends = batch_ends(session, self._checkpoint, number)
-        before = batch_ends(session, self._checkpoint, number - 1) if number else {}
-        ranges = [RangeRow(int(p), before.get(p, self._positions[int(p)]), ends[p]) for p in sorted(ends, key=int)]
-        due = [one for one in ranges if deliver.is_due(one)]
-        job = session.sparkContext.parallelize(due, len(due)).mapPartitions(deliver.each) if due else None
-        if job is None:
-            return []
-        return run_job(job.collect, lambda text: self._cut({due[task].partition for task in cut_off(text, len(due))}))
-
-    def __reduce__(self) -> Any:
-        # To a server (Spark Connect); what slots say comes back in the exception.
-        return Batch, (self._work, self._checkpoint, self._positions, None)
-
-
-@dataclass(frozen=True)
-class Deliver:
-    """The function of the job: rows of ranges in, outcomes out."""
-
-    work: Work
-    first: bool
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Deliver each range; one row in a Spark task."""
-        for batch in batches:
-            for outcome in self.each(RangeRow(**row) for row in batch.to_pylist()):
-                yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(outcome))])], names=["outcome"])
-
-    def is_due(self, given: RangeRow) -> bool:
-        """Whether there is something to do: the first batch asks every task, for what a predecessor left."""
-        return self.first or given.start < given.end
-
-    def each(self, ranges: Iterable[RangeRow]) -> Iterator[Outcome]:
-        """Deliver ranges."""
-        context = TaskContext.get()
-        attempt = str(context.taskAttemptId()) if context else "0"
-        again = context is not None and context.attemptNumber() > 0
-        for one in ranges:
-            if again or self.is_due(one):
-                yield self.work.deliver(one.partition, one.start, one.end, attempt=attempt, first=self.first or again)
-
-
-def outcome_of_row(row: dict[str, Any]) -> Outcome:
-    """An outcome from the JSON that a Spark task sent."""
-    return Outcome(**{**row, "counts": Totals(*row["counts"]), "totals": Totals(*row["totals"])})

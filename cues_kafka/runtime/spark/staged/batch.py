@@ -25,20 +25,12 @@ from cues_kafka.core.staged import Announce, Publish, is_published
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.graph.names import transactional_id
 from cues_kafka.observe.log import get_logger
-from cues_kafka.runtime.spark.direct.frame_slot import incarnation
-from cues_kafka.runtime.spark.direct.slot import Outcome, stable_record
 from cues_kafka.runtime.spark.query.files import has_jvm
+from cues_kafka.runtime.spark.query.jobs import AT_ONCE, RESULT, BatchFailed, run_job
 from cues_kafka.runtime.spark.query.offset_log import query_id
-from cues_kafka.runtime.spark.query.worker import (
-    AT_ONCE,
-    RESULT,
-    BatchFailed,
-    Tell,
-    brief,
-    outcome_of_row,
-    raise_stops,
-    run_job,
-)
+from cues_kafka.runtime.spark.query.outcome import Outcome, brief, outcome_of_row, raise_stops
+from cues_kafka.runtime.spark.query.run import Tell
+from cues_kafka.runtime.spark.query.slots import incarnation, stable_record
 from cues_kafka.runtime.spark.staged.chunks import Pack
 from cues_kafka.runtime.spark.staged.error_rows import Refusing
 from cues_kafka.runtime.spark.staged.files import HELD_BYTES, Staging

@@ -22,7 +22,8 @@ from cues_kafka.errors import RecoveryError
 from cues_kafka.ports import Broker, Clock, Headers
 from cues_kafka.runtime.calling.outbox import Outbox
 from cues_kafka.runtime.calling.outputs import Output
-from cues_kafka.runtime.spark.direct.slot import FENCED_S, WATCH_S, Outcome, interpreter_of, stable_record
+from cues_kafka.runtime.spark.query.outcome import Outcome
+from cues_kafka.runtime.spark.query.slots import FENCED_S, WATCH_S, interpreter_of, stable_record
 from cues_kafka.runtime.spark.staged.chunks import unpacked
 from cues_kafka.runtime.spark.staged.manifest import Chunk, altered, checksum
 from cues_kafka.runtime.task.interpreter import Hook

@@ -16,12 +16,12 @@ from cues_kafka.graph.names import backing_topic
 from cues_kafka.ports import Position, Positions, TopicPartition
 from cues_kafka.runtime.build import Identity
 from cues_kafka.runtime.spark.columns import messages_of
-from cues_kafka.runtime.spark.direct.frames import written
-from cues_kafka.runtime.spark.direct.slot import Outcome
 from cues_kafka.runtime.spark.query.files import names
 from cues_kafka.runtime.spark.query.offset_log import known_query
+from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.query.plans import keeps_state, made
-from cues_kafka.runtime.spark.query.worker import Settings, Tell
+from cues_kafka.runtime.spark.query.run import QuerySettings, Tell
+from cues_kafka.runtime.spark.query.slots import written
 from cues_kafka.runtime.spark.staged.batch import StagedBatch, check_session, stage_of, tidy
 from cues_kafka.runtime.spark.staged.extents import begun, canonical, ends_in, extents_of
 from cues_kafka.runtime.spark.staged.files import Staging
@@ -33,7 +33,7 @@ from cues_kafka.runtime.workers import Job
 class StagedRun:
     """Inputs and outputs as many as the function has; the slots are the parts of what it makes."""
 
-    def __init__(self, job: Job, settings: Settings) -> None:
+    def __init__(self, job: Job, settings: QuerySettings) -> None:
         """
         Args:
             job: the processor.

@@ -18,7 +18,8 @@ from cues_kafka.records.scanning import read_all
 from cues_kafka.runtime.build import Identity, prepare, spec_of
 from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.client import Client
-from cues_kafka.runtime.spark.direct.frame_slot import FrameSlot, Range, Row, incarnation
+from cues_kafka.runtime.spark.direct.frame_slot import FrameSlot, Range, Row
+from cues_kafka.runtime.spark.query.slots import incarnation
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.interpreter import Hook
 from cues_kafka.runtime.task.lane import CommitPolicy

@@ -18,17 +18,12 @@ from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all
 from cues_kafka.runtime.build import Identity, prepare
 from cues_kafka.runtime.client import Client
-from cues_kafka.runtime.spark.direct.slot import Outcome
+from cues_kafka.runtime.spark.direct.plain import PlainRun
 from cues_kafka.runtime.spark.direct.work import Work
-from cues_kafka.runtime.spark.query.worker import (
-    PlainRun,
-    Settings,
-    SlotsStopped,
-    SparkWorker,
-    Tell,
-    cut_off,
-    raise_stops,
-)
+from cues_kafka.runtime.spark.query.jobs import cut_off
+from cues_kafka.runtime.spark.query.outcome import Outcome, SlotsStopped, raise_stops
+from cues_kafka.runtime.spark.query.run import QuerySettings, Tell
+from cues_kafka.runtime.spark.query.worker import SparkWorker
 from cues_kafka.runtime.workers import Job
 
 IN = TopicPartition("in", 0)
@@ -55,7 +50,7 @@ class World:
         identity = Identity.of_process("spark", "query")
         work = Work(self.graph, "pipe", self.options, self.planned, self.facts, identity)
         job = Job(self.graph, "pipe", self.options, self.planned, self.facts, self.broker, lambda: None)
-        return PlainRun(job, work, Settings(None, "checkpoint", {})), work
+        return PlainRun(job, work, QuerySettings(None, "checkpoint", {})), work
 
     def end_in_call(self, work: Work, attempt: str) -> None:
         """A slot that is gone while the function works, under its snapshot."""
@@ -193,7 +188,7 @@ def ended(world: World, ends: list[Exception], monkeypatch: pytest.MonkeyPatch) 
     run, _ = world.run()
     job = Job(world.graph, "pipe", world.options, world.planned, world.facts, world.broker, lambda: None)
     scripted = Scripted(run, ends)
-    worker = SparkWorker(job, scripted, Settings(object(), "checkpoint", {"availableNow": True}))
+    worker = SparkWorker(job, scripted, QuerySettings(object(), "checkpoint", {"availableNow": True}))
     worker.start()
     worker.join()
     return worker, scripted.starts

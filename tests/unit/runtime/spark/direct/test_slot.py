@@ -215,7 +215,7 @@ def test_a_fenced_slot_does_not_succeed_with_a_record_of_an_earlier_range(monkey
     """D5: Spark would commit a batch that no slot has delivered."""
     world = World(same)
     world.client.send_many("in", [1, 2, 3])
-    monkeypatch.setattr("cues_kafka.runtime.spark.direct.slot.FENCED_S", 0.0)
+    monkeypatch.setattr("cues_kafka.runtime.spark.query.slots.FENCED_S", 0.0)
 
     def overtaken(when: str, what: str) -> None:
         if (when, what) == ("before", "Begin"):

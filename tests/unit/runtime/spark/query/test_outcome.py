@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from py4j.protocol import Py4JError
 
-from cues_kafka.runtime.spark.query.worker import BatchFailed, brief, run_job
+from cues_kafka.runtime.spark.query.jobs import BatchFailed, run_job
+from cues_kafka.runtime.spark.query.outcome import brief
 
 PAGES = (
     """An error occurred while calling o92.collectToPython.

@@ -21,7 +21,7 @@ from cues_kafka.records.scanning import read_all
 from cues_kafka.runtime.build import prepare
 from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.client import Client
-from cues_kafka.runtime.spark.direct.slot import Outcome
+from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.staged.chunks import packed
 from cues_kafka.runtime.spark.staged.manifest import Chunk, checksum
 from cues_kafka.runtime.spark.staged.part_slot import ERRORS, PartSlot, Spool, Target

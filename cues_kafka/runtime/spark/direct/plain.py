@@ -1,0 +1,172 @@
+"""A plain processor on Spark: rows of ranges come from Spark, and the slots call the function."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from cues_kafka.core.records import Snapshot
+from cues_kafka.core.spec import Spec
+from cues_kafka.ports import Positions
+from cues_kafka.runtime.build import spec_of
+from cues_kafka.runtime.spark.direct.work import Work
+from cues_kafka.runtime.spark.query.files import has_jvm
+from cues_kafka.runtime.spark.query.jobs import RESULT, cut_off, run_job
+from cues_kafka.runtime.spark.query.offset_log import batch_ends
+from cues_kafka.runtime.spark.query.outcome import Outcome, outcome_of_row, raise_stops
+from cues_kafka.runtime.spark.query.run import QuerySettings, Tell, slot_position
+from cues_kafka.runtime.spark.query.slots import stable_record
+from cues_kafka.runtime.spark.source.ranges import PREFIX, Input, RangeRow, range_source
+from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.runtime.workers import Job
+
+
+class PlainRun:
+    """A plain processor: Spark gets rows of ranges, the function is called in the slots."""
+
+    def __init__(self, job: Job, work: Work, settings: QuerySettings) -> None:
+        processor = job.graph.processors[job.processor]
+        self.first: Spec = spec_of(job.graph, job.planned, processor, work.width, work.identity)(0)
+        self._job = job
+        self._work = work
+        self._settings = settings
+        self._cut: set[int] = set()
+
+    def enter(self, partition: int) -> Outcome:
+        """See `Run`."""
+        if partition in self._cut:
+            outcome = self.leave(partition)
+            self._cut.discard(partition)
+            return outcome
+        return self._work.slot(partition, "driver").enter()
+
+    def leave(self, partition: int) -> Outcome:
+        """
+        See `Run`.
+
+        The id is taken first, so the slot commits nothing any more. If the newest record is its snapshot then, the
+        driver goes on as the slot's own incarnation, and leaves in its place.
+        """
+        outcome = self._work.slot(partition, "driver").enter()
+        record = stable_record(replace(self.first, partition=partition), self._job.broker, SystemClock())
+        own = f"{self._work.identity.incarnation}."
+        if isinstance(record, Snapshot) and not record.left and record.writer.incarnation.startswith(own):
+            return self._work.slot(partition, record.writer.incarnation.removeprefix(own)).enter()
+        return outcome
+
+    def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
+        """See `Run`."""
+        settings, name = self._settings, f"{self._job.graph.name}.{self._job.processor}"
+        given = Input(name, self._job.options, self.first.inputs[0].topic, positions, settings.limit)
+        settings.session.dataSource.register(range_source(given))
+        frame = settings.session.readStream.format(PREFIX + name).load()
+        return settings.write(
+            frame, name, PlainBatch(self._work, settings.checkpoint, positions, tell, self._cut.update)
+        )
+
+    def positions(self, outcome: Outcome) -> Positions:
+        """See `Run`."""
+        return slot_position(self.first, self._job, outcome)
+
+    @property
+    def reached(self) -> None:
+        """See `Run`."""
+        return
+
+
+class PlainBatch:
+    """
+    What Spark calls for each micro-batch: one job, a slot for each range.
+
+    The ranges are rows of the frame too, but to bring them Spark would run a second Python process in each Spark task,
+    for the source, and compile a plan in each batch. So the driver takes them from the offset log, as Spark has just
+    written them. A server of Spark Connect gives no access to jobs below DataFrames: there the rows are what counts.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        checkpoint: str,
+        positions: Sequence[int],
+        tell: Tell | None,
+        cut: Callable[[set[int]], None] = lambda _: None,
+    ) -> None:
+        """
+        Args:
+            work: of the processor.
+            checkpoint: the query's directory.
+            positions: where a query without a checkpoint begins.
+            tell: gets what slots say.
+            cut: gets the partitions whose slots were ended because another one failed.
+        """
+        self._cut = cut
+        self._work = work
+        self._checkpoint = checkpoint
+        self._positions = tuple(positions)
+        self._tell = tell
+        self._first = True
+
+    def __call__(self, frame: Any, number: int) -> None:
+        """
+        Deliver one micro-batch.
+
+        Raises:
+            SlotsStopped: a task stopped; the batch comes again.
+        """
+        deliver = Deliver(self._work, first=self._first)
+        if has_jvm(frame.sparkSession):
+            outcomes = self._run(deliver, frame.sparkSession, number)
+        else:
+            rows = run_job(frame.mapInArrow(deliver, RESULT).collect)
+            outcomes = [outcome_of_row(json.loads(row[0])) for row in rows]
+        if self._tell:
+            self._tell(outcomes)
+        raise_stops(outcomes, number)
+        self._first = False
+
+    def _run(self, deliver: Deliver, session: Any, number: int) -> list[Outcome]:
+        """One Spark task for each range in which there is something to do."""
+        ends = batch_ends(session, self._checkpoint, number)
+        before = batch_ends(session, self._checkpoint, number - 1) if number else {}
+        ranges = [RangeRow(int(p), before.get(p, self._positions[int(p)]), ends[p]) for p in sorted(ends, key=int)]
+        due = [one for one in ranges if deliver.is_due(one)]
+        job = session.sparkContext.parallelize(due, len(due)).mapPartitions(deliver.each) if due else None
+        if job is None:
+            return []
+        return run_job(job.collect, lambda text: self._cut({due[task].partition for task in cut_off(text, len(due))}))
+
+    def __reduce__(self) -> Any:
+        # To a server (Spark Connect); what slots say comes back in the exception.
+        return PlainBatch, (self._work, self._checkpoint, self._positions, None)
+
+
+@dataclass(frozen=True)
+class Deliver:
+    """The function of the job: rows of ranges in, outcomes out."""
+
+    work: Work
+    first: bool
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Deliver each range; one row in a Spark task."""
+        for batch in batches:
+            for outcome in self.each(RangeRow(**row) for row in batch.to_pylist()):
+                yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(outcome))])], names=["outcome"])
+
+    def is_due(self, given: RangeRow) -> bool:
+        """Whether there is something to do: the first batch asks every task, for what a predecessor left."""
+        return self.first or given.start < given.end
+
+    def each(self, ranges: Iterable[RangeRow]) -> Iterator[Outcome]:
+        """Deliver ranges."""
+        context = TaskContext.get()
+        attempt = str(context.taskAttemptId()) if context else "0"
+        again = context is not None and context.attemptNumber() > 0
+        for one in ranges:
+            if again or self.is_due(one):
+                yield self.work.deliver(one.partition, one.start, one.end, attempt=attempt, first=self.first or again)

@@ -1,0 +1,110 @@
+"""What slots say of their work, in every form in which it travels; and why a query that ended did end."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from cues_kafka.core import events as on
+from cues_kafka.core.records import Totals
+from cues_kafka.core.task import Task
+from cues_kafka.errors import AbortableError, BrokerError, CuesError, RetriableError
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """
+    What a slot did.
+
+    Attributes:
+        task: `check/3`.
+        partition: its number.
+        position: the next offset of the input, committed.
+        counts: of this slot's own steps.
+        totals: since the beginning of the task.
+        kind: why it stopped (`Halt.kind`, or `claimed`); empty: the range is delivered.
+        text: the cause.
+        remedy: what to do about it.
+    """
+
+    task: str
+    partition: int
+    position: int = -1
+    counts: Totals = Totals()
+    totals: Totals = Totals()
+    kind: str = ""
+    text: str = ""
+    remedy: str = ""
+
+
+def outcome_of(task: Task, before: Totals, halt: on.Halt | None) -> Outcome:
+    """What a slot says of its task, with the counts since `before`."""
+    record, spec = task.record, task.spec
+    totals = record.totals if record else Totals()
+    counts = Totals(*(b - a for a, b in zip(before, totals, strict=True)))
+    outcome = Outcome(spec.name, spec.partition, record.positions[0].offset if record else -1, counts, totals)
+    return replace(outcome, kind=halt.kind, text=halt.text, remedy=halt.remedy) if halt else outcome
+
+
+def outcome_of_row(row: dict[str, Any]) -> Outcome:
+    """An outcome from the JSON that a Spark task sent."""
+    return Outcome(**{**row, "counts": Totals(*row["counts"]), "totals": Totals(*row["totals"])})
+
+
+STOPPED_MARK: Final = "cues-kafka-stopped:"
+
+
+class SlotsStopped(Exception):
+    """
+    Tasks of a batch stopped; the text carries their outcomes to wherever the query was started.
+
+    Attributes:
+        stops: the same outcomes, for who catches it.
+    """
+
+    def __init__(self, text: str, stops: Sequence[Outcome] = ()) -> None:
+        super().__init__(text)
+        self.stops = stops
+
+
+def raise_stops(outcomes: list[Outcome], number: int) -> None:
+    """
+    Fail a batch of which a task stopped, so that Spark keeps it for later.
+
+    Raises:
+        SlotsStopped: with all that the worker needs to say which.
+    """
+    if stops := [outcome for outcome in outcomes if outcome.kind]:
+        raise SlotsStopped(
+            f"batch {number}: {STOPPED_MARK}{json.dumps([asdict(stop) for stop in stops])}{STOPPED_MARK}", stops
+        )
+
+
+_PASSING: Final = re.compile(
+    r"ExecutorLostFailure|FetchFailed|Python worker (exited|failed)|(Retriable|Abortable)Error: "
+    r"|java\.net\.\w*(Timeout|Connect|UnknownHost|Socket)\w*Exception"
+)
+"""What Spark says where a process or a connection was lost. A message that kills its process is tried until it is
+quarantined."""
+
+
+def passes(error: Exception) -> bool:
+    """Whether the same query may go well a moment later, with the same code and settings."""
+    if isinstance(error, CuesError):
+        return isinstance(error, RetriableError | AbortableError) or (isinstance(error, BrokerError) and error.fenced)
+    return _PASSING.search(str(error)) is not None
+
+
+_CAUSE: Final = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Failed|Stopped|Interrupt)\b: .+)$", re.MULTILINE)
+"""A Python traceback ends in such a line; the last one is the one nearest to the user's code."""
+
+
+def brief(text: str) -> str:
+    """What went wrong, out of the pages that Spark and its bridge make of it."""
+    told = text.partition("JVM stacktrace")[0].partition("Driver stacktrace")[0]
+    causes = [found for found in _CAUSE.findall(told) if "Py4J" not in found]
+    lines = [line for line in told.strip().splitlines() if line.strip() and "Py4JJavaError" not in line]
+    return (causes[-1] if causes else lines[0] if lines else "no reason given")[:1_000]

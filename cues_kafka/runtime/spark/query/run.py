@@ -1,0 +1,84 @@
+"""A query as the worker sees it that keeps it running: `Run`, which each way of writing has one of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from cues_kafka.core.spec import Spec
+from cues_kafka.ports import Position, Positions, TopicPartition
+from cues_kafka.runtime.spark.query.outcome import Outcome
+from cues_kafka.runtime.workers import Job
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySettings:
+    """
+    How a query runs.
+
+    Attributes:
+        session: of Spark.
+        checkpoint: directory of this query.
+        trigger: keyword arguments of `DataStreamWriter.trigger`.
+        limit: offsets in one micro-batch.
+        patience_s: how long members of a killed native worker may still be in the group.
+        upstream: whether a worker that feeds this one runs; with `available-now` this one waits until none does.
+    """
+
+    session: Any
+    checkpoint: str
+    trigger: dict[str, Any]
+    limit: int | None = None
+    patience_s: float = 20.0
+    upstream: Callable[[], bool] = bool
+
+    def write(self, frame: Any, name: str, batch: Callable[[Any, int], None], mode: str = "append") -> Any:
+        """Start a streaming query that calls `batch` for each micro-batch."""
+        return (
+            frame.writeStream.foreachBatch(batch)
+            .queryName(name)
+            .option("checkpointLocation", self.checkpoint)
+            .outputMode(mode)
+            .trigger(**self.trigger)
+            .start()
+        )
+
+
+Tell: TypeAlias = Callable[[list[Outcome]], None]
+
+
+class Run(Protocol):
+    """A query, as the worker that keeps it running sees it."""
+
+    @property
+    def first(self) -> Spec:
+        """The task of partition 0."""
+        ...
+
+    def enter(self, partition: int) -> Outcome:
+        """Make sure that one task has a record, and say where it stands (D6)."""
+        ...
+
+    def leave(self, partition: int) -> Outcome:
+        """Like `enter`, for a slot of this run that was cut off: what it had begun counts as no death (Q1)."""
+        ...
+
+    def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
+        """Start Spark's query; `tell` gets what slots say, as far as this process hears it."""
+        ...
+
+    def positions(self, outcome: Outcome) -> Positions:
+        """Where a task stands, for people."""
+        ...
+
+    @property
+    def reached(self) -> Mapping[TopicPartition, int] | None:
+        """See `Worker.reached`."""
+        ...
+
+
+def slot_position(spec: Spec, job: Job, outcome: Outcome) -> Positions:
+    """Of a slot that reads one partition of one topic."""
+    one = spec.inputs[0]
+    return (Position(one.binding, one.topic, job.facts.topics[one.topic].topic_id, outcome.position),)

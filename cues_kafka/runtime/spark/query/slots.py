@@ -1,0 +1,82 @@
+"""What the slots of all kinds share: their interpreter, and how a fenced one watches its record (D5)."""
+
+from __future__ import annotations
+
+import time
+
+from cues_kafka.core import events as on
+from cues_kafka.core.records import Record, Totals
+from cues_kafka.core.spec import Spec
+from cues_kafka.core.task import Task
+from cues_kafka.errors import ConfigError
+from cues_kafka.ports import Broker, Clock, ClusterFacts, GroupMetadata, TopicPartition
+from cues_kafka.records.reading import newest, read_record
+from cues_kafka.runtime.build import output_of
+from cues_kafka.runtime.calling.outputs import Output
+from cues_kafka.runtime.spark.query.outcome import Outcome, outcome_of
+from cues_kafka.runtime.task.interpreter import Hook, Interpreter, World
+from cues_kafka.runtime.task.lane import CommitPolicy
+
+POLICY = CommitPolicy(max_messages=50_000)
+"""Nobody waits for a single message here, so transactions may be larger than a native worker's."""
+
+
+FENCED_S = 60.0
+"""D5: how long a fenced slot watches the record of whoever fenced it."""
+
+
+WATCH_S = 0.2
+
+
+def interpreter_of(
+    spec: Spec, broker: Broker, clock: Clock, hook: Hook | None, batch_bytes: int | None = None
+) -> Interpreter:
+    """Of a slot that reads nothing itself: the rows that it publishes are brought to it."""
+    group = GroupMetadata.outside(spec.group)  # Spark says who does what
+    return Interpreter(spec, World(broker, clock, lambda _: None, lambda: group, hook, batch_bytes))
+
+
+def watch(spec: Spec, broker: Broker, clock: Clock, end: int, halt: on.Halt) -> Outcome:
+    """D5: fenced. Succeed when the record shows the range delivered: whoever fenced us does it."""
+    deadline = clock.monotonic() + FENCED_S
+    while True:
+        task = Task(spec, record=stable_record(spec, broker, clock))
+        if task.record and task.record.positions[0].offset >= end:
+            return outcome_of(task, task.record.totals, None)
+        if clock.monotonic() > deadline:
+            who = task.record.writer if task.record else None
+            name = f"{who.name!r} ({who.runtime}, {who.incarnation})" if who else "somebody"
+            text = f"fenced by {name}, which has not delivered up to {end} within {FENCED_S:g} s: {halt.text}"
+            return outcome_of(task, Totals(), on.Halt("claimed", text, "stop one of the two"))
+        time.sleep(WATCH_S)
+
+
+def standing(spec: Spec, broker: Broker, clock: Clock) -> Outcome:
+    """Where a task stands, by its record; nothing is taken for that."""
+    return outcome_of(Task(spec, record=stable_record(spec, broker, clock)), Totals(), None)
+
+
+def incarnation(query: str, batch: int, part: int, attempt: int) -> str:
+    """Who writes: the query, its batch, and the Spark partition and attempt within it (D1)."""
+    return f"{query}.{batch}.{part}.{attempt}"
+
+
+def written(facts: ClusterFacts, topic: str, client_bytes: int, *, provenance: bool = True) -> Output:
+    """
+    An output topic as slots need it.
+
+    Raises:
+        ConfigError: it does not exist.
+    """
+    found = facts.topics.get(topic)
+    if found is None:
+        raise ConfigError(f"topic {topic!r} does not exist; create it before anything is written to it")
+    return output_of(found, client_bytes, provenance=provenance)
+
+
+def stable_record(spec: Spec, broker: Broker, clock: Clock) -> Record | None:
+    """A task's newest record as any reader sees it: what an open transaction may add is not waited for."""
+    place = TopicPartition(spec.backing, spec.partition)
+    low, stable, _ = broker.watermarks([place])[place]
+    found = newest(broker, place, low, stable, clock, group=spec.group)
+    return read_record(found) if found is not None else None
