@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any
 from weakref import WeakValueDictionary
 
 from cues_kafka.brokers.options import Kafka
@@ -12,36 +12,22 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
 from cues_kafka.graph.topology import transitive_dependencies
 from cues_kafka.observe.log import get_logger
-from cues_kafka.runtime.build import Identity, not_in_this_release
+from cues_kafka.runtime.build import Identity
 from cues_kafka.runtime.spark.direct.frames import FrameRun
 from cues_kafka.runtime.spark.direct.plain import PlainRun
 from cues_kafka.runtime.spark.direct.work import Work
-from cues_kafka.runtime.spark.query.plans import keeps_state, made, mixes
+from cues_kafka.runtime.spark.query.plans import call_function
 from cues_kafka.runtime.spark.query.run import QuerySettings, Run
 from cues_kafka.runtime.spark.query.slots import POLICY
 from cues_kafka.runtime.spark.query.triggers import streaming_trigger
 from cues_kafka.runtime.spark.query.worker import SparkWorker
 from cues_kafka.runtime.spark.shipping import ship, ship_options
 from cues_kafka.runtime.spark.staged.run import StagedRun
+from cues_kafka.runtime.spark.verdict import planned_verdict, refusal, refused_settings, weak_settings
 from cues_kafka.runtime.task.lane import CommitPolicy
 from cues_kafka.runtime.workers import Job
 
 log = get_logger("cues_kafka.spark")
-
-
-Mode: TypeAlias = Literal["direct", "staged", "direct or staged", "natively", "refused"]
-
-ON_SPARK: Final[tuple[Mode, ...]] = ("direct", "staged", "direct or staged")
-
-REFUSED_OPTIONS: Final[Mapping[str, str]] = {
-    "asyncProgressTrackingEnabled": "Spark would go on before its offsets are down: more than one micro-batch would be "
-    "in doubt after a crash. Leave it out",
-    "minPartitions": "it splits one Kafka partition between several Spark tasks, and each partition has one writer "
-    "(its transactional id). Leave it out, and give the topic more partitions",
-    "maxRecordsPerPartition": "it splits one Kafka partition between several Spark tasks, and each partition has one "
-    "writer (its transactional id). Leave it out; maxOffsetsPerTrigger bounds a micro-batch",
-}
-"""Options of Spark's sources and queries that exactly-once does not go with, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +118,7 @@ class Spark:
         if len(processor.inputs) == len(processor.outputs) == 1:
             [topic] = processor.read_topics
             begin = (0,) * job.facts.topics[topic].partitions
-            frames = made(settings, job.options, job.graph, processor, {topic: begin})
+            frames = call_function(settings, job.options, job.graph, processor, {topic: begin})
             if planned_verdict(processor, frames).mode == "direct":
                 return FrameRun(job, settings, self.policy)
         return StagedRun(job, settings)
@@ -162,90 +148,6 @@ def checkpoint_of(directory: str, graph: str, processor: str) -> str:
 # What Spark can run, and what it cannot. `refuses`, `explain` and the command line all ask here.
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """
-    Where a processor can run.
-
-    Attributes:
-        mode: `direct`: on Spark, one Kafka transaction for each slot (D1 to D6); `staged`: there too, each batch is
-            prepared in files first (T1 to T4); `direct or staged`: only Spark's plan of its function says which of
-            the two; `natively`: not there, but in native workers; `refused`: nowhere in this release.
-        why: the reason; where it is not on Spark, with the remedy.
-        state: whether Spark keeps state for it from one batch to the next; None: its function was not called.
-    """
-
-    mode: Mode
-    why: str
-    state: bool | None = None
-
-
-def verdict(graph: Graph, part: Processor | DataFrameProcessor) -> Verdict:
-    """Whether Spark can carry a processor, and what to do where it cannot."""
-    if isinstance(part, DataFrameProcessor):
-        if several := _several(part):
-            return Verdict("staged", f"{several}: {_STAGED}")
-        return Verdict(
-            "direct or staged",
-            "one input, one output: direct, or staged if its plan shuffles or keeps state; explain(graph, cluster, "
-            "engine=...) shows which",
-        )
-    nowhere = not_in_this_release(part, graph)
-    if what := _native_only(part):
-        beside = f" ({nowhere})" if nowhere else ""
-        return Verdict("refused" if nowhere else "natively", f"{what}: run it natively: --only {part.name}{beside}")
-    if nowhere:
-        return Verdict("refused", nowhere)
-    return Verdict("direct", "one input, so one Spark task for each of its partitions, which commits by itself")
-
-
-_STAGED: Final = "each batch is prepared in files, then published part by part"
-
-
-def planned_verdict(part: DataFrameProcessor, frames: Mapping[str, Any]) -> Verdict:
-    """
-    How a processor of DataFrames is written.
-
-    Args:
-        part: the processor.
-        frames: what its function makes, by output binding.
-    """
-    nodes = sorted({node for frame in frames.values() if (node := mixes(frame))})
-    state = any(map(keeps_state, frames.values()))
-    found = f"the plan has {', '.join(nodes)}" if nodes else "the plan joins streams" if state else ""
-    why = [text for text in (_several(part), found) if text]
-    if not why:
-        return Verdict("direct", "one input, one output, and the plan leaves the input's partitions apart", state=False)
-    kept = "Spark keeps state" if state else "Spark keeps no state"
-    return Verdict("staged", f"{'; '.join(why)}: {_STAGED}; {kept} from one batch to the next", state=state)
-
-
-def _several(part: DataFrameProcessor) -> str:
-    many = [word for word, bindings in (("inputs", part.inputs), ("outputs", part.outputs)) if len(bindings) > 1]
-    return f"several {' and '.join(many)}" if many else ""
-
-
-def refusal(graph: Graph, part: Processor | DataFrameProcessor) -> str:
-    """Why Spark cannot carry a processor, with the remedy; empty: it can."""
-    found = verdict(graph, part)
-    return "" if found.mode in ON_SPARK else found.why
-
-
-def _native_only(processor: Processor) -> str:
-    several = {
-        "join": "a join takes the k-th message of each input, and a slot reads one topic",
-        "alts": "alts choose among several inputs, and a slot reads one topic",
-    }
-    for present, what in (
-        (processor.input_shape != "single", several.get(processor.input_shape, "")),
-        (bool(processor.state), "state= lives in a native worker"),
-        (bool(processor.tailers or processor.appenders), "tailers= and appenders= live in a native worker"),
-    ):
-        if present:
-            return what
-    return ""
-
-
 def session_findings(session: Any, queries: Sequence[str] = ()) -> tuple[list[str], list[str]]:
     """
     What of a session exactly-once does not go with, and what it goes with, but badly.
@@ -264,27 +166,3 @@ def session_findings(session: Any, queries: Sequence[str] = ()) -> tuple[list[st
         if name in running
     ]
     return refusals, weak_settings(settings)
-
-
-def refused_settings(settings: Mapping[str, str]) -> list[str]:
-    """
-    Why settings of a session, or options of a source or query, do not go with exactly-once.
-
-    A setting counts by its last word, so that `spark.datasource.kafka.minPartitions` is found too.
-    """
-    words = {name.lower(): (name, why) for name, why in REFUSED_OPTIONS.items()}
-    found = []
-    for name, value in sorted(settings.items()):
-        known = words.get(name.rpartition(".")[2].lower())
-        if known and str(value).strip().lower() not in {"", "false", "0", "none"}:
-            found.append(f"{name}={value} ({known[0]}): {known[1]}")
-    return found
-
-
-def weak_settings(settings: Mapping[str, str]) -> list[str]:
-    """Settings of a session that exactly-once goes with, at a price."""
-    speculation = (
-        "spark.speculation=true: nothing is lost or doubled, but the second Spark task on a partition fences the first "
-        "one, whose work is thrown away. Set it to false"
-    )
-    return [speculation] if str(settings.get("spark.speculation", "false")).lower() == "true" else []

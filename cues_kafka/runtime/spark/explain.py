@@ -18,20 +18,11 @@ from cues_kafka.graph.names import backing_topic, group_id, transactional_prefix
 from cues_kafka.plan.plan import partitions_of, plan, topics_to_ask
 from cues_kafka.ports import ClusterFacts, TopicPartition
 from cues_kafka.records.reading import newest, read_record
-from cues_kafka.runtime.spark.engine import (
-    ON_SPARK,
-    Mode,
-    Spark,
-    Verdict,
-    checkpoint_of,
-    planned_verdict,
-    query_name,
-    session_findings,
-    verdict,
-)
-from cues_kafka.runtime.spark.query.plans import made
+from cues_kafka.runtime.spark.engine import Spark, checkpoint_of, query_name, session_findings
+from cues_kafka.runtime.spark.query.plans import call_function
 from cues_kafka.runtime.spark.query.run import QuerySettings
 from cues_kafka.runtime.spark.shipping import ship_options
+from cues_kafka.runtime.spark.verdict import ON_SPARK, Mode, Verdict, planned_verdict, verdict
 from cues_kafka.runtime.task.clock import SystemClock
 
 NOBODY = "127.0.0.1:9"
@@ -185,7 +176,7 @@ def _frames(
 ) -> dict[str, Any]:
     begin = {topic: (0,) * (partitions_of(graph, topic, facts) or 1) for topic in frame.read_topics}
     settings = QuerySettings(engine.session, checkpoint_of(engine.checkpoint, graph.name, frame.name), {})
-    return made(settings, options, graph, frame, begin)
+    return call_function(settings, options, graph, frame, begin)
 
 
 def _slots(

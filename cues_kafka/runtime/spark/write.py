@@ -22,13 +22,14 @@ from cues_kafka.ports import Broker, NewTopic
 from cues_kafka.runtime.build import Identity
 from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.spark.columns import META, PLACE, messages_of
+from cues_kafka.runtime.spark.direct.frame_batch import FrameBatch
 from cues_kafka.runtime.spark.direct.frame_slot import Range
-from cues_kafka.runtime.spark.direct.frames import PROCESSOR, FrameBatch, Frames, first_offsets
-from cues_kafka.runtime.spark.direct.frames import enter as enter_slots
+from cues_kafka.runtime.spark.direct.frame_work import PROCESSOR, Frames, first_offsets
+from cues_kafka.runtime.spark.direct.frame_work import enter as enter_slots
 from cues_kafka.runtime.spark.query.jobs import AT_ONCE, BatchFailed
 from cues_kafka.runtime.spark.query.offset_log import known_query
 from cues_kafka.runtime.spark.query.outcome import Outcome, SlotsStopped
-from cues_kafka.runtime.spark.query.plans import addressed, check_store, keeps_state, mixes, streams
+from cues_kafka.runtime.spark.query.plans import addressed, check_store, keeps_state, shuffle_node, streams
 from cues_kafka.runtime.spark.query.run import QuerySettings
 from cues_kafka.runtime.spark.query.slots import POLICY, written
 from cues_kafka.runtime.spark.query.triggers import streaming_trigger
@@ -131,7 +132,7 @@ def write_exactly_once(
 def _is_direct(frame: Any) -> bool:
     """Whether rows say where they come from, and the partitions of the only input stay apart."""
     placed = META in frame.columns or set(PLACE) <= set(frame.columns)
-    return placed and streams(frame) == 1 and not mixes(frame)
+    return placed and streams(frame) == 1 and not shuffle_node(frame)
 
 
 def _prepare(

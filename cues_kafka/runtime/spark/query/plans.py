@@ -15,14 +15,14 @@ from cues_kafka.runtime.spark.query.run import QuerySettings
 from cues_kafka.runtime.spark.source.messages import PREFIX, message_source
 from cues_kafka.runtime.spark.source.ranges import Input
 
-_MIXES: Final = re.compile(
+_SHUFFLE_NODES: Final = re.compile(
     r"^[\s:+~-]*(Aggregate|Deduplicate\w*|Repartition\w*|RebalancePartitions|Union|Sort|Window|Distinct|GlobalLimit"
     r"|LocalLimit|Limit|FlatMapGroupsWithState|FlatMapGroupsInPandas\w*|TransformWithState\w*|CoGroup\w*|MapGroups)\b",
     re.MULTILINE,
 )
 """Nodes of an analyzed plan after which rows of several partitions of the input meet, or one partition is parted."""
 
-_REMEMBERS: Final = re.compile(
+_STATEFUL_NODES: Final = re.compile(
     r"^[\s:+~-]*(Aggregate|Deduplicate\w*|Distinct|GlobalLimit|LocalLimit|Limit|FlatMapGroups\w*|TransformWithState\w*)\b",
     re.MULTILINE,
 )
@@ -40,7 +40,7 @@ _SHUFFLES: Final = re.compile(r"(?<!Broadcast)Exchange\b")
 """In a physical plan: rows change their partition. A broadcast leaves the stream's rows where they are."""
 
 
-def made(
+def call_function(
     settings: QuerySettings,
     options: Kafka,
     graph: Graph,
@@ -110,14 +110,14 @@ def _by_binding(processor: DataFrameProcessor, found: Any) -> dict[str, Any]:
     return dict(found)
 
 
-def mixes(frame: Any) -> str:
+def shuffle_node(frame: Any) -> str:
     """
     The node of a plan that shuffles or keeps state; empty: the input's partitions stay apart.
 
     Whether a join with a table shuffles depends on the table's size, on hints and on settings: that is Spark's choice,
     and only the physical plan has it.
     """
-    if found := _MIXES.search(plan_of(frame, "analyzed")):
+    if found := _SHUFFLE_NODES.search(plan_of(frame, "analyzed")):
         return found.group(1)
     if streams(frame) > 1:
         return ""
@@ -129,7 +129,7 @@ def keeps_state(frame: Any) -> bool:
     """Whether Spark keeps state for it: a join counts where more than one of its sides may stream."""
     plan = plan_of(frame, "analyzed")
     joins = re.search(r"^[\s:+~-]*Join\b", plan, re.MULTILINE)
-    return bool(_REMEMBERS.search(plan)) or (streams(frame) > 1 and joins is not None)
+    return bool(_STATEFUL_NODES.search(plan)) or (streams(frame) > 1 and joins is not None)
 
 
 def streams(frame: Any) -> int:

@@ -19,7 +19,7 @@ from cues_kafka.runtime.spark.columns import messages_of
 from cues_kafka.runtime.spark.query.files import names
 from cues_kafka.runtime.spark.query.offset_log import known_query
 from cues_kafka.runtime.spark.query.outcome import Outcome
-from cues_kafka.runtime.spark.query.plans import keeps_state, made
+from cues_kafka.runtime.spark.query.plans import call_function, keeps_state
 from cues_kafka.runtime.spark.query.run import QuerySettings, Tell
 from cues_kafka.runtime.spark.query.slots import written
 from cues_kafka.runtime.spark.staged.batch import StagedBatch, check_session, stage_of, tidy
@@ -55,7 +55,7 @@ class StagedRun:
         places = [TopicPartition(t, p) for t in topics for p in range(job.facts.topics[t].partitions)]
         marks = job.broker.watermarks(places)
         self._reached = {place: marks[place].low for place in places}
-        frames = made(settings, job.options, graph, processor, self._positions())
+        frames = call_function(settings, job.options, graph, processor, self._positions())
         declared = [graph.topic(topic) for _, topic in processor.outputs]
         width = max(job.facts.topics[topic].partitions for topic in topics)
         if backing := job.facts.topics.get(backing_topic(graph.name, processor.name)):
@@ -104,7 +104,7 @@ class StagedRun:
         known = begun(newest, self._work.query, committed) if newest else {}
         self._reached = {**self._reached, **known}
         first = self._positions()
-        frames = made(settings, self._work.options, job.graph, self._processor, first, back=False)
+        frames = call_function(settings, self._work.options, job.graph, self._processor, first, back=False)
         numbers = {binding: number for number, (binding, _) in enumerate(self._processor.outputs)}
         whole = messages_of([(numbers[binding], frame) for binding, frame in frames.items()], self._work.key_fields)
         begins = {self._bindings[topic]: start_of(topic, offsets, known) for topic, offsets in first.items()}

@@ -1,0 +1,133 @@
+"""What a Spark task needs to publish rows of a DataFrame, as one value that is pickled to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.brokers.options import Kafka
+from cues_kafka.core.records import Writer
+from cues_kafka.core.spec import Input, Spec
+from cues_kafka.errors import ConfigError, TaskStopped
+from cues_kafka.graph.names import backing_topic, group_id, transactional_id
+from cues_kafka.plan.plan import backing_config
+from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.runtime.build import Identity
+from cues_kafka.runtime.calling.outputs import Output
+from cues_kafka.runtime.spark.connections import shared_broker
+from cues_kafka.runtime.spark.direct.frame_slot import FrameSlot, Range
+from cues_kafka.runtime.spark.query.jobs import AT_ONCE
+from cues_kafka.runtime.spark.query.slots import POLICY, incarnation
+from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.runtime.task.lane import CommitPolicy
+
+PROCESSOR: Final = "write"
+"""The processor's name where there is no graph: `<name>.write.backing` and its like."""
+
+
+INPUT: Final = "input"
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """
+    What a Spark task needs to publish rows of one processor.
+
+    Attributes:
+        options: the cluster.
+        graph, processor: names.
+        source: the input topic.
+        width: its partitions, which are the slots.
+        starts: where a slot without a record begins.
+        output: where to.
+        codec: the output topic's declared codec, which every value must fit; None: any bytes.
+        key_field: the output topic's `key=`.
+        binding: of the input.
+        identity: of the query run.
+        query: Spark's id of the query; the same after a restart from its checkpoint.
+        policy: when rows are committed at the latest.
+    """
+
+    options: Kafka
+    graph: str
+    processor: str
+    source: str
+    width: int
+    starts: tuple[int, ...]
+    output: Output
+    identity: Identity
+    query: str = ""
+    policy: CommitPolicy = POLICY
+    codec: Any = None
+    key_field: str | None = None
+    binding: str = INPUT
+
+    def slot(self, partition: int, batch: int, part: int, attempt: int) -> FrameSlot:
+        """The slot of one partition, in this process."""
+        spec = self.spec(partition, incarnation(self.query, batch, part, attempt))
+        return FrameSlot(
+            spec,
+            self.output,
+            broker=shared_broker(self.options, self.identity.incarnation),
+            clock=SystemClock(),
+            policy=self.policy,
+        )
+
+    def spec(self, partition: int, who: str) -> Spec:
+        """The task of one partition; `who`: the incarnation of its writer."""
+        name = transactional_id(self.graph, self.processor, partition)
+        return Spec(
+            graph=self.graph,
+            processor=self.processor,
+            partition=partition,
+            inputs=(Input(self.binding, self.source),),
+            transactional_id=name,
+            group=group_id(self.graph, self.processor),
+            backing=backing_topic(self.graph, self.processor),
+            start=self.starts[partition],
+            quarantine_after=None,
+            width=self.width,
+            slot=True,
+            writer=Writer(name, self.identity.runtime, self.identity.name, who),
+        )
+
+
+def first_offsets(options: Kafka, source: str, ranges: Mapping[int, Range]) -> tuple[int, ...]:
+    """Where slots without a record begin: at their ranges; batch 0 does not tell, so at the beginning of the log."""
+    broker = open_broker(options)
+    try:
+        places = [TopicPartition(source, p) for p in range(max(ranges) + 1)]
+        marks = broker.watermarks(places)
+    finally:
+        broker.close()
+    return tuple(max(marks[p].low, ranges[p.partition].start if p.partition in ranges else 0) for p in places)
+
+
+def enter(work: Frames) -> Frames:
+    """
+    D6 for DataFrames: the backing topic is there, nobody else runs the processor, every slot has a record.
+
+    Raises:
+        ConfigError: the group has members.
+        TaskStopped: a slot refuses.
+    """
+    broker = open_broker(work.options)
+    try:
+        backing = backing_topic(work.graph, work.processor)
+        facts = broker.facts([backing])
+        if backing in facts.topics:
+            broker.add_partitions(backing, work.width)
+        else:
+            broker.create([NewTopic(backing, work.width, min(3, facts.brokers), backing_config(facts.brokers))])
+        if members := broker.members(group_id(work.graph, work.processor)):
+            raise ConfigError(f"group {group_id(work.graph, work.processor)!r} has members {members}: stop them first")
+    finally:
+        broker.close()
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="enter") as pool:
+        found = list(pool.map(lambda p: work.slot(p, -1, -1, 0).publish((), Range(-1, -1)), range(work.width)))
+    if stops := [outcome for outcome in found if outcome.kind]:
+        raise TaskStopped("; ".join(f"{stop.task}: {stop.text}. Remedy: {stop.remedy}" for stop in stops))
+    return work
