@@ -168,7 +168,7 @@ def _plan(
 
 def _as_run_refuses(planned: Plan, graph: Graph, without: Collection[str]) -> Plan:
     """What this release cannot run, it must not approve either."""
-    from cues_kafka.runtime.build import refusals
+    from cues_kafka.runtime.prepare import refusals
 
     known = [*graph.processors, *graph.dataframes]
     if unknown := sorted(set(without) - set(known)):

@@ -33,7 +33,7 @@ from cues_kafka.ports import Broker, Clock, GroupMetadata, Member, Position, Pos
 from cues_kafka.records.bytes import decode_record
 from cues_kafka.records.reading import newest
 from cues_kafka.records.scanning import read_range
-from cues_kafka.runtime.build import Identity, spec_of
+from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.interpreter import INIT_TIMEOUT_S, record_message
 from cues_kafka.words import count

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from cues_kafka.runtime.calling.step import Received, Step
-from cues_kafka.runtime.client import Client, connect
+from cues_kafka.runtime.client import Client
+from cues_kafka.runtime.connect import connect
 from cues_kafka.runtime.native.worker import CallPolicy
 from cues_kafka.runtime.running import Running
 from cues_kafka.runtime.start import start

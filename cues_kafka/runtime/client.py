@@ -9,8 +9,6 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Self, TypeAlias
 
-from cues_kafka.brokers.open import open_broker
-from cues_kafka.brokers.options import Kafka, Memory
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph, Topic
 from cues_kafka.graph.message import Message
@@ -18,9 +16,10 @@ from cues_kafka.graph.names import sender_id, tools_group
 from cues_kafka.ports import Broker, Sender, Sent, Session, WireMessage
 from cues_kafka.records.bytes import decode_error
 from cues_kafka.records.scanning import Ranges, ranges_of, read_newest, read_since
-from cues_kafka.runtime.build import Identity, decoder, target_of
+from cues_kafka.runtime.build import decoder, target_of
 from cues_kafka.runtime.calling.outputs import Target, payload
 from cues_kafka.runtime.calling.step import Received
+from cues_kafka.runtime.specs import Identity
 
 INIT_TIMEOUT_S = 30.0
 
@@ -223,23 +222,3 @@ class Client:
     def _group(self, topic: str) -> str:
         """The group that it names when it reads a topic."""
         return tools_group(self._graph.name if self._graph else topic)
-
-
-def connect(options: Kafka | Memory, graph: Graph | None = None) -> Connection:
-    """
-    A client for programs that run no graph.
-
-    Args:
-        options: the cluster.
-        graph: whose topics' codecs are used; None: JSON.
-    """
-    return Connection(open_broker(options), graph)
-
-
-class Connection(Client):
-    """A `Client` that owns its broker."""
-
-    def close(self) -> None:
-        """Release the clients and the broker."""
-        super().close()
-        self._broker.close()

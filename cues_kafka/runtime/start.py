@@ -9,9 +9,11 @@ from cues_kafka.brokers.options import Kafka, Memory
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
 from cues_kafka.observe.log import get_logger
-from cues_kafka.runtime.build import Identity, Terms, caller_of, prepare, selected, spec_of
+from cues_kafka.runtime.build import caller_of
 from cues_kafka.runtime.native.worker import CallPolicy, Options, ProcessorWorker
+from cues_kafka.runtime.prepare import Terms, prepare, selected
 from cues_kafka.runtime.running import Running
+from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.interpreter import Hook

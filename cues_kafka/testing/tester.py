@@ -24,10 +24,12 @@ from cues_kafka.graph.names import hint, quoted
 from cues_kafka.ports import Sent
 from cues_kafka.records.bytes import ErrorMessage
 from cues_kafka.records.reading import records_of
-from cues_kafka.runtime.build import Identity, caller_of, prepare, selected, spec_of
+from cues_kafka.runtime.build import caller_of
 from cues_kafka.runtime.calling.step import Received
 from cues_kafka.runtime.client import Client, Since
 from cues_kafka.runtime.native.worker import Options, ProcessorWorker
+from cues_kafka.runtime.prepare import prepare, selected
+from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.task.alone import Alone
 from cues_kafka.runtime.task.interpreter import Hook

@@ -25,7 +25,7 @@ from cues_kafka.operate.moving import Maintenance, apply_plan
 from cues_kafka.plan.acls import Acl
 from cues_kafka.plan.plan import acls_of, kafka_acls, plan, topics_to_ask
 from cues_kafka.ports import NewTopic
-from cues_kafka.runtime.build import Terms, prepare
+from cues_kafka.runtime.prepare import Terms, prepare
 from cues_kafka.verify.scan import verify
 
 CLIENT: Any = confluent_kafka.admin  # its names of rights are not exported to type checkers

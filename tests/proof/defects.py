@@ -18,7 +18,8 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import TRANSITIONS, State, Task
 from cues_kafka.ports import Coordinates, Positions
 from cues_kafka.runtime.calling import pairing
-from cues_kafka.runtime.calling.caller import Batch, Caller
+from cues_kafka.runtime.calling.batch import Batch
+from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.calling.failures import Failure
 from cues_kafka.runtime.task.interpreter import Interpreter, record_message
 from cues_kafka.runtime.task.lane import Lane

@@ -7,32 +7,26 @@ step that must not end yet (retry, interrupt, unhandled) ends the run instead. A
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import compress
-from operator import itemgetter, length_hint
-from typing import Any, NamedTuple
+from operator import length_hint
+from typing import Any
 
 from cues_kafka.codecs.raw import RawCodec
-from cues_kafka.core.delivery import HEADER, provenance_prefix
+from cues_kafka.core.delivery import HEADER
 from cues_kafka.core.events import Halt
-from cues_kafka.core.records import Totals
-from cues_kafka.core.spec import Spec
 from cues_kafka.errors import Fenced, Interrupt, OutputError
 from cues_kafka.graph.definition import Processor
 from cues_kafka.graph.message import Message, key_bytes, travelling
-from cues_kafka.ports import UNREADABLE, Coordinates, Headers, Positions, WireMessage, headers_of_each
+from cues_kafka.ports import UNREADABLE, Coordinates, WireMessage, headers_of_each
 from cues_kafka.records.bytes import ErrorMessage, encode_error
+from cues_kafka.runtime.calling.batch import Batch, Retrying, Taken
 from cues_kafka.runtime.calling.coroutines import Coroutines, Ended
 from cues_kafka.runtime.calling.failures import Failure, error_message, show
-from cues_kafka.runtime.calling.outbox import Outbox
 from cues_kafka.runtime.calling.outputs import (
     HEADER_BYTES,
     OVERHEAD_BYTES,
     PROVENANCE_BYTES,
-    Now,
     Origin,
     Payload,
     Returned,
@@ -40,6 +34,7 @@ from cues_kafka.runtime.calling.outputs import (
     record,
     size_of,
 )
+from cues_kafka.runtime.calling.plain import PLAIN_ROOM, Ahead, Columns, light, second
 from cues_kafka.runtime.calling.step import Received, Step, unreadable
 from cues_kafka.runtime.calling.telling import LINES, note, place
 
@@ -49,74 +44,6 @@ Decode = Callable[[bytes | None], Any]
 def as_is(data: bytes | None) -> bytes | None:
     """Decodes raw bytes; the hot loop knows it and does not even call it."""
     return data
-
-
-Taken = tuple[tuple[int, WireMessage], ...]
-"""The consumed messages of one step, each with the index of its binding, the lead's first."""
-
-
-@dataclass(slots=True)
-class Batch:
-    """
-    Steps that were called and wait for their commit.
-
-    Attributes:
-        spec: the task.
-        sequence: of the attempt that it will be committed with.
-        topic_ids: by input binding, for coordinates.
-        starts: deaths on exactly these steps so far.
-        records: to produce.
-        deliveries, outputs, errors, messages: counts, see `Totals`.
-        size: bytes of keys and values.
-        halt: why it ended early.
-        cause: the user's exception behind `halt`.
-        closed: the user asked for a commit (`step.request_commit`).
-        now: monotonic time, of the clock that retries are timed by.
-        today: the time of day, for timestamps.
-        notes: what the log will say of its first errors, once it is committed.
-        about: what the log says of the step before which it halted.
-    """
-
-    spec: Spec
-    sequence: int
-    topic_ids: Mapping[str, bytes]
-    starts: int = 0
-    records: Outbox = field(default_factory=Outbox)
-    deliveries: int = 0
-    outputs: int = 0
-    errors: int = 0
-    messages: int = 0
-    size: int = 0
-    halt: Halt | None = None
-    cause: BaseException | None = None
-    closed: bool = False
-    ends: Positions = ()
-    now: Callable[[], float] = time.monotonic
-    today: Now = field(default_factory=lambda: Now(time.time))
-    notes: list[dict[str, Any]] = field(default_factory=list)
-    about: Mapping[str, Any] = field(default_factory=dict)
-    _prefixes: dict[tuple[str, ...], bytes] = field(default_factory=dict)
-
-    @property
-    def totals(self) -> Totals:
-        """Counts for the record."""
-        nils = self.deliveries - self.outputs - self.errors
-        return Totals(self.deliveries, self.outputs, self.errors, nils, self.messages)
-
-    def prefix(self, bindings: tuple[str, ...]) -> bytes:
-        """The shared part of the provenance header of steps that consume these bindings."""
-        if (found := self._prefixes.get(bindings)) is None:
-            inputs = [(binding, self.topic_ids[binding]) for binding in bindings]
-            found = self._prefixes[bindings] = provenance_prefix(self.spec.full_name, self.sequence, inputs)
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Retrying:
-    """The first step was called before: so often, the first time at `since_s` (monotonic)."""
-
-    attempt: int
-    since_s: float
 
 
 class Caller:
@@ -527,7 +454,7 @@ class Caller:
         """One input, one output, nothing but the value passed. Whatever is unusual goes the long way."""
         # The unbound methods of the client's class cost a fifth of `methodcaller`, a seventh of a call in a loop.
         kind_of: Any = type(messages[0])
-        times = list(map(_second, map(kind_of.timestamp, messages)))
+        times = list(map(second, map(kind_of.timestamp, messages)))
         columns = Columns(messages, list(map(kind_of.key, messages)), headers_of_each(messages), times)
         if UNREADABLE in columns.came:
             self._run_simple(messages, batch)
@@ -537,10 +464,10 @@ class Caller:
         assert target
         limit = target.max_bytes - OVERHEAD_BYTES - 2 * PLAIN_ROOM
         keyless = target.compacted and None in columns.keys
-        if keyless or not target.takes(times, batch.today) or not _light(columns.keys, columns.came):
+        if keyless or not target.takes(times, batch.today) or not light(columns.keys, columns.came):
             limit = -1  # each result is looked at the long way
         elif self._bytes_only:
-            ahead = _Ahead(call)
+            ahead = Ahead(call)
             self._coming = iter(values)
             if ahead.all_are_bytes(self._coming, limit):
                 self._emit(columns, ahead.results, batch)
@@ -625,92 +552,5 @@ async def _nothing() -> None:
     """In the place of a call, where the filter lets nothing pass."""
 
 
-class Columns(NamedTuple):
-    """
-    Messages of a plain pipe, and what their outputs inherit.
-
-    Attributes:
-        messages: the messages.
-        keys: their keys; of outputs, where the topic has a `key=`.
-        came: their headers.
-        times: their timestamps.
-    """
-
-    messages: Sequence[WireMessage]
-    keys: list[bytes | None]
-    came: list[Headers | None]
-    times: list[int]
-
-    def cut(self, start: int, end: int | None) -> Columns:
-        """Those in `[start, end)`."""
-        return Columns(self.messages[start:end], self.keys[start:end], self.came[start:end], self.times[start:end])
-
-    def having(self, data: Sequence[bytes | None]) -> Columns:
-        """Those that have a result."""
-        kept = [made is not None for made in data]
-        columns: Iterable[Sequence[Any]] = self
-        return Columns(*(list(compress(column, kept)) for column in columns))
-
-
-class _Ahead:
-    """
-    Calls of a chunk in one go, for bytes that nothing is done to before the call or after it.
-
-    Where a result is not as usual, the long loop runs over them: `again` gives it the same results, the same exception
-    in the same place, and then calls on. So nothing is called twice.
-
-    Attributes:
-        results: so far.
-    """
-
-    __slots__ = ("_call", "_error", "_given", "results")
-
-    def __init__(self, call: Callable[[Any], Any]) -> None:
-        self._call = call
-        self.results: list[Any] = []
-        self._error: BaseException | None = None
-        self._given = 0
-
-    def all_are_bytes(self, values: Iterator[Any], limit: int) -> bool:
-        """Call, and say whether every result is bytes of at most this length."""
-        call, results = self._call, self.results
-        append = results.append
-        try:
-            for value in values:
-                append(call(value))
-        except BaseException as error:  # it belongs to its message: `again` raises it there
-            self._error = error
-            return False
-        return set(map(type, results)) == {bytes} and max(map(len, results)) <= limit
-
-    def again(self, value: Any) -> Any:
-        """The next result."""
-        index, self._given = self._given, self._given + 1
-        if index < len(self.results):
-            return self.results[index]
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-        return self._call(value)
-
-
 OFFSET_BYTES = 20
 """Of an offset in the provenance header with its comma, at most."""
-
-PLAIN_ROOM = 1_000
-"""Bytes for a key in the hot loop's size check, and as many for headers that travel; what needs more, or a value that
-comes nearer to the limit, is measured the long way."""
-
-
-_second = itemgetter(1)
-
-
-def _light(keys: Sequence[bytes | None], came: Sequence[Headers | None]) -> bool:
-    """Whether all these keys and headers need no more than `PLAIN_ROOM` where they are inherited."""
-    if max(map(len, filter(None, keys)), default=0) > PLAIN_ROOM:
-        return False
-    if not any(came):
-        return True
-    # Most headers are one provenance header of the processor before, which does not travel.
-    foreign = (one for one in came if one and (len(one) > 1 or one[0][0] != HEADER))
-    return all(size_of(one) <= PLAIN_ROOM for one in foreign)

@@ -15,7 +15,7 @@ from cues_kafka.records.bytes import ErrorMessage
 from cues_kafka.runtime.calling.step import Step
 
 if TYPE_CHECKING:
-    from cues_kafka.runtime.calling.caller import Batch, Retrying
+    from cues_kafka.runtime.calling.batch import Batch, Retrying
 
 UNDECODED = frozenset({"decode", "quarantine"})
 """Kinds whose error messages carry the raw bytes: nobody could read them otherwise."""

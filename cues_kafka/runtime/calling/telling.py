@@ -15,7 +15,7 @@ from cues_kafka.ports import Coordinates, WireMessage
 from cues_kafka.runtime.calling.failures import Failure, location, show
 
 if TYPE_CHECKING:
-    from cues_kafka.runtime.calling.caller import Batch
+    from cues_kafka.runtime.calling.batch import Batch
 
 MOST_TEXT = 500
 """Characters of an exception's text in a line; its error message has more of it."""

@@ -12,7 +12,6 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
 from cues_kafka.graph.topology import transitive_dependencies
 from cues_kafka.observe.log import get_logger
-from cues_kafka.runtime.build import Identity
 from cues_kafka.runtime.spark.direct.frames import FrameRun
 from cues_kafka.runtime.spark.direct.plain import PlainRun
 from cues_kafka.runtime.spark.direct.work import Work
@@ -24,6 +23,7 @@ from cues_kafka.runtime.spark.query.worker import SparkWorker
 from cues_kafka.runtime.spark.shipping import ship, ship_options
 from cues_kafka.runtime.spark.staged.run import StagedRun
 from cues_kafka.runtime.spark.verdict import planned_verdict, refusal, refused_settings, weak_settings
+from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.task.lane import CommitPolicy
 from cues_kafka.runtime.workers import Job
 

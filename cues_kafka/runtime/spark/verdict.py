@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
-from cues_kafka.runtime.build import not_in_this_release
+from cues_kafka.runtime.prepare import not_in_this_release
 from cues_kafka.runtime.spark.query.plans import keeps_state, shuffle_node
 
 Mode: TypeAlias = Literal["direct", "staged", "direct or staged", "natively", "refused"]

@@ -19,7 +19,6 @@ from cues_kafka.errors import ConfigError, TaskStopped
 from cues_kafka.graph.names import backing_topic, check_name, group_id
 from cues_kafka.plan.plan import backing_config
 from cues_kafka.ports import Broker, NewTopic
-from cues_kafka.runtime.build import Identity
 from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.spark.columns import META, PLACE, messages_of
 from cues_kafka.runtime.spark.direct.frame_batch import FrameBatch
@@ -38,6 +37,7 @@ from cues_kafka.runtime.spark.staged.batch import StagedBatch, check_session
 from cues_kafka.runtime.spark.staged.extents import canonical, extents_of
 from cues_kafka.runtime.spark.staged.part_slot import Target
 from cues_kafka.runtime.spark.staged.publish import StagedWork, enter, newest_batch
+from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.task.lane import CommitPolicy
 
 JOB: Final = "job"

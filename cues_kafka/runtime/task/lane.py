@@ -19,7 +19,8 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import State, Task
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Positions
-from cues_kafka.runtime.calling.caller import Batch, Caller, Retrying
+from cues_kafka.runtime.calling.batch import Batch, Retrying
+from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.calling.outputs import Now
 from cues_kafka.runtime.calling.pairing import Buffer, Cut, OutOfOrder
 from cues_kafka.runtime.calling.telling import Teller

@@ -15,8 +15,9 @@ from unittest.mock import patch
 from cues_kafka.brokers.memory import MemoryMember
 from cues_kafka.errors import BrokerError
 from cues_kafka.ports import TopicPartition
-from cues_kafka.runtime.build import Identity, caller_of, spec_of
+from cues_kafka.runtime.build import caller_of
 from cues_kafka.runtime.spark.direct import slot as slots
+from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.task.lane import CommitPolicy
 from tests.proof.simulation.options import Part
 from tests.proof.simulation.strands import Killed, Lock, VirtualGate

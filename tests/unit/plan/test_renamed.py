@@ -8,7 +8,7 @@ from cues_kafka import Graph, Processor, Source, Topic
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.errors import ConfigError, TopicsMissing
 from cues_kafka.plan.renamed import renamed
-from cues_kafka.runtime.build import Terms, prepare
+from cues_kafka.runtime.prepare import Terms, prepare
 from cues_kafka.testing.tester import Tester
 
 

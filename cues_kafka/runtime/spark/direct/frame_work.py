@@ -15,12 +15,12 @@ from cues_kafka.errors import ConfigError, TaskStopped
 from cues_kafka.graph.names import backing_topic, group_id, transactional_id
 from cues_kafka.plan.plan import backing_config
 from cues_kafka.ports import NewTopic, TopicPartition
-from cues_kafka.runtime.build import Identity
 from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.spark.connections import shared_broker
 from cues_kafka.runtime.spark.direct.frame_slot import FrameSlot, Range
 from cues_kafka.runtime.spark.query.jobs import AT_ONCE
 from cues_kafka.runtime.spark.query.slots import POLICY, incarnation
+from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.lane import CommitPolicy
 

@@ -14,7 +14,6 @@ from cues_kafka.brokers.options import Kafka
 from cues_kafka.core.spec import Spec
 from cues_kafka.graph.declare import Json
 from cues_kafka.ports import Positions, TopicPartition
-from cues_kafka.runtime.build import Identity
 from cues_kafka.runtime.spark.direct.frame_batch import FrameBatch
 from cues_kafka.runtime.spark.direct.frame_slot import Range
 from cues_kafka.runtime.spark.direct.frame_work import Frames
@@ -22,6 +21,7 @@ from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.query.plans import call_function
 from cues_kafka.runtime.spark.query.run import QuerySettings, Tell, slot_position
 from cues_kafka.runtime.spark.query.slots import written
+from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.task.lane import CommitPolicy
 from cues_kafka.runtime.workers import Job
 

@@ -13,7 +13,6 @@ from pyspark import TaskContext
 from cues_kafka.core.records import Snapshot
 from cues_kafka.core.spec import Spec
 from cues_kafka.ports import Positions
-from cues_kafka.runtime.build import spec_of
 from cues_kafka.runtime.spark.direct.work import Work
 from cues_kafka.runtime.spark.query.files import has_jvm
 from cues_kafka.runtime.spark.query.jobs import RESULT, cut_off, run_job
@@ -22,6 +21,7 @@ from cues_kafka.runtime.spark.query.outcome import Outcome, outcome_of_row, rais
 from cues_kafka.runtime.spark.query.run import QuerySettings, Tell, slot_position
 from cues_kafka.runtime.spark.query.slots import stable_record
 from cues_kafka.runtime.spark.source.ranges import PREFIX, Input, RangeRow, range_source
+from cues_kafka.runtime.specs import spec_of
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.workers import Job
 

@@ -15,11 +15,12 @@ from cues_kafka.brokers.options import Options
 from cues_kafka.graph.definition import Graph
 from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import Broker, ClusterFacts
-from cues_kafka.runtime.build import Identity, caller_of, spec_of
+from cues_kafka.runtime.build import caller_of
 from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.spark.direct.slot import Slot
 from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.query.slots import POLICY
+from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.lane import CommitPolicy

@@ -19,13 +19,13 @@ from cues_kafka.core.staged import Enter, Publish, Role
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.names import backing_topic, group_id, transactional_id
 from cues_kafka.ports import Broker
-from cues_kafka.runtime.build import Identity
 from cues_kafka.runtime.spark.connections import shared_broker
 from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.query.slots import incarnation, stable_record
 from cues_kafka.runtime.spark.staged.chunks import chunks_in
 from cues_kafka.runtime.spark.staged.manifest import Chunk, altered
 from cues_kafka.runtime.spark.staged.part_slot import PartSlot, Spool, Target
+from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.task.clock import SystemClock
 
 

@@ -14,7 +14,6 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import Json
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.ports import Position, Positions, TopicPartition
-from cues_kafka.runtime.build import Identity
 from cues_kafka.runtime.spark.columns import messages_of
 from cues_kafka.runtime.spark.query.files import names
 from cues_kafka.runtime.spark.query.offset_log import known_query
@@ -27,6 +26,7 @@ from cues_kafka.runtime.spark.staged.extents import begun, canonical, ends_in, e
 from cues_kafka.runtime.spark.staged.files import Staging
 from cues_kafka.runtime.spark.staged.part_slot import Target
 from cues_kafka.runtime.spark.staged.publish import StagedWork, enter, newest_batch
+from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.workers import Job
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cues_kafka import Graph, Processor, Source
 from cues_kafka.ports import Fetched, Position, TopicPartition, WireMessage
-from cues_kafka.runtime.calling.caller import Batch
+from cues_kafka.runtime.calling.batch import Batch
 from cues_kafka.runtime.calling.pairing import Buffer
 from cues_kafka.runtime.task.alone import PATIENCE_S, WISH_S, Alone
 from cues_kafka.testing.tester import Tester

@@ -15,11 +15,12 @@ from cues_kafka.core.records import Record
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all
-from cues_kafka.runtime.build import Identity, prepare, spec_of
 from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.client import Client
+from cues_kafka.runtime.prepare import prepare
 from cues_kafka.runtime.spark.direct.frame_slot import FrameSlot, Range, Row
 from cues_kafka.runtime.spark.query.slots import incarnation
+from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.interpreter import Hook
 from cues_kafka.runtime.task.lane import CommitPolicy

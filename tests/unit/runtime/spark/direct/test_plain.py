@@ -16,14 +16,15 @@ from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import Broker, ClusterFacts, TopicPartition
 from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all
-from cues_kafka.runtime.build import Identity, prepare
 from cues_kafka.runtime.client import Client
+from cues_kafka.runtime.prepare import prepare
 from cues_kafka.runtime.spark.direct.plain import PlainRun
 from cues_kafka.runtime.spark.direct.work import Work
 from cues_kafka.runtime.spark.query.jobs import cut_off
 from cues_kafka.runtime.spark.query.outcome import Outcome, SlotsStopped, raise_stops
 from cues_kafka.runtime.spark.query.run import QuerySettings, Tell
 from cues_kafka.runtime.spark.query.worker import SparkWorker
+from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.workers import Job
 
 IN = TopicPartition("in", 0)

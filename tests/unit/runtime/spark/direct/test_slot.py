@@ -14,9 +14,11 @@ from cues_kafka.core.records import Attempt, Record, Snapshot, Start
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all
-from cues_kafka.runtime.build import Identity, caller_of, prepare, spec_of
+from cues_kafka.runtime.build import caller_of
 from cues_kafka.runtime.client import Client
+from cues_kafka.runtime.prepare import prepare
 from cues_kafka.runtime.spark.direct.slot import Slot
+from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.interpreter import Hook
 from cues_kafka.runtime.task.lane import CommitPolicy

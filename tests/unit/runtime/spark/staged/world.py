@@ -18,9 +18,9 @@ from cues_kafka.graph.names import transactional_id
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all
-from cues_kafka.runtime.build import prepare
 from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.client import Client
+from cues_kafka.runtime.prepare import prepare
 from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.staged.chunks import packed
 from cues_kafka.runtime.spark.staged.manifest import Chunk, checksum

@@ -1,0 +1,83 @@
+"""Steps that were called and wait for their commit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cues_kafka.core.delivery import provenance_prefix
+from cues_kafka.core.events import Halt
+from cues_kafka.core.records import Totals
+from cues_kafka.core.spec import Spec
+from cues_kafka.ports import Positions, WireMessage
+from cues_kafka.runtime.calling.outbox import Outbox
+from cues_kafka.runtime.calling.outputs import Now
+
+Taken = tuple[tuple[int, WireMessage], ...]
+"""The consumed messages of one step, each with the index of its binding, the lead's first."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """
+    Steps that were called and wait for their commit.
+
+    Attributes:
+        spec: the task.
+        sequence: of the attempt that it will be committed with.
+        topic_ids: by input binding, for coordinates.
+        starts: deaths on exactly these steps so far.
+        records: to produce.
+        deliveries, outputs, errors, messages: counts, see `Totals`.
+        size: bytes of keys and values.
+        halt: why it ended early.
+        cause: the user's exception behind `halt`.
+        closed: the user asked for a commit (`step.request_commit`).
+        now: monotonic time, of the clock that retries are timed by.
+        today: the time of day, for timestamps.
+        notes: what the log will say of its first errors, once it is committed.
+        about: what the log says of the step before which it halted.
+    """
+
+    spec: Spec
+    sequence: int
+    topic_ids: Mapping[str, bytes]
+    starts: int = 0
+    records: Outbox = field(default_factory=Outbox)
+    deliveries: int = 0
+    outputs: int = 0
+    errors: int = 0
+    messages: int = 0
+    size: int = 0
+    halt: Halt | None = None
+    cause: BaseException | None = None
+    closed: bool = False
+    ends: Positions = ()
+    now: Callable[[], float] = time.monotonic
+    today: Now = field(default_factory=lambda: Now(time.time))
+    notes: list[dict[str, Any]] = field(default_factory=list)
+    about: Mapping[str, Any] = field(default_factory=dict)
+    _prefixes: dict[tuple[str, ...], bytes] = field(default_factory=dict)
+
+    @property
+    def totals(self) -> Totals:
+        """Counts for the record."""
+        nils = self.deliveries - self.outputs - self.errors
+        return Totals(self.deliveries, self.outputs, self.errors, nils, self.messages)
+
+    def prefix(self, bindings: tuple[str, ...]) -> bytes:
+        """The shared part of the provenance header of steps that consume these bindings."""
+        if (found := self._prefixes.get(bindings)) is None:
+            inputs = [(binding, self.topic_ids[binding]) for binding in bindings]
+            found = self._prefixes[bindings] = provenance_prefix(self.spec.full_name, self.sequence, inputs)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """The first step was called before: so often, the first time at `since_s` (monotonic)."""
+
+    attempt: int
+    since_s: float

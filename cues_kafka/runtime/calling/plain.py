@@ -1,0 +1,99 @@
+"""What the hot loop of a plain pipe works on: columns of messages, and calls of a chunk in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from cues_kafka.core.delivery import HEADER
+from cues_kafka.ports import Headers, WireMessage
+from cues_kafka.runtime.calling.outputs import size_of
+
+PLAIN_ROOM = 1_000
+"""Bytes for a key in the hot loop's size check, and as many for headers that travel; what needs more, or a value that
+comes nearer to the limit, is measured the long way."""
+
+
+class Columns(NamedTuple):
+    """
+    Messages of a plain pipe, and what their outputs inherit.
+
+    Attributes:
+        messages: the messages.
+        keys: their keys; of outputs, where the topic has a `key=`.
+        came: their headers.
+        times: their timestamps.
+    """
+
+    messages: Sequence[WireMessage]
+    keys: list[bytes | None]
+    came: list[Headers | None]
+    times: list[int]
+
+    def cut(self, start: int, end: int | None) -> Columns:
+        """Those in `[start, end)`."""
+        return Columns(self.messages[start:end], self.keys[start:end], self.came[start:end], self.times[start:end])
+
+    def having(self, data: Sequence[bytes | None]) -> Columns:
+        """Those that have a result."""
+        kept = [made is not None for made in data]
+        columns: Iterable[Sequence[Any]] = self
+        return Columns(*(list(compress(column, kept)) for column in columns))
+
+
+class Ahead:
+    """
+    Calls of a chunk in one go, for bytes that nothing is done to before the call or after it.
+
+    Where a result is not as usual, the long loop runs over them: `again` gives it the same results, the same exception
+    in the same place, and then calls on. So nothing is called twice.
+
+    Attributes:
+        results: so far.
+    """
+
+    __slots__ = ("_call", "_error", "_given", "results")
+
+    def __init__(self, call: Callable[[Any], Any]) -> None:
+        self._call = call
+        self.results: list[Any] = []
+        self._error: BaseException | None = None
+        self._given = 0
+
+    def all_are_bytes(self, values: Iterator[Any], limit: int) -> bool:
+        """Call, and say whether every result is bytes of at most this length."""
+        call, results = self._call, self.results
+        append = results.append
+        try:
+            for value in values:
+                append(call(value))
+        except BaseException as error:  # it belongs to its message: `again` raises it there
+            self._error = error
+            return False
+        return set(map(type, results)) == {bytes} and max(map(len, results)) <= limit
+
+    def again(self, value: Any) -> Any:
+        """The next result."""
+        index, self._given = self._given, self._given + 1
+        if index < len(self.results):
+            return self.results[index]
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return self._call(value)
+
+
+second = itemgetter(1)
+
+
+def light(keys: Sequence[bytes | None], came: Sequence[Headers | None]) -> bool:
+    """Whether all these keys and headers need no more than `PLAIN_ROOM` where they are inherited."""
+    if max(map(len, filter(None, keys)), default=0) > PLAIN_ROOM:
+        return False
+    if not any(came):
+        return True
+    # Most headers are one provenance header of the processor before, which does not travel.
+    foreign = (one for one in came if one and (len(one) > 1 or one[0][0] != HEADER))
+    return all(size_of(one) <= PLAIN_ROOM for one in foreign)

@@ -1,0 +1,28 @@
+"""`connect`: send and read without running a graph."""
+
+from __future__ import annotations
+
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.brokers.options import Kafka, Memory
+from cues_kafka.graph.definition import Graph
+from cues_kafka.runtime.client import Client
+
+
+class Connection(Client):
+    """A `Client` that owns its broker."""
+
+    def close(self) -> None:
+        """Release the clients and the broker."""
+        super().close()
+        self._broker.close()
+
+
+def connect(options: Kafka | Memory, graph: Graph | None = None) -> Connection:
+    """
+    A client for programs that run no graph.
+
+    Args:
+        options: the cluster.
+        graph: whose topics' codecs are used; None: JSON.
+    """
+    return Connection(open_broker(options), graph)

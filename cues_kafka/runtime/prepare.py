@@ -1,0 +1,147 @@
+"""Before a start: the plan on the cluster, what is refused, and the topics that are created."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from cues_kafka.codecs.lookup import codec_for
+from cues_kafka.errors import ConfigError, RetriableError, TopicsMissing
+from cues_kafka.graph.definition import Graph, Processor
+from cues_kafka.graph.names import quoted
+from cues_kafka.plan.plan import Plan, plan, topics_to_ask
+from cues_kafka.plan.renamed import renamed
+from cues_kafka.ports import Broker, ClusterFacts
+
+VISIBLE_S = 30.0
+"""How long a topic that was just made may take until every broker has heard of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """
+    What a start may do on a cluster.
+
+    Attributes:
+        names: the processors that it starts; None: whichever, nobody looks whether they were renamed.
+        new: processors that the user says are new, not renamed ones.
+        create_topics: whether it may create what is missing.
+        accept_unchecked: whether it runs although the settings of topics may not be read.
+    """
+
+    names: Sequence[str] | None = None
+    new: Sequence[str] = ()
+    create_topics: bool = True
+    accept_unchecked: bool = False
+
+
+def prepare(
+    graph: Graph, broker: Broker, *, only: Sequence[str] | None = None, terms: Terms | None = None
+) -> tuple[Plan, ClusterFacts]:
+    """
+    Plan the graph on the cluster, refuse or create what is missing, and give the facts as they are then.
+
+    Args:
+        graph: the graph.
+        broker: the cluster.
+        only: names of the processors to run; None: all.
+        terms: what the start may do; None: everything, with no look for renamed processors.
+
+    Raises:
+        ConfigError: the plan is refused, this runtime cannot carry a processor, or one may have been renamed.
+        TopicsMissing: they must not be created.
+        BrokerError: the cluster does not answer.
+    """
+    names, terms = topics_to_ask(graph), terms or Terms()
+    listed = {} if terms.names is None else broker.partitions()
+    planned = plan(graph, broker.facts(names), listed=listed, accept_unchecked=terms.accept_unchecked)
+    if terms.names is not None:
+        refused = renamed(graph, broker, listed, names=terms.names, new=terms.new)
+        planned = replace(planned, refusals=(*planned.refusals, *refused))
+    planned.refuse()
+    for processor in selected(graph, only):
+        _check_carried(processor, graph)
+    if planned.create:
+        if not terms.create_topics:
+            raise TopicsMissing(
+                f"graph {graph.name!r} needs topics that do not exist: "
+                f"{quoted([topic.name for topic in planned.create])}. 'cues-kafka plan MODULE:GRAPH --apply' creates "
+                "them"
+            )
+        broker.create(planned.create)
+    facts = _facts_with(broker, names, {topic.name for topic in planned.create})
+    if facts.unchecked and not terms.accept_unchecked:
+        plan(graph, facts).refuse()  # topics that were created just now
+    return planned, facts
+
+
+def _facts_with(broker: Broker, names: Sequence[str], created: set[str]) -> ClusterFacts:
+    """Facts with all topics that were just made: the broker that answers may not have heard of them yet."""
+    deadline = time.monotonic() + VISIBLE_S
+    while True:
+        facts = broker.facts(names)
+        missing = sorted(created - set(facts.topics))
+        if not missing:
+            return facts
+        if time.monotonic() > deadline:
+            raise RetriableError(
+                f"topics {missing} are still not there after {VISIBLE_S:g} s; look at the brokers' logs"
+            )
+        time.sleep(0.05)
+
+
+def selected(graph: Graph, only: Sequence[str] | None) -> list[Processor]:
+    """
+    The processors to run.
+
+    Raises:
+        ConfigError: a name that the graph does not have.
+    """
+    unknown = sorted(set(only or ()) - set(graph.processors))
+    if unknown:
+        raise ConfigError(f"only={unknown}: graph {graph.name!r} has the processors {quoted(sorted(graph.processors))}")
+    return [p for p in graph.processors.values() if only is None or p.name in only]
+
+
+def _check_carried(processor: Processor, graph: Graph) -> None:
+    for refusal in refusals(graph, [processor.name]):
+        raise ConfigError(refusal)
+
+
+def refusals(graph: Graph, only: Sequence[str] | None = None) -> Iterator[str]:
+    """What of these processors no runtime of this release can do, a sentence with the remedy for each."""
+    for processor in selected(graph, only):
+        if why := not_in_this_release(processor, graph):
+            yield f"processor {processor.name!r}: {why}"
+
+
+def not_in_this_release(processor: Processor, graph: Graph) -> str:
+    """
+    What of a declaration no runtime of this release can do, with the remedy; empty: nothing.
+
+    Raises:
+        GraphError: the class of `Json(cls)` of one of its topics has a field that cannot travel.
+    """
+    missing = [
+        (bool(processor.state), "state="),
+        (bool(processor.tailers or processor.appenders), "tailers= and appenders="),
+        (graph.strategy_of(processor) != "exactly-once", f"strategy={graph.strategy_of(processor)!r}"),
+    ]
+    for present, what in missing:
+        if present:
+            return (
+                f"{what} can be declared, but this release does not run it. Leave it out, or leave the processor out: "
+                f"only=[...] of start(), --except {processor.name} of the commands."
+            )
+    return next(_without_codec(processor, graph), "")
+
+
+def _without_codec(processor: Processor, graph: Graph) -> Iterator[str]:
+    """Topics that it reads or writes in bytes that nobody makes, so it is said before anything is created."""
+    errors = graph.errors_of(processor)
+    for topic in dict.fromkeys((*processor.input_topics, *processor.output_topics, *([errors] if errors else []))):
+        try:
+            codec_for(graph.topic(topic).value)
+        except ConfigError as error:
+            yield f"topic {topic!r}: {error}"
