@@ -1,0 +1,367 @@
+"""The books of one task: what its inputs held, what became of it, and how that balances."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+
+from cues_kafka.core.delivery import show_topic_id
+from cues_kafka.core.records import Record, Totals
+from cues_kafka.graph.definition import Graph, Processor
+from cues_kafka.plan.plan import ProcessorPlan
+from cues_kafka.ports import ClusterFacts, TopicPartition, Watermarks
+from cues_kafka.verify.chain import Chain
+from cues_kafka.verify.ledger import ERROR, EXISTS, OUTPUT, UNFOUNDED, Balance, Marks, Track, mismatched
+from cues_kafka.verify.report import TaskReport
+
+
+class TaskBooks:
+    """
+    One task: its names, its newest record, its books.
+
+    Attributes:
+        record: the newest one when the look began.
+        marks: books by binding; of a join the lead's alone.
+        columns: of a join, the offsets of each input's messages.
+        strays: outcomes that name what is no input of it.
+        behind: offsets that are not delivered yet.
+        sequence: the highest that an outcome names.
+        there: it has a place in the report.
+    """
+
+    there = True
+
+    def __init__(
+        self, graph: Graph, processor: Processor, names: ProcessorPlan, facts: ClusterFacts, partition: int
+    ) -> None:
+        self.processor = processor
+        self.partition = partition
+        self.names = names
+        self.errors = graph.errors_of(processor)
+        self.written = tuple(dict.fromkeys(topic for _, topic in names.outputs))
+        self.backing = TopicPartition(names.backing, partition)
+        self.ids = {b: facts.topics[topic].topic_id for b, topic in names.inputs if topic in facts.topics}
+        self.chain = Chain(names.transactional_id(partition))
+        self.record: Record | None = None
+        self.marks: dict[str, Marks] = {}
+        self.columns: dict[str, array[int]] = {}
+        self.strays = Marks(0, -1)
+        self.sequence = -1
+        self.behind = 0
+
+    @property
+    def join(self) -> bool:
+        return self.processor.input_shape == "join"
+
+    @property
+    def bindings(self) -> tuple[str, ...]:
+        """Inputs whose messages the outcomes name."""
+        return tuple(binding for binding, _ in self.names.inputs)
+
+    @property
+    def above(self) -> bool:
+        """Outcomes were seen that the newest record does not account for."""
+        known = self.record.sequence if self.record else -1
+        return self.sequence > known or any(marks.ahead for marks in self.marks.values())
+
+    def places(self) -> list[TopicPartition]:
+        """What it reads."""
+        return [self.place(binding) for binding in self.bindings]
+
+    def standing(self, marks: Mapping[TopicPartition, Watermarks]) -> Iterator[tuple[TopicPartition, int]]:
+        """Where it stands by now on what it reads, as far as that exists."""
+        for binding in self.bindings:
+            if (place := self.place(binding)) in marks:
+                yield place, self.stands(binding, marks[place])
+
+    def place(self, binding: str) -> TopicPartition:
+        return TopicPartition(dict(self.names.inputs)[binding], self.partition)
+
+    def open(self) -> None:
+        """Begin the books at what the newest record says."""
+        self.record = self.chain.newest
+        begin = {position.binding: position.offset for position in self.chain.begin or ()}
+        end = {position.binding: position.offset for position in self.record.positions} if self.record else {}
+        bindings = [binding for binding, _ in self.names.inputs]
+        for binding in bindings[:1] if self.join else bindings:
+            self.marks[binding] = Marks(begin.get(binding, 0), end.get(binding, 0))
+        if self.join:
+            self.columns = {binding: array("q") for binding in bindings}
+        self._ends = tuple(end.get(binding, 0) for binding in bindings)
+
+    def exist(self, binding: str, offsets: list[int]) -> None:
+        """The input holds these."""
+        if binding in self.marks:
+            self.marks[binding].exist(offsets)
+        if self.join:
+            end = self.end(binding)
+            begin = self.begin(binding) or 0
+            self.columns[binding].extend(offset for offset in offsets if begin <= offset < end)
+
+    def begin(self, binding: str) -> int | None:
+        """Where it began; None: not known any more."""
+        return next((p.offset for p in self.chain.begin or () if p.binding == binding), None)
+
+    def end(self, binding: str) -> int:
+        """Where it stood when the look began."""
+        return next((p.offset for p in self.record.positions if p.binding == binding), 0) if self.record else 0
+
+    def stands(self, binding: str, marks: Watermarks) -> int:
+        """Where it stands on an input by now; before its first record, where it would begin."""
+        if self.chain.newest is None:
+            start = self.processor.start
+            return marks.stable if start == "latest" else max(marks.low, 0 if start == "earliest" else start)
+        known = (
+            p.offset for p in self.chain.newest.positions if p.binding == binding and p.topic_id == self.ids[binding]
+        )
+        return next(known, marks.low)
+
+    def track(self, places: str, topic: str) -> tuple[Marks, Track]:
+        """Where to note outcomes in a topic that name these `binding:topic id`."""
+        kind = ERROR if topic == self.errors and topic not in self.written else OUTPUT
+        named = [place.partition(":")[::2] for place in places.split(",")]
+        known = [(binding, show_topic_id(self.ids.get(binding, b""))) for binding, _ in self.names.inputs]
+        alts = self.processor.input_shape == "alts"
+        right = len(named) == 1 and named[0] in known if alts else named == known
+        marks = self.marks[named[0][0]] if right else self.strays
+        return marks, Track(marks, kind, self._ends if self.join else ())
+
+
+_FAR = 1 << 62
+
+
+class TaskBalance:
+    """Draws the balance of one task."""
+
+    def __init__(
+        self,
+        task: TaskBooks,
+        watermarks: Mapping[TopicPartition, Watermarks],
+        compacted: Sequence[str],
+        veils: Sequence[str],
+        unmarked: Sequence[str],
+    ) -> None:
+        self._task = task
+        self._totals = task.record.totals if task.record else Totals()
+        self._watermarks = watermarks
+        self._compacted = compacted
+        self._veils = veils
+        self._unmarked = unmarked
+        self._problems = list(task.chain.problems)
+        self._limits: list[str] = []
+        self._details: list[str] = []
+
+    def report(self) -> TaskReport:
+        task, totals = self._task, self._totals
+        if task.record is None:
+            self._limits.append("no record yet, so never started")
+        self._check_inputs()
+        visible, hidden_part = self._books()
+        steps = self._steps(visible)
+        unfounded = sum(one.unfounded for one in visible) + self._strays() + self._mispaired()
+        seen = sum(one.seen for one in (*visible, *hidden_part)) - sum(one.unfounded for one in visible)
+        outputs = sum(one.outputs for one in (*visible, *hidden_part))
+        errors = sum(one.errors for one in (*visible, *hidden_part))
+        messages = outputs + self._sum("more")
+        duplicated, out_of_order = self._sum("duplicated"), self._sum("out_of_order")
+        ahead = self._ahead()
+        lost, torn = steps - seen - totals.nils, self._torn()
+        if malformed := self._sum("malformed"):
+            self._problems.append(f"{malformed} outcomes have headers that make no sense")
+        if steps != totals.deliveries:
+            self._problems.append(
+                f"its totals say {totals.deliveries} deliveries, but the input holds {steps} steps below its positions"
+            )
+        lost, torn = self._unveiled(lost, torn)
+        if lost < 0:
+            self._problems.append(
+                f"{seen} deliveries have outcomes and {totals.nils} are nil by its totals: more than its {steps} steps"
+            )
+        elif lost:
+            self._tell_lost(lost)
+        if not (lost or torn or duplicated or unfounded or ahead or self._limits):
+            self._compare(outputs, errors, messages)
+        self._tell("duplicated", "duplicated")
+        self._tell("out of order", "out of order")
+        return TaskReport(
+            task=f"{task.processor.name}/{task.partition}",
+            steps=steps,
+            totals=totals,
+            outputs=outputs,
+            errors=errors,
+            messages=messages,
+            lost=max(lost, 0),
+            torn=torn,
+            duplicated=duplicated,
+            out_of_order=out_of_order,
+            unfounded=unfounded,
+            ahead=ahead,
+            behind=task.behind,
+            problems=tuple(self._problems),
+            limits=tuple(self._limits),
+            details=tuple(self._details),
+        )
+
+    # What the inputs hold
+
+    def _low(self, binding: str) -> int:
+        """Below this offset nobody knows what the input held."""
+        place = self._task.place(binding)
+        if place.topic in self._compacted:
+            return _FAR
+        return self._watermarks[place].low if place in self._watermarks else 0
+
+    def _check_inputs(self) -> None:
+        task = self._task
+        for position in task.record.positions if task.record else ():
+            known = task.ids.get(position.binding)
+            if known is None:
+                self._problems.append(f"it stands on {position.topic!r}, which is no input or does not exist any more")
+            elif known != position.topic_id:
+                self._problems.append(f"{position.topic!r} was recreated since; what the old one held is gone")
+        self._limits += [f"{topic!r} is compacted, so what it held is not known" for topic in self._compacted]
+
+    def _books(self) -> tuple[list[Balance], list[Balance]]:
+        """Of each input: what can be checked, and what is trimmed away."""
+        lows = {binding: self._low(binding) for binding in self._task.marks}
+        marks = self._task.marks
+        return (
+            [marks[binding].balance(low, _FAR) for binding, low in lows.items()],
+            [marks[binding].balance(0, low) for binding, low in lows.items()],
+        )
+
+    def _steps(self, visible: Sequence[Balance]) -> int:
+        """Steps below the positions; those that are trimmed away, as the totals count them."""
+        task, said = self._task, self._totals.deliveries
+        found = min(map(len, task.columns.values())) if task.join else sum(one.exist for one in visible)
+        trimmed = self._trimmed()
+        if task.join and not trimmed and len({len(column) for column in task.columns.values()}) > 1:
+            counts = ", ".join(f"{len(column)} of {binding!r}" for binding, column in task.columns.items())
+            self._problems.append(f"its inputs are not in step below its positions: {counts}")
+        if task.chain.begin is None and task.record and task.processor.start == "latest" and found > said:
+            self._limits.append(
+                "where it began (start='latest') is compacted away; what it delivered is taken from its totals"
+            )
+            return said
+        if trimmed and found < said:
+            self._limits.append(
+                f"{', '.join(trimmed)}: {said - found} steps cannot be seen, and are taken from its totals"
+            )
+            return said
+        return found
+
+    def _trimmed(self) -> list[str]:
+        task = self._task
+        trimmed = []
+        for binding, _ in task.names.inputs:
+            low, place = self._low(binding), task.place(binding)
+            if task.record and low > (task.begin(binding) or 0):
+                below = "" if low == _FAR else f" below offset {low}"
+                trimmed.append(f"{place.topic}/{place.partition} is trimmed{below}")
+        return trimmed
+
+    # What the outcomes say
+
+    def _sum(self, name: str) -> int:
+        return sum(getattr(marks, name) for marks in self._task.marks.values())
+
+    def _strays(self) -> int:
+        if count := len(self._task.strays.ahead):
+            self._details.append(f"{count} outcomes name inputs, topics or tasks that do not exist")
+        for binding, marks in self._task.marks.items():
+            some = [
+                offset for offset, _ in zip(marks.found(UNFOUNDED, self._low(binding), _FAR), range(5), strict=False)
+            ]
+            if some:
+                self._details.append(f"outcomes of what is not there: {self._places(binding, some)}")
+        return count
+
+    def _mispaired(self) -> int:
+        task = self._task
+        if not task.join or any(self._low(binding) == _FAR for binding in task.columns):
+            return 0
+        [(lead, marks)] = task.marks.items()
+        wrong = mismatched(marks.pairs, list(task.columns.values()), from_end=bool(self._trimmed()))
+        low = self._low(lead)
+        # One that the input does not hold is counted already, and what is trimmed away pairs with nobody knows what.
+        missing = set(marks.found(UNFOUNDED, low, _FAR))
+        wrong = [offset for offset in wrong if offset >= low and offset not in missing]
+        if wrong:
+            self._details.append(f"pairs that do not belong together: {self._places(lead, wrong[:5])}")
+        return len(wrong)
+
+    def _torn(self) -> int:
+        count = 0
+        for binding, marks in self._task.marks.items():
+            torn = marks.torn()
+            count += len(torn)
+            if torn:
+                self._details.append(f"torn: {self._places(binding, torn[:5])}")
+        return count
+
+    def _ahead(self) -> int:
+        """Outcomes above the positions of now."""
+        task = self._task
+        newest = task.chain.newest
+        ends = {position.binding: position.offset for position in newest.positions} if newest else {}
+        count = 0
+        for binding, marks in task.marks.items():
+            above = [offset for offset in marks.ahead if offset >= ends.get(binding, 0)]
+            count += len(above)
+            if above:
+                self._details.append(f"above the position: {self._places(binding, sorted(above)[:5])}")
+        known = newest.sequence if newest else -1
+        unknown = task.sequence > known and not count
+        if task.chain.hidden and (count or unknown):
+            self._limits.append(
+                f"an open transaction hides its newest records, so {count} outcomes above its position are not judged"
+            )
+            return 0
+        if unknown:
+            self._problems.append(f"an outcome is of batch {task.sequence}, but its newest record is {known}")
+        return count
+
+    def _unveiled(self, lost: int, torn: int) -> tuple[int, int]:
+        """Lost and torn, unless something hides outcomes: then nobody can say."""
+        if self._unmarked:
+            names = ", ".join(map(repr, self._unmarked))
+            self._limits.append(
+                f"{names} has provenance=False, so nobody can say what in it is lost, torn or duplicated"
+            )
+            return 0, 0
+        if self._veils and (lost > 0 or torn):
+            self._limits.append(f"{lost} outcomes were not seen and {torn} only in part: {'; '.join(self._veils)}")
+            return min(lost, 0), 0
+        return lost, torn
+
+    def _compare(self, outputs: int, errors: int, messages: int) -> None:
+        """Nothing is missing, so the totals must be what was seen."""
+        said = self._totals
+        if (outputs, errors, messages) != (said.outputs, said.errors, said.messages):
+            self._problems.append(
+                f"seen: {outputs} deliveries with outputs, {errors} with an error, {messages} messages; its totals "
+                f"say: {said.outputs}, {said.errors}, {said.messages}"
+            )
+
+    # Words
+
+    def _tell_lost(self, lost: int) -> None:
+        """Without nils every message without an outcome is a lost one; with nils nobody knows which."""
+        if self._totals.nils:
+            self._details.append(
+                f"lost: {lost} of the messages without an outcome, of which {self._totals.nils} are nil"
+            )
+            return
+        for binding, marks in self._task.marks.items():
+            some = [o for o, _ in zip(marks.found((EXISTS,), self._low(binding), _FAR), range(5), strict=False)]
+            if some:
+                self._details.append(f"lost: {self._places(binding, some)}")
+
+    def _tell(self, kind: str, words: str) -> None:
+        for binding, marks in self._task.marks.items():
+            if offsets := marks.examples.get(kind):
+                self._details.append(f"{words}: {self._places(binding, offsets)}")
+
+    def _places(self, binding: str, offsets: Sequence[int]) -> str:
+        place = self._task.place(binding)
+        return f"{place.topic}/{place.partition} at {', '.join(map(str, offsets))}"
