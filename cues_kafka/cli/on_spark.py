@@ -126,7 +126,8 @@ def _widest_input(graph: Graph, kafka: Kafka, names: Sequence[str]) -> int:
         BrokerError: the cluster does not answer.
     """
     from cues_kafka.brokers.open import open_broker
-    from cues_kafka.plan.plan import plan, topics_to_ask
+    from cues_kafka.plan.plan import plan
+    from cues_kafka.plan.topics import topics_to_ask
 
     broker = open_broker(kafka)
     try:

@@ -117,8 +117,9 @@ def _plan(
 ) -> Plan:
     from cues_kafka.cli.config import load
     from cues_kafka.cli.loading import load_graph
-    from cues_kafka.plan.plan import outgrown, topics_to_ask
     from cues_kafka.plan.plan import plan as plan_graph
+    from cues_kafka.plan.refusals import outgrown
+    from cues_kafka.plan.topics import topics_to_ask
 
     if offline and apply:
         raise ConfigError("--apply needs the cluster. Drop --offline.")

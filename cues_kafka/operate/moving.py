@@ -28,7 +28,8 @@ from cues_kafka.core.task import take
 from cues_kafka.errors import CodecError, ConfigError, RecoveryError, RetriableError
 from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
 from cues_kafka.graph.names import backing_topic, group_id, quoted, transactional_id
-from cues_kafka.plan.plan import Plan, plan, topics_to_ask
+from cues_kafka.plan.plan import Plan, plan
+from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Member, Position, Positions, TopicPartition, Watermarks
 from cues_kafka.records.bytes import decode_record
 from cues_kafka.records.reading import newest

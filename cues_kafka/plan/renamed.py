@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, quoted
-from cues_kafka.plan.plan import orphans
+from cues_kafka.plan.topics import orphans
 from cues_kafka.ports import Broker, TopicPartition
 
 

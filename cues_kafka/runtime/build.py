@@ -9,7 +9,7 @@ from cues_kafka.codecs.lookup import codec_for
 from cues_kafka.errors import CodecError
 from cues_kafka.graph.declare import Raw
 from cues_kafka.graph.definition import Graph, Processor, Topic
-from cues_kafka.plan.plan import LEAST_BYTES
+from cues_kafka.plan.refusals import LEAST_BYTES
 from cues_kafka.ports import ClusterFacts, TopicFacts
 from cues_kafka.records.bytes import ErrorMessage, decode_error
 from cues_kafka.runtime.calling.caller import Caller, Decode, as_is

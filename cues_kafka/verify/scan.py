@@ -34,7 +34,8 @@ from cues_kafka.core.delivery import HEADER
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
 from cues_kafka.graph.names import backing_topic, quoted, tools_group
-from cues_kafka.plan.plan import Plan, plan, topics_to_ask
+from cues_kafka.plan.plan import Plan, plan
+from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts, TopicPartition, Watermarks, WireMessage
 from cues_kafka.verify.ledger import Outcomes, Track, offsets_of
 from cues_kafka.verify.parts import Part, parts_of

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from cues_kafka.core.delivery import show_topic_id
 from cues_kafka.core.records import Record, Totals
 from cues_kafka.graph.definition import Graph, Processor
-from cues_kafka.plan.plan import ProcessorPlan
+from cues_kafka.plan.processors import ProcessorPlan
 from cues_kafka.ports import ClusterFacts, TopicPartition, Watermarks
 from cues_kafka.verify.chain import Chain
 from cues_kafka.verify.ledger import ERROR, EXISTS, OUTPUT, UNFOUNDED, Balance, Marks, Track, mismatched

@@ -23,7 +23,8 @@ from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
 from cues_kafka.operate.moving import Maintenance, apply_plan
 from cues_kafka.plan.acls import Acl
-from cues_kafka.plan.plan import acls_of, kafka_acls, plan, topics_to_ask
+from cues_kafka.plan.plan import acls_of, kafka_acls, plan
+from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import NewTopic
 from cues_kafka.runtime.prepare import Terms, prepare
 from cues_kafka.verify.scan import verify

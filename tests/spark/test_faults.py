@@ -21,7 +21,8 @@ from confluent_kafka.admin import AdminClient
 from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.operate.moving import Maintenance, apply_plan
-from cues_kafka.plan.plan import plan, topics_to_ask
+from cues_kafka.plan.plan import plan
+from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.runtime.prepare import prepare
 from cues_kafka.testing.fixtures import FaultClusters, KafkaFixture
 from tests.fault.support import Program, Record, Setup, backing, committed_all, outcomes, trim, until

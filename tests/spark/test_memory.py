@@ -17,7 +17,7 @@ from pyarrow import parquet
 from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.graph.names import backing_topic
-from cues_kafka.plan.plan import backing_config
+from cues_kafka.plan.topics import backing_config
 from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.runtime.spark.staged.chunks import Pack
 from cues_kafka.testing.fixtures import KafkaFixture

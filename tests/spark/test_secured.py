@@ -15,7 +15,8 @@ from cues_kafka import Graph, Kafka, connect, start
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.cli.loading import load_graph
-from cues_kafka.plan.plan import plan, topics_to_ask
+from cues_kafka.plan.plan import plan
+from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.spark import Spark
 from cues_kafka.verify.scan import verify
 from tests.integration.test_permissions import Cluster

@@ -15,7 +15,8 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
 from cues_kafka.graph.names import backing_topic, group_id, transactional_prefix
-from cues_kafka.plan.plan import partitions_of, plan, topics_to_ask
+from cues_kafka.plan.plan import plan
+from cues_kafka.plan.topics import partitions_of, topics_to_ask
 from cues_kafka.ports import ClusterFacts, TopicPartition
 from cues_kafka.records.reading import newest, read_record
 from cues_kafka.runtime.spark.engine import Spark, checkpoint_of, query_name, session_findings

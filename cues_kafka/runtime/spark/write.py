@@ -17,7 +17,7 @@ from cues_kafka.brokers.options import Kafka
 from cues_kafka.core.records import Extent, Staged
 from cues_kafka.errors import ConfigError, TaskStopped
 from cues_kafka.graph.names import backing_topic, check_name, group_id
-from cues_kafka.plan.plan import backing_config
+from cues_kafka.plan.topics import backing_config
 from cues_kafka.ports import Broker, NewTopic
 from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.spark.columns import META, PLACE, messages_of

@@ -10,7 +10,8 @@ from cues_kafka import ConfigError, Graph, Json, Processor, RecoveryError, Sourc
 from cues_kafka.brokers.memory.clients import NoFaults
 from cues_kafka.core.records import Attempt, Snapshot, Start
 from cues_kafka.operate.moving import Maintenance, apply_plan
-from cues_kafka.plan.plan import plan, topics_to_ask
+from cues_kafka.plan.plan import plan
+from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import TopicPartition
 from cues_kafka.testing.tester import Crash, Tester
 

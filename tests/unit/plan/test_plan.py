@@ -10,18 +10,9 @@ import pytest
 
 from cues_kafka import ConfigError, DataFrameProcessor, Graph, Out, Processor, Source, Topic
 from cues_kafka.graph.declare import Store
-from cues_kafka.plan.plan import (
-    Acl,
-    Growth,
-    Task,
-    backing_config,
-    fingerprint,
-    kafka_acls,
-    plan,
-    sender_id,
-    topics_to_ask,
-    transactional_id,
-)
+from cues_kafka.plan.plan import Acl, fingerprint, kafka_acls, plan, sender_id, transactional_id
+from cues_kafka.plan.processors import PlannedTask
+from cues_kafka.plan.topics import Growth, backing_config, topics_to_ask
 from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts
 
 SAFE = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
@@ -236,7 +227,7 @@ def test_new_tasks_of_added_partitions_wait_for_the_backing_topic() -> None:
         Growth("shop.check.backing", 4, 6),
         Growth("shop.check.replay", 4, 6),
     ) == planned.grow
-    assert (Task("check", 4), Task("check", 5)) == planned["check"].stopped
+    assert (PlannedTask("check", 4), PlannedTask("check", 5)) == planned["check"].stopped
     [warning] = planned.warnings
     assert "check/4, check/5 stop until 'cues-kafka plan MODULE:GRAPH --apply'" in warning
     planned.refuse()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka import KafkaError
 
 from cues_kafka.brokers.kafka.classify import translate
-from cues_kafka.plan.plan import LEAST_BYTES
+from cues_kafka.plan.refusals import LEAST_BYTES
 from cues_kafka.ports import TopicFacts
 from cues_kafka.runtime.build import output_of
 

@@ -18,7 +18,8 @@ from cues_kafka.core.delivery import HEADER, provenance_prefix
 from cues_kafka.core.records import KEY, Attempt, Record, Totals
 from cues_kafka.errors import ConfigError
 from cues_kafka.operate.moving import apply_plan
-from cues_kafka.plan.plan import plan, topics_to_ask
+from cues_kafka.plan.plan import plan
+from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.reading import read_record
 from cues_kafka.records.scanning import read_all

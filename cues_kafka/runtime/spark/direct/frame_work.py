@@ -13,7 +13,7 @@ from cues_kafka.core.records import Writer
 from cues_kafka.core.spec import Input, Spec
 from cues_kafka.errors import ConfigError, TaskStopped
 from cues_kafka.graph.names import backing_topic, group_id, transactional_id
-from cues_kafka.plan.plan import backing_config
+from cues_kafka.plan.topics import backing_config
 from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.spark.connections import shared_broker

@@ -1,0 +1,108 @@
+"""What each processor of a graph is on a cluster: its tasks and its names there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from cues_kafka.graph.definition import Strategy
+
+Pairs: TypeAlias = tuple[tuple[str, str], ...]
+"""(Binding, topic) in the order of declaration."""
+
+
+class PlannedTask(NamedTuple):
+    """One processor at one partition; printed ``enrich/3``."""
+
+    processor: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.processor}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorPlan:
+    """
+    One processor on the cluster.
+
+    Attributes:
+        name: the processor's name.
+        kind: its kind, for people.
+        strategy: its strategy.
+        inputs: (binding, topic) of each input.
+        outputs: (binding, topic) of each output.
+        errors: its errors topic, or None.
+        group: its consumer group.
+        transactional_prefix: what its transactional ids begin with.
+        backing: its backing topic.
+        replay: its replay topic, or None where it has no errors topic.
+        changelogs: (store, topic) of each store.
+        partitions: partitions of its inputs, so its number of tasks; None: not known offline.
+        backing_partitions: partitions that the backing topic has, or will have when it is created.
+        fingerprint: the plan fingerprint (O7); None where the topics' ids are not known yet.
+        unchecked: output bindings that the function's annotation does not name, so that a misspelt one shows only when
+            the function gives it.
+        compacted: topics of its inputs that Kafka compacts.
+    """
+
+    name: str
+    kind: str
+    strategy: Strategy
+    inputs: tuple[tuple[str, str], ...]
+    outputs: tuple[tuple[str, str], ...]
+    errors: str | None
+    group: str
+    transactional_prefix: str
+    backing: str
+    replay: str | None
+    changelogs: tuple[tuple[str, str], ...]
+    partitions: int | None
+    backing_partitions: int | None
+    fingerprint: bytes | None
+    unchecked: tuple[str, ...] = ()
+    compacted: tuple[str, ...] = ()
+
+    @property
+    def tasks(self) -> tuple[PlannedTask, ...]:
+        """All tasks; none while the number of partitions is not known."""
+        return tuple(PlannedTask(self.name, partition) for partition in range(self.partitions or 0))
+
+    @property
+    def stopped(self) -> tuple[PlannedTask, ...]:
+        """Tasks of added partitions, which must wait until the backing topic has a partition for them (O9)."""
+        return () if self.backing_partitions is None else self.tasks[self.backing_partitions :]
+
+    def transactional_id(self, partition: int) -> str:
+        """The lock of one task."""
+        return f"{self.transactional_prefix}{partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class FramePlan:
+    """
+    One processor of DataFrames on the cluster.
+
+    Attributes:
+        name: the processor's name.
+        inputs: (binding, topic) of each input.
+        outputs: (binding, topic) of each output.
+        errors: the graph's errors topic, or None.
+        group: where lag tools see how far it is.
+        transactional_prefix: what its transactional ids begin with.
+        backing: its backing topic.
+        staged: it is written staged whatever its function does, because it has several inputs or outputs; else only
+            Spark's plan says so.
+        slots: transactions side by side: of a staged processor the parts, which its first record fixes; else one for
+            each partition of the input; None: not known offline.
+    """
+
+    name: str
+    inputs: tuple[tuple[str, str], ...]
+    outputs: tuple[tuple[str, str], ...]
+    errors: str | None
+    group: str
+    transactional_prefix: str
+    backing: str
+    staged: bool
+    slots: int | None

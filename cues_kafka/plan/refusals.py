@@ -1,0 +1,247 @@
+"""Why a graph must not run on a cluster, and what its operator should know before."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from cues_kafka.graph import topology
+from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor, Strategy
+from cues_kafka.graph.names import hint, quoted
+from cues_kafka.plan.acls import grant
+from cues_kafka.plan.processors import FramePlan, ProcessorPlan
+from cues_kafka.plan.topics import DAY_MS, MIN_IN_SYNC, REPLICATION, config_of, retention_ms, topics_to_ask
+from cues_kafka.ports import ClusterFacts, TopicFacts
+from cues_kafka.words import count
+
+LEAST_BYTES = 65_536
+"""The least `max.message.bytes` of a topic that is written. It bounds a batch of records, so each batch of a task keeps
+to the least of its topics; with less than this a batch holds a few messages, or not even an error message (16,500)."""
+
+
+def refusals_of(
+    graph: Graph,
+    planned: tuple[Collection[ProcessorPlan], Collection[FramePlan]],
+    sizes: Mapping[str, int | None],
+    facts: ClusterFacts | None,
+) -> Iterator[str]:
+    """Why the graph must not run, a sentence with the remedy for each reason."""
+    processors, frames = planned
+    for one in processors:
+        yield from _unequal_inputs(graph.processors[one.name], sizes)
+        yield from _compacted_join(graph.processors[one.name], one.compacted)
+    if facts is None:
+        return
+    yield from _missing_inputs(graph, facts)
+    for one in processors:
+        yield from _bad_policy((one.backing, *(changelog for _, changelog in one.changelogs)), facts)
+        yield from _bad_backing(one, facts)
+    for frame in frames:
+        yield from _bad_policy((frame.backing,), facts)
+    yield from _narrow(graph, facts)
+    for topic, known in sorted(facts.topics.items()):
+        if facts.brokers >= REPLICATION and topic in topics_to_ask(graph) and _promised(graph):
+            yield from _unsafe(known)
+
+
+def unread_settings(graph: Graph, facts: ClusterFacts | None) -> Iterator[str]:
+    """A setting that nobody could look at may be the one that breaks the promise: a backing topic that is not kept."""
+    topics = [topic for topic in topics_to_ask(graph) if facts is not None and topic in facts.unchecked]
+    if facts is not None and topics:
+        command = grant(f"User:{facts.user or 'NAME'}", ["DescribeConfigs"], "topic", topics)
+        who = f"user `{facts.user}`" if facts.user else "the user of this client"
+        yield (
+            f"Not checked: {who} may not read the settings of topics {', '.join(f'`{topic}`' for topic in topics)}. "
+            f"They decide how long records are kept and how large they may be. Grant it with `{command}`, or set "
+            "accept_unchecked=True in Kafka(...) to run without these checks."
+        )
+
+
+def _promised(graph: Graph) -> bool:
+    """Whether any processor promises exactly-once; those of DataFrames always do."""
+    return bool(graph.dataframes) or any(
+        graph.strategy_of(processor) == "exactly-once" for processor in graph.processors.values()
+    )
+
+
+def unmade_inputs(graph: Graph) -> Iterator[tuple[str, str]]:
+    """(Processor, topic) of each input that nothing in the graph writes or declares."""
+    made = {*graph.topics_written(), *graph.topics}
+    everyone: tuple[Processor | DataFrameProcessor, ...] = (*graph.processors.values(), *graph.dataframes.values())
+    yield from ((part.name, topic) for part in everyone for topic in part.read_topics if topic not in made)
+
+
+def _missing_inputs(graph: Graph, facts: ClusterFacts) -> Iterator[str]:
+    for name, topic in unmade_inputs(graph):
+        if topic not in facts.topics:
+            yield (
+                f"{name} reads {topic!r}, which does not exist and which nothing in the graph writes"
+                f"{hint(topic, graph.topics_written())}. Create it, or declare Source({topic!r}) or "
+                f"topics={{{topic!r}: Topic(...)}} to have it created."
+            )
+
+
+def misspelt_inputs(graph: Graph) -> Iterator[str]:
+    """Offline nobody knows which topics exist, but a name that is nearly one of the graph's is worth a look."""
+    for name, topic in unmade_inputs(graph):
+        if near := hint(topic, graph.topics_written()):
+            yield (
+                f"{name} reads {topic!r}, which nothing in the graph writes{near}. Correct the name; if the topic "
+                "exists on the cluster under this name, plan without --offline."
+            )
+
+
+def _unequal_inputs(processor: Processor, sizes: Mapping[str, int | None]) -> Iterator[str]:
+    counts = {topic: sizes[topic] for topic in processor.input_topics if sizes[topic] is not None}
+    if len(set(counts.values())) > 1:
+        shown = ", ".join(f"{topic}: {count}" for topic, count in counts.items())
+        yield (
+            f"The inputs of {processor.name} ({processor.kind}) have different numbers of partitions ({shown}). Task p "
+            "reads partition p of each, so make them equal: add partitions to the smaller, or copy it into a wider one."
+        )
+    lead = sizes[processor.lead]
+    for topic in processor.tailers.values():
+        if lead is not None and (sizes[topic] or lead) < lead:
+            yield (
+                f"{processor.name} tails {topic!r}, which has {count(sizes[topic] or 0, 'partition')}, but its inputs "
+                f"have {lead}. Task p reads partition p of it, so add partitions to {topic!r}."
+            )
+
+
+def _compacted_join(processor: Processor, compacted: Iterable[str]) -> Iterator[str]:
+    if processor.input_shape != "join":
+        return
+    for topic in compacted:
+        yield (
+            f"The join {processor.name} reads {topic!r}, which is compacted. A join pairs the k-th messages of its "
+            "inputs. Compaction takes messages out, so wrong ones would be paired, and no error would show it. Read a "
+            "topic that keeps every message: let its writer send to a second topic with cleanup.policy=delete."
+        )
+
+
+def _bad_policy(topics: Iterable[str], facts: ClusterFacts) -> Iterator[str]:
+    for topic in topics:
+        known = facts.topics.get(topic)
+        if known is None:
+            continue
+        policy = known.config.get("cleanup.policy", "compact")
+        if policy != "compact":
+            yield (
+                f"Topic {topic!r} has cleanup.policy={policy}, so Kafka would delete what tasks recover from. Set it "
+                f"to compact alone: kafka-configs --alter --topic {topic} --add-config cleanup.policy=compact."
+            )
+
+
+def _bad_backing(planned: ProcessorPlan, facts: ClusterFacts) -> Iterator[str]:
+    backing = facts.topics.get(planned.backing)
+    if backing is not None and planned.partitions is not None and backing.partitions > planned.partitions:
+        yield (
+            f"{planned.backing!r} has {count(backing.partitions, 'partition')}, but the inputs of {planned.name} have "
+            f"{planned.partitions}. Partitions never become fewer, so the inputs are others than before: bind the "
+            "processor to the old topics, or give it a new name=: it then begins at its start=, and with 'earliest' "
+            "all that its inputs hold is delivered again, so outputs repeat."
+        )
+
+
+def _narrow(graph: Graph, facts: ClusterFacts) -> Iterator[str]:
+    """Topics that take smaller batches than tasks write; an error message, too, must always fit its topic."""
+    everyone: tuple[Processor | DataFrameProcessor, ...] = (*graph.processors.values(), *graph.dataframes.values())
+    for topic in sorted({*graph.error_topics(), *(topic for part in everyone for topic in part.output_topics)}):
+        known = facts.topics.get(topic)
+        most = config_of(graph, topic, facts).get("max.message.bytes")
+        if most is not None and int(most) < LEAST_BYTES:
+            yield (
+                f"Topic {topic!r} has max.message.bytes={most}, which bounds a whole batch of records; tasks need at "
+                f"least {LEAST_BYTES}. "
+                + (
+                    f"Declare it in Topic(config={{'max.message.bytes': '{LEAST_BYTES}'}}), or leave it out."
+                    if known is None
+                    else f"Set it: kafka-configs --alter --topic {topic} --add-config max.message.bytes={LEAST_BYTES}."
+                )
+            )
+
+
+def _unsafe(topic: TopicFacts) -> Iterator[str]:
+    """The conditions of the promise (docs/guarantee.md), as far as the facts show the settings."""
+    if topic.replication < REPLICATION:
+        yield (
+            f"Topic {topic.name!r} has {count(topic.replication, 'replica')}, so the loss of brokers is the loss "
+            f"of data. Give it {REPLICATION}: kafka-reassign-partitions, or recreate it."
+        )
+    in_sync = topic.config.get("min.insync.replicas")
+    if in_sync is not None and int(in_sync) < MIN_IN_SYNC:
+        yield (
+            f"Topic {topic.name!r} has min.insync.replicas={in_sync}, so an acknowledged record may be on one broker "
+            f"only. Set it: kafka-configs --alter --topic {topic.name} --add-config min.insync.replicas={MIN_IN_SYNC}."
+        )
+    if topic.config.get("unclean.leader.election.enable", "false") == "true":
+        yield (
+            f"Topic {topic.name!r} allows unclean leader election, which drops acknowledged records. Set it: "
+            f"kafka-configs --alter --topic {topic.name} --add-config unclean.leader.election.enable=false."
+        )
+
+
+def warnings_of(graph: Graph, processors: Iterable[ProcessorPlan], facts: ClusterFacts | None) -> Iterator[str]:
+    """What is allowed but weakens something, a sentence each."""
+    if facts is not None and facts.brokers < REPLICATION:
+        yield (
+            f"The cluster has {count(facts.brokers, 'broker')}: what its disks lose is lost. The promise needs "
+            f"{REPLICATION}; this is for development."
+        )
+    for group in topology.cycles(graph):
+        yield f"Messages can go round in a cycle: {quoted(group)}. Make sure that they come to an end."
+    everyone: tuple[Processor | DataFrameProcessor, ...] = (*graph.processors.values(), *graph.dataframes.values())
+    for topic in sorted({topic for p in everyone for topic in p.output_topics}):
+        if not graph.topic(topic).provenance:
+            yield f"Topic {topic!r} has provenance=False, so verify cannot say what in it is lost or duplicated."
+    yield from outgrown(processors)
+    for one in processors:
+        if one.strategy != "exactly-once":
+            yield f"{one.name} runs {one.strategy}: a crash may {_weakness(one.strategy)} messages."
+        yield from _aged(graph, graph.processors[one.name], facts)
+        yield from _compacted_alts(graph.processors[one.name], one.compacted)
+    for frame in graph.dataframes:
+        yield f"{frame} is a processor of DataFrames: the native runtime refuses it, Spark runs it."
+
+
+def outgrown(processors: Iterable[ProcessorPlan]) -> Iterator[str]:
+    """Warnings of inputs with more partitions than their backing topics, which applying the plan resolves."""
+    for one in processors:
+        if one.stopped:
+            stopped = ", ".join(map(str, one.stopped))
+            yield (
+                f"{one.inputs[0][1]!r} has {count(one.partitions or 0, 'partition')}, {one.backing!r} has "
+                f"{one.backing_partitions}: {stopped} stop until 'cues-kafka plan MODULE:GRAPH --apply' has added the "
+                "rest."
+            )
+
+
+def _aged(graph: Graph, processor: Processor, facts: ClusterFacts | None) -> Iterator[str]:
+    """Outputs have the timestamps of their inputs, by which retention counts."""
+    if facts is None:
+        return
+    kept = {topic: retention_ms(graph, topic, facts) for topic in (*processor.input_topics, *processor.output_topics)}
+    oldest = max(processor.input_topics, key=lambda topic: kept[topic])
+    for topic in dict.fromkeys(processor.output_topics):
+        stamped = config_of(graph, topic, facts).get("message.timestamp.type") == "LogAppendTime"
+        if kept[topic] < kept[oldest] and not stamped:
+            yield (
+                f"Topic {topic!r} keeps messages for {kept[topic] / DAY_MS:g} days, {oldest!r} for longer. What "
+                f"{processor.name} makes of older messages has their timestamps, so Kafka deletes it soon after it is "
+                f"written. Set it: kafka-configs --alter --topic {topic} --add-config retention.ms=-1, or "
+                "message.timestamp.type=LogAppendTime."
+            )
+
+
+def _compacted_alts(processor: Processor, compacted: Iterable[str]) -> Iterator[str]:
+    if processor.input_shape != "alts":
+        return
+    for topic in compacted:
+        yield (
+            f"{processor.name} (alts) reads {topic!r}, which is compacted. If a worker dies in a batch and compaction "
+            "takes a message of that batch before it is retried, the task stops. 'cues-kafka accept-loss MODULE:GRAPH "
+            f"{processor.name}' then lets it go on with what is left."
+        )
+
+
+def _weakness(strategy: Strategy) -> str:
+    return "repeat" if strategy == "at-least-once" else "lose"

@@ -1,0 +1,104 @@
+"""Topics of a graph: which ones it has, with how many partitions and which settings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.names import backing_topic
+from cues_kafka.ports import ClusterFacts
+
+REPLICATION = 3
+"""Copies of every partition where the cluster has that many brokers: with two in sync one may be lost."""
+
+
+MIN_IN_SYNC = 2
+"""Copies that must have a record before it is acknowledged, so that no single broker's loss is a loss of data."""
+
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+SEGMENT_BYTES = 16 * 1024 * 1024
+"""Compaction leaves the newest segment alone, so this bounds what stays of a task: 60,000 records of 256 bytes."""
+
+
+class Growth(NamedTuple):
+    """A topic of the framework's own that needs more partitions, because its input has more by now."""
+
+    topic: str
+    partitions: int
+    wanted: int
+
+
+def topics_to_ask(graph: Graph) -> tuple[str, ...]:
+    """The topics whose facts `plan` wants to know: all that the user named, and the framework's own."""
+    return (*graph.topics_used(), *graph.internal_topics())
+
+
+def backing_config(brokers: int | None) -> dict[str, str]:
+    """
+    Settings of backing topics (O5), replay topics apart.
+
+    Args:
+        brokers: how many brokers there are; None: not known, so at least three.
+    """
+    return {
+        "cleanup.policy": "compact",
+        "message.timestamp.type": "LogAppendTime",
+        "min.insync.replicas": str(in_sync(brokers)),
+        "segment.bytes": str(SEGMENT_BYTES),
+        "unclean.leader.election.enable": "false",
+    }
+
+
+def partitions_of(graph: Graph, topic: str, facts: ClusterFacts | None) -> int | None:
+    """How many partitions a topic has, or will have when it is created; None: nobody knows."""
+    if facts is not None and topic in facts.topics:
+        return facts.topics[topic].partitions
+    if topic in graph.topics or topic in graph.topics_written():
+        return graph.topic(topic).partitions
+    return None
+
+
+def replication(brokers: int | None) -> int:
+    """Copies of each partition on a cluster of this many brokers; None: not known."""
+    return REPLICATION if brokers is None else min(REPLICATION, brokers)
+
+
+def in_sync(brokers: int | None) -> int:
+    """`min.insync.replicas` on a cluster of this many brokers; None: not known."""
+    return MIN_IN_SYNC if brokers is None else min(MIN_IN_SYNC, brokers)
+
+
+def config_of(graph: Graph, topic: str, facts: ClusterFacts) -> Mapping[str, str]:
+    """A topic's settings; where it does not exist yet, those that are declared."""
+    known = facts.topics.get(topic)
+    return graph.topic(topic).config if known is None else known.config
+
+
+def retention_ms(graph: Graph, topic: str, facts: ClusterFacts) -> float:
+    """How long a topic keeps messages, by their timestamps; the brokers' default where it is not known."""
+    config = config_of(graph, topic, facts)
+    for_ever = "delete" not in config.get("cleanup.policy", "delete") or config.get("retention.ms") == "-1"
+    return math.inf if for_ever else int(config.get("retention.ms", 7 * DAY_MS))
+
+
+def orphans(graph: Graph, listed: Collection[str]) -> dict[str, str]:
+    """Backing topics under this graph's name whose processor is not in it: it was renamed, or removed."""
+    known = {backing_topic(graph.name, name) for name in (*graph.processors, *graph.dataframes)}
+    prefix, suffix = backing_topic(graph.name, "|").split("|")
+    found = {topic: topic.removeprefix(prefix).removesuffix(suffix) for topic in sorted(set(listed) - known)}
+    return {topic: name for topic, name in found.items() if topic == f"{prefix}{name}{suffix}" and "." not in name}
+
+
+def orphan_warnings(graph: Graph, listed: Collection[str]) -> Iterator[str]:
+    """A warning for each backing topic whose processor the graph does not have."""
+    for topic, name in orphans(graph, listed).items():
+        yield (
+            f"{topic!r} holds the place of a processor {name!r}, which this graph does not have. If it was "
+            "renamed, the new one begins at its start=, and with 'earliest' outputs repeat: take the old name "
+            "back. If it was removed, delete the topic."
+        )
