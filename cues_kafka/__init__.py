@@ -27,9 +27,11 @@ from cues_kafka.errors import (
     UnstableOffsets,
 )
 from cues_kafka.graph.declare import Json, Raw, Retry
-from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor, Source, Topic, processor
+from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.filters import has_tag, has_type
 from cues_kafka.graph.message import Message, Out
+from cues_kafka.graph.processor import DataFrameProcessor, Processor, Source, processor
+from cues_kafka.graph.topic import Topic
 
 if TYPE_CHECKING:
     from cues_kafka.brokers.options import Kafka, Memory

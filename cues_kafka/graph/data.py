@@ -11,9 +11,11 @@ from typing import Any
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.declare import Avro, CodecSpec, Json, Raw, Retry, Store
-from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor, Source, Topic
+from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.filters import HasTag, HasType
 from cues_kafka.graph.names import check_topic, hint, quoted
+from cues_kafka.graph.processor import DataFrameProcessor, Processor, Source
+from cues_kafka.graph.topic import Topic
 
 VERSION = 1
 

@@ -12,8 +12,9 @@ from graphlib import TopologicalSorter
 from typing import NamedTuple, TypeAlias
 
 from cues_kafka.errors import GraphError
-from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
+from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import hint, quoted
+from cues_kafka.graph.processor import DataFrameProcessor, Processor
 
 Node: TypeAlias = tuple[str, str]
 """("processor" | "topic", name)."""

@@ -9,7 +9,8 @@ from cues_kafka.errors import GraphError
 from cues_kafka.graph.names import MAX_TOPIC_CHARS, check_topic, hint, quoted
 
 if TYPE_CHECKING:
-    from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
+    from cues_kafka.graph.definition import Graph
+    from cues_kafka.graph.processor import DataFrameProcessor, Processor
 
 
 def check_wiring(graph: Graph) -> None:

@@ -26,8 +26,9 @@ from cues_kafka.core.spec import Input, Spec
 from cues_kafka.core.staged import RESET
 from cues_kafka.core.task import take
 from cues_kafka.errors import CodecError, ConfigError, RecoveryError, RetriableError
-from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
+from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, group_id, quoted, transactional_id
+from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Member, Position, Positions, TopicPartition, Watermarks

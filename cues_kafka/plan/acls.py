@@ -18,7 +18,8 @@ from cues_kafka.graph.names import (
 )
 
 if TYPE_CHECKING:
-    from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
+    from cues_kafka.graph.definition import Graph
+    from cues_kafka.graph.processor import DataFrameProcessor, Processor
 
 Role: TypeAlias = Literal["worker", "sender", "deployer", "operator", "verifier"]
 Resource: TypeAlias = Literal["topic", "group", "transactional-id"]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from cues_kafka.core.hashing import fingerprint
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.binding import shows_bindings
-from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor, Topic
+from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import (
     backing_topic,
     changelog_topic,
@@ -27,6 +27,8 @@ from cues_kafka.graph.names import (
     transactional_id,
     transactional_prefix,
 )
+from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.graph.topic import Topic
 from cues_kafka.plan.acls import Acl, Role, acls_of, kafka_acls
 from cues_kafka.plan.processors import FramePlan, PlannedTask, ProcessorPlan
 from cues_kafka.plan.refusals import misspelt_inputs, refusals_of, unmade_inputs, unread_settings, warnings_of

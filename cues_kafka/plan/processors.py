@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from cues_kafka.graph.definition import Strategy
+from cues_kafka.graph.processor import Strategy
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
 """(Binding, topic) in the order of declaration."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from cues_kafka.graph import topology
-from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor, Strategy
+from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import hint, quoted
+from cues_kafka.graph.processor import DataFrameProcessor, Processor, Strategy
 from cues_kafka.plan.acls import grant
 from cues_kafka.plan.processors import FramePlan, ProcessorPlan
 from cues_kafka.plan.topics import DAY_MS, MIN_IN_SYNC, REPLICATION, config_of, retention_ms, topics_to_ask

@@ -8,7 +8,9 @@ from typing import Any
 from cues_kafka.codecs.lookup import codec_for
 from cues_kafka.errors import CodecError
 from cues_kafka.graph.declare import Raw
-from cues_kafka.graph.definition import Graph, Processor, Topic
+from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.processor import Processor
+from cues_kafka.graph.topic import Topic
 from cues_kafka.plan.refusals import LEAST_BYTES
 from cues_kafka.ports import ClusterFacts, TopicFacts
 from cues_kafka.records.bytes import ErrorMessage, decode_error

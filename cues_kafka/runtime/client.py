@@ -10,9 +10,10 @@ from itertools import islice
 from typing import Any, Self, TypeAlias
 
 from cues_kafka.errors import ConfigError
-from cues_kafka.graph.definition import Graph, Topic
+from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.message import Message
 from cues_kafka.graph.names import sender_id, tools_group
+from cues_kafka.graph.topic import Topic
 from cues_kafka.ports import Broker, Sender, Sent, Session, WireMessage
 from cues_kafka.records.bytes import decode_error
 from cues_kafka.records.scanning import Ranges, ranges_of, read_newest, read_since

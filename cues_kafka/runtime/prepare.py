@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 from cues_kafka.codecs.lookup import codec_for
 from cues_kafka.errors import ConfigError, RetriableError, TopicsMissing
-from cues_kafka.graph.definition import Graph, Processor
+from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import quoted
+from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.renamed import renamed
 from cues_kafka.plan.topics import topics_to_ask

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from cues_kafka.core.records import Writer
 from cues_kafka.core.spec import Input, Spec
-from cues_kafka.graph.definition import Graph, Processor
+from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.plan import Plan
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka, Memory
 from cues_kafka.errors import ConfigError
-from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
+from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.observe.log import get_logger
 from cues_kafka.runtime.build import caller_of
 from cues_kafka.runtime.native.worker import CallPolicy, Options, ProcessorWorker

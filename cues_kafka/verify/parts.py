@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from cues_kafka.core.records import Record, Totals
-from cues_kafka.graph.definition import DataFrameProcessor, Graph
+from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, transactional_id
+from cues_kafka.graph.processor import DataFrameProcessor
 from cues_kafka.ports import ClusterFacts, TopicPartition, Watermarks
 from cues_kafka.records.reading import has_reached, published_ends
 from cues_kafka.verify.chain import Chain

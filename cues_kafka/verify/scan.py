@@ -32,8 +32,9 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_e
 
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.errors import ConfigError, RetriableError
-from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
+from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, quoted, tools_group
+from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts, TopicPartition, Watermarks, WireMessage

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cues_kafka.core.delivery import show_topic_id
 from cues_kafka.core.records import Record, Totals
-from cues_kafka.graph.definition import Graph, Processor
+from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.processors import ProcessorPlan
 from cues_kafka.ports import ClusterFacts, TopicPartition, Watermarks
 from cues_kafka.verify.chain import Chain

@@ -16,8 +16,8 @@ from cues_kafka.codecs.raw import RawCodec
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.core.events import Halt
 from cues_kafka.errors import Fenced, Interrupt, OutputError
-from cues_kafka.graph.definition import Processor
 from cues_kafka.graph.message import Message, key_bytes, travelling
+from cues_kafka.graph.processor import Processor
 from cues_kafka.ports import UNREADABLE, Coordinates, WireMessage, headers_of_each
 from cues_kafka.records.bytes import ErrorMessage, encode_error
 from cues_kafka.runtime.calling.batch import Batch, Retrying, Taken

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from cues_kafka.core.hashing import delivery_hash
-from cues_kafka.graph.definition import Processor
+from cues_kafka.graph.processor import Processor
 from cues_kafka.ports import Coordinates, WireMessage
 from cues_kafka.records.bytes import ErrorMessage
 from cues_kafka.runtime.calling.step import Step

@@ -9,7 +9,8 @@ from weakref import WeakValueDictionary
 
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import ConfigError
-from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
+from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.graph.topology import transitive_dependencies
 from cues_kafka.observe.log import get_logger
 from cues_kafka.runtime.spark.direct.frames import FrameRun

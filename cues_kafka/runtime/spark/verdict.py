@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from cues_kafka.graph.definition import DataFrameProcessor, Graph, Processor
+from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.runtime.prepare import not_in_this_release
 from cues_kafka.runtime.spark.query.plans import keeps_state, shuffle_node
 

@@ -8,8 +8,10 @@ from typing import Any
 from zlib import crc32
 
 from cues_kafka.graph.declare import Json, Retry
-from cues_kafka.graph.definition import Graph, Processor, Source, Topic
+from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.message import Message
+from cues_kafka.graph.processor import Processor, Source
+from cues_kafka.graph.topic import Topic
 from tests.proof.simulation.options import Options, Part
 
 GRAPH = "sim"

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import ConfigError
-from cues_kafka.graph.definition import DataFrameProcessor, Graph
+from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.processor import DataFrameProcessor
 from cues_kafka.runtime.spark.columns import as_columns
 from cues_kafka.runtime.spark.query.files import has_jvm
 from cues_kafka.runtime.spark.query.run import QuerySettings
