@@ -34,7 +34,7 @@ from cues_kafka.runtime.spark.query.jobs import RESULT
 from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.query.run import QuerySettings
 from cues_kafka.runtime.spark.query.worker import SparkWorker
-from cues_kafka.runtime.spark.source.ranges import PREFIX, Input, range_source
+from cues_kafka.runtime.spark.source.ranges import PREFIX, SourceInput, range_source
 from cues_kafka.runtime.workers import Job
 
 
@@ -216,7 +216,7 @@ def source(given: argparse.Namespace, session: Any, directory: str) -> Any:
 def by_hand(given: argparse.Namespace, session: Any, directory: str) -> Any:
     """Ranges by our source, the rest without us."""
     options = Kafka(given.bootstrap)
-    ranges = Input(given.name, options, given.source, (0,) * given.partitions, given.limit)
+    ranges = SourceInput(given.name, options, given.source, (0,) * given.partitions, given.limit)
     session.dataSource.register(range_source(ranges))
     frame = session.readStream.format(PREFIX + given.name).load()
     settings = QuerySettings(session, f"{directory}/c", {"processingTime": "0 seconds"})

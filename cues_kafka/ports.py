@@ -154,7 +154,7 @@ class Watermarks(NamedTuple):
     high: int
 
 
-class Flushed(NamedTuple):
+class FlushReport(NamedTuple):
     """What the delivery reports of one transaction said (PROTOCOL P6).
 
     Attributes:
@@ -261,7 +261,7 @@ class Session(Protocol):
         waited for."""
         ...
 
-    def flush(self) -> Flushed:
+    def flush(self) -> FlushReport:
         """Wait for all delivery reports of this transaction; raises if one of them is an error or is missing."""
         ...
 

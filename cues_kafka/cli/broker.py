@@ -46,9 +46,9 @@ def up(
     Its data lives until `cues-kafka broker down`.
     """
     from cues_kafka.brokers.local import detached
-    from cues_kafka.brokers.local.broker import Options
+    from cues_kafka.brokers.local.broker import LocalOptions
 
-    options = Options(nodes=nodes, port=port or None, overrides=_settings(setting or []), benchmark=benchmark)
+    options = LocalOptions(nodes=nodes, port=port or None, overrides=_settings(setting or []), benchmark=benchmark)
     record, started = detached.up(name, options, say=lambda text: typer.echo(text, err=True))
     if started:
         typer.echo(f"broker {name!r} serves at {record.bootstrap}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from cues_kafka.cli.watch import Signals, Watch, announce
+from cues_kafka.cli.watch import Signals, TaskWatch, announce
 from cues_kafka.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def run_on_spark(
             graph, kafka, engine=engine, only=carried, timeout_s=None, new=new, create_topics=settings.named
         )
         announce(running, settings.address, warn=True)
-        return Watch(graph, running, fail_fast=fail_fast, succeeded=False, began=began).until(signals)
+        return TaskWatch(graph, running, fail_fast=fail_fast, succeeded=False, began=began).until(signals)
 
 
 def require_spark() -> None:

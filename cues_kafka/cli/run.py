@@ -17,7 +17,7 @@ import typer
 
 from cues_kafka.cli.config import Bootstrap, File, New, Profile
 from cues_kafka.cli.options import Target, at_least
-from cues_kafka.cli.watch import REFUSED, WRONG, Signals, Watch, announce
+from cues_kafka.cli.watch import REFUSED, WRONG, Signals, TaskWatch, announce
 from cues_kafka.errors import ConfigError, CuesError, GraphError, TopicsMissing
 from cues_kafka.words import count
 
@@ -146,7 +146,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
                     create_topics=settings.named,
                 )
                 announce(running, settings.address, warn=not unwarned)
-                watch = Watch(graph, running, fail_fast=fail_fast, succeeded=parent is not None, began=began)
+                watch = TaskWatch(graph, running, fail_fast=fail_fast, succeeded=parent is not None, began=began)
                 code = watch.until(signals)
         else:
             settings.kafka()  # refused here once, and not by each worker
@@ -237,7 +237,7 @@ def _log_to_stderr(level: str) -> None:
 
 
 def _is_not_told(record: logging.LogRecord) -> bool:
-    """Whether `Watch` does not print it as a sentence: it does so when a task stops or a worker fails."""
+    """Whether `TaskWatch` does not print it as a sentence: it does so when a task stops or a worker fails."""
     return not record.getMessage().startswith(("stopped ", "worker failed "))
 
 

@@ -79,7 +79,7 @@ def announce(running: Running, address: str, *, warn: bool) -> None:
         typer.secho(f"warning: {warning}", fg="yellow", err=True)
 
 
-class Watch:
+class TaskWatch:
     """One worker in this process: says what happens to its tasks, and when it is over."""
 
     def __init__(self, graph: Graph, running: Running, *, fail_fast: bool, succeeded: bool, began: float) -> None:

@@ -34,10 +34,10 @@ from cues_kafka.codecs.schema import (
     Mapped,
     Null,
     OneOf,
-    Record,
     Ref,
     Scalar,
     Shape,
+    Structure,
     describe,
     shape_name,
 )
@@ -140,10 +140,10 @@ class TypedJsonCodec:
     def __init__(self, annotation: Any) -> None:
         shape = describe(annotation)
         name = shape_name(shape)
-        self._root = name[:1].lower() + name[1:] if isinstance(shape, Record) else "value"
+        self._root = name[:1].lower() + name[1:] if isinstance(shape, Structure) else "value"
         self._to_value = _Compiler(_decoders).convert(shape)
         self._to_plain = _Compiler(_encoders).convert(shape)
-        self._lasting = isinstance(shape, Record) and _by_type_alone(shape) and _is_frozen(shape.cls)
+        self._lasting = isinstance(shape, Structure) and _by_type_alone(shape) and _is_frozen(shape.cls)
         self._last: tuple[Any, bytes] = (None, b"null")
 
     def encode(self, value: Any) -> bytes:
@@ -246,7 +246,7 @@ class _Compiler:
         if isinstance(shape, Ref):
             return self._later(shape.cls)
         convert = self._rules(shape, self)
-        if isinstance(shape, Record):
+        if isinstance(shape, Structure):
             self._records[shape.cls] = convert
         return convert
 
@@ -392,7 +392,7 @@ def _decoders(shape: Shape, compiler: _Compiler) -> Convert:
             return _object(compiler.convert(value))
         case OneOf(options):
             return _union(options, compiler, shape_name(shape))
-        case Record():
+        case Structure():
             return _record_decoder(shape, compiler)
         case Ref():
             return compiler.convert(shape)
@@ -446,7 +446,7 @@ def _choice_decoder(values: tuple[Any, ...], enum: Any, expected: str) -> Conver
     return decode
 
 
-def _record_decoder(record: Record, compiler: _Compiler) -> Convert:
+def _record_decoder(record: Structure, compiler: _Compiler) -> Convert:
     cls = record.cls
     fields = [(each.name, _fast(each.shape), compiler.convert(each.shape)) for each in record.fields]
     defaults = {each.name: each.default for each in record.fields if each.default}
@@ -524,7 +524,7 @@ MAX_SHAPES = 64
 """Combinations of field types that are remembered for one class; more of them would be a class of anything."""
 
 
-def _by_type_alone(record: Record) -> bool:
+def _by_type_alone(record: Structure) -> bool:
     """Whether the exact types of the fields decide about a value: no field has a rule about what is in it."""
     plain = {str, int, float, bool}
 
@@ -596,7 +596,7 @@ def _encoders(shape: Shape, compiler: _Compiler) -> Convert:
             return _object(compiler.convert(value))
         case OneOf(options):
             return _union(options, compiler, shape_name(shape))
-        case Record():
+        case Structure():
             return _record_encoder(shape, compiler)
         case Ref():
             return compiler.convert(shape)
@@ -642,7 +642,7 @@ def _choice_encoder(values: tuple[Any, ...], enum: Any, expected: str) -> Conver
     return _choice_decoder(values, None, expected)
 
 
-def _record_encoder(record: Record, compiler: _Compiler) -> Convert:
+def _record_encoder(record: Structure, compiler: _Compiler) -> Convert:
     cls = record.cls
     fields = [(each.name, _fast(each.shape), compiler.convert(each.shape)) for each in record.fields]
     names = [each.name for each in record.fields]

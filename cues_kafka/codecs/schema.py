@@ -96,7 +96,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class Structure:
     """A dataclass; fields with ``init=False`` are derived, so they do not travel."""
 
     cls: type[Any]
@@ -105,12 +105,12 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A dataclass inside itself: the `Record` of this class further up."""
+    """A dataclass inside itself: the `Structure` of this class further up."""
 
     cls: type[Any]
 
 
-Shape: TypeAlias = Anything | Null | Scalar | Choice | Items | Fixed | Mapped | OneOf | Record | Ref
+Shape: TypeAlias = Anything | Null | Scalar | Choice | Items | Fixed | Mapped | OneOf | Structure | Ref
 
 
 def describe(annotation: Any) -> Shape:
@@ -132,7 +132,7 @@ class _Describer:
 
     def __init__(self) -> None:
         self._open: list[type[Any]] = []
-        self._done: dict[type[Any], Record] = {}
+        self._done: dict[type[Any], Structure] = {}
 
     def shape(self, annotation: Any, where: str) -> Shape:
         if isinstance(annotation, typing.NewType):
@@ -202,7 +202,7 @@ class _Describer:
             if each.init
         )
         self._open.pop()
-        record = Record(cls, fields)
+        record = Structure(cls, fields)
         if not self._open:  # inside another class it may hold a `Ref` that only makes sense there
             self._done[cls] = record
         return record
@@ -288,7 +288,7 @@ def _looks(shape: Shape) -> Iterator[str]:
             yield from sorted({looks.get(type(value), "string") for value in values})
         case Items() | Fixed():
             yield "array"
-        case Mapped() | Record() | Ref():
+        case Mapped() | Structure() | Ref():
             yield "object"
         case OneOf(options):
             for option in options:
@@ -299,7 +299,7 @@ def _looks(shape: Shape) -> Iterator[str]:
 
 def _tagged(one: Shape, other: Shape) -> bool:
     """Whether two records have a field of one name whose choices have nothing in common."""
-    if not isinstance(one, Record) or not isinstance(other, Record):
+    if not isinstance(one, Structure) or not isinstance(other, Structure):
         return False
     tags = {each.name: set(each.shape.values) for each in one.fields if isinstance(each.shape, Choice)}
     theirs = {each.name: each.shape.values for each in other.fields if isinstance(each.shape, Choice)}
@@ -313,7 +313,7 @@ def shape_name(shape: Shape) -> str:
             return "anything"
         case Null():
             return "null"
-        case Scalar(cls) | Record(cls) | Ref(cls):
+        case Scalar(cls) | Structure(cls) | Ref(cls):
             return str(cls.__name__)
         case Choice(values, enum):
             return enum.__name__ if enum else " or ".join(map(repr, values))
@@ -386,7 +386,7 @@ class _Avro:
                 return [self.schema(option) for option in options]
             case Ref(cls):
                 return cls.__name__
-            case Record(cls, fields):
+            case Structure(cls, fields):
                 return self._record(cls, fields)
             case _:
                 raise GraphError(

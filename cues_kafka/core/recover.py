@@ -26,7 +26,7 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
+class Pending:
     """Newest is a snapshot: deliver the same ranges and choice again; `starts` counts the deaths on them (Q1)."""
 
     record: Snapshot
@@ -47,7 +47,7 @@ class Refuse:
     stale: bool = False
 
 
-Decision: TypeAlias = Fresh | Delivered | Retry | Refuse
+Decision: TypeAlias = Fresh | Delivered | Pending | Refuse
 
 
 def recover(
@@ -80,7 +80,7 @@ def recover(
     if refusal:
         return refusal
     if isinstance(record, Snapshot):
-        return Retry(record, record.starts + died(spec, record))
+        return Pending(record, record.starts + died(spec, record))
     return Delivered(_in_order(spec, record))
 
 

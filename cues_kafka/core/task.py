@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Attempt, Choice, Record, Snapshot, Start, Totals
-from cues_kafka.core.recover import Delivered, Fresh, Refuse, Retry, first_positions, other_writer, plan_of, recover
+from cues_kafka.core.recover import Delivered, Fresh, Pending, Refuse, first_positions, other_writer, plan_of, recover
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Announce, Publish, Turn, is_published, verdict
 from cues_kafka.ports import Positions
@@ -262,7 +262,7 @@ def _inputs_fetched(task: Task, event: on.InputsFetched) -> Next:
         case Delivered(record):
             task = replace(task, record=record, careful_until=record.careful_until, choice=record.choice)
             return _assign(replace(task, first=task.first or task.careful), record.positions)
-        case Retry(record, starts):
+        case Pending(record, starts):
             return _assign(_retry(task, record, starts), record.positions)
 
 

@@ -39,7 +39,7 @@ _AWAITABLES = (abc.Awaitable, abc.Coroutine)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallShape:
     """
     How to call one function.
 
@@ -94,7 +94,7 @@ class Declared:
     in_graph: bool
 
 
-def bind(fn: Callable[..., Any], declared: Declared) -> Call:
+def bind(fn: Callable[..., Any], declared: Declared) -> CallShape:
     """
     Decide how `fn` is called, and check that it can be.
 
@@ -119,7 +119,7 @@ def bind(fn: Callable[..., Any], declared: Declared) -> Call:
     context = _context(by_name, rest, named, optional, declared)
     traits = Traits.of(fn)
     check_returns(traits, declared)
-    return Call(
+    return CallShape(
         positional=positional,
         named=named,
         context=types.MappingProxyType(context),

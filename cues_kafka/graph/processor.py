@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from cues_kafka.errors import GraphError
-from cues_kafka.graph.binding import Call, ContextSource, Declared, bind
+from cues_kafka.graph.binding import CallShape, ContextSource, Declared, bind
 from cues_kafka.graph.declare import Retry, Store
 from cues_kafka.graph.kind import InputShape, OutputShape, kind
 from cues_kafka.graph.names import check_name, check_topic, is_owned
@@ -107,7 +107,7 @@ class Processor:
     retry: Retry | None
     start: Start
     quarantine_after: int | None
-    call: Call = field(compare=False, repr=False)
+    call: CallShape = field(compare=False, repr=False)
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.observe.log import get_logger
 from cues_kafka.runtime.build import caller_of
-from cues_kafka.runtime.native.worker import CallPolicy, Options, ProcessorWorker
+from cues_kafka.runtime.native.worker import CallPolicy, ProcessorWorker, WorkerOptions
 from cues_kafka.runtime.prepare import Terms, prepare, selected
 from cues_kafka.runtime.running import Running
 from cues_kafka.runtime.specs import Identity, spec_of
@@ -105,7 +105,7 @@ def start(
                     clock=SystemClock(),
                     caller=caller_of(graph, processor, facts, system.values, broker.max_bytes),
                     spec_of=spec_of(graph, planned, processor, width, identity),
-                    options=Options(
+                    options=WorkerOptions(
                         instance=instance,
                         policy=policy or CommitPolicy(),
                         revoke_timeout_s=_revoke_timeout_s(options),

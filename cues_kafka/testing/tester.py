@@ -27,7 +27,7 @@ from cues_kafka.records.reading import records_of
 from cues_kafka.runtime.build import caller_of
 from cues_kafka.runtime.calling.step import Received
 from cues_kafka.runtime.client import Client, Since
-from cues_kafka.runtime.native.worker import Options, ProcessorWorker
+from cues_kafka.runtime.native.worker import ProcessorWorker, WorkerOptions
 from cues_kafka.runtime.prepare import prepare, selected
 from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.system import System
@@ -256,7 +256,7 @@ class Tester:
                     self.broker.max_bytes,
                 ),
                 spec_of=spec_of(self.graph, self._planned, processor, width, identity),
-                options=Options(instance=_INSTANCE, policy=self._policy, hook=hook, alone=alone),
+                options=WorkerOptions(instance=_INSTANCE, policy=self._policy, hook=hook, alone=alone),
                 changed=lambda: None,
                 executor=Inline(),
             )

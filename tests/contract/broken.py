@@ -16,7 +16,7 @@ from cues_kafka.brokers.memory.cluster import Cluster, Transaction, Transactiona
 from cues_kafka.brokers.memory.groups import Group, Membership
 from cues_kafka.brokers.memory.log import Log, MemoryMessage
 from cues_kafka.errors import AbortableError
-from cues_kafka.ports import Fetched, Flushed, GroupMetadata, Sent, TopicFacts, TopicPartition, Watermarks
+from cues_kafka.ports import Fetched, FlushReport, GroupMetadata, Sent, TopicFacts, TopicPartition, Watermarks
 
 
 def on_cluster(cluster: type[Cluster]) -> type[MemoryBroker]:
@@ -292,9 +292,9 @@ class LeavesSilently(MemoryMember):
 class CountsProducedTwice(MemorySession):
     """A delivery report is counted for each attempt."""
 
-    def flush(self) -> Flushed:
+    def flush(self) -> FlushReport:
         delivered, first = super().flush()
-        return Flushed(delivered * 2, first)
+        return FlushReport(delivered * 2, first)
 
 
 class FirstIsLast(MemorySession):

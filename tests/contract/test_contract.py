@@ -12,7 +12,7 @@ import pytest
 
 from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.errors import AbortableError, BrokerError, FatalError, UnstableOffsets
-from cues_kafka.ports import Flushed, GroupMetadata, NewTopic, Outgoing, Sent, Session, TopicPartition
+from cues_kafka.ports import FlushReport, GroupMetadata, NewTopic, Outgoing, Sent, Session, TopicPartition
 from tests.contract.world import Recorder, World, record, values
 
 # ---- transactional ids
@@ -220,7 +220,7 @@ def test_offsets_in_a_transaction_appear_only_with_its_commit(world: World) -> N
 
     session.begin()
     session.send_offsets({place: 9}, member.metadata())
-    assert session.flush() == Flushed(0, None)
+    assert session.flush() == FlushReport(0, None)
     session.commit()
 
     assert _stable(world, group, place) == 9
@@ -543,7 +543,7 @@ def test_flush_counts_deliveries_and_names_the_first_offset(world: World) -> Non
     assert session.produce([record(topic, b"first"), record(topic, b"second", partition=1)]) == 2
     assert session.produce([record(topic, b"third")]) == 1
 
-    assert session.flush() == Flushed(3, 4)
+    assert session.flush() == FlushReport(3, 4)
     session.commit()
 
 
@@ -732,7 +732,7 @@ def test_the_offset_of_a_time_is_that_of_the_first_message_at_or_past_it(world: 
     assert found == [0, 1, 2, 3, None]
 
 
-def _transaction(session: Session, *records: Outgoing) -> Flushed:
+def _transaction(session: Session, *records: Outgoing) -> FlushReport:
     """One transaction with these records."""
     session.begin()
     session.produce(records)

@@ -21,7 +21,7 @@ from cues_kafka import Graph, Interrupt, Json, Kafka, Message, Out, Raw, Retry, 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime import Running, Step
-from cues_kafka.runtime.spark.source.planning import Range
+from cues_kafka.runtime.spark.source.planning import OffsetRange
 from cues_kafka.runtime.spark.source.rows import record_batches
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
@@ -128,7 +128,7 @@ def test_a_row_has_null_for_headers_that_cannot_be_read(setup: Setup) -> None:
     setup.send(Record(b"0", headers=[*own]))
     produce_any_headers(setup.bootstrap, setup.source, b"1", [(b"good", b"g"), (b"\xff", b"x")])
     setup.send(Record(b"2", headers=[*own]))
-    given = Range(TopicPartition(setup.source, 0), 0, 3)
+    given = OffsetRange(TopicPartition(setup.source, 0), 0, 3)
     with closing(open_broker(Kafka(setup.bootstrap))) as broker:
         found = [
             row

@@ -7,7 +7,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Memory
 from cues_kafka.ports import GroupMetadata, NewTopic, Outgoing, TopicPartition
-from cues_kafka.runtime.spark.source.ranges import Input, RangeReader, within
+from cues_kafka.runtime.spark.source.ranges import RangeReader, SourceInput, within
 
 ALL = ReadAllAvailable()
 
@@ -31,7 +31,7 @@ class World:
 
     def reader(self, *first: int, limit: int | None = None, back: bool = True) -> RangeReader:
         """Of a query whose tasks' records stood there when it started."""
-        return RangeReader(Input("g.pipe", self.options, "in", first, limit, back))
+        return RangeReader(SourceInput("g.pipe", self.options, "in", first, limit, back))
 
 
 def test_the_end_of_a_batch_is_what_is_stable() -> None:

@@ -38,7 +38,7 @@ from cues_kafka.brokers.kafka.rights import Right, user_of
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import AbortableError, BrokerError, RetriableError
-from cues_kafka.ports import OUTSIDE, Flushed, GroupMetadata, TopicPartition
+from cues_kafka.ports import OUTSIDE, FlushReport, GroupMetadata, TopicPartition
 
 ABANDON_S: Final = 2.0
 """How long an abort may take before the client is dropped anyway (P8)."""
@@ -178,7 +178,7 @@ class KafkaSession:
             reports.produced += len(values) - length_hint(waiting)
         return len(values)
 
-    def flush(self) -> Flushed:
+    def flush(self) -> FlushReport:
         producer, reports = self._client(), self._reports
         try:
             left = producer.flush(self._timeout_s)
@@ -195,7 +195,7 @@ class KafkaSession:
                 f"waiting after {self._timeout_s:g} s{_because(self._watch)}",
                 code="_MSG_TIMED_OUT",
             )
-        return Flushed(delivered, reports.first_offset)
+        return FlushReport(delivered, reports.first_offset)
 
     def commit(self) -> str | None:
         producer, watch = self._client(), self._watch

@@ -39,7 +39,7 @@ log = logging.getLogger("cues_kafka.brokers.local")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class LocalOptions:
     """
     What a local broker is started with.
 
@@ -104,7 +104,7 @@ class LocalBroker:
         Keep the options; nothing is started yet.
 
         Args:
-            nodes: see `Options`, as for all up to `secured`.
+            nodes: see `LocalOptions`, as for all up to `secured`.
             port: the first node's port.
             overrides: Kafka's settings that win over ours.
             benchmark: both compilers and a bigger heap.
@@ -118,7 +118,7 @@ class LocalBroker:
         Raises:
             ConfigError: an option is out of range.
         """
-        self.options = Options(
+        self.options = LocalOptions(
             nodes, port, dict(overrides or {}), benchmark, start_timeout_s, directory, secured, listeners
         )
         self._env = os.environ if env is None else env

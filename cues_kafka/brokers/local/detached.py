@@ -21,7 +21,7 @@ from pathlib import Path
 import platformdirs
 
 from cues_kafka.brokers.local import probe
-from cues_kafka.brokers.local.broker import LocalBroker, Options
+from cues_kafka.brokers.local.broker import LocalBroker, LocalOptions
 from cues_kafka.brokers.local.guard import LOCK_NAME
 from cues_kafka.brokers.local.jars import Say, cache_dir, exclusive
 from cues_kafka.brokers.local.ports import is_free
@@ -40,7 +40,7 @@ class RecordedNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RunningBroker:
     """A detached broker, as it was started.
 
     Attributes:
@@ -62,7 +62,7 @@ class Record:
         return tuple(node.id for node in self.nodes if probe.look(node.port) is not None)
 
 
-def up(name: str, options: Options, *, say: Say) -> tuple[Record, bool]:
+def up(name: str, options: LocalOptions, *, say: Say) -> tuple[RunningBroker, bool]:
     """
     Start a broker of this name, unless it runs.
 
@@ -93,7 +93,7 @@ def up(name: str, options: Options, *, say: Say) -> tuple[Record, bool]:
             nodes = tuple(RecordedNode(node.id, node.port, node.pid or 0) for node in broker.nodes)
             directory, bootstrap = str(broker.directory), broker.bootstrap
             # The record comes before the detachment: a broker that nobody could find would run for ever.
-            record = Record(name, bootstrap, broker.guard_pid, directory, nodes)
+            record = RunningBroker(name, bootstrap, broker.guard_pid, directory, nodes)
             (home / "record.json").write_text(json.dumps(asdict(record), indent=1) + "\n", "utf-8")
             broker.detach()
         except BaseException:
@@ -103,13 +103,13 @@ def up(name: str, options: Options, *, say: Say) -> tuple[Record, bool]:
         return record, True
 
 
-def status(name: str) -> Record | None:
+def status(name: str) -> RunningBroker | None:
     """The broker of this name if it runs."""
     try:
         data = json.loads((_home(name) / "record.json").read_text("utf-8"))
     except FileNotFoundError:
         return None
-    record = Record(**{**data, "nodes": tuple(RecordedNode(**node) for node in data["nodes"])})
+    record = RunningBroker(**{**data, "nodes": tuple(RecordedNode(**node) for node in data["nodes"])})
     return record if _is_locked(Path(record.directory)) else None
 
 
@@ -141,7 +141,7 @@ def down(name: str) -> bool:
         return record is not None
 
 
-def _check_ports(options: Options) -> None:
+def _check_ports(options: LocalOptions) -> None:
     if options.port is None:
         return
     for port in range(options.port, options.port + options.nodes):

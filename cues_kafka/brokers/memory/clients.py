@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 from cues_kafka.brokers.memory.cluster import Cluster
 from cues_kafka.brokers.memory.groups import FENCED_INSTANCE, Membership
 from cues_kafka.errors import AbortableError, BrokerError, FatalError
-from cues_kafka.ports import OUTSIDE, Fetched, Flushed, GroupMetadata, Listener, Sent, TopicPartition, WireMessage
+from cues_kafka.ports import OUTSIDE, Fetched, FlushReport, GroupMetadata, Listener, Sent, TopicPartition, WireMessage
 
 
 class Faults(Protocol):
@@ -123,12 +123,12 @@ class MemorySession:
             self._first_offset = first_offset
         return len(batch)
 
-    def flush(self) -> Flushed:
+    def flush(self) -> FlushReport:
         """What became of the records of this transaction."""
         self._expect("open", "flush")
         if self._undelivered is not None:
             raise self._failed(self._undelivered)
-        return Flushed(self._delivered, self._first_offset)
+        return FlushReport(self._delivered, self._first_offset)
 
     def commit(self) -> str | None:
         """Commit; a text says why the commit is suspect (only faults make it so)."""

@@ -113,7 +113,7 @@ class _Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class WorkerOptions:
     """
     How a worker works.
 
@@ -154,7 +154,7 @@ class ProcessorWorker:
         clock: Clock,
         caller: Caller,
         spec_of: Callable[[int], Spec],
-        options: Options,
+        options: WorkerOptions,
         changed: Callable[[], None],
         executor: Executor | None = None,
     ) -> None:
@@ -165,7 +165,7 @@ class ProcessorWorker:
             clock: time.
             caller: calls the function.
             spec_of: the task of a partition.
-            options: see `Options`.
+            options: see `WorkerOptions`.
             changed: called whenever a task's state may have changed; must not block.
             executor: does effects; None: threads, one for each task. With another one `start` is not called, but
                 `open`, `poll_once`, `call_once` and `close`, and nothing ever waits.

@@ -19,10 +19,10 @@ from cues_kafka.codecs.schema import (
     Mapped,
     Null,
     OneOf,
-    Record,
     Ref,
     Scalar,
     Shape,
+    Structure,
     describe,
 )
 from cues_kafka.errors import ConfigError, GraphError
@@ -78,7 +78,7 @@ def _type(shape: Shape, where: str) -> str:
             return f"MAP<STRING, {_type(value, where)}>"
         case OneOf(options) if len(rest := [o for o in options if not isinstance(o, Null)]) == 1:
             return _type(rest[0], where)
-        case Record(_, fields):
+        case Structure(_, fields):
             inner = ", ".join(f"`{f.name}`: {_type(f.shape, f'{where}.{f.name}')}" for f in fields)
             return f"STRUCT<{inner}>"
         case Anything() | Choice() | Fixed() | OneOf() | Null() | Ref() | Scalar():

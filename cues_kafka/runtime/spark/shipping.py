@@ -22,7 +22,7 @@ from pyspark import cloudpickle
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.brokers.tokens import travelling
 from cues_kafka.codecs.lookup import codec_for
-from cues_kafka.codecs.schema import Fixed, Items, Mapped, OneOf, Record, Shape, describe
+from cues_kafka.codecs.schema import Fixed, Items, Mapped, OneOf, Shape, Structure, describe
 from cues_kafka.errors import ConfigError, CuesError
 from cues_kafka.graph.declare import Json
 from cues_kafka.graph.definition import Graph
@@ -90,7 +90,7 @@ def resolve_annotations(annotation: Any) -> None:
 
 def _classes(shape: Shape) -> Iterator[type[Any]]:
     match shape:
-        case Record(cls, fields):
+        case Structure(cls, fields):
             yield cls
             for each in fields:
                 yield from _classes(each.shape)

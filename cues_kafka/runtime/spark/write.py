@@ -35,7 +35,7 @@ from cues_kafka.runtime.spark.query.triggers import streaming_trigger
 from cues_kafka.runtime.spark.shipping import ship_options
 from cues_kafka.runtime.spark.staged.batch import StagedBatch, check_session
 from cues_kafka.runtime.spark.staged.extents import canonical, extents_of
-from cues_kafka.runtime.spark.staged.part_slot import Target
+from cues_kafka.runtime.spark.staged.part_slot import StagedTarget
 from cues_kafka.runtime.spark.staged.publish import StagedWork, enter, newest_batch
 from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.task.lane import CommitPolicy
@@ -113,7 +113,7 @@ def write_exactly_once(
     try:
         facts = broker.facts([topic, *([errors] if errors else [])])
         output = written(facts, topic, broker.max_bytes)
-        target = Target((output,), written(facts, errors, broker.max_bytes) if errors else None)
+        target = StagedTarget((output,), written(facts, errors, broker.max_bytes) if errors else None)
         if frame.isStreaming and _is_direct(frame):
             settings = QuerySettings(frame.sparkSession, checkpoint, streaming_trigger(trigger))
             prepare = _prepare(options, name, output, policy)
@@ -148,7 +148,7 @@ def _prepare(
     return prepare
 
 
-def _work(frame: Any, options: Kafka, name: str, target: Target) -> StagedWork:
+def _work(frame: Any, options: Kafka, name: str, target: StagedTarget) -> StagedWork:
     if frame.isStreaming:
         check_store(name, frame)
     return StagedWork(

@@ -15,7 +15,7 @@ from cues_kafka.core import recover as rules
 from cues_kafka.core import task as core
 from cues_kafka.core import turns
 from cues_kafka.core.records import Attempt, Snapshot
-from cues_kafka.core.recover import Delivered, Retry
+from cues_kafka.core.recover import Delivered, Pending
 from cues_kafka.core.task import State, Task
 from cues_kafka.ports import Coordinates
 from tests.proof.model import lanes as around
@@ -159,7 +159,7 @@ def _decided(new: Callable[..., Any]) -> Patch:
 def _by_offsets(decision: Any, *asked: Any) -> Any:
     """The group's offsets decide, the record only lends its numbers."""
     _, record, offsets, _ = asked
-    if record is None or not isinstance(decision, Retry | Delivered):
+    if record is None or not isinstance(decision, Pending | Delivered):
         return decision
     places = tuple(p._replace(offset=offsets[p.binding] or 0) for p in record.positions)
     return Delivered(replace(record, positions=places))
@@ -167,7 +167,7 @@ def _by_offsets(decision: Any, *asked: Any) -> Any:
 
 def _range_skipped(decision: Any, *_: Any) -> Any:
     """A snapshot taken for an attempt."""
-    if not isinstance(decision, Retry):
+    if not isinstance(decision, Pending):
         return decision
     return Delivered(replace(decision.record, positions=decision.record.ends))
 
@@ -301,7 +301,7 @@ def _all_positions(_: Any, world: World, task: Task, _step: Any) -> Any:
 
 def _choose_anew(decision: Any, *_: Any) -> Any:
     """A retry of alts that takes whatever comes first."""
-    return Delivered(replace(decision.record, choice=())) if isinstance(decision, Retry) else decision
+    return Delivered(replace(decision.record, choice=())) if isinstance(decision, Pending) else decision
 
 
 def _effects_unguarded(_: Any, world: World, *place: Any) -> Any:

@@ -24,8 +24,7 @@ from cues_kafka.core.task import State
 from cues_kafka.errors import BrokerError
 from cues_kafka.ports import Broker, Listener, WireMessage
 from cues_kafka.runtime.build import caller_of
-from cues_kafka.runtime.native.worker import Options as WorkerOptions
-from cues_kafka.runtime.native.worker import ProcessorWorker
+from cues_kafka.runtime.native.worker import ProcessorWorker, WorkerOptions
 from cues_kafka.runtime.prepare import prepare
 from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.task.alone import Alone

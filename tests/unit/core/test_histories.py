@@ -11,7 +11,7 @@ import pytest
 
 from cues_kafka.core.events import InputFacts
 from cues_kafka.core.records import KEY, Record, Writer
-from cues_kafka.core.recover import Delivered, Fresh, Refuse, Retry, recover
+from cues_kafka.core.recover import Delivered, Fresh, Pending, Refuse, recover
 from cues_kafka.core.spec import Input, Spec
 from cues_kafka.ports import Positions
 from cues_kafka.records.bytes import decode_record, encode_record
@@ -38,7 +38,7 @@ def decide(history: dict[str, Any], record: Record | None) -> dict[str, Any]:
             return {"decision": "fresh"}
         case Delivered(found):
             return {"decision": "delivered", "at": _plain(found.positions), **_carried(found)}
-        case Retry(snapshot, starts):
+        case Pending(snapshot, starts):
             ranges = {"from": _plain(snapshot.positions), "to": _plain(snapshot.ends), "steps": snapshot.steps}
             return {"decision": "retry", **ranges, "starts": starts, **_carried(snapshot)}
         case Refuse(halt, stale):

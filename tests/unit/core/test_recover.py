@@ -9,7 +9,7 @@ import pytest
 
 from cues_kafka.core.events import InputFacts
 from cues_kafka.core.records import Record, Writer
-from cues_kafka.core.recover import Delivered, Fresh, Refuse, Retry, first_positions, recover
+from cues_kafka.core.recover import Delivered, Fresh, Pending, Refuse, first_positions, recover
 from cues_kafka.core.spec import Input, Spec
 from tests.unit.core.world import ANEW, ME, TWO, A, B, at, attempt, facts, make_spec, snapshot, start
 
@@ -62,14 +62,14 @@ ROWS = [
     Row("a join's attempt, one offset expired", attempt(JOIN, 5, 6), "delivered", spec=JOIN,
         offsets={"left": None, "right": 6}),
     # Retry
-    Row("a snapshot of another run: a death", snapshot(SPEC, (5,), (9,), 4), Retry(snapshot(SPEC, (5,), (9,), 4), 1)),
-    Row("deaths add up", snapshot(SPEC, (5,), (9,), 4, starts=1), Retry(snapshot(SPEC, (5,), (9,), 4, starts=1), 2)),
+    Row("a snapshot of another run: a death", snapshot(SPEC, (5,), (9,), 4), Pending(snapshot(SPEC, (5,), (9,), 4), 1)),
+    Row("deaths add up", snapshot(SPEC, (5,), (9,), 4, starts=1), Pending(snapshot(SPEC, (5,), (9,), 4, starts=1), 2)),
     Row("a snapshot that was left in order: no death", snapshot(SPEC, (5,), (9,), 4, left=True, starts=1),
-        Retry(snapshot(SPEC, (5,), (9,), 4, left=True, starts=1), 1)),
+        Pending(snapshot(SPEC, (5,), (9,), 4, left=True, starts=1), 1)),
     Row("a snapshot of this very run (P8): no death", snapshot(SPEC, (5,), (9,), 4, writer=ME),
-        Retry(snapshot(SPEC, (5,), (9,), 4, writer=ME), 0)),
+        Pending(snapshot(SPEC, (5,), (9,), 4, writer=ME), 0)),
     Row("an alts snapshot keeps its choice", snapshot(ALTS, (5, 6), (6, 8), 3, choice=(("right", 2), ("left", 1))),
-        Retry(snapshot(ALTS, (5, 6), (6, 8), 3, choice=(("right", 2), ("left", 1))), 1), spec=ALTS),
+        Pending(snapshot(ALTS, (5, 6), (6, 8), 3, choice=(("right", 2), ("left", 1))), 1), spec=ALTS),
     # Refused: this is not what the task left
     Row("another version", attempt(SPEC, 5, version=2), refused("has version 2, this release knows 1", "newer one")),
     Row("another application's record", attempt(SPEC, 5, writer=Writer("h.p.1", "native", "x", "y")),

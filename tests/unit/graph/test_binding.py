@@ -1,4 +1,4 @@
-"""How functions are called: what `Call` says for every form of function and declaration."""
+"""How functions are called: what `CallShape` says for every form of function and declaration."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal, NewType, TypedDict
 import pytest
 
 from cues_kafka import Graph, GraphError, Message, Out, Processor, has_type, processor
-from cues_kafka.graph.binding import Call
+from cues_kafka.graph.binding import CallShape
 from cues_kafka.graph.declare import Store
 
 if TYPE_CHECKING:
     from somewhere_else import Missing  # type: ignore[import-not-found]
 
 
-def call_of(fn: Callable[..., Any], **arguments: Any) -> Call:
+def call_of(fn: Callable[..., Any], **arguments: Any) -> CallShape:
     """The call of a function that reads one topic and writes one, where nothing else is said."""
     return Processor(fn, name="p", **{"inputs": "orders", "outputs": "checked", **arguments}).call
 

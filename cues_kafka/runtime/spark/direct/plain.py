@@ -20,7 +20,7 @@ from cues_kafka.runtime.spark.query.offset_log import batch_ends
 from cues_kafka.runtime.spark.query.outcome import Outcome, outcome_of_row, raise_stops
 from cues_kafka.runtime.spark.query.run import QuerySettings, Tell, slot_position
 from cues_kafka.runtime.spark.query.slots import stable_record
-from cues_kafka.runtime.spark.source.ranges import PREFIX, Input, RangeRow, range_source
+from cues_kafka.runtime.spark.source.ranges import PREFIX, RangeRow, SourceInput, range_source
 from cues_kafka.runtime.specs import spec_of
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.workers import Job
@@ -62,7 +62,7 @@ class PlainRun:
     def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
         """See `Run`."""
         settings, name = self._settings, f"{self._job.graph.name}.{self._job.processor}"
-        given = Input(name, self._job.options, self.first.inputs[0].topic, positions, settings.limit)
+        given = SourceInput(name, self._job.options, self.first.inputs[0].topic, positions, settings.limit)
         settings.session.dataSource.register(range_source(given))
         frame = settings.session.readStream.format(PREFIX + name).load()
         return settings.write(

@@ -14,7 +14,7 @@ from cues_kafka.runtime.spark.columns import as_columns
 from cues_kafka.runtime.spark.query.files import has_jvm
 from cues_kafka.runtime.spark.query.run import QuerySettings
 from cues_kafka.runtime.spark.source.messages import PREFIX, message_source
-from cues_kafka.runtime.spark.source.ranges import Input
+from cues_kafka.runtime.spark.source.ranges import SourceInput
 
 _SHUFFLE_NODES: Final = re.compile(
     r"^[\s:+~-]*(Aggregate|Deduplicate\w*|Repartition\w*|RebalancePartitions|Union|Sort|Window|Distinct|GlobalLimit"
@@ -59,7 +59,7 @@ def call_function(
         graph: where the topics are declared.
         processor: whose function.
         positions: by topic, where a query without a checkpoint begins to read.
-        back: see `Input.back`.
+        back: see `SourceInput.back`.
 
     Raises:
         ConfigError: it gives something else than its declaration says, or what this session cannot run.
@@ -67,7 +67,7 @@ def call_function(
     frames = {}
     for binding, topic in processor.inputs:
         name = f"{graph.name}.{processor.name}" + (f".{binding}" if len(processor.inputs) > 1 else "")
-        given = Input(name, options, topic, positions[topic], settings.limit, back)
+        given = SourceInput(name, options, topic, positions[topic], settings.limit, back)
         settings.session.dataSource.register(message_source(given))
         frames[binding] = as_columns(settings.session.readStream.format(PREFIX + name).load(), graph.topic(topic).value)
     found = processor.fn(**frames) if processor.by_name else processor.fn(*frames.values())

@@ -38,8 +38,8 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.names import tools_group
 from cues_kafka.ports import Broker, TopicPartition
-from cues_kafka.runtime.spark.source.options import Settings, parse, wants_headers
-from cues_kafka.runtime.spark.source.planning import Offsets, Planner, Range, within
+from cues_kafka.runtime.spark.source.options import SourceOptions, parse, wants_headers
+from cues_kafka.runtime.spark.source.planning import OffsetRange, Offsets, Planner, within
 from cues_kafka.runtime.spark.source.rows import record_batches
 
 NAME: Final = "cues"
@@ -126,7 +126,7 @@ class PartRange(InputPartition):
     end: int
 
     @classmethod
-    def of(cls, given: Range) -> PartRange:
+    def of(cls, given: OffsetRange) -> PartRange:
         """The same for Spark."""
         return cls(given.place.topic, given.place.partition, given.start, given.end)
 
@@ -134,7 +134,7 @@ class PartRange(InputPartition):
 class _Reader:
     """What batch and stream have in common."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SourceOptions) -> None:
         self._settings = settings
         self._held: Broker | None = None
 
@@ -145,7 +145,7 @@ class _Reader:
         """In a Spark task: all committed messages of its range."""
         if not isinstance(partition, PartRange) or partition.start >= partition.end:
             return
-        given = Range(TopicPartition(partition.topic, partition.partition), partition.start, partition.end)
+        given = OffsetRange(TopicPartition(partition.topic, partition.partition), partition.start, partition.end)
         settings = self._settings
         broker = open_broker(settings.options)
         try:
@@ -187,7 +187,7 @@ class BatchReader(_Reader, DataSourceReader):
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """`spark.readStream.format("cues")`; lives beside the driver as long as the query runs."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SourceOptions) -> None:
         super().__init__(settings)
         self._until: Offsets | None = None
         self._seen: Offsets = {}

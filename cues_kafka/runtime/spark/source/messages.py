@@ -16,8 +16,8 @@ from pyspark.sql.types import StructField, StructType
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.spark.source.format import HEADERS, SCHEMA
-from cues_kafka.runtime.spark.source.planning import Range
-from cues_kafka.runtime.spark.source.ranges import Input, RangeReader, RangeRow
+from cues_kafka.runtime.spark.source.planning import OffsetRange
+from cues_kafka.runtime.spark.source.ranges import RangeReader, RangeRow, SourceInput
 from cues_kafka.runtime.spark.source.rows import record_batches
 
 PREFIX: Final = "cues-messages-"
@@ -54,7 +54,7 @@ class MessageReader(RangeReader):
         assert isinstance(partition, RangeRow)
         if partition.start >= partition.end:
             return
-        given = Range(TopicPartition(self._given.topic, partition.partition), partition.start, partition.end)
+        given = OffsetRange(TopicPartition(self._given.topic, partition.partition), partition.start, partition.end)
         broker, remedy = open_broker(self._given.options), ACCEPT if self._given.back else RESET
         try:
             yield from record_batches(broker, given, name=self._given.name, headers=True, fail=True, remedy=remedy)
@@ -65,7 +65,7 @@ class MessageReader(RangeReader):
         return {self._given.topic: dict(offsets)}
 
 
-def message_source(given: Input) -> type[DataSource]:
+def message_source(given: SourceInput) -> type[DataSource]:
     """A data source class for one processor's input."""
 
     class MessageSource(DataSource):

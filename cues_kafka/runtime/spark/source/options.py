@@ -131,7 +131,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SourceOptions:
     """
     What the options of one read say.
 
@@ -156,7 +156,7 @@ class Settings:
     name: str | None = None
 
 
-def parse(given: Mapping[str, str], *, streaming: bool) -> Settings:
+def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """
     Options as Spark hands them over.
 
@@ -166,7 +166,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> Settings:
     headers = wants_headers(given)
     own, kafka = _sorted(given)
     _refuse(own, _BATCH_ONLY if streaming else _STREAM_ONLY)
-    settings = Settings(
+    settings = SourceOptions(
         options=kafka_of(
             kafka,
             allow_plaintext=_flag(own, "allowPlaintext", default=False),
@@ -283,7 +283,7 @@ def _strategy(own: Mapping[str, str]) -> str:
     return strategy
 
 
-def _check_bounds(settings: Settings, *, streaming: bool) -> None:
+def _check_bounds(settings: SourceOptions, *, streaming: bool) -> None:
     start, end = settings.start, settings.end
     if streaming and start.moves and settings.name is None:
         given = "the default of streams" if start.edge == LATEST else start.option

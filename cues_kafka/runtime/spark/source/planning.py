@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from cues_kafka.errors import BrokerError, ConfigError, RecoveryError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, GroupMetadata, TopicPartition, Watermarks
-from cues_kafka.runtime.spark.source.options import EARLIEST, LATEST, Bound, Settings, Subscription
+from cues_kafka.runtime.spark.source.options import EARLIEST, LATEST, Bound, SourceOptions, Subscription
 
 log = get_logger("cues_kafka.source")
 
@@ -39,7 +39,7 @@ PIN_ROUNDS: Final = 5
 """Drivers with the same name fence each other; one of them wins each round."""
 
 
-class Range(NamedTuple):
+class OffsetRange(NamedTuple):
     """One partition's offsets `[start, end)`."""
 
     place: TopicPartition
@@ -47,7 +47,7 @@ class Range(NamedTuple):
     end: int
 
 
-class Lost(NamedTuple):
+class LostRange(NamedTuple):
     """
     Offsets that cannot be read any more.
 
@@ -73,7 +73,7 @@ GO_ON: Final = 'to go on with what is there, start the query once with option("f
 """What helps whoever reads `format("cues")`."""
 
 
-def report(lost: Iterable[Lost], *, fail: bool, remedy: str = GO_ON) -> None:
+def report(lost: Iterable[LostRange], *, fail: bool, remedy: str = GO_ON) -> None:
     """
     Say what is lost.
 
@@ -102,7 +102,7 @@ class Found:
 
     first: int
     marks: Watermarks
-    lost: Lost | None = None
+    lost: LostRange | None = None
 
     @property
     def last(self) -> int:
@@ -113,12 +113,12 @@ class Found:
 class Planner:
     """Answers what Spark asks the driver's half of a source."""
 
-    def __init__(self, settings: Settings, broker: Broker, *, sure_s: float = SURE_S) -> None:
+    def __init__(self, settings: SourceOptions, broker: Broker, *, sure_s: float = SURE_S) -> None:
         self._settings = settings
         self._broker = broker
         self._sure_s = sure_s
 
-    def ranges(self) -> list[Range]:
+    def ranges(self) -> list[OffsetRange]:
         """
         All of a batch read, empty ranges too.
 
@@ -133,7 +133,7 @@ class Planner:
         end = self._ends(found)
         if self._settings.end.offsets is not None:
             _check_order(start, end)
-        return [Range(place, one.first, max(one.first, end[place])) for place, one in found.items()]
+        return [OffsetRange(place, one.first, max(one.first, end[place])) for place, one in found.items()]
 
     def begin(self) -> Offsets:
         """
@@ -167,13 +167,13 @@ class Planner:
             RecoveryError: something is lost, see `report`.
         """
         places = self._subscribed(start)
-        gone = [Lost(place, start[place], None, _GONE) for place in start.keys() - set(places)]
+        gone = [LostRange(place, start[place], None, _GONE) for place in start.keys() - set(places)]
         found = self._sure({place: start.get(place, 0) for place in places})
         lost = [*sorted(gone), *(one.lost for one in found.values() if one.lost)]
         report(lost, fail=self._settings.fail_on_loss)
         return found
 
-    def between(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[Range]:
+    def between(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[OffsetRange]:
         """
         The ranges of a micro-batch, empty ones too; those of a batch that comes again are what they were.
 
@@ -182,18 +182,18 @@ class Planner:
         """
         there = self._existing(end)
         gone = [place for place in end if place not in there]
-        lost = [Lost(place, start.get(place, 0), end[place], _GONE) for place in gone]
-        ranges = {place: Range(place, end[place], end[place]) for place in gone}
+        lost = [LostRange(place, start.get(place, 0), end[place], _GONE) for place in gone]
+        ranges = {place: OffsetRange(place, end[place], end[place]) for place in gone}
         for place, marks in self._marks(there).items():
             first, last = start.get(place, 0), end[place]
             if first > last:
                 # The log was recreated, and this batch was planned to take it from its beginning; or the options of the
                 # first start were others.
-                lost.append(Lost(place, last, first, f"its batch was planned to end at {last}"))
+                lost.append(LostRange(place, last, first, f"its batch was planned to end at {last}"))
                 first = marks.low
             elif first < marks.low and first < last:
                 lost.append(_below(place, first, min(marks.low, last)))
-            ranges[place] = Range(place, min(max(first, marks.low), last), last)
+            ranges[place] = OffsetRange(place, min(max(first, marks.low), last), last)
         report(sorted(lost), fail=self._settings.fail_on_loss)
         return [ranges[place] for place in sorted(end)]
 
@@ -393,12 +393,14 @@ def _found(place: TopicPartition, offset: int, marks: Watermarks) -> Found:
         return Found(marks.low, marks, _below(place, offset, marks.low))
     if offset > marks.high:
         why = f"the log ends at {marks.high}: it was recreated or cut, or the offset was never there"
-        return Found(marks.low, marks, Lost(place, marks.high, offset, why))
+        return Found(marks.low, marks, LostRange(place, marks.high, offset, why))
     return Found(offset, marks)
 
 
-def _below(place: TopicPartition, start: int, end: int) -> Lost:
-    return Lost(place, start, end, "deleted from the log (retention, DeleteRecords); it may have held markers only")
+def _below(place: TopicPartition, start: int, end: int) -> LostRange:
+    return LostRange(
+        place, start, end, "deleted from the log (retention, DeleteRecords); it may have held markers only"
+    )
 
 
 def _complete(bound: Bound, given: Mapping[TopicPartition, int], places: list[TopicPartition]) -> Offsets:

@@ -27,7 +27,7 @@ ARROW = pa.schema([("partition", pa.int32()), ("start", pa.int64()), ("end", pa.
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class SourceInput:
     """
     What a query reads.
 
@@ -61,7 +61,7 @@ class RangeRow(InputPartition):
 class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Says how far there is something to read; lives in a process of its own beside the driver."""
 
-    def __init__(self, given: Input) -> None:
+    def __init__(self, given: SourceInput) -> None:
         self._given = given
         self._held: Broker | None = None
         self._until: dict[str, int] | None = None
@@ -161,7 +161,7 @@ def within(start: Mapping[str, int], ends: Mapping[str, int], limit: int) -> dic
     return {p: start.get(p, 0) + min(own, -(-limit * own // lag)) for p, own in lags.items()}
 
 
-def range_source(given: Input) -> type[DataSource]:
+def range_source(given: SourceInput) -> type[DataSource]:
     """A data source class that carries its input with it, so that no secret is an option that Spark shows."""
 
     class RangeSource(DataSource):

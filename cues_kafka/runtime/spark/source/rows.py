@@ -17,7 +17,7 @@ import pyarrow as pa
 from cues_kafka.errors import BrokerError, RecoveryError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import UNREADABLE, Broker, Headers, Reader, WireMessage, headers_of_each
-from cues_kafka.runtime.spark.source.planning import ASK_AGAIN_S, GO_ON, Lost, Range, report
+from cues_kafka.runtime.spark.source.planning import ASK_AGAIN_S, GO_ON, LostRange, OffsetRange, report
 
 ROWS: Final = 10_000
 """A record batch is handed over when it has as many; the last poll may have brought more, up to as many again."""
@@ -55,7 +55,7 @@ _OUT_OF_RANGE: Final = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}
 
 
 def record_batches(
-    broker: Broker, given: Range, *, name: str, headers: bool, fail: bool, remedy: str = GO_ON
+    broker: Broker, given: OffsetRange, *, name: str, headers: bool, fail: bool, remedy: str = GO_ON
 ) -> Iterator[Any]:
     """
     All committed messages of a range, in order.
@@ -84,7 +84,7 @@ def record_batches(
         yield arrow(held, given, headers=headers)
 
 
-def arrow(messages: Sequence[WireMessage], given: Range, *, headers: bool) -> Any:
+def arrow(messages: Sequence[WireMessage], given: OffsetRange, *, headers: bool) -> Any:
     """Messages of one partition as a record batch."""
     # Methods of their class, mapped in C: half the price of a call by name. Messages of a reader have one class.
     kind, count = type(messages[0]), len(messages)
@@ -133,7 +133,7 @@ def _header_column(given: Iterable[Headers | None]) -> Any:
 class _Reading:
     """Reads one range to its end (D2): a message at or past the last offset, or the end of the log at or past it."""
 
-    def __init__(self, broker: Broker, given: Range, name: str, *, fail: bool, remedy: str) -> None:
+    def __init__(self, broker: Broker, given: OffsetRange, name: str, *, fail: bool, remedy: str) -> None:
         self._broker = broker
         self._given = given
         self._name = name
@@ -199,7 +199,7 @@ class _Reading:
         low = self._broker.watermarks([place])[place].low
         if self._next < low:
             end = min(low, self._given.end)
-            lost = Lost(place, self._next, end, "deleted from the log while it was read")
+            lost = LostRange(place, self._next, end, "deleted from the log while it was read")
             report([lost], fail=self._fail, remedy=self._remedy)
             self._next = end
 

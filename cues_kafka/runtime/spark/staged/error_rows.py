@@ -15,7 +15,7 @@ from cues_kafka.codecs.lookup import codec_for
 from cues_kafka.errors import CodecError
 from cues_kafka.records.bytes import ErrorMessage, encode_error
 from cues_kafka.runtime.calling.outputs import HEADER_BYTES, NAMELESS, OVERHEAD_BYTES, Output
-from cues_kafka.runtime.spark.staged.part_slot import ERRORS, Target
+from cues_kafka.runtime.spark.staged.part_slot import ERRORS, StagedTarget
 
 VALUE = "<value>"
 """In a reason: the value of the row's column."""
@@ -38,7 +38,7 @@ class Refusing:
     query: str
     batch: int
     codecs: tuple[Any, ...]
-    target: Target
+    target: StagedTarget
 
     def __call__(self, piece: pa.RecordBatch, row: int) -> pa.RecordBatch:
         """

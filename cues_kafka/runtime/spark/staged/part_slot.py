@@ -36,7 +36,7 @@ ERRORS: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class StagedTarget:
     """Where a staged processor's messages go: its outputs in the order of declaration, and its errors topic."""
 
     outputs: tuple[Output, ...]
@@ -59,7 +59,7 @@ class Target:
         """Of the outputs' topics."""
         return tuple(output.topic for output in self.outputs)
 
-    def announced(self, outputs: Sequence[str], errors: str) -> Target:
+    def announced(self, outputs: Sequence[str], errors: str) -> StagedTarget:
         """
         The topics that a batch was announced with, whose numbers its messages have.
 
@@ -80,7 +80,7 @@ class Target:
                 f"the batch was announced for {sorted(gone)}, and is not published yet; the topics are {now} now. Name "
                 "them as they were, outputs and errors topic, until it is; for a job use another name"
             )
-        return Target(tuple(mine[topic] for topic in outputs), self.errors)
+        return StagedTarget(tuple(mine[topic] for topic in outputs), self.errors)
 
 
 class Spool:
@@ -181,7 +181,7 @@ class PartSlot:
             self._interpreter.advance(on.Revoked())
 
     def publish(
-        self, spool: Spool, coming: Iterable[tuple[int, bytes]], chunks: tuple[Chunk, ...], target: Target
+        self, spool: Spool, coming: Iterable[tuple[int, bytes]], chunks: tuple[Chunk, ...], target: StagedTarget
     ) -> Outcome:
         """
         `Publish`: in one transaction, if it is not published yet.
@@ -222,7 +222,7 @@ class PartSlot:
         self._entered = True
         self._interpreter.advance(on.Assigned(first=False))
 
-    def _records(self, spool: Spool, rows: int, target: Target, prefix: bytes) -> Iterator[Outbox]:
+    def _records(self, spool: Spool, rows: int, target: StagedTarget, prefix: bytes) -> Iterator[Outbox]:
         """Chunk by chunk; each record says which of the part's rows it is."""
         spec = self._spec
         index, form = 0, prefix.replace(b"%", b"%%") + b"%d/" + b"%d -" % rows

@@ -24,7 +24,7 @@ from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.query.slots import incarnation, stable_record
 from cues_kafka.runtime.spark.staged.chunks import chunks_in
 from cues_kafka.runtime.spark.staged.manifest import Chunk, altered
-from cues_kafka.runtime.spark.staged.part_slot import PartSlot, Spool, Target
+from cues_kafka.runtime.spark.staged.part_slot import PartSlot, Spool, StagedTarget
 from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.task.clock import SystemClock
 
@@ -50,7 +50,7 @@ class StagedWork:
     graph: str
     processor: str
     parts: int
-    target: Target
+    target: StagedTarget
     codecs: tuple[Any, ...]
     key_fields: tuple[str | None, ...]
     stateless: bool

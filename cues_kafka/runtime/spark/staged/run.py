@@ -24,7 +24,7 @@ from cues_kafka.runtime.spark.query.slots import written
 from cues_kafka.runtime.spark.staged.batch import StagedBatch, check_session, stage_of, tidy
 from cues_kafka.runtime.spark.staged.extents import begun, canonical, ends_in, extents_of
 from cues_kafka.runtime.spark.staged.files import Staging
-from cues_kafka.runtime.spark.staged.part_slot import Target
+from cues_kafka.runtime.spark.staged.part_slot import StagedTarget
 from cues_kafka.runtime.spark.staged.publish import StagedWork, enter, newest_batch
 from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.workers import Job
@@ -65,7 +65,7 @@ class StagedRun:
             graph=graph.name,
             processor=processor.name,
             parts=width,
-            target=Target(
+            target=StagedTarget(
                 tuple(
                     written(job.facts, topic, job.broker.max_bytes, provenance=one.provenance)
                     for one, (_, topic) in zip(declared, processor.outputs, strict=True)

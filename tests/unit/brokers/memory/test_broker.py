@@ -9,7 +9,7 @@ import pytest
 
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.errors import AbortableError, BrokerError, FatalError, RetriableError, UnstableOffsets
-from cues_kafka.ports import Broker, Fetched, Flushed, GroupMetadata, NewTopic, Outgoing, TopicPartition
+from cues_kafka.ports import Broker, Fetched, FlushReport, GroupMetadata, NewTopic, Outgoing, TopicPartition
 
 PLACE = TopicPartition("t", 0)
 ONE = [Outgoing("t", 0, b"k", b"v")]
@@ -341,7 +341,7 @@ def test_an_empty_transaction_asks_nothing_of_the_cluster() -> None:
     session.init(timeout_s=1)
     session.begin()
 
-    assert session.flush() == Flushed(0, None)
+    assert session.flush() == FlushReport(0, None)
     assert session.commit() is None
     assert broker.watermarks([PLACE])[PLACE] == (0, 0, 0)
 

@@ -12,7 +12,7 @@ from cues_kafka.brokers.java_names import EQUALS
 from cues_kafka.errors import ConfigError
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.spark.source.client_options import COMMON_NAMES, CONSUMER_NAMES, REFUSED, TIMES, known_names
-from cues_kafka.runtime.spark.source.options import EARLIEST, LATEST, Bound, Settings, Subscription, parse
+from cues_kafka.runtime.spark.source.options import EARLIEST, LATEST, Bound, SourceOptions, Subscription, parse
 
 LEAST = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
 EARLY = LEAST | {"startingOffsets": "earliest"}
@@ -22,12 +22,12 @@ OFFSETS = '{"b": {"10": 3, "2": -2}, "a": {"0": 7}}'
 BY_PLACE = {TopicPartition("a", 0): 7, TopicPartition("b", 2): -2, TopicPartition("b", 10): 3}
 
 
-def batch(**options: str) -> Settings:
+def batch(**options: str) -> SourceOptions:
     """As Spark hands them over for `read`; underscores stand for dots."""
     return parse(LEAST | {name.replace("_", "."): value for name, value in options.items()}, streaming=False)
 
 
-def stream(given: Mapping[str, str] = NAMED, **options: str) -> Settings:
+def stream(given: Mapping[str, str] = NAMED, **options: str) -> SourceOptions:
     """For `readStream`."""
     return parse({**given, **options}, streaming=True)
 

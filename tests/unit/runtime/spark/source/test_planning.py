@@ -12,7 +12,7 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.ports import NewTopic, Outgoing, Session, TopicPartition, Watermarks
 from cues_kafka.runtime.spark.source.options import parse
-from cues_kafka.runtime.spark.source.planning import Found, Planner, Range, pin, within
+from cues_kafka.runtime.spark.source.planning import Found, OffsetRange, Planner, pin, within
 
 A0, A1, A2, B0 = (TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("a", 2), TopicPartition("b", 0))
 
@@ -208,7 +208,7 @@ def test_a_position_past_the_end_is_a_loss(broker: MemoryBroker) -> None:
         planner(broker).ahead(start)
     going_on = planner(broker, failOnDataLoss=False)
     ends = {place: one.last for place, one in going_on.ahead(start).items()}
-    assert going_on.between(start, ends) == [Range(A0, 0, 2), Range(A1, 0, 0), Range(A2, 0, 0)]
+    assert going_on.between(start, ends) == [OffsetRange(A0, 0, 2), OffsetRange(A1, 0, 0), OffsetRange(A2, 0, 0)]
     with pytest.raises(RecoveryError, match=r"lost: a/0 \[2, 5\): its batch was planned to end at 2; a/2"):
         planner(broker).between(start, ends)
 
@@ -243,17 +243,17 @@ def test_a_partition_that_is_gone_is_a_loss(broker: MemoryBroker) -> None:
 def test_a_planned_batch_names_what_was_trimmed_since(broker: MemoryBroker) -> None:
     """A batch comes again after a crash, when retention may have passed."""
     start, end = {A0: 1, A1: 0}, {A0: 4, A1: 0, A2: 2}
-    assert planner(broker).between(start, end) == [Range(A0, 1, 4), Range(A1, 0, 0), Range(A2, 0, 2)]
+    assert planner(broker).between(start, end) == [OffsetRange(A0, 1, 4), OffsetRange(A1, 0, 0), OffsetRange(A2, 0, 2)]
 
     broker.trim({A0: 2})
     with pytest.raises(RecoveryError, match=r"lost: a/0 \[1, 2\)"):
         planner(broker).between(start, end)
-    assert planner(broker, failOnDataLoss=False).between(start, end)[0] == Range(A0, 2, 4)
+    assert planner(broker, failOnDataLoss=False).between(start, end)[0] == OffsetRange(A0, 2, 4)
 
     broker.trim({A0: 5})
     with pytest.raises(RecoveryError, match=r"lost: a/0 \[1, 4\)"):
         planner(broker).between(start, end)
-    assert planner(broker, failOnDataLoss=False).between(start, end)[0] == Range(A0, 4, 4)
+    assert planner(broker, failOnDataLoss=False).between(start, end)[0] == OffsetRange(A0, 4, 4)
 
 
 def test_a_planned_batch_of_a_topic_that_is_gone(broker: MemoryBroker) -> None:
@@ -263,7 +263,7 @@ def test_a_planned_batch_of_a_topic_that_is_gone(broker: MemoryBroker) -> None:
     with pytest.raises(RecoveryError, match=r"lost: b/0 \[0, 1\)"):
         planner(broker, subscribe="a").between({B0: 0}, {B0: 1})
     going_on = planner(broker, subscribe="a", failOnDataLoss=False)
-    assert going_on.between({A0: 0, B0: 0}, {A0: 5, B0: 1}) == [Range(A0, 0, 5), Range(B0, 1, 1)]
+    assert going_on.between({A0: 0, B0: 0}, {A0: 5, B0: 1}) == [OffsetRange(A0, 0, 5), OffsetRange(B0, 1, 1)]
 
 
 def test_the_limit_is_shared_by_how_far_each_partition_is_behind() -> None:
@@ -374,7 +374,7 @@ def test_a_failure_of_the_moment_does_not_end_a_query(
     """A broker that restarts; but what lasts is said."""
     settings = parse({"kafka.bootstrap.servers": "localhost:1", "subscribe": "a"}, streaming=False)
 
-    assert Planner(settings, flaky(2)).ranges() == [Range(A0, 0, 0)]
+    assert Planner(settings, flaky(2)).ranges() == [OffsetRange(A0, 0, 0)]
     from cues_kafka.errors import RetriableError
 
     with pytest.raises(RetriableError):

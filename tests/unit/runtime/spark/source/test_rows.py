@@ -14,8 +14,8 @@ from cues_kafka.errors import BrokerError, FatalError, RecoveryError, RetriableE
 from cues_kafka.ports import UNREADABLE, Fetched, Headers, NewTopic, Outgoing, TopicPartition, WireMessage
 from cues_kafka.runtime.spark.source import messages, rows
 from cues_kafka.runtime.spark.source.messages import MessageReader
-from cues_kafka.runtime.spark.source.planning import Range
-from cues_kafka.runtime.spark.source.ranges import Input, RangeRow
+from cues_kafka.runtime.spark.source.planning import OffsetRange
+from cues_kafka.runtime.spark.source.ranges import RangeRow, SourceInput
 from cues_kafka.runtime.spark.source.rows import arrow, record_batches
 
 PLACE = TopicPartition("t", 0)
@@ -78,7 +78,7 @@ class ScriptedReader:
 
 def read(broker: MemoryBroker, start: int, end: int, *, fail: bool = True) -> list[int]:
     """Offsets of a range."""
-    batches = record_batches(broker, Range(PLACE, start, end), name="test", headers=False, fail=fail)
+    batches = record_batches(broker, OffsetRange(PLACE, start, end), name="test", headers=False, fail=fail)
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
@@ -114,7 +114,7 @@ def test_a_range_is_read_when_its_end_was_seen(script: list[Step], offsets: list
 def test_a_reading_that_is_given_up_closes_its_consumer() -> None:
     """Spark kills tasks."""
     broker = Scripted(run(*range(rows.ROWS)), run(rows.ROWS))
-    batches = record_batches(broker, Range(PLACE, 0, 20_000), name="test", headers=False, fail=True)
+    batches = record_batches(broker, OffsetRange(PLACE, 0, 20_000), name="test", headers=False, fail=True)
 
     next(batches)
     batches.close()  # type: ignore[attr-defined]
@@ -185,7 +185,7 @@ def test_a_loss_of_a_processor_names_the_command_that_helps(
     _fill(broker, 5)
     broker.trim({PLACE: 4})
     monkeypatch.setattr(messages, "open_broker", lambda _: broker)
-    reader = MessageReader(Input("shop.sums", Kafka("127.0.0.1:9"), PLACE.topic, (0,), back=back))
+    reader = MessageReader(SourceInput("shop.sums", Kafka("127.0.0.1:9"), PLACE.topic, (0,), back=back))
 
     with pytest.raises(RecoveryError, match=rf"lost: t/0 \[0, 4\): .*{remedy}") as caught:
         list(reader.read(RangeRow(0, 0, 5)))
@@ -234,7 +234,7 @@ def test_all_that_a_message_has_is_in_its_row() -> None:
         message(8, b"", b"", headers=[("ü", b"\x00")], timestamp=(0, -1)),
     ]
 
-    batch = arrow(given, Range(PLACE, 0, 9), headers=True)
+    batch = arrow(given, OffsetRange(PLACE, 0, 9), headers=True)
 
     assert batch.schema.equals(rows.WITH_HEADERS)
     assert batch.drop_columns(["timestamp"]).to_pylist() == [
@@ -267,13 +267,13 @@ def test_all_that_a_message_has_is_in_its_row() -> None:
         },
     ]
     assert batch.column("timestamp").cast("int64").to_pylist() == [1_700_000_000_123_000, 0, -1000]
-    assert arrow(given, Range(PLACE, 0, 9), headers=False).schema.equals(rows.COLUMNS)
+    assert arrow(given, OffsetRange(PLACE, 0, 9), headers=False).schema.equals(rows.COLUMNS)
 
 
 @pytest.mark.parametrize("build", [lambda: [message(n) for n in range(3)], lambda: [message(0, headers=[])]])
 def test_messages_without_headers_have_null(build: Callable[[], list[WireMessage]]) -> None:
     """All of a batch, and an empty list too."""
-    assert set(arrow(build(), Range(PLACE, 0, 3), headers=True).column("headers").to_pylist()) == {None}
+    assert set(arrow(build(), OffsetRange(PLACE, 0, 3), headers=True).column("headers").to_pylist()) == {None}
 
 
 def test_a_record_batch_is_bounded_in_rows_and_in_bytes() -> None:
@@ -282,7 +282,7 @@ def test_a_record_batch_is_bounded_in_rows_and_in_bytes() -> None:
     large = Scripted(*(Fetched(PLACE, [message(n, b"x" * 1_500_000)], None) for n in range(9)))
 
     def sizes(broker: Scripted, end: int) -> list[int]:
-        batches = record_batches(broker, Range(PLACE, 0, end), name="test", headers=False, fail=True)
+        batches = record_batches(broker, OffsetRange(PLACE, 0, end), name="test", headers=False, fail=True)
         return [batch.num_rows for batch in batches]
 
     assert sizes(small, 30_000) == [12_000, 12_000, 6_000]
@@ -301,7 +301,7 @@ def test_headers_that_cannot_be_read_are_null_and_named(caplog: pytest.LogCaptur
     given = [message(offset, headers=[("a", b"1")]) for offset in range(3)]
     given[1].set_headers(UNREADABLE)
     with caplog.at_level(logging.WARNING, "cues_kafka.source"):
-        batch = arrow(given, Range(PLACE, 0, 3), headers=True)
+        batch = arrow(given, OffsetRange(PLACE, 0, 3), headers=True)
 
     own = [{"key": "a", "value": b"1"}]
     assert batch.column("headers").to_pylist() == [own, None, own]

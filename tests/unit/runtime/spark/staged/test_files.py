@@ -18,7 +18,7 @@ from cues_kafka.runtime.spark.staged.chunks import CHUNK_BYTES, Pack, sliced, un
 from cues_kafka.runtime.spark.staged.error_rows import Refusing
 from cues_kafka.runtime.spark.staged.files import MANIFEST, Staging
 from cues_kafka.runtime.spark.staged.manifest import Chunk, Manifest, parsed
-from cues_kafka.runtime.spark.staged.part_slot import ERRORS, Spool, Target
+from cues_kafka.runtime.spark.staged.part_slot import ERRORS, Spool, StagedTarget
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -46,7 +46,9 @@ def rows(*values: bytes | None, output: int = 0, headers: Any = None) -> pa.Reco
 
 BOUNDS = (("message.max.bytes in Kafka(producer={...})", 1_000),)
 
-TARGET = Target((Output("lines", 3, 1_000, bounds=BOUNDS), Output("raw", 3, 1_000)), Output("errors", 1, 1_000_000))
+TARGET = StagedTarget(
+    (Output("lines", 3, 1_000, bounds=BOUNDS), Output("raw", 3, 1_000)), Output("errors", 1, 1_000_000)
+)
 CHECK = Refusing("g", "p", "q", 7, (Json(Line), None), TARGET)
 
 
@@ -124,7 +126,7 @@ def test_a_manifest_of_another_version_is_refused_by_name() -> None:
 def test_rows_go_to_the_topics_that_they_were_announced_for() -> None:
     """Whatever the order in which a changed program declares them."""
     lines, raw = TARGET.outputs
-    changed = Target((Output("new", 3, 1_000), raw, lines), TARGET.errors)
+    changed = StagedTarget((Output("new", 3, 1_000), raw, lines), TARGET.errors)
     assert changed.announced(("lines", "raw"), "errors") == TARGET
     assert replace(changed, errors=None).announced(("lines",), "").outputs == (lines,)
 
@@ -138,7 +140,7 @@ def test_rows_go_to_the_topics_that_they_were_announced_for() -> None:
     ],
     ids=["an output is gone", "the errors topic is gone", "another errors topic"],
 )
-def test_a_topic_that_announced_rows_need_is_named_where_it_is_gone(now: Target, text: str) -> None:
+def test_a_topic_that_announced_rows_need_is_named_where_it_is_gone(now: StagedTarget, text: str) -> None:
     """With what to do; nothing of the part is written."""
     with pytest.raises(RecoveryError, match=text) as refused:
         now.announced(("lines", "raw"), "errors")
@@ -235,14 +237,16 @@ def test_what_the_broker_would_refuse_for_ever_is_refused_before_it_is_announced
     column: str, value: Any, why: str
 ) -> None:
     """A batch that is announced must be one that can be published; its error message can be, wherever it goes."""
-    strict = replace(CHECK, codecs=(None,), target=Target((STRICT,), replace(STRICT, topic="errors", max_bytes=10_000)))
+    strict = replace(
+        CHECK, codecs=(None,), target=StagedTarget((STRICT,), replace(STRICT, topic="errors", max_bytes=10_000))
+    )
     piece = changed(rows(b"1", b"2"), "timestamp", int(time.time() * 1000))
     assert strict(piece, 0) is piece
     checked = strict(changed(piece, column, value), 100)
     assert checked.column("error").to_pylist() == [True, True]
     assert why in decode_error(checked.column("value")[0].as_py()).text
     again = checked.set_column(0, "output", pa.array([0, 0], pa.int32()))
-    assert replace(strict, target=Target((replace(STRICT, max_bytes=10_000),)))(again, 0) is again
+    assert replace(strict, target=StagedTarget((replace(STRICT, max_bytes=10_000),)))(again, 0) is again
 
 
 def changed(piece: pa.RecordBatch, column: str, value: Any) -> pa.RecordBatch:

@@ -24,7 +24,7 @@ from cues_kafka.runtime.prepare import prepare
 from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.staged.chunks import packed
 from cues_kafka.runtime.spark.staged.manifest import Chunk, checksum
-from cues_kafka.runtime.spark.staged.part_slot import ERRORS, PartSlot, Spool, Target
+from cues_kafka.runtime.spark.staged.part_slot import ERRORS, PartSlot, Spool, StagedTarget
 from cues_kafka.runtime.task.clock import SystemClock
 
 PARTS = 3
@@ -146,7 +146,7 @@ class World:
         _, facts = prepare(graph, self.broker)
         self.ids = {name: facts.topics[name].topic_id for name in SIZES}
         self.client = Client(self.broker, graph, name="test")
-        self.target = Target(
+        self.target = StagedTarget(
             tuple(Output(topic, 2, 1_000_000, graph.topic(topic).provenance) for topic in ("out", "other")),
             Output("g.errors", 2, 1_000_000),
         )
