@@ -481,3 +481,7 @@ class Clock(Protocol):
     def time(self) -> float:
         """Seconds since the epoch."""
         ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...

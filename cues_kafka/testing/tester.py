@@ -56,6 +56,10 @@ class VirtualClock:
         """Seconds since the epoch."""
         return self._began_s + self._now
 
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.advance(seconds)
+
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         self._now += max(0.0, seconds)

@@ -15,3 +15,7 @@ class SystemClock:
     def time(self) -> float:
         """Seconds since the epoch."""
         return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, if there is time to wait for."""
+        time.sleep(max(0.0, seconds))

@@ -33,7 +33,7 @@ from cues_kafka.testing.tester import VirtualClock
 from tests.proof.simulation.faults import Swarm, broker_for
 from tests.proof.simulation.graphs import ERRORS, build
 from tests.proof.simulation.options import Options, Part
-from tests.proof.simulation.slots import Query, virtual_sleep
+from tests.proof.simulation.slots import Query
 from tests.proof.simulation.strands import Killed, Lock, VirtualGate
 
 _Result = TypeVar("_Result")
@@ -284,6 +284,18 @@ class Traced(NamedTuple):
     incarnation: str
 
 
+class _Clock(VirtualClock):
+    """Whoever sleeps lets the others go on meanwhile."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__()
+        self._simulation = simulation
+
+    def sleep(self, seconds: float) -> None:
+        """See `Simulation.elapse`."""
+        self._simulation.elapse(seconds)
+
+
 class Simulation:
     """
     One run of some options.
@@ -307,7 +319,7 @@ class Simulation:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.clock = VirtualClock()
+        self.clock = _Clock(self)
         self.swarm = Swarm(options)
         self.random = self.swarm.random
         self.broker = broker_for(self, options)
@@ -336,10 +348,6 @@ class Simulation:
         Raises:
             Stuck: it is not.
         """
-        with virtual_sleep(self):
-            self._run()
-
-    def _run(self) -> None:
         for number in range(self.options.workers):
             self._start(f"w{number}")
         self.swarm.on = True

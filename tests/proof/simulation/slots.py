@@ -6,17 +6,15 @@ while another query, which believes that it is dead, runs another one: then one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
-from unittest.mock import patch
 
 from cues_kafka.brokers.memory import MemoryMember
 from cues_kafka.errors import BrokerError
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.build import caller_of
-from cues_kafka.runtime.spark.direct import slot as slots
+from cues_kafka.runtime.spark.direct.slot import Slot
 from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.task.lane import CommitPolicy
 from tests.proof.simulation.options import Part
@@ -31,20 +29,6 @@ class Place(NamedTuple):
 
     part: Part
     partition: int
-
-
-class _Time:
-    """In place of the module `time`, for who sleeps."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        self.sleep = simulation.elapse
-
-
-@contextmanager
-def virtual_sleep(simulation: Simulation) -> Iterator[None]:
-    """Slots sleep in virtual time."""
-    with patch.object(slots, "time", _Time(simulation)):
-        yield
 
 
 class Query:
@@ -124,13 +108,13 @@ class Query:
             self._running.discard(place)
             simulation.strand, simulation.process = before, process
 
-    def _slot(self, place: Place) -> slots.Slot:
+    def _slot(self, place: Place) -> Slot:
         simulation, options = self._simulation, self._simulation.options
         self._attempts += 1
         identity = Identity("spark", self.name, f"{self.incarnation}.{self._attempts}")
         processor = simulation.graph.processors[place.part.name]
         spec = spec_of(simulation.graph, simulation.planned, processor, options.partitions, identity)(place.partition)
-        made = slots.Slot(
+        made = Slot(
             replace(spec, slot=True),
             caller_of(simulation.graph, processor, simulation.facts, {}, simulation.broker.max_bytes),
             broker=simulation.broker,

@@ -12,8 +12,6 @@ Spark's start of the range is not even looked at: an older one repeats nothing, 
 
 from __future__ import annotations
 
-import time
-
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
@@ -133,7 +131,7 @@ class Slot:
         if event := lane.work():
             lane.advance(event)
         elif lane.wake_at_s is not None:
-            time.sleep(max(0.0, lane.wake_at_s - self._clock.monotonic()))
+            self._clock.sleep(lane.wake_at_s - self._clock.monotonic())
         elif lane.buffer and not lane.buffer.ready and task.state is State.READY:
             self._advance(on.Idle(lane.buffer.positions))  # only markers were left below the end (P1)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Record, Totals
 from cues_kafka.core.spec import Spec
@@ -48,7 +46,7 @@ def watch(spec: Spec, broker: Broker, clock: Clock, end: int, halt: on.Halt) -> 
             name = f"{who.name!r} ({who.runtime}, {who.incarnation})" if who else "somebody"
             text = f"fenced by {name}, which has not delivered up to {end} within {FENCED_S:g} s: {halt.text}"
             return outcome_of(task, Totals(), on.Halt("claimed", text, "stop one of the two"))
-        time.sleep(WATCH_S)
+        clock.sleep(WATCH_S)
 
 
 def standing(spec: Spec, broker: Broker, clock: Clock) -> Outcome:

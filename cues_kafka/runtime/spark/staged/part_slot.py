@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -280,7 +279,7 @@ class PartSlot:
                         "smaller max_offsets_per_trigger"
                     )
                 return Outcome(self._spec.name, self._spec.partition, kind="claimed", text=text, remedy=stop)
-            time.sleep(WATCH_S)
+            self._clock.sleep(WATCH_S)
 
     def _outcome(self, before: Totals) -> Outcome:
         task, spec = self.task, self._spec

@@ -27,6 +27,9 @@ class VirtualClock:
     def time(self) -> float:
         return self.now
 
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
 
 class Nobody:
     """A listener that does nothing."""

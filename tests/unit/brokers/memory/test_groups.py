@@ -48,6 +48,9 @@ class VirtualClock:
     def time(self) -> float:
         return self.now
 
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
 
 def a_broker(*, partitions: int = 4, cooperative: bool = True, clock: VirtualClock | None = None) -> MemoryBroker:
     broker = MemoryBroker(clock or VirtualClock(), cooperative=cooperative)
