@@ -254,10 +254,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "P6: the task's record is the first of its transaction",
         "        self._produced = self._open.produce((first,))\n"
         "        if isinstance(effect.record, Attempt) and effect.record.batch.deliveries:\n"
-        "            self._produced += self._open.produce(self.outgoing)\n",
+        "            self._produced += sum(map(self._open.produce, self._records))\n",
         "        self._produced = 0\n"
         "        if isinstance(effect.record, Attempt) and effect.record.batch.deliveries:\n"
-        "            self._produced += self._open.produce(self.outgoing)\n"
+        "            self._produced += sum(map(self._open.produce, self._records))\n"
         "        self._produced += self._open.produce((first,))\n"
         "        if isinstance(effect.record, Attempt) and effect.record.batch.deliveries:\n",
         CRASHES,

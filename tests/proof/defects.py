@@ -59,11 +59,11 @@ def attempt_outside_the_transaction(patch: Patch) -> None:
 
     def produce(self: Any, effect: do.Produce) -> on.Event:
         self._world.broker.sender("apart").send([record_message(self.task.spec, effect.record)])
-        self._produced = self._open.produce(list(self.outgoing))
-        self.outgoing = ()
+        self._produced = sum(map(self._open.produce, self._records))
+        self._records = ()
         return on.Done()
 
-    patch.setattr(Interpreter, "_Produce", produce)
+    patch.setattr(Interpreter, "_produce", produce)
     handler(
         patch, State.FLUSHING, on.Flushed, lambda _: lambda it, _: (replace(it, state=State.COMMITTING), do.Commit())
     )
@@ -119,7 +119,7 @@ def flush_that_does_not_look(patch: Patch) -> None:
         self._undelivered = None
         return commit(self)
 
-    patch.setattr(Interpreter, "_Flush", blind)
+    patch.setattr(Interpreter, "_flush", blind)
     patch.setattr(MemorySession, "commit", forget)
     handler(
         patch, State.FLUSHING, on.Flushed, lambda _: lambda it, _: (replace(it, state=State.COMMITTING), do.Commit())
@@ -201,12 +201,12 @@ def fresh_id_at_each_start(patch: Patch) -> None:
         self._session.init(timeout_s=1.0)
         return on.Initialised()
 
-    patch.setattr(Interpreter, "_Init", init)
+    patch.setattr(Interpreter, "_init", init)
 
 
 def init_after_reading(patch: Patch) -> None:
     """R1 comes when the first transaction begins."""
-    begin = Interpreter._Begin
+    begin = Interpreter._begin
 
     def later(self: Any, _: do.Init) -> on.Event:
         if self._session:
@@ -220,8 +220,8 @@ def init_after_reading(patch: Patch) -> None:
             self._session.init(timeout_s=1.0)
         return begin(self, effect)
 
-    patch.setattr(Interpreter, "_Init", later)
-    patch.setattr(Interpreter, "_Begin", first)
+    patch.setattr(Interpreter, "_init", later)
+    patch.setattr(Interpreter, "_begin", first)
 
 
 def called_ahead_survives_a_failed_commit(patch: Patch) -> None:

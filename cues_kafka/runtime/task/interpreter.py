@@ -28,6 +28,9 @@ log = get_logger("cues_kafka.task")
 
 Hook: TypeAlias = Callable[[str, str], None]
 
+Records: TypeAlias = Iterable[Iterable[tuple[Any, ...]]]
+"""Messages as they are produced, in parts."""
+
 INIT_TIMEOUT_S = 30.0
 """R1. Longer than a coordinator's fail-over; a cluster that is gone for longer costs a round (R7)."""
 
@@ -70,8 +73,6 @@ class Interpreter:
     Attributes:
         task: as it is now.
         effect: what it waits for, when nobody is in `advance`.
-        outgoing: records of the called batch, produced behind the next attempt.
-        following: more of them, for who makes them while they are produced.
         about: `at` and `hash` of the message that a stop is about; empty: about none.
         gate: closed when the task is taken away.
         lock: held inside `advance`.
@@ -80,26 +81,49 @@ class Interpreter:
     def __init__(self, spec: Spec, world: World) -> None:
         self.task = Task(spec)
         self.effect: do.Effect | None = None
-        self.outgoing: Iterable[tuple[Any, ...]] = ()
-        self.following: Iterable[Iterable[tuple[Any, ...]]] = ()
         self.about: Mapping[str, Any] = {}
         self.gate = Gate()
         self.lock = threading.RLock()
         self._world = world
+        self._records: Records = ()  # of the called batch, produced behind the next attempt
+        self._acts: Mapping[type[do.Effect], Callable[[Any], on.Event | None]] = {
+            do.Init: self._init,
+            do.FetchOffsets: self._fetch_offsets,
+            do.FetchWatermark: self._fetch_watermark,
+            do.ReadNewest: self._read_newest,
+            do.FetchInputs: self._fetch_inputs,
+            do.FetchSibling: self._fetch_sibling,
+            do.FetchParts: self._fetch_parts,
+            do.AssignReader: self._assign_reader,
+            do.Begin: self._begin,
+            do.SendOffsets: self._send_offsets,
+            do.Produce: self._produce,
+            do.Flush: self._flush,
+            do.Commit: self._commit,
+            do.Discard: self._discard,
+            do.Stop: self._stop,
+            do.Release: self._release,
+        }
         self._session: Session | None = None
         self._produced = 0
         self._low = 0  # of the backing partition
         self._failed_at_s: float | None = None  # since then it has delivered nothing
 
-    def advance(self, event: on.Event) -> do.Effect | None:
+    def advance(self, event: on.Event, records: Records = ()) -> do.Effect | None:
         """
         Report an event and do what follows from it, up to the next effect that only the shell can answer.
+
+        Args:
+            event: what happened.
+            records: of `Called`, the batch's messages; those of each part may be made while others are produced.
 
         Returns:
             `Await`, `Call`, `Quarantine`, `Stop` or `Release`; None when the gate closed on the way: whoever closed it
             says `Revoked` or `Lost` next.
         """
         with self.lock:
+            if isinstance(event, on.Called):
+                self._records = records
             self.task, effect = handle(self.task, event)
             leaving = isinstance(event, on.Revoked)
             while not isinstance(effect, do.Await | do.Call | do.Quarantine):
@@ -133,7 +157,7 @@ class Interpreter:
         name = type(effect).__name__
         self.point("before", name)
         try:
-            answer: on.Event | None = getattr(self, f"_{name}")(effect)
+            answer: on.Event | None = self._acts[type(effect)](effect)
         except BrokerError as error:
             where = self.task.state.value
             if self.task.leaving:  # it is released next, without another word
@@ -151,7 +175,7 @@ class Interpreter:
 
     # Recovery
 
-    def _Init(self, _: do.Init) -> on.Event:
+    def _init(self, _: do.Init) -> on.Event:
         if self._session:
             self._session.abandon()
         world = self._world
@@ -159,13 +183,13 @@ class Interpreter:
         self._session.init(timeout_s=LEAVING_INIT_TIMEOUT_S if self.task.leaving else INIT_TIMEOUT_S)
         return on.Initialised()
 
-    def _FetchOffsets(self, _: do.FetchOffsets) -> on.Event:
+    def _fetch_offsets(self, _: do.FetchOffsets) -> on.Event:
         spec = self.task.spec
         places = self._places()
         committed = self._world.broker.committed(spec.group, list(places.values())) if places else {}
         return on.OffsetsFetched({binding: committed.get(place) for binding, place in places.items()})
 
-    def _FetchWatermark(self, _: do.FetchWatermark) -> on.Event:
+    def _fetch_watermark(self, _: do.FetchWatermark) -> on.Event:
         place = TopicPartition(self.task.spec.backing, self.task.spec.partition)
         try:
             marks = self._world.broker.watermarks([place])[place]
@@ -180,7 +204,7 @@ class Interpreter:
                 "'cues-kafka plan MODULE:GRAPH --apply' adds the rest"
             ) from error
 
-    def _ReadNewest(self, effect: do.ReadNewest) -> on.Event:
+    def _read_newest(self, effect: do.ReadNewest) -> on.Event:
         spec = self.task.spec
         place = TopicPartition(spec.backing, spec.partition)
         found = newest(self._world.broker, place, self._low, effect.high, self._world.clock, group=spec.group)
@@ -191,7 +215,7 @@ class Interpreter:
         except CodecError as error:
             return on.NewestRead(None, f"offset {found.offset()} of {spec.backing}/{spec.partition}: {error}")
 
-    def _FetchInputs(self, _: do.FetchInputs) -> on.Event:
+    def _fetch_inputs(self, _: do.FetchInputs) -> on.Event:
         spec, broker = self.task.spec, self._world.broker
         if not spec.inputs:
             return on.InputsFetched({}, self._world.clock.monotonic())
@@ -205,7 +229,7 @@ class Interpreter:
         inputs = {b: on.InputFacts(facts[place.topic].topic_id, *marks[place]) for b, place in places.items()}
         return on.InputsFetched(inputs, self._world.clock.monotonic())
 
-    def _FetchSibling(self, _: do.FetchSibling) -> on.Event:
+    def _fetch_sibling(self, _: do.FetchSibling) -> on.Event:
         spec, broker = self.task.spec, self._world.broker
         width = broker.facts([spec.backing]).topics[spec.backing].partitions
         others = [TopicPartition(spec.backing, p) for p in range(width) if p != spec.partition]
@@ -215,7 +239,7 @@ class Interpreter:
                 return on.SiblingRead(read_record(found).born)
         return on.SiblingRead(None)
 
-    def _FetchParts(self, effect: do.FetchParts) -> on.Event:
+    def _fetch_parts(self, effect: do.FetchParts) -> on.Event:
         """Up to their high watermarks: behind the last stable offset a publication's markers may be on their way."""
         broker, spec = self._world.broker, self.task.spec
         places = [TopicPartition(spec.backing, part) for part in range(1, effect.parts)]
@@ -229,7 +253,7 @@ class Interpreter:
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="parts") as pool:
             return on.PartsRead(all(pool.map(settled, places)))
 
-    def _AssignReader(self, effect: do.AssignReader) -> on.Event:
+    def _assign_reader(self, effect: do.AssignReader) -> on.Event:
         task = self.task
         if task.careful or (task.due and task.due.starts):
             # A position may be that of a marker, and the message stands behind it.
@@ -241,11 +265,11 @@ class Interpreter:
 
     # Transactions
 
-    def _Begin(self, _: do.Begin) -> on.Event:
+    def _begin(self, _: do.Begin) -> on.Event:
         self._open.begin()
         return on.Done()
 
-    def _SendOffsets(self, effect: do.SendOffsets) -> on.Event:
+    def _send_offsets(self, effect: do.SendOffsets) -> on.Event:
         partition = self.task.spec.partition
         offsets = {TopicPartition(p.topic, partition): p.offset for p in effect.positions}
         for extent in effect.extents:
@@ -254,33 +278,32 @@ class Interpreter:
             self._open.send_offsets(offsets, self._world.membership())
         return on.Done()
 
-    def _Produce(self, effect: do.Produce) -> on.Event:
+    def _produce(self, effect: do.Produce) -> on.Event:
         first = record_message(self.task.spec, effect.record)
         self._produced = self._open.produce((first,))
         if isinstance(effect.record, Attempt) and effect.record.batch.deliveries:
-            self._produced += self._open.produce(self.outgoing)
-            self._produced += sum(map(self._open.produce, self.following))
-            self.outgoing = self.following = ()
+            self._produced += sum(map(self._open.produce, self._records))
+            self._records = ()
         return on.Done()
 
-    def _Flush(self, _: do.Flush) -> on.Event:
+    def _flush(self, _: do.Flush) -> on.Event:
         report = self._open.flush()
         return on.Flushed(report.delivered, self._produced, report.first_offset)
 
-    def _Commit(self, _: do.Commit) -> on.Event:
+    def _commit(self, _: do.Commit) -> on.Event:
         return on.Committed(self._open.commit())
 
     # Endings
 
-    def _Discard(self, effect: do.Discard) -> on.Event:
+    def _discard(self, effect: do.Discard) -> on.Event:
         log.warning("failed", task=self.task.spec.name, why=effect.text, round=self.task.rounds)
         self._note_failure()
         self._abandon()
-        self.outgoing = self.following = ()
+        self._records = ()
         self.gate.wait(effect.delay_s)
         return on.Done()
 
-    def _Stop(self, effect: do.Stop) -> None:
+    def _stop(self, effect: do.Stop) -> None:
         log.error("stopped", task=self.task.spec.name, why=effect.halt.text, remedy=effect.halt.remedy, **self.about)
         self._note_failure()
         self._abandon()
@@ -289,7 +312,7 @@ class Interpreter:
         if self._failed_at_s is None:
             self._failed_at_s = self._world.clock.monotonic()
 
-    def _Release(self, _: do.Release) -> None:
+    def _release(self, _: do.Release) -> None:
         self._abandon()
 
     @property

@@ -322,11 +322,10 @@ class Lane:
             batch = self._closed
             assert batch is not None
             assert batch.sequence == self.task.next_sequence, "its provenance headers would name another attempt"
-            self.interpreter.outgoing = batch.records
             if event.halt and event.halt.kind != "retry":
                 self.cause = batch.cause
                 self.interpreter.about = {key: batch.about[key] for key in ("at", "hash") if key in batch.about}
-        effect = self.interpreter.advance(event)
+        effect = self.interpreter.advance(event, () if batch is None else (batch.records,))
         if batch is not None:
             self._closed = None
         if batch is not None and batch.errors and self._is_committed(batch):

@@ -172,10 +172,8 @@ class FrameSlot:
             ends = (task.positions[0]._replace(offset=to),)
             fresh = [row for row in rows if row.offset >= before]
             count = len({row.offset for row in fresh})
-            self._interpreter.outgoing = self._records(fresh)
-            self._interpreter.advance(
-                on.Called(ends, Totals(count, count, 0, 0, len(fresh))) if count else on.Idle(ends)
-            )
+            called = on.Called(ends, Totals(count, count, 0, 0, len(fresh))) if count else on.Idle(ends)
+            self._interpreter.advance(called, (self._records(fresh),))
             if self._interpreter.task.state is State.STOPPED:
                 return self._interpreter.task.halt
         return None

@@ -206,9 +206,10 @@ class PartSlot:
             while interpreter.task.state is State.READY and not interpreter.task.published:
                 # Taken here, because while records are made this attempt is the pending one.
                 prefix = provenance_prefix(self._spec.full_name, self.task.next_sequence, ())
-                interpreter.following = self._records(spool, rows, target, prefix)
+                records = self._records(spool, rows, target, prefix)
+                called = on.Called((), Totals(rows, good, errors, 0, good)) if rows else on.Idle(())
                 began_s = self._clock.monotonic()
-                interpreter.advance(on.Called((), Totals(rows, good, errors, 0, good)) if rows else on.Idle(()))
+                interpreter.advance(called, records)
             halt = interpreter.task.halt
             if interpreter.task.state is State.STOPPED and halt and halt.kind == "fenced":
                 late = self._clock.monotonic() - began_s > self._timeout_s
