@@ -32,8 +32,7 @@ from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Member, Position, Positions, TopicPartition, Watermarks
-from cues_kafka.records.bytes import decode_record
-from cues_kafka.records.reading import newest
+from cues_kafka.records.reading import record_below
 from cues_kafka.records.scanning import read_range
 from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.task.clock import SystemClock
@@ -363,14 +362,11 @@ class Maintenance:
 
     def _newest(self, spec: Spec, low: int, high: int) -> Record | None:
         place = TopicPartition(spec.backing, spec.partition)
-        found = newest(self._broker, place, low, high, self._clock, group=spec.group)
-        if found is None:
-            return None
         try:
-            record = decode_record(found.value() or b"")
+            record = record_below(self._broker, place, low, high, self._clock, group=spec.group)
         except CodecError as error:
             raise RecoveryError(f"{spec.name}: its newest record cannot be read: {error}") from error
-        if record.writer.transactional_id != spec.transactional_id:
+        if record is not None and record.writer.transactional_id != spec.transactional_id:
             raise RecoveryError(
                 f"{spec.name}: its newest record was written by {record.writer.transactional_id!r}. "
                 "Give this application its own graph name."

@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 
 from cues_kafka.core.records import KEY, Extent, Record, Snapshot, Staged
+from cues_kafka.core.spec import Spec
 from cues_kafka.errors import CodecError, RetriableError
 from cues_kafka.ports import Broker, Clock, Reader, TopicPartition, WireMessage
 from cues_kafka.records.bytes import decode_record
@@ -146,3 +147,18 @@ def published_ends(newest: Sequence[Record | None]) -> dict[TopicPartition, int]
     for extent in batch.extents:
         found |= offsets_of(extent, extent.end if done else extent.start)
     return found
+
+
+def newest_record(spec: Spec, broker: Broker, clock: Clock) -> Record | None:
+    """A task's newest record as any reader sees it: what an open transaction may add is not waited for."""
+    place = TopicPartition(spec.backing, spec.partition)
+    low, stable, _ = broker.watermarks([place])[place]
+    return record_below(broker, place, low, stable, clock, group=spec.group)
+
+
+def record_below(
+    broker: Broker, place: TopicPartition, low: int, high: int, clock: Clock, *, group: str
+) -> Record | None:
+    """The newest committed record of a task below an offset; see `newest`."""
+    found = newest(broker, place, low, high, clock, group=group)
+    return read_record(found) if found is not None else None

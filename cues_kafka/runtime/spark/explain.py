@@ -19,7 +19,7 @@ from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import partitions_of, topics_to_ask
 from cues_kafka.ports import ClusterFacts, TopicPartition
-from cues_kafka.records.reading import newest, read_record
+from cues_kafka.records.reading import record_below
 from cues_kafka.runtime.spark.engine import Spark, checkpoint_of, query_name, session_findings
 from cues_kafka.runtime.spark.query.plans import call_function
 from cues_kafka.runtime.spark.query.run import QuerySettings
@@ -165,8 +165,8 @@ def _facts(graph: Graph, cluster: Kafka | ClusterFacts | None) -> tuple[ClusterF
         parts: dict[str, int] = {}
         for name, place in firsts.items():
             low, stable, _ = marks.get(place, (0, 0, 0))
-            found = newest(broker, place, low, stable, SystemClock(), group=group_id(graph.name, name))
-            staged = read_record(found).staged if found is not None else None
+            record = record_below(broker, place, low, stable, SystemClock(), group=group_id(graph.name, name))
+            staged = record.staged if record is not None else None
             parts |= {name: staged.parts} if staged else {}
         return facts, parts
     finally:

@@ -21,7 +21,7 @@ from cues_kafka.errors import BrokerError, CodecError, ConfigError, FatalError, 
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Positions, Session, TopicPartition
 from cues_kafka.records.bytes import encode_record
-from cues_kafka.records.reading import newest, offsets_of, read_record
+from cues_kafka.records.reading import newest, offsets_of, read_record, record_below
 from cues_kafka.runtime.task.gate import Gate
 
 log = get_logger("cues_kafka.task")
@@ -234,9 +234,9 @@ class Interpreter:
         width = broker.facts([spec.backing]).topics[spec.backing].partitions
         others = [TopicPartition(spec.backing, p) for p in range(width) if p != spec.partition]
         for place, marks in broker.watermarks(others).items() if others else ():
-            found = newest(broker, place, marks.low, marks.stable, self._world.clock, group=spec.group)
-            if found is not None:
-                return on.SiblingRead(read_record(found).born)
+            record = record_below(broker, place, marks.low, marks.stable, self._world.clock, group=spec.group)
+            if record is not None:
+                return on.SiblingRead(record.born)
         return on.SiblingRead(None)
 
     def _fetch_parts(self, effect: do.FetchParts) -> on.Event:
@@ -246,8 +246,8 @@ class Interpreter:
         marks = broker.watermarks(places) if places else {}
 
         def settled(place: TopicPartition) -> bool:
-            found = newest(broker, place, *marks[place][::2], self._world.clock, group=spec.group)
-            staged = read_record(found).staged if found is not None else None
+            record = record_below(broker, place, *marks[place][::2], self._world.clock, group=spec.group)
+            staged = record.staged if record is not None else None
             return staged is not None and staged.number == effect.number
 
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="parts") as pool:

@@ -19,10 +19,11 @@ from cues_kafka.core.records import Record, Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import State
 from cues_kafka.ports import Broker, Clock, Headers
+from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.calling.outbox import Outbox
 from cues_kafka.runtime.calling.outputs import OVERHEAD_BYTES, Output, size_of
 from cues_kafka.runtime.spark.query.outcome import Outcome, outcome_of
-from cues_kafka.runtime.spark.query.slots import POLICY, interpreter_of, stable_record, watch
+from cues_kafka.runtime.spark.query.slots import POLICY, interpreter_of, watch
 from cues_kafka.runtime.task.interpreter import Hook
 from cues_kafka.runtime.task.lane import CommitPolicy
 
@@ -107,7 +108,7 @@ class FrameSlot:
                 continue
             if halt and halt.kind == "fenced":
                 done = watch(self._spec, self._broker, self._clock, given.end, halt)
-                record = stable_record(self._spec, self._broker, self._clock)
+                record = newest_record(self._spec, self._broker, self._clock)
                 return done if done.kind else self._same_part(done, record)
             outcome = outcome_of(self._interpreter.task, before, halt)
             return outcome if outcome.kind else self._same_part(outcome, self._interpreter.task.record)

@@ -13,13 +13,13 @@ from pyspark import TaskContext
 from cues_kafka.core.records import Snapshot
 from cues_kafka.core.spec import Spec
 from cues_kafka.ports import Positions
+from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.spark.direct.work import Work
 from cues_kafka.runtime.spark.query.files import has_jvm
 from cues_kafka.runtime.spark.query.jobs import RESULT, cut_off, run_job
 from cues_kafka.runtime.spark.query.offset_log import batch_ends
 from cues_kafka.runtime.spark.query.outcome import Outcome, outcome_of_row, raise_stops
 from cues_kafka.runtime.spark.query.run import QuerySettings, Tell, slot_position
-from cues_kafka.runtime.spark.query.slots import stable_record
 from cues_kafka.runtime.spark.source.ranges import PREFIX, RangeRow, SourceInput, range_source
 from cues_kafka.runtime.specs import spec_of
 from cues_kafka.runtime.task.clock import SystemClock
@@ -53,7 +53,7 @@ class PlainRun:
         driver goes on as the slot's own incarnation, and leaves in its place.
         """
         outcome = self._work.slot(partition, "driver").enter()
-        record = stable_record(replace(self.first, partition=partition), self._job.broker, SystemClock())
+        record = newest_record(replace(self.first, partition=partition), self._job.broker, SystemClock())
         own = f"{self._work.identity.incarnation}."
         if isinstance(record, Snapshot) and not record.left and record.writer.incarnation.startswith(own):
             return self._work.slot(partition, record.writer.incarnation.removeprefix(own)).enter()

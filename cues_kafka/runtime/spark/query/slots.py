@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from cues_kafka.core import events as on
-from cues_kafka.core.records import Record, Totals
+from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Task
 from cues_kafka.errors import ConfigError
-from cues_kafka.ports import Broker, Clock, ClusterFacts, GroupMetadata, TopicPartition
-from cues_kafka.records.reading import newest, read_record
+from cues_kafka.ports import Broker, Clock, ClusterFacts, GroupMetadata
+from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.build import output_of
 from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.spark.query.outcome import Outcome, outcome_of
@@ -38,7 +38,7 @@ def watch(spec: Spec, broker: Broker, clock: Clock, end: int, halt: on.Halt) -> 
     """D5: fenced. Succeed when the record shows the range delivered: whoever fenced us does it."""
     deadline = clock.monotonic() + FENCED_S
     while True:
-        task = Task(spec, record=stable_record(spec, broker, clock))
+        task = Task(spec, record=newest_record(spec, broker, clock))
         if task.record and task.record.positions[0].offset >= end:
             return outcome_of(task, task.record.totals, None)
         if clock.monotonic() > deadline:
@@ -51,7 +51,7 @@ def watch(spec: Spec, broker: Broker, clock: Clock, end: int, halt: on.Halt) -> 
 
 def standing(spec: Spec, broker: Broker, clock: Clock) -> Outcome:
     """Where a task stands, by its record; nothing is taken for that."""
-    return outcome_of(Task(spec, record=stable_record(spec, broker, clock)), Totals(), None)
+    return outcome_of(Task(spec, record=newest_record(spec, broker, clock)), Totals(), None)
 
 
 def incarnation(query: str, batch: int, part: int, attempt: int) -> str:
@@ -70,11 +70,3 @@ def written(facts: ClusterFacts, topic: str, client_bytes: int, *, provenance: b
     if found is None:
         raise ConfigError(f"topic {topic!r} does not exist; create it before anything is written to it")
     return output_of(found, client_bytes, provenance=provenance)
-
-
-def stable_record(spec: Spec, broker: Broker, clock: Clock) -> Record | None:
-    """A task's newest record as any reader sees it: what an open transaction may add is not waited for."""
-    place = TopicPartition(spec.backing, spec.partition)
-    low, stable, _ = broker.watermarks([place])[place]
-    found = newest(broker, place, low, stable, clock, group=spec.group)
-    return read_record(found) if found is not None else None

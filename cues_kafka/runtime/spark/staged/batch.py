@@ -25,12 +25,13 @@ from cues_kafka.core.staged import Announce, Publish, is_published
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.graph.names import transactional_id
 from cues_kafka.observe.log import get_logger
+from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.spark.query.files import has_jvm
 from cues_kafka.runtime.spark.query.jobs import AT_ONCE, RESULT, BatchFailed, run_job
 from cues_kafka.runtime.spark.query.offset_log import query_id
 from cues_kafka.runtime.spark.query.outcome import Outcome, brief, outcome_of_row, raise_stops
 from cues_kafka.runtime.spark.query.run import Tell
-from cues_kafka.runtime.spark.query.slots import incarnation, stable_record
+from cues_kafka.runtime.spark.query.slots import incarnation
 from cues_kafka.runtime.spark.staged.chunks import Pack
 from cues_kafka.runtime.spark.staged.error_rows import Refusing
 from cues_kafka.runtime.spark.staged.files import HELD_BYTES, Staging
@@ -208,7 +209,7 @@ class StagedBatch:
         work, found = self._work, []
         for part in range(batch.parts):
             role = Publish(replace(batch, part=part))
-            record = stable_record(work.spec(part, role, "look"), work.broker, SystemClock())
+            record = newest_record(work.spec(part, role, "look"), work.broker, SystemClock())
             if record is None or not is_published(role, record):
                 return None
             found.append(Outcome(f"{work.processor}/{part}", part, totals=record.totals))

@@ -19,10 +19,11 @@ from cues_kafka.core.staged import Publish, is_published
 from cues_kafka.core.task import State, Task
 from cues_kafka.errors import RecoveryError
 from cues_kafka.ports import Broker, Clock, Headers
+from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.calling.outbox import Outbox
 from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.spark.query.outcome import Outcome
-from cues_kafka.runtime.spark.query.slots import FENCED_S, WATCH_S, interpreter_of, stable_record
+from cues_kafka.runtime.spark.query.slots import FENCED_S, WATCH_S, interpreter_of
 from cues_kafka.runtime.spark.staged.chunks import unpacked
 from cues_kafka.runtime.spark.staged.manifest import Chunk, altered, checksum
 from cues_kafka.runtime.task.interpreter import Hook
@@ -261,7 +262,7 @@ class PartSlot:
         assert isinstance(role, Publish)
         deadline = self._clock.monotonic() + FENCED_S
         while True:
-            record = stable_record(self._spec, self._broker, self._clock)
+            record = newest_record(self._spec, self._broker, self._clock)
             if is_published(role, record) and record:
                 return Outcome(self._spec.name, self._spec.partition, totals=record.totals)
             newer = record is not None and record.staged is not None and record.staged.number > role.batch.number

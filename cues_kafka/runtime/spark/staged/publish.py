@@ -19,9 +19,10 @@ from cues_kafka.core.staged import Enter, Publish, Role
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.names import backing_topic, group_id, transactional_id
 from cues_kafka.ports import Broker
+from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.spark.connections import shared_broker
 from cues_kafka.runtime.spark.query.outcome import Outcome
-from cues_kafka.runtime.spark.query.slots import incarnation, stable_record
+from cues_kafka.runtime.spark.query.slots import incarnation
 from cues_kafka.runtime.spark.staged.chunks import chunks_in
 from cues_kafka.runtime.spark.staged.manifest import Chunk, altered
 from cues_kafka.runtime.spark.staged.part_slot import PartSlot, Spool, StagedTarget
@@ -209,5 +210,5 @@ def enter(work: StagedWork, part: int) -> tuple[Outcome, Staged | None]:
 
 def newest_batch(work: StagedWork, broker: Broker) -> Staged | None:
     """The newest batch that was announced, as any reader sees it."""
-    record = stable_record(work.spec(0, Enter("", work.stateless, 0), "look"), broker, SystemClock())
+    record = newest_record(work.spec(0, Enter("", work.stateless, 0), "look"), broker, SystemClock())
     return record.staged if record is not None else None
