@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
 
-from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_exponential
-
+from cues_kafka.brokers.patience import ask_again
 from cues_kafka.core.records import KEY, Record, Totals
-from cues_kafka.errors import ConfigError, RetriableError
+from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, tools_group
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
@@ -135,14 +134,8 @@ class Progress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
 
-    @retry(
-        retry=retry_if_exception_type(RetriableError),
-        stop=stop_after_delay(PATIENCE_S),
-        wait=wait_exponential(0.05, max=1.0),
-        reraise=True,
-    )
     def _marks(self, places: list[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-        return self._broker.watermarks(places)
+        return ask_again(lambda: self._broker.watermarks(places), PATIENCE_S)
 
     def _named(self, processors: Mapping[str, _Part]) -> Iterator[tuple[str, _Part]]:
         """Those that are followed; of DataFrames, unless they were asked for, those that have begun."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from cues_kafka.brokers.patience import FIRST_S, ask_again
 from cues_kafka.codecs.lookup import codec_for
 from cues_kafka.errors import ConfigError, RetriableError, TopicsMissing
 from cues_kafka.graph.definition import Graph
@@ -80,17 +80,16 @@ def prepare(
 
 def _facts_with(broker: Broker, names: Sequence[str], created: set[str]) -> ClusterFacts:
     """Facts with all topics that were just made: the broker that answers may not have heard of them yet."""
-    deadline = time.monotonic() + VISIBLE_S
-    while True:
+
+    def all_of_them() -> ClusterFacts:
         facts = broker.facts(names)
-        missing = sorted(created - set(facts.topics))
-        if not missing:
-            return facts
-        if time.monotonic() > deadline:
+        if missing := sorted(created - set(facts.topics)):
             raise RetriableError(
                 f"topics {missing} are still not there after {VISIBLE_S:g} s; look at the brokers' logs"
             )
-        time.sleep(0.05)
+        return facts
+
+    return ask_again(all_of_them, VISIBLE_S, longest_s=FIRST_S)
 
 
 def selected(graph: Graph, only: Sequence[str] | None) -> list[Processor]:

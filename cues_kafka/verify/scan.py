@@ -26,10 +26,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
-
+from cues_kafka.brokers.patience import ask_again
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.graph.definition import Graph
@@ -58,7 +57,6 @@ LOOKED_THROUGH = 1000
 the markers of transactions only when it has nothing else to do."""
 
 
-_Answer = TypeVar("_Answer")
 _Feed: TypeAlias = Callable[[TopicPartition, Sequence[WireMessage]], None]
 
 
@@ -89,7 +87,7 @@ def verify(
     """
     began = monotonic()
     _check_names(graph, processors)
-    facts = _patiently(lambda: broker.facts(topics_to_ask(graph)), patience_s)
+    facts = ask_again(lambda: broker.facts(topics_to_ask(graph)), patience_s)
     planned = plan(graph, facts)
     everyone: dict[str, Processor | DataFrameProcessor] = {**graph.processors, **graph.dataframes}
     tasks: list[TaskBooks | Part] = [
@@ -129,17 +127,6 @@ def verify(
         scanned=scan.scanned,
         seconds=monotonic() - began,
     )
-
-
-def _patiently(ask: Callable[[], _Answer], patience_s: float) -> _Answer:
-    """Ask the cluster; while leaders move, or it does not answer, ask again."""
-    again = Retrying(
-        retry=retry_if_exception_type(RetriableError),
-        stop=stop_after_delay(patience_s),
-        wait=wait_exponential(multiplier=0.05, max=1.0),
-        reraise=True,
-    )
-    return again(ask)
 
 
 def _check_names(graph: Graph, processors: Sequence[str] | None) -> None:
@@ -212,7 +199,7 @@ class _Scan:
 
     def _watermarks(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         asked = list(places)
-        return _patiently(lambda: self._broker.watermarks(asked), self._patience_s) if asked else {}
+        return ask_again(lambda: self._broker.watermarks(asked), self._patience_s) if asked else {}
 
     # 2, 3
 

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
@@ -19,6 +18,7 @@ from cues_kafka.brokers.kafka.reader import KafkaReader
 from cues_kafka.brokers.kafka.sender import KafkaSender
 from cues_kafka.brokers.kafka.session import KafkaSession
 from cues_kafka.brokers.options import Kafka
+from cues_kafka.brokers.patience import FIRST_S, ask_again
 from cues_kafka.errors import RetriableError
 from cues_kafka.ports import ClusterFacts, Listener, NewTopic, TopicPartition, Watermarks
 
@@ -129,19 +129,16 @@ class KafkaBroker:
             self._held = None
 
     def _of_leaders(self, question: Callable[[], _Answer]) -> _Answer:
-        deadline = time.monotonic() + self.options.start_timeout_s
+        """A topic that was just made, or whose leader has just moved: its broker does not know yet, or any more."""
         renewed = False
-        while True:
-            try:
-                return question()
-            except RetriableError as error:
-                if error.code == _UNKNOWN and not renewed:
-                    renewed = True
-                    continue
-                # A topic that was just made, or whose leader has just moved: its broker does not know yet, or any more.
-                if error.code not in _LEADERLESS or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
+
+        def passes(error: RetriableError) -> bool:
+            nonlocal renewed
+            first = error.code == _UNKNOWN and not renewed
+            renewed = renewed or first
+            return first or error.code in _LEADERLESS
+
+        return ask_again(question, self.options.start_timeout_s, while_=passes, longest_s=FIRST_S)
 
     @property
     def _admin(self) -> Admin:

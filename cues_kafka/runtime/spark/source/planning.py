@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from cues_kafka.errors import BrokerError, ConfigError, RecoveryError, RetriableError
+from cues_kafka.brokers.patience import ask_again
+from cues_kafka.errors import BrokerError, ConfigError, RecoveryError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, GroupMetadata, TopicPartition, Watermarks
 from cues_kafka.runtime.spark.source.options import EARLIEST, LATEST, Bound, SourceOptions, Subscription
@@ -306,14 +307,7 @@ class Planner:
 
     def _ask(self, question: Callable[[], _Answer]) -> _Answer:
         """A broker that restarts must not end a query."""
-        deadline = time.monotonic() + self._sure_s
-        while True:
-            try:
-                return question()
-            except RetriableError:
-                if time.monotonic() >= deadline:
-                    raise
-                time.sleep(ASK_AGAIN_S)
+        return ask_again(question, self._sure_s, longest_s=ASK_AGAIN_S)
 
     def _check_pinned(self, pinned: Offsets) -> None:
         """

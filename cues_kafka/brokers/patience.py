@@ -1,0 +1,45 @@
+"""Asking a cluster again where the answer may be another one a moment later."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from cues_kafka.errors import RetriableError
+
+FIRST_S: Final = 0.05
+LONGEST_S: Final = 1.0
+"""Between two questions: a pause that doubles. Leaders move within tens of milliseconds, brokers restart in seconds."""
+
+_Answer = TypeVar("_Answer")
+
+
+def ask_again(
+    question: Callable[[], _Answer],
+    for_s: float,
+    *,
+    while_: Callable[[RetriableError], bool] = lambda _: True,
+    longest_s: float = LONGEST_S,
+) -> _Answer:
+    """
+    Ask, and ask again while leaders move or the cluster does not answer.
+
+    Args:
+        question: what to ask.
+        for_s: how long.
+        while_: whether an error is one that passes.
+        longest_s: the longest pause between two questions.
+
+    Raises:
+        RetriableError: the last one, when the time is over or it is not one that passes.
+    """
+    deadline_s, pause_s = time.monotonic() + for_s, FIRST_S
+    while True:
+        try:
+            return question()
+        except RetriableError as error:
+            if time.monotonic() >= deadline_s or not while_(error):
+                raise
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 2, longest_s)
