@@ -11,6 +11,7 @@ import typer
 from cues_kafka.cli.config import Bootstrap, File, New, Profile
 from cues_kafka.cli.options import Target
 from cues_kafka.errors import BrokerError, ConfigError, GraphError
+from cues_kafka.graph.names import no_such_processor
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
@@ -173,6 +174,6 @@ def _as_run_refuses(planned: Plan, graph: Graph, without: Collection[str]) -> Pl
 
     known = [*graph.processors, *graph.dataframes]
     if unknown := sorted(set(without) - set(known)):
-        raise ConfigError(f"--except {', '.join(unknown)}: graph {graph.name!r} has the processors {', '.join(known)}.")
+        raise ConfigError(f"--except: {no_such_processor(graph.name, unknown, known)}")
     names = [name for name in graph.processors if name not in without]
     return dataclasses.replace(planned, refusals=(*planned.refusals, *refusals(graph, names)))

@@ -19,6 +19,7 @@ from cues_kafka.cli.config import Bootstrap, File, New, Profile
 from cues_kafka.cli.options import Target, at_least
 from cues_kafka.cli.watch import REFUSED, WRONG, Signals, TaskWatch, announce
 from cues_kafka.errors import ConfigError, CuesError, GraphError, TopicsMissing
+from cues_kafka.graph.names import no_such_processor
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ def _selected(graph: Graph, only: list[str] | None, without: list[str] | None) -
         return None
     known = [*graph.processors, *graph.dataframes]
     if unknown := sorted({*(only or ()), *(without or ())} - set(known)):
-        raise ConfigError(f"graph {graph.name!r} has no {unknown}; its processors are {sorted(known)}")
+        raise ConfigError(no_such_processor(graph.name, unknown, known))
     names = [name for name in only or known if name not in (without or ())]
     if not names:
         raise ConfigError("--only and --except leave no processor to run. Drop one of them.")

@@ -13,7 +13,7 @@ from cues_kafka.errors import GraphError
 from cues_kafka.graph.declare import Avro, CodecSpec, Json, Raw, Retry, Store
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.filters import HasTag, HasType
-from cues_kafka.graph.names import check_topic, hint, quoted
+from cues_kafka.graph.names import check_topic, hint, no_such_processor, quoted
 from cues_kafka.graph.processor import DataFrameProcessor, Processor, Source
 from cues_kafka.graph.topic import Topic
 
@@ -345,10 +345,7 @@ def rebind(graph: Graph, topics: Mapping[str, str], opts: Mapping[str, Mapping[s
             raise GraphError(f"{label} has no topic {old!r}{hint(old, used)}. Topics: {quoted(used)}.")
     for name in opts:
         if name not in graph.processors:
-            raise GraphError(
-                f"{label} has no processor {name!r}{hint(name, graph.processors)}. "
-                f"Processors: {quoted(graph.processors)}."
-            )
+            raise GraphError(no_such_processor(graph.name, [name], graph.processors))
     settings = graph.settings()
     settings["errors"] = None if graph.errors is None else topics.get(graph.errors, graph.errors)
     settings["topics"] = {topics.get(name, name): topic for name, topic in graph.topics.items()}

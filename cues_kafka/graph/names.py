@@ -34,6 +34,21 @@ def hint(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
+def no_such_processor(graph: str, unknown: Iterable[str], known: Iterable[str]) -> str:
+    """
+    What an error says of names that a graph does not have.
+
+    Args:
+        graph: its name.
+        unknown: the names.
+        known: the processors that it has.
+    """
+    wrong, there = sorted(unknown), sorted(known)
+    return (
+        f"graph {graph!r} has no processor {quoted(wrong)}; its processors are {quoted(there)}{hint(wrong[0], there)}"
+    )
+
+
 def check_name(name: object, what: str) -> str:
     """
     Check the name of a graph, processor, binding or store.

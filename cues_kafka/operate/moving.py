@@ -27,7 +27,7 @@ from cues_kafka.core.staged import RESET
 from cues_kafka.core.task import take
 from cues_kafka.errors import CodecError, ConfigError, RecoveryError, RetriableError
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import backing_topic, group_id, quoted, transactional_id
+from cues_kafka.graph.names import backing_topic, group_id, no_such_processor, transactional_id
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.topics import topics_to_ask
@@ -96,9 +96,7 @@ class Maintenance:
         """
         everyone: dict[str, Processor | DataFrameProcessor] = {**graph.processors, **graph.dataframes}
         if processor not in everyone:
-            raise ConfigError(
-                f"graph {graph.name!r} has no {processor!r}; its processors are {quoted(sorted(everyone))}"
-            )
+            raise ConfigError(no_such_processor(graph.name, [processor], everyone))
         facts = broker.facts(topics_to_ask(graph))
         declared, backing = everyone[processor], backing_topic(graph.name, processor)
         topics = declared.read_topics if isinstance(declared, DataFrameProcessor) else declared.input_topics

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import backing_topic, quoted
+from cues_kafka.graph.names import backing_topic, no_such_processor, quoted
 from cues_kafka.plan.topics import orphans
 from cues_kafka.ports import Broker, TopicPartition
 
@@ -37,7 +37,7 @@ def renamed(
     """
     known = (*graph.processors, *graph.dataframes)
     if unknown := sorted(set(new) - set(known)):
-        raise ConfigError(f"--new {quoted(unknown)}: graph {graph.name!r} has the processors {quoted(sorted(known))}")
+        raise ConfigError(f"--new: {no_such_processor(graph.name, unknown, known)}")
     if not (left := orphans(graph, listed)):
         return
     left = {topic: name for topic, name in left.items() if _has_records(broker, topic, listed)}

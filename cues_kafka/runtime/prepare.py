@@ -9,7 +9,7 @@ from cues_kafka.brokers.patience import FIRST_S, ask_again
 from cues_kafka.codecs.lookup import codec_for
 from cues_kafka.errors import ConfigError, RetriableError, TopicsMissing
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import quoted
+from cues_kafka.graph.names import no_such_processor, quoted
 from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.renamed import renamed
@@ -101,7 +101,7 @@ def selected(graph: Graph, only: Sequence[str] | None) -> list[Processor]:
     """
     unknown = sorted(set(only or ()) - set(graph.processors))
     if unknown:
-        raise ConfigError(f"only={unknown}: graph {graph.name!r} has the processors {quoted(sorted(graph.processors))}")
+        raise ConfigError(f"only=: {no_such_processor(graph.name, unknown, graph.processors)}")
     return [p for p in graph.processors.values() if only is None or p.name in only]
 
 

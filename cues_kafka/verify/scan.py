@@ -32,7 +32,7 @@ from cues_kafka.brokers.patience import ask_again
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import backing_topic, quoted, tools_group
+from cues_kafka.graph.names import backing_topic, no_such_processor, tools_group
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.topics import topics_to_ask
@@ -132,7 +132,7 @@ def verify(
 def _check_names(graph: Graph, processors: Sequence[str] | None) -> None:
     known = {**graph.processors, **graph.dataframes}
     if unknown := sorted(set(processors or ()) - set(known)):
-        raise ConfigError(f"graph {graph.name!r} has no {quoted(unknown)}; its processors are {quoted(sorted(known))}")
+        raise ConfigError(no_such_processor(graph.name, unknown, known))
 
 
 def _chosen(names: Iterable[str], processors: Sequence[str] | None) -> list[str]:

@@ -302,7 +302,7 @@ def test_a_task_that_stops_ends_the_worker_where_that_was_asked_for(
     ("arguments", "words"),
     [
         (["no_such_module:graph"], "there is no module"),
-        (["TARGET", "--only", "dubble"], "has no ['dubble']; its processors are ['again', 'double']"),
+        (["TARGET", "--only", "dubble"], "has no processor 'dubble'; its processors are 'again', 'double'"),
         (["TARGET", "--only", "double", "--except", "double"], "leave no processor to run"),
         (["TARGET", "--workers", "2", "--profile", "prod"], "needs a file"),
         (["no_such_module:graph", "--workers", "1"], "there is no module"),

@@ -335,7 +335,7 @@ def test_what_was_asked_for_and_cannot_run_is_named_before_anything_is_opened() 
 
 def test_a_name_that_the_graph_does_not_have_is_not_taken_for_one_that_spark_cannot_run() -> None:
     """The processors are listed."""
-    with pytest.raises(ConfigError, match="shop' has the processors"):
+    with pytest.raises(ConfigError, match="shop' has no processor"):
         carried(GRAPH, Spark(session(), checkpoint="/tmp/checkpoints"), ["claen"])
 
 

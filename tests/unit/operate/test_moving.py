@@ -277,7 +277,7 @@ def test_a_task_that_moved_between_the_look_and_the_act_is_not_moved() -> None:
 def test_wrong_names_are_refused_with_the_right_ones() -> None:
     """Processor, partition, and a graph that never ran here."""
     tester = delivered()
-    with pytest.raises(ConfigError, match=r"no 'dubble'; its processors are 'double', 'pair'"):
+    with pytest.raises(ConfigError, match=r"no processor 'dubble'; its processors are 'double', 'pair'"):
         tool(tester, "dubble")
     with pytest.raises(ConfigError, match="has 0 to 0"):
         tool(tester).reset(partition=1)

@@ -374,7 +374,7 @@ def test_dataframes_that_never_ran_or_are_written_directly_are_named() -> None:
     tester.run().stop()
     [limit] = verify(GRAPH, tester.broker, processors=["frames"]).limits
     assert "writes DataFrames directly" in limit
-    with pytest.raises(ConfigError, match="has no 'framez'; its processors are 'frames'"):
+    with pytest.raises(ConfigError, match="has no processor 'framez'; its processors are 'frames'"):
         verify(GRAPH, tester.broker, processors=["framez"])
 
 

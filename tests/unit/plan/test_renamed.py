@@ -77,7 +77,9 @@ def test_a_start_is_refused_with_all_of_it_before_anything_is_created() -> None:
 
     with pytest.raises(ConfigError, match="--new devour"):
         prepare(graph_of("devour"), broker, terms=Terms(["devour"]))
-    with pytest.raises(ConfigError, match=r"--new 'devours': graph 'meal' has the processors 'devour'"):
+    with pytest.raises(
+        ConfigError, match=r"--new: graph 'meal' has no processor 'devours'; its processors are 'devour'"
+    ):
         prepare(graph_of("devour"), broker, terms=Terms(["devour"], new=["devours"]))
 
     assert broker.partitions() == before
