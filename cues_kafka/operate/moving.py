@@ -20,21 +20,21 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 from cues_kafka.core.events import InputFacts
-from cues_kafka.core.records import Attempt, Extent, Record, Snapshot, Staged, Start, Totals, Writer
+from cues_kafka.core.records import Attempt, Extent, Record, Snapshot, Staged, Start, Totals
 from cues_kafka.core.recover import plan_of
 from cues_kafka.core.spec import Input, Spec
 from cues_kafka.core.staged import RESET
 from cues_kafka.core.task import take
 from cues_kafka.errors import CodecError, ConfigError, RecoveryError, RetriableError
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import backing_topic, group_id, no_such_processor, transactional_id
+from cues_kafka.graph.names import backing_topic, no_such_processor
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Member, Position, Positions, TopicPartition, Watermarks
 from cues_kafka.records.reading import record_below
 from cues_kafka.records.scanning import read_range
-from cues_kafka.runtime.specs import Identity, spec_of
+from cues_kafka.runtime.specs import Identity, frame_spec, spec_of
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.interpreter import INIT_TIMEOUT_S, record_message
 from cues_kafka.words import count
@@ -113,8 +113,10 @@ class Maintenance:
         self._clock = clock or SystemClock()
         identity = Identity.of_process("tool", who)
         if isinstance(declared, DataFrameProcessor):
-            make = _frame_specs(graph, declared, self._sizes[topics[0]], identity)
-            self.specs, self.staged = self._frame(declared, make)
+            width = self._sizes[topics[0]]
+            self.specs, self.staged = self._frame(
+                declared, lambda slot: frame_spec(graph.name, processor, slot, width, identity, inputs=declared.inputs)
+            )
         else:
             make = spec_of(graph, plan(graph, facts), declared, self._sizes[declared.lead], identity)
             self.specs, self.staged = tuple(map(make, range(min(self._sizes.values())))), False
@@ -396,28 +398,6 @@ class Maintenance:
                     "which was killed ends with its time-out, after 60 s by default"
                 )
             pause.wait(0.1)
-
-
-def _frame_specs(graph: Graph, frame: DataFrameProcessor, width: int, identity: Identity) -> Callable[[int], Spec]:
-    """Makes the spec of one slot of a processor of DataFrames that is written directly."""
-
-    def make(slot: int) -> Spec:
-        name = transactional_id(graph.name, frame.name, slot)
-        return Spec(
-            graph=graph.name,
-            processor=frame.name,
-            partition=slot,
-            inputs=tuple(Input(*pair) for pair in frame.inputs),
-            transactional_id=name,
-            group=group_id(graph.name, frame.name),
-            backing=backing_topic(graph.name, frame.name),
-            quarantine_after=None,
-            width=width,
-            slot=True,
-            writer=Writer(name, identity.runtime, identity.name, identity.incarnation),
-        )
-
-    return make
 
 
 def _is_out(record: Record, number: int) -> bool:

@@ -7,11 +7,13 @@ import secrets
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from cues_kafka.core.records import Writer
 from cues_kafka.core.spec import Input, Spec
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.processor import Processor
+from cues_kafka.graph.names import backing_topic, group_id, transactional_id
+from cues_kafka.graph.processor import Bindings, Processor
 from cues_kafka.plan.plan import Plan
 
 
@@ -36,29 +38,60 @@ class Identity:
         return cls(runtime, name or f"{socket.gethostname()}-{os.getpid()}", secrets.token_hex(8))
 
 
+def task_spec(graph: str, processor: str, partition: int, width: int, identity: Identity, **rules: Any) -> Spec:
+    """
+    A task's spec, with its names on the cluster; no other place makes one.
+
+    Args:
+        graph: its name.
+        processor: its name.
+        partition: of the task.
+        width: partitions of the processor.
+        identity: who writes its records.
+        rules: other fields of `Spec`, which the declaration chose.
+    """
+    name = transactional_id(graph, processor, partition)
+    return Spec(
+        graph=graph,
+        processor=processor,
+        partition=partition,
+        transactional_id=name,
+        group=group_id(graph, processor),
+        backing=backing_topic(graph, processor),
+        width=width,
+        writer=Writer(name, identity.runtime, identity.name, identity.incarnation),
+        **rules,
+    )
+
+
 def spec_of(graph: Graph, planned: Plan, processor: Processor, width: int, identity: Identity) -> Callable[[int], Spec]:
-    """Makes the spec of one partition of a processor with so many partitions."""
-    names = planned[processor.name]
+    """Makes the spec of one partition of a plain processor."""
 
     def make(partition: int) -> Spec:
-        transactional_id = names.transactional_id(partition)
-        return Spec(
-            graph=graph.name,
-            processor=processor.name,
-            partition=partition,
+        return task_spec(
+            graph.name,
+            processor.name,
+            partition,
+            width,
+            identity,
             inputs=tuple(Input(*pair) for pair in processor.inputs),
             pairing=processor.input_shape,
             effects=processor.has_effects,
             errors=graph.errors_of(processor) is not None,
-            transactional_id=transactional_id,
-            group=names.group,
-            backing=names.backing,
             start=processor.start,
             strategy=graph.strategy_of(processor),
             quarantine_after=processor.quarantine_after,
-            compacted=processor.input_shape == "single" and bool(names.compacted),
-            width=width,
-            writer=Writer(transactional_id, identity.runtime, identity.name, identity.incarnation),
+            compacted=processor.input_shape == "single" and bool(planned[processor.name].compacted),
         )
 
     return make
+
+
+def frame_spec(
+    graph: str, processor: str, partition: int, width: int, identity: Identity, *, inputs: Bindings, **rules: Any
+) -> Spec:
+    """The spec of a slot of a processor of DataFrames; see `task_spec`."""
+    pairs = tuple(Input(*pair) for pair in inputs)
+    return task_spec(
+        graph, processor, partition, width, identity, inputs=pairs, quarantine_after=None, slot=True, **rules
+    )

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka
-from cues_kafka.core.records import Writer
-from cues_kafka.core.spec import Input, Spec
+from cues_kafka.core.spec import Spec
 from cues_kafka.errors import ConfigError, TaskStopped
-from cues_kafka.graph.names import backing_topic, group_id, transactional_id
+from cues_kafka.graph.names import backing_topic, group_id
 from cues_kafka.plan.topics import backing_config
 from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.runtime.calling.outputs import Output
@@ -20,7 +19,7 @@ from cues_kafka.runtime.spark.connections import shared_broker
 from cues_kafka.runtime.spark.direct.frame_slot import FrameSlot, Range
 from cues_kafka.runtime.spark.query.jobs import AT_ONCE
 from cues_kafka.runtime.spark.query.slots import POLICY, incarnation
-from cues_kafka.runtime.specs import Identity
+from cues_kafka.runtime.specs import Identity, frame_spec
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.lane import CommitPolicy
 
@@ -78,21 +77,9 @@ class Frames:
 
     def spec(self, partition: int, who: str) -> Spec:
         """The task of one partition; `who`: the incarnation of its writer."""
-        name = transactional_id(self.graph, self.processor, partition)
-        return Spec(
-            graph=self.graph,
-            processor=self.processor,
-            partition=partition,
-            inputs=(Input(self.binding, self.source),),
-            transactional_id=name,
-            group=group_id(self.graph, self.processor),
-            backing=backing_topic(self.graph, self.processor),
-            start=self.starts[partition],
-            quarantine_after=None,
-            width=self.width,
-            slot=True,
-            writer=Writer(name, self.identity.runtime, self.identity.name, who),
-        )
+        identity, inputs = replace(self.identity, incarnation=who), ((self.binding, self.source),)
+        start = self.starts[partition]
+        return frame_spec(self.graph, self.processor, partition, self.width, identity, inputs=inputs, start=start)
 
 
 def first_offsets(options: Kafka, source: str, ranges: Mapping[int, Range]) -> tuple[int, ...]:

@@ -13,11 +13,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from cues_kafka.brokers.options import Kafka
-from cues_kafka.core.records import Staged, Writer
+from cues_kafka.core.records import Staged
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Enter, Publish, Role
 from cues_kafka.errors import ConfigError
-from cues_kafka.graph.names import backing_topic, group_id, transactional_id
 from cues_kafka.ports import Broker
 from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.spark.connections import shared_broker
@@ -26,7 +25,7 @@ from cues_kafka.runtime.spark.query.slots import incarnation
 from cues_kafka.runtime.spark.staged.chunks import chunks_in
 from cues_kafka.runtime.spark.staged.manifest import Chunk, altered
 from cues_kafka.runtime.spark.staged.part_slot import PartSlot, Spool, StagedTarget
-from cues_kafka.runtime.specs import Identity
+from cues_kafka.runtime.specs import Identity, frame_spec
 from cues_kafka.runtime.task.clock import SystemClock
 
 
@@ -60,21 +59,8 @@ class StagedWork:
 
     def spec(self, part: int, role: Role, who: str) -> Spec:
         """A slot's task, and what it is there for."""
-        name = transactional_id(self.graph, self.processor, part)
-        return Spec(
-            graph=self.graph,
-            processor=self.processor,
-            partition=part,
-            inputs=(),
-            transactional_id=name,
-            group=group_id(self.graph, self.processor),
-            backing=backing_topic(self.graph, self.processor),
-            quarantine_after=None,
-            width=self.parts,
-            slot=True,
-            staged=role,
-            writer=Writer(name, self.identity.runtime, self.identity.name, who),
-        )
+        identity = replace(self.identity, incarnation=who)
+        return frame_spec(self.graph, self.processor, part, self.parts, identity, inputs=(), staged=role)
 
     @property
     def broker(self) -> Broker:
