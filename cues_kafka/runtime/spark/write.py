@@ -6,8 +6,7 @@ input's partitions apart, else staged. A DataFrame that does not stream is one s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import uuid4
@@ -16,18 +15,18 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.core.records import Extent, Staged
 from cues_kafka.errors import ConfigError, TaskStopped
-from cues_kafka.graph.names import backing_topic, check_name, group_id
-from cues_kafka.plan.topics import backing_config
-from cues_kafka.ports import Broker, NewTopic
+from cues_kafka.graph.names import check_name
+from cues_kafka.ports import Broker
 from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.spark.columns import META, PLACE, messages_of
 from cues_kafka.runtime.spark.direct.frame_batch import FrameBatch
 from cues_kafka.runtime.spark.direct.frame_slot import Range
 from cues_kafka.runtime.spark.direct.frame_work import PROCESSOR, Frames, first_offsets
 from cues_kafka.runtime.spark.direct.frame_work import enter as enter_slots
-from cues_kafka.runtime.spark.query.jobs import AT_ONCE, BatchFailed
+from cues_kafka.runtime.spark.query.entering import claim, enter_all, refuse, stopped_tasks
+from cues_kafka.runtime.spark.query.jobs import BatchFailed
 from cues_kafka.runtime.spark.query.offset_log import known_query
-from cues_kafka.runtime.spark.query.outcome import Outcome, SlotsStopped
+from cues_kafka.runtime.spark.query.outcome import SlotsStopped
 from cues_kafka.runtime.spark.query.plans import addressed, check_store, keeps_state, shuffle_node, streams
 from cues_kafka.runtime.spark.query.run import QuerySettings
 from cues_kafka.runtime.spark.query.slots import POLICY, written
@@ -166,28 +165,15 @@ def _work(frame: Any, options: Kafka, name: str, target: StagedTarget) -> Staged
 
 def _entered(broker: Broker, work: StagedWork, query: str) -> StagedWork:
     """D6: the backing topic is there, nobody else writes, and what a predecessor left open is ended."""
-    backing, group = backing_topic(work.graph, work.processor), group_id(work.graph, work.processor)
-    facts = broker.facts([backing])
-    if known := facts.topics.get(backing):
-        work = replace(work, parts=min(work.parts, known.partitions))  # the output has grown since it was made
-    else:
-        broker.create([NewTopic(backing, work.parts, min(3, facts.brokers), backing_config(facts.brokers))])
-    if members := broker.members(group):
-        raise ConfigError(f"group {group!r} has members {members}: stop them first")
-    work = replace(work, query=query)
+    # Where the backing topic was made for fewer partitions the output has grown since.
+    parts = min(work.parts, claim(broker, work.graph, work.processor, work.parts))
+    work = replace(work, parts=parts, query=query)
     if newest := newest_batch(work, broker):
         work = replace(work, parts=newest.parts)
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="enter") as pool:
-        # Where the sources of a stream were, only its checkpoint tells: Spark does not log where batch 0 begins.
-        one = replace(work, stateless=query == JOB)
-        found = [outcome for outcome, _ in pool.map(lambda part: enter(one, part), range(work.parts))]
-    if stops := [outcome for outcome in found if outcome.kind]:
-        raise TaskStopped(_told(stops))
+    # Where the sources of a stream were, only its checkpoint tells: Spark does not log where batch 0 begins.
+    one = replace(work, stateless=query == JOB)
+    refuse(enter_all(lambda part: enter(one, part)[0], work.parts))
     return work
-
-
-def _told(stops: Sequence[Outcome]) -> str:
-    return "; ".join(f"{stop.task}: {stop.text}. Remedy: {stop.remedy}" for stop in stops)
 
 
 def _staged(frame: Any, work: StagedWork, settings: QuerySettings, output_mode: str) -> Any:
@@ -221,7 +207,7 @@ def _job(frame: Any, work: StagedWork, directory: str) -> Written:
     try:
         outcomes = batch.write(messages_of([(0, frame)], work.key_fields), mine, prepared=again)
     except SlotsStopped as stopped:
-        raise TaskStopped(_told(stopped.stops)) from None
+        raise stopped_tasks(stopped.stops) from None
     except BatchFailed as failed:
         raise TaskStopped(str(failed)) from failed
     rows, errors = (sum(getattr(outcome.totals, field) for outcome in outcomes) for field in ("messages", "errors"))

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.core.spec import Spec
-from cues_kafka.errors import ConfigError, TaskStopped
-from cues_kafka.graph.names import backing_topic, group_id
-from cues_kafka.plan.topics import backing_config
-from cues_kafka.ports import NewTopic, TopicPartition
+from cues_kafka.graph.names import backing_topic
+from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.spark.connections import shared_broker
 from cues_kafka.runtime.spark.direct.frame_slot import FrameSlot, Range
-from cues_kafka.runtime.spark.query.jobs import AT_ONCE
+from cues_kafka.runtime.spark.query.entering import claim, enter_all, refuse
 from cues_kafka.runtime.spark.query.slots import POLICY, incarnation
 from cues_kafka.runtime.specs import Identity, frame_spec
 from cues_kafka.runtime.task.clock import SystemClock
@@ -103,18 +100,9 @@ def enter(work: Frames) -> Frames:
     """
     broker = open_broker(work.options)
     try:
-        backing = backing_topic(work.graph, work.processor)
-        facts = broker.facts([backing])
-        if backing in facts.topics:
-            broker.add_partitions(backing, work.width)
-        else:
-            broker.create([NewTopic(backing, work.width, min(3, facts.brokers), backing_config(facts.brokers))])
-        if members := broker.members(group_id(work.graph, work.processor)):
-            raise ConfigError(f"group {group_id(work.graph, work.processor)!r} has members {members}: stop them first")
+        if claim(broker, work.graph, work.processor, work.width) < work.width:
+            broker.add_partitions(backing_topic(work.graph, work.processor), work.width)
     finally:
         broker.close()
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="enter") as pool:
-        found = list(pool.map(lambda p: work.slot(p, -1, -1, 0).publish((), Range(-1, -1)), range(work.width)))
-    if stops := [outcome for outcome in found if outcome.kind]:
-        raise TaskStopped("; ".join(f"{stop.task}: {stop.text}. Remedy: {stop.remedy}" for stop in stops))
+    refuse(enter_all(lambda p: work.slot(p, -1, -1, 0).publish((), Range(-1, -1)), work.width))
     return work

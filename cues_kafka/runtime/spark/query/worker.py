@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final
@@ -27,8 +27,8 @@ from cues_kafka.core.records import Totals
 from cues_kafka.errors import BrokerError, CuesError, TaskStopped
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Clock, TopicPartition
+from cues_kafka.runtime.spark.query.entering import enter_all
 from cues_kafka.runtime.spark.query.files import has_jvm
-from cues_kafka.runtime.spark.query.jobs import AT_ONCE
 from cues_kafka.runtime.spark.query.offset_log import drop_unfinished
 from cues_kafka.runtime.spark.query.outcome import STOPPED_MARK, Outcome, brief, outcome_of_row, passes
 from cues_kafka.runtime.spark.query.run import QuerySettings, Run
@@ -220,7 +220,7 @@ class SparkWorker:
         """What slots that were cut off have left open ends, so that readers need not wait for its time-out (R1)."""
         try:
             if not self._job.broker.members(self.first.group):
-                self._for_all(self._planned.leave)
+                enter_all(self._planned.leave, self.first.width)
         except CuesError as error:
             log.warning("transactions may be open", processor=self.name, error=str(error))
 
@@ -265,16 +265,12 @@ class SparkWorker:
     def _enter(self) -> tuple[int, ...] | None:
         """D6: nobody else is there, and every slot has a record; where each stands, or None: it stopped."""
         self._wait_for_the_group()
-        found = self._for_all(self._planned.enter)
+        found = enter_all(self._planned.enter, self.first.width)
         self._take(found)
         if any(outcome.kind for outcome in found):
             return None
         self._entered = True
         return tuple(outcome.position for outcome in found)
-
-    def _for_all(self, take: Callable[[int], Outcome]) -> list[Outcome]:
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"{self.name}-enter") as pool:
-            return list(pool.map(take, range(self.first.width)))
 
     def _wait_for_the_group(self) -> None:
         """Members of a killed worker live until their session ends; live ones are named."""
