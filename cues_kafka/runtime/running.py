@@ -199,7 +199,7 @@ class Running(Client):
             return True
         if worker.generation < 0 or not all(lane.ready or (but_stopped and lane.stopped) for lane in lanes):
             return False
-        if worker.reached is not None:
+        if not worker.positions_in_group:
             return True
         spec = worker.first
         others = [TopicPartition(spec.backing, p) for p in range(spec.width) if p not in worker.lanes]
@@ -234,7 +234,7 @@ class Running(Client):
             yield processor.errors
 
     def _idle(self, worker: Worker) -> bool:
-        if worker.reached is not None:
+        if not worker.positions_in_group:
             return not worker.busy and not self._missing(worker, worker.reached)
         spec = worker.first
         topics = [i.topic for i in spec.inputs]

@@ -65,8 +65,13 @@ class Worker(Protocol):
         ...
 
     @property
-    def reached(self) -> Mapping[TopicPartition, int] | None:
-        """Where its inputs are delivered, if the worker alone knows; None: the group's offsets say it."""
+    def positions_in_group(self) -> bool:
+        """Whether its group's offsets say where its inputs are delivered; else only the worker knows."""
+        ...
+
+    @property
+    def reached(self) -> Mapping[TopicPartition, int]:
+        """Where its inputs are delivered, if the offsets of its group do not say it."""
         ...
 
     @property

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -251,9 +251,14 @@ class ProcessorWorker:
         return [Stopped(lane.spec.name, halt, lane.cause) for lane in lanes if (halt := lane.stopped)]
 
     @property
-    def reached(self) -> None:
+    def positions_in_group(self) -> bool:
+        """Each task commits its offsets there."""
+        return True
+
+    @property
+    def reached(self) -> Mapping[TopicPartition, int]:
         """The group's offsets say it."""
-        return
+        return {}
 
     @property
     def busy(self) -> bool:

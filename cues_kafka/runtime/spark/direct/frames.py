@@ -7,6 +7,7 @@ calls us) and publishes an empty attempt for those that left no row.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -85,6 +86,11 @@ class FrameRun:
         return slot_position(self.first, self._job, outcome)
 
     @property
-    def reached(self) -> None:
+    def positions_in_group(self) -> bool:
         """See `query.Run`."""
-        return
+        return True
+
+    @property
+    def reached(self) -> Mapping[TopicPartition, int]:
+        """See `query.Run`."""
+        return {}

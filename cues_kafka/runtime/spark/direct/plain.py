@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from pyspark import TaskContext
 
 from cues_kafka.core.records import Snapshot
 from cues_kafka.core.spec import Spec
-from cues_kafka.ports import Positions
+from cues_kafka.ports import Positions, TopicPartition
 from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.spark.direct.work import Work
 from cues_kafka.runtime.spark.query.files import has_jvm
@@ -74,9 +74,14 @@ class PlainRun:
         return slot_position(self.first, self._job, outcome)
 
     @property
-    def reached(self) -> None:
+    def positions_in_group(self) -> bool:
         """See `Run`."""
-        return
+        return True
+
+    @property
+    def reached(self) -> Mapping[TopicPartition, int]:
+        """See `Run`."""
+        return {}
 
 
 class PlainBatch:

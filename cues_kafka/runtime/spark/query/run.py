@@ -73,7 +73,12 @@ class Run(Protocol):
         ...
 
     @property
-    def reached(self) -> Mapping[TopicPartition, int] | None:
+    def positions_in_group(self) -> bool:
+        """See `Worker.positions_in_group`."""
+        ...
+
+    @property
+    def reached(self) -> Mapping[TopicPartition, int]:
         """See `Worker.reached`."""
         ...
 

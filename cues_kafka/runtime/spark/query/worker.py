@@ -153,7 +153,12 @@ class SparkWorker:
         return list(self._stops)
 
     @property
-    def reached(self) -> Mapping[TopicPartition, int] | None:
+    def positions_in_group(self) -> bool:
+        """See `workers.Worker`."""
+        return self._planned.positions_in_group
+
+    @property
+    def reached(self) -> Mapping[TopicPartition, int]:
         """See `workers.Worker`."""
         return self._planned.reached
 

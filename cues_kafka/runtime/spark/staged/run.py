@@ -137,6 +137,11 @@ class StagedRun:
         )
 
     @property
+    def positions_in_group(self) -> bool:
+        """See `query.Run`: the group has the offsets of the batch before the newest one (T4)."""
+        return False
+
+    @property
     def reached(self) -> Mapping[TopicPartition, int]:
         """See `query.Run`."""
         return self._reached
