@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeGuard
 
@@ -57,6 +57,13 @@ PURE = {"errors", "words", "ports", "core", "graph"}
 IMPURE = {"asyncio", "io", "logging", "os", "pathlib", "random", "secrets", "socket", "subprocess", "threading", "time"}
 """What `core` must not have even of the standard library: no clock, random, thread, logging or I/O."""
 
+
+CYCLES = {
+    frozenset({"graph.data", "graph.definition", "graph.topology", "graph.wiring"}): "a graph checks, compares and "
+    "writes itself; the functions that do it take graphs",
+    frozenset({"plan.plan", "plan.text"}): "a plan prints itself; what prints it takes plans",
+}
+"""Modules that import each other all the same, and why."""
 
 TYPES_ONLY = {"typing_extensions"}
 """Type checkers bring it with them: allowed everywhere under `if TYPE_CHECKING`."""
@@ -207,3 +214,65 @@ def test_files_of_the_core_have_at_most_750_lines_and_its_functions_30() -> None
                 long.append(f"{path.name}::{function.name}")
 
     assert long == []
+
+
+def dependencies() -> dict[str, set[str]]:
+    """By module, the modules of the package that it imports, for types too; names without `cues_kafka.`."""
+    paths = dict(modules())
+    found: dict[str, set[str]] = {}
+    for module, path in paths.items():
+        nodes = [
+            node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)
+        ]
+        named = [(f"{node.module}.{alias.name}", node.module or "") for node in nodes for alias in node.names]
+        names = {whole if whole in paths else base for whole, base in named}  # a module, or something of one
+        found[_short(module)] = {_short(name) for name in names & paths.keys() if name != module and "." in name}
+    return found
+
+
+def _short(module: str) -> str:
+    return module.removeprefix("cues_kafka.")
+
+
+def cycles(needs: Mapping[str, set[str]]) -> set[frozenset[str]]:
+    """The sets of modules that reach each other."""
+    reached = {name: _reached(needs, name) for name in needs}
+    return {
+        frozenset(other for other in reached[name] if name in reached.get(other, ()))
+        for name in needs
+        if name in reached[name]
+    }
+
+
+def _reached(needs: Mapping[str, set[str]], name: str) -> set[str]:
+    found: set[str] = set()
+    due = [*needs[name]]
+    while due:
+        one = due.pop()
+        if one not in found:
+            found.add(one)
+            due += needs.get(one, ())
+    return found
+
+
+def test_no_modules_import_each_other() -> None:
+    """What is known has its reason in `CYCLES`; one that is gone has none there any more."""
+    assert cycles(dependencies()) == CYCLES.keys()
+
+
+def test_a_planted_cycle_is_found() -> None:
+    """Through a third module too; what only leads to a cycle is not in it."""
+    needs = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set(), "e": {"a"}}
+
+    assert cycles(needs) == {frozenset("abc")}
+
+
+def test_a_class_name_is_one_thing() -> None:
+    """Whoever reads `Settings` shall not have to look where it was imported from."""
+    places: dict[str, list[str]] = {}
+    for module, path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(module)
+
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
