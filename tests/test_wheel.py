@@ -65,7 +65,7 @@ def installer() -> str:
 
 
 def test_the_wheel_carries_all_that_the_package_reads(tmp_path: Path) -> None:
-    """Schemas, type marker, broker's lock and poms, and none of the tests."""
+    """Schemas, type marker, broker's lock and poms, none of the tests and none of the proofs."""
     with zipfile.ZipFile(build_wheel(tmp_path)) as wheel:
         names = set(wheel.namelist())
 
@@ -79,6 +79,7 @@ def test_the_wheel_carries_all_that_the_package_reads(tmp_path: Path) -> None:
         "cues_kafka/brokers/local/broker-4.3.1.lock",
     } <= names
     assert {name.split("/")[0] for name in names} == {"cues_kafka", "cues_kafka-0.1.0.dist-info"}
+    assert not [name for name in names if "explorer" in name or "simulation" in name or "proof" in name]
     assert not [name for name in names if "__pycache__" in name or name.endswith(".gitignore")]
 
 
