@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Final, TypeVar
+
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
 from cues_kafka.errors import RetriableError
 
@@ -34,12 +35,10 @@ def ask_again(
     Raises:
         RetriableError: the last one, when the time is over or it is not one that passes.
     """
-    deadline_s, pause_s = time.monotonic() + for_s, FIRST_S
-    while True:
-        try:
-            return question()
-        except RetriableError as error:
-            if time.monotonic() >= deadline_s or not while_(error):
-                raise
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 2, longest_s)
+    retrying = Retrying(
+        retry=retry_if_exception(lambda error: isinstance(error, RetriableError) and while_(error)),
+        stop=stop_after_delay(for_s),
+        wait=wait_exponential(FIRST_S, max=longest_s),
+        reraise=True,
+    )
+    return retrying(question)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from cues_kafka.brokers import patience
 from cues_kafka.brokers.patience import ask_again
 from cues_kafka.errors import FatalError, RetriableError
 
@@ -29,7 +28,8 @@ class Time:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     found = Time()
-    monkeypatch.setattr(patience, "time", found)
+    monkeypatch.setattr("tenacity.time", found)
+    monkeypatch.setattr("tenacity.nap.time", found)
     return found
 
 
