@@ -31,8 +31,9 @@ CHILD = """
 import sys
 from cues_kafka import Graph, Kafka, Processor, Raw, Source, Topic
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.runtime.build import Identity, prepare
+from cues_kafka.runtime.prepare import prepare
 from cues_kafka.runtime.spark.direct.work import Work
+from cues_kafka.runtime.specs import Identity
 
 def head(value: bytes) -> bytes:
     return value[:100]
@@ -91,16 +92,16 @@ from pathlib import Path
 from pyarrow import parquet
 from cues_kafka import Kafka
 from cues_kafka.core.records import Staged
-from cues_kafka.runtime.build import Identity
+from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.spark.staged.manifest import Chunk
 from cues_kafka.runtime.spark.staged.chunks import INDEX
-from cues_kafka.runtime.spark.staged.part_slot import Target
+from cues_kafka.runtime.spark.staged.part_slot import StagedTarget
 from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.spark.staged.publish import PublishFiles, StagedWork
 
 bootstrap, name, file = sys.argv[1:]
 options = Kafka(bootstrap, transaction_timeout_s=300)
-target = Target((Output(f"{name}.out", 1, 1_000_000),))
+target = StagedTarget((Output(f"{name}.out", 1, 1_000_000),))
 identity = Identity.of_process("spark")
 work = StagedWork(options, name, "work", 2, target, (None,), (None,), True, identity, "q")
 index = parquet.read_table(file, columns=list(INDEX)).to_pylist()
