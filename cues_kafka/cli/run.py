@@ -233,8 +233,14 @@ def _log_to_stderr(level: str) -> None:
     if level != "debug":
         logging.getLogger("cues_kafka.librdkafka").setLevel(logging.WARNING)
         logging.getLogger("py4j").setLevel(logging.CRITICAL)  # the frames of what the command tells in a sentence
+        logging.getLogger().addFilter(_is_not_of_py4j)
         for name in ("task", "spark"):
             logging.getLogger(f"cues_kafka.{name}").addFilter(_is_not_told)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Whether py4j did not log it: two of its lines go to the root logger, whatever the level of its own one."""
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _is_not_told(record: logging.LogRecord) -> bool:

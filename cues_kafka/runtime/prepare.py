@@ -78,18 +78,20 @@ def prepare(
     return planned, facts
 
 
+class _Unseen(RetriableError):
+    """Topics that were created a moment ago are not known yet."""
+
+
 def _facts_with(broker: Broker, names: Sequence[str], created: set[str]) -> ClusterFacts:
     """Facts with all topics that were just made: the broker that answers may not have heard of them yet."""
 
     def all_of_them() -> ClusterFacts:
         facts = broker.facts(names)
         if missing := sorted(created - set(facts.topics)):
-            raise RetriableError(
-                f"topics {missing} are still not there after {VISIBLE_S:g} s; look at the brokers' logs"
-            )
+            raise _Unseen(f"topics {missing} are still not there after {VISIBLE_S:g} s; look at the brokers' logs")
         return facts
 
-    return ask_again(all_of_them, VISIBLE_S, longest_s=FIRST_S)
+    return ask_again(all_of_them, VISIBLE_S, while_=lambda error: isinstance(error, _Unseen), longest_s=FIRST_S)
 
 
 def selected(graph: Graph, only: Sequence[str] | None) -> list[Processor]:

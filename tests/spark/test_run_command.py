@@ -230,7 +230,7 @@ def test_ctrl_c_while_spark_starts_ends_everything(kafka: KafkaFixture, target: 
         ([*SPARK, "--checkpoint", "cp", "--workers", "2"], "--workers: with native workers only"),
         ([*SPARK, "--checkpoint", "cp", "--instance", "blue"], "--instance: with native workers only"),
         ([*SPARK, "--checkpoint", "cp", "--only", "pair"], "run it natively: --only pair"),
-        ([*SPARK, "--checkpoint", "cp", "--only", "dubble"], "has no ['dubble']"),
+        ([*SPARK, "--checkpoint", "cp", "--only", "dubble"], "has no processor 'dubble'"),
         ([*SPARK, "--checkpoint", "cp", "--trigger", "continuous"], "calls no foreachBatch"),
     ],
 )

@@ -132,13 +132,20 @@ class KafkaBroker:
         """A topic that was just made, or whose leader has just moved: its broker does not know yet, or any more."""
         renewed = False
 
-        def passes(error: RetriableError) -> bool:
+        def asked() -> _Answer:
             nonlocal renewed
-            first = error.code == _UNKNOWN and not renewed
-            renewed = renewed or first
-            return first or error.code in _LEADERLESS
+            try:
+                return question()
+            except RetriableError as error:
+                if error.code != _UNKNOWN or renewed:
+                    raise
+                renewed = True
+            return question()
 
-        return ask_again(question, self.options.start_timeout_s, while_=passes, longest_s=FIRST_S)
+        def passes(error: RetriableError) -> bool:
+            return error.code in _LEADERLESS
+
+        return ask_again(asked, self.options.start_timeout_s, while_=passes, longest_s=FIRST_S)
 
     @property
     def _admin(self) -> Admin:

@@ -170,7 +170,9 @@ def digest_of_code() -> str:
     rooms = ("core", "graph", "plan", "codecs", "records", "brokers/memory", "runtime")
     files = [package / "ports.py", *(file for room in rooms for file in (package / room).rglob("*.py"))]
     spark = package / "runtime" / "spark"
-    return digest(file for file in files if spark not in file.parents or file.name == "slot.py")
+    of_slots = {"slot.py", "slots.py", "outcome.py", "entering.py"}
+    files.append(package / "brokers" / "patience.py")
+    return digest(file for file in files if spark not in file.parents or file.name in of_slots)
 
 
 def digest_of_checker() -> str:
