@@ -1,6 +1,6 @@
 """Which inputs of alts the next batch takes, and how many messages of each: no input waits for the end of another one.
 
-Any order is allowed (S2). Without a rule, an input that never runs dry would keep the others waiting for ever (I10).
+Any order is allowed (S2). Without a rule, an input that never runs dry would starve the others (I10).
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class Plan:
         The plan of one processor.
 
         Raises:
-            KeyError: there is none of that name.
+            KeyError: the plan has no processor of that name.
         """
         for one in self.processors:
             if one.name == processor:

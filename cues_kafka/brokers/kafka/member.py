@@ -5,7 +5,7 @@ Non-obvious:
 - A rebalance callback that calls nothing has everything assigned by the binding (M23). So every callback makes its
   call: `incremental_assign([])`, `incremental_unassign([])`, or with eager assignors `assign([])`, `unassign()`.
 - Never with names: a partition that was never assigned locally cannot be taken away (`_INVALID_ARG`), and the
-  revocation is then never acknowledged: the next owner waits for ever (M24).
+  revocation is then never acknowledged: the next owner waits without end (M24).
 - Returning from `on_revoke` acknowledges. The listener is therefore called first, and what it must wait for it waits
   for inside.
 """
