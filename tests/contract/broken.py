@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cues_kafka.brokers.memory import MemoryBroker, MemoryMember, MemoryReader, MemorySender, MemorySession
-from cues_kafka.brokers.memory.clients import _Place
+from cues_kafka.brokers.memory.clients import Cursor
 from cues_kafka.brokers.memory.cluster import Cluster, Transaction, TransactionalId
 from cues_kafka.brokers.memory.groups import Group, Membership
 from cues_kafka.brokers.memory.log import Log, MemoryMessage
@@ -21,18 +22,7 @@ from cues_kafka.ports import Fetched, FlushReport, GroupMetadata, Sent, TopicFac
 
 def on_cluster(cluster: type[Cluster]) -> type[MemoryBroker]:
     """A broker over this cluster."""
-    return type(f"{cluster.__name__}Broker", (MemoryBroker,), {"cluster_type": cluster})
-
-
-def on_group(group: type[Group]) -> type[MemoryBroker]:
-    """A broker whose groups are these."""
-
-    class Grouped(Cluster):
-        def _new_group(self, name: str) -> Group:
-            return group(name, self._partition_count, cooperative=self._cooperative)
-
-    Grouped.__name__ = group.__name__
-    return on_cluster(Grouped)
+    return type(f"{cluster.__name__}Broker", (MemoryBroker, cluster), {})
 
 
 # ---- transactions
@@ -41,15 +31,19 @@ def on_group(group: type[Group]) -> type[MemoryBroker]:
 class NoFence(Cluster):
     """A second init does not invalidate the first."""
 
-    def _fence(self, state: TransactionalId) -> None:
-        state.epoch = 0
+    def init(self, name: str, timeout_s: float) -> int:
+        super().init(name, timeout_s)
+        self._ids[name].epoch = 0
+        return 0
 
 
 class InitLeavesOpen(Cluster):
     """Init fences, and leaves the earlier transaction open."""
 
-    def _end_left_open(self, state: TransactionalId) -> None:
-        state.open = None
+    def init(self, name: str, timeout_s: float) -> int:
+        if name in self._ids:
+            self._ids[name].open = None
+        return super().init(name, timeout_s)
 
 
 class NoTimeout(Cluster):
@@ -60,17 +54,17 @@ class NoTimeout(Cluster):
             state.open.deadline += 3600
 
 
-class AbortKeepsRecords(Cluster):
+class AbortKeepsRecords(Log):
     """An abort releases the records as a commit does."""
 
-    def _discard(self, log: Log, transaction: int, first: int) -> None:
+    def discard(self, transaction: int, first: int) -> None:
         """Nothing."""
 
 
-class NoMarkers(Cluster):
+class NoMarkers(Log):
     """The end of a transaction takes no offset."""
 
-    def _mark(self, log: Log) -> None:
+    def mark(self) -> None:
         """Nothing."""
 
 
@@ -83,10 +77,12 @@ class CommitChecksGeneration(Cluster):
         super().add_offsets(name, epoch, offsets, metadata)
         self.seen_generation = metadata.generation
 
-    def _check_commit(self, transaction: Transaction) -> None:
-        for group in transaction.groups:
+    def end(self, name: str, epoch: int, *, commit: bool) -> None:
+        transaction = self._ids[name].open
+        for group in transaction.groups if transaction and commit else ():
             if self._groups[group].generation != self.seen_generation:
                 raise AbortableError("the group has moved on", code="ILLEGAL_GENERATION")
+        super().end(name, epoch, commit=commit)
 
 
 # ---- what readers see
@@ -106,24 +102,24 @@ class EndAtHighWatermark(Cluster):
         return log.end if position >= log.stable else None
 
 
-class HighIsStable(Cluster):
+class HighIsStable(Log):
     """The high watermark is the last stable offset."""
 
-    def _watermarks_of(self, log: Log) -> Watermarks:
-        return Watermarks(log.start, log.stable, log.stable)
+    def watermarks(self) -> Watermarks:
+        return Watermarks(self.start, self.stable, self.stable)
 
 
-class StableIsHigh(Cluster):
+class StableIsHigh(Log):
     """The last stable offset is the high watermark."""
 
-    def _watermarks_of(self, log: Log) -> Watermarks:
-        return Watermarks(log.start, log.end, log.end)
+    def watermarks(self) -> Watermarks:
+        return Watermarks(self.start, self.end, self.end)
 
 
 class EndOnce(MemoryReader):
     """The end is reported once for each assignment."""
 
-    def _fetch_one(self, place: TopicPartition, at: _Place, room: int) -> Fetched | None:
+    def _fetch_one(self, place: TopicPartition, at: Cursor, room: int) -> Fetched | None:
         said = at.eof
         fetched = super()._fetch_one(place, at, room)
         if said is not None and fetched is not None:
@@ -134,7 +130,7 @@ class EndOnce(MemoryReader):
 class EndAlways(MemoryReader):
     """The end is reported by every poll."""
 
-    def _fetch_one(self, place: TopicPartition, at: _Place, room: int) -> Fetched | None:
+    def _fetch_one(self, place: TopicPartition, at: Cursor, room: int) -> Fetched | None:
         at.eof = None
         return super()._fetch_one(place, at, room)
 
@@ -212,11 +208,11 @@ class OffsetsAtOnce(Cluster):
         group.offsets.update(offsets)
 
 
-class IgnoresPending(Cluster):
+class IgnoresPending(Group):
     """A fetch of offsets looks past open transactions."""
 
-    def _check_stable(self, group: Group, place: TopicPartition) -> None:
-        """Nothing."""
+    def unstable(self, partition: TopicPartition) -> bool:
+        return False
 
 
 class AbsentIsZero(Cluster):
@@ -226,18 +222,18 @@ class AbsentIsZero(Cluster):
         return {place: offset or 0 for place, offset in super().committed(group, partitions).items()}
 
 
-class NoMembershipCheck(Cluster):
-    """Anybody's offsets are taken."""
+class NoMembershipCheck(Group):
+    """The offsets of any writer are taken."""
 
-    def _check_membership(self, group: Group, metadata: GroupMetadata) -> None:
-        """Nothing."""
+    def check(self, metadata: GroupMetadata) -> str:
+        return ""
 
 
 class NoGenerationCheck(MemorySession):
     """A negative generation is sent, and a classic group takes it."""
 
     def check_generation(self, group: GroupMetadata) -> None:
-        self._cluster._check_membership = lambda group, metadata: None  # type: ignore[method-assign]
+        self._cluster._group(group.group).check = lambda metadata: ""  # type: ignore[method-assign]
 
 
 class MembersOnly(Group):
@@ -250,10 +246,13 @@ class MembersOnly(Group):
 class OnlySubscribedTopics(Cluster):
     """Offsets of other topics are refused."""
 
-    def _check_offsets(self, group: Group, offsets: Mapping[TopicPartition, int]) -> None:
-        subscribed = {member.topic for member in group.members}
+    def add_offsets(
+        self, name: str, epoch: int, offsets: Mapping[TopicPartition, int], metadata: GroupMetadata
+    ) -> None:
+        subscribed = {member.topic for member in self._groups[metadata.group].members}
         if any(place.topic not in subscribed for place in offsets):
             raise AbortableError("not subscribed", code="UNKNOWN_TOPIC_OR_PART")
+        super().add_offsets(name, epoch, offsets, metadata)
 
 
 class GivesBeforeAcknowledged(Group):
@@ -305,22 +304,20 @@ class FirstIsLast(MemorySession):
         return super().produce(records)
 
 
-class AnySize(Cluster):
+class AnySize(Log):
     """Records have no limit."""
 
-    def _set_partitions(self, topic: str, total: int) -> None:
-        super()._set_partitions(topic, total)
-        for (name, _), log in self._logs.items():
-            log.max_bytes = 1 << 40 if name == topic else log.max_bytes
+    def __init__(self, topic: str, partition: int, config: Mapping[str, str]) -> None:
+        super().__init__(topic, partition, config)
+        self.max_bytes = 1 << 40
 
 
-class AnyTime(Cluster):
+class AnyTime(Log):
     """Timestamps have no limit."""
 
-    def _set_partitions(self, topic: str, total: int) -> None:
-        super()._set_partitions(topic, total)
-        for log in self._logs.values():
-            log.older_ms = log.newer_ms = 1 << 63
+    def __init__(self, topic: str, partition: int, config: Mapping[str, str]) -> None:
+        super().__init__(topic, partition, config)
+        self.older_ms = self.newer_ms = 1 << 63
 
 
 class WrongPlaces(MemorySender):
@@ -333,8 +330,8 @@ class WrongPlaces(MemorySender):
 class Crc32(Cluster):
     """librdkafka's own partitioner."""
 
-    def _hashed(self, key: bytes, partitions: int) -> int:
-        return zlib.crc32(key) % partitions
+    def _partition_of(self, topic: str, key: bytes | None) -> int:
+        return zlib.crc32(key or b"") % self._partition_count(topic)
 
 
 class EmptyIsNull(Cluster):
@@ -351,60 +348,60 @@ class EmptyIsNull(Cluster):
 # ---- topics
 
 
-class OldestWins(Cluster):
+class OldestWins(Log):
     """Compaction keeps the first of a key."""
 
-    def _compact(self, log: Log, *, tombstones: bool) -> None:
+    def compact(self, *, tombstones: bool) -> None:
         first: dict[bytes | None, MemoryMessage] = {}
-        for message in log.messages:
+        for message in self.messages:
             first.setdefault(message.key(), message)
-        log.messages[:] = list(first.values())
-        log.offsets[:] = [message.offset() for message in first.values()]
+        self.messages[:] = list(first.values())
+        self.offsets[:] = [message.offset() for message in first.values()]
 
 
-class CompactionRenumbers(Cluster):
+class CompactionRenumbers(Log):
     """Compaction gives new offsets."""
 
-    def _compact(self, log: Log, *, tombstones: bool) -> None:
-        log.compact(tombstones=tombstones)
-        log.offsets[:] = range(len(log.offsets))
-        for offset, message in enumerate(log.messages):
+    def compact(self, *, tombstones: bool) -> None:
+        super().compact(tombstones=tombstones)
+        self.offsets[:] = range(len(self.offsets))
+        for offset, message in enumerate(self.messages):
             message._offset = offset
 
 
-class KeysOptional(Cluster):
+class KeysOptional(Log):
     """A compacted topic takes anything."""
 
-    def _set_partitions(self, topic: str, total: int) -> None:
-        super()._set_partitions(topic, total)
-        for log in self._logs.values():
-            log.compacted = False
+    def __init__(self, topic: str, partition: int, config: Mapping[str, str]) -> None:
+        super().__init__(topic, partition, config)
+        self.compacted = False
 
 
-class NeverTrims(Cluster):
+class NeverTrims(Log):
     """Nothing is deleted."""
 
-    def _trim(self, log: Log, offset: int) -> None:
+    def trim(self, offset: int) -> None:
         """Nothing."""
 
 
-class TrimsSilently(Cluster):
+class TrimsSilently(Log):
     """Records go, the log's start stays."""
 
-    def _trim(self, log: Log, offset: int) -> None:
-        log.trim(offset)
-        log.start = 0
+    def trim(self, offset: int) -> None:
+        super().trim(offset)
+        self.start = 0
 
 
 class IdFromName(Cluster):
-    """A topic made anew looks like the old one."""
+    """A recreated topic looks like the old one."""
 
-    def _new_topic_id(self, name: str) -> bytes:
-        return name.encode().ljust(16)[:16]
+    def _create(self, topic: Any) -> None:
+        super()._create(topic)
+        self._topics[topic.name] = replace(self._topics[topic.name], topic_id=topic.name.encode().ljust(16)[:16])
 
 
 class CreatesAnew(Cluster):
-    """Creating a topic that exists makes it anew."""
+    """Creating a topic that exists recreates it."""
 
     def create(self, topics: Any) -> None:
         with self.changed:
@@ -422,9 +419,9 @@ class LosesConfig(Cluster):
 
 
 def _with(**types: type) -> type[MemoryBroker]:
-    """A broker with other clients."""
-    (client,) = types.values()
-    return type(f"{client.__name__}Broker", (MemoryBroker,), types)
+    """A broker with another kind of client, log or group."""
+    (kind,) = types.values()
+    return type(f"{kind.__name__}Broker", (MemoryBroker,), types)
 
 
 class ListsNothing(Cluster):
@@ -441,19 +438,19 @@ class CountsMissing(Cluster):
         return dict.fromkeys(topics or (), 0) | super().partitions(topics)
 
 
-class ExactTimes(Cluster):
+class ExactTimes(Log):
     """Only a message of exactly this time is found."""
 
-    def _offset_at(self, log: Log, time_ms: int) -> int | None:
-        return next((m.offset() for m in log.messages if m.timestamp()[1] == time_ms), None)
+    def offset_at(self, time_ms: int) -> int | None:
+        return next((m.offset() for m in self.messages if m.timestamp()[1] == time_ms), None)
 
 
-class StableTimes(Cluster):
+class StableTimes(Log):
     """An open transaction hides its messages, and what comes after."""
 
-    def _offset_at(self, log: Log, time_ms: int) -> int | None:
-        found = super()._offset_at(log, time_ms)
-        return found if found is not None and found < log.stable else None
+    def offset_at(self, time_ms: int) -> int | None:
+        found = super().offset_at(time_ms)
+        return found if found is not None and found < self.stable else None
 
 
 class TakesWhatIsExpected(MemoryBroker):
@@ -464,42 +461,33 @@ class TakesWhatIsExpected(MemoryBroker):
             self.session(one).init(timeout_s=1)
 
 
-def _sending(kind: type[MemorySender]) -> type[MemoryBroker]:
-    class Sending(MemoryBroker):
-        def sender(self, name: str, *, batch_bytes: int | None = None) -> MemorySender:
-            return kind(self._cluster, name, self._faults)
-
-    Sending.__name__ = f"{kind.__name__}Broker"
-    return Sending
-
-
 BREAKS: dict[str, list[type[MemoryBroker]]] = {
     "a_second_init_fences_the_first": [on_cluster(NoFence)],
     "a_fenced_session_cannot_commit_what_it_wrote": [on_cluster(NoFence)],
-    "init_ends_an_open_transaction": [on_cluster(InitLeavesOpen), on_cluster(NoMarkers)],
+    "init_ends_an_open_transaction": [on_cluster(InitLeavesOpen), _with(log_type=NoMarkers)],
     "a_session_that_is_expected_takes_its_id_only_when_it_is_called_for": [TakesWhatIsExpected],
     "a_transaction_that_times_out_is_aborted": [on_cluster(NoTimeout)],
     "read_committed_hides_open_records": [on_cluster(ReadsOpenRecords)],
-    "read_committed_hides_aborted_records": [on_cluster(AbortKeepsRecords)],
-    "the_high_watermark_passes_an_open_transaction": [on_cluster(HighIsStable)],
-    "the_last_stable_offset_does_not_pass_an_open_transaction": [on_cluster(StableIsHigh)],
+    "read_committed_hides_aborted_records": [_with(log_type=AbortKeepsRecords)],
+    "the_high_watermark_passes_an_open_transaction": [_with(log_type=HighIsStable)],
+    "the_last_stable_offset_does_not_pass_an_open_transaction": [_with(log_type=StableIsHigh)],
     "the_end_of_a_partition_comes_at_the_last_stable_offset": [on_cluster(EndAtHighWatermark)],
     "the_end_comes_again_when_it_has_moved_over_a_marker_only": [_with(reader_type=EndOnce)],
     "the_end_is_reported_once_while_it_stands_still": [_with(reader_type=EndAlways)],
     "offsets_in_a_transaction_appear_only_with_its_commit": [on_cluster(OffsetsAtOnce)],
-    "a_stable_fetch_does_not_look_past_pending_offsets": [on_cluster(IgnoresPending)],
-    "a_stale_generation_is_refused_before_anything_is_written": [on_cluster(NoMembershipCheck)],
-    "a_worker_that_left_the_group_is_refused": [on_cluster(NoMembershipCheck)],
+    "a_stable_fetch_does_not_look_past_pending_offsets": [_with(group_type=IgnoresPending)],
+    "a_stale_generation_is_refused_before_anything_is_written": [_with(group_type=NoMembershipCheck)],
+    "a_worker_that_left_the_group_is_refused": [_with(group_type=NoMembershipCheck)],
     "a_negative_generation_is_refused_by_ourselves": [_with(session_type=NoGenerationCheck)],
-    "offsets_from_outside_of_the_group_are_taken_where_it_is_said": [on_group(MembersOnly)],
+    "offsets_from_outside_of_the_group_are_taken_where_it_is_said": [_with(group_type=MembersOnly)],
     "offsets_of_a_topic_that_the_group_does_not_subscribe_to_are_taken": [on_cluster(OnlySubscribedTopics)],
     "a_rebalance_after_the_offsets_call_does_not_stop_the_commit": [on_cluster(CommitChecksGeneration)],
     "a_group_without_offsets_has_none": [on_cluster(AbsentIsZero)],
-    "a_partition_moves_only_after_its_revocation_has_returned": [on_group(GivesBeforeAcknowledged)],
+    "a_partition_moves_only_after_its_revocation_has_returned": [_with(group_type=GivesBeforeAcknowledged)],
     "an_eager_rebalance_takes_everything_before_it_gives_anything": [on_cluster(AlwaysCooperative)],
     "a_leaving_member_gives_its_partitions_back": [_with(member_type=LeavesSilently)],
-    "a_static_member_takes_its_predecessors_place_at_once": [on_group(ForgetsInstances)],
-    "the_predecessor_of_a_static_member_is_fenced": [on_group(ForgetsInstances)],
+    "a_static_member_takes_its_predecessors_place_at_once": [_with(group_type=ForgetsInstances)],
+    "the_predecessor_of_a_static_member_is_fenced": [_with(group_type=ForgetsInstances)],
     "a_reader_starts_where_it_is_told_and_stops_when_told": [
         _with(reader_type=StartsAtZero),
         _with(reader_type=ForgetsUnassign),
@@ -515,23 +503,23 @@ BREAKS: dict[str, list[type[MemoryBroker]]] = {
         _with(session_type=CountsProducedTwice),
         _with(session_type=FirstIsLast),
     ],
-    "the_next_transactions_first_offset_is_two_further": [on_cluster(NoMarkers)],
-    "a_timestamp_outside_of_the_topics_limits_is_refused": [on_cluster(AnyTime)],
-    "a_record_over_the_limit_ends_the_transaction": [on_cluster(AnySize)],
-    "a_sender_knows_the_places_of_what_it_sent": [_sending(WrongPlaces)],
+    "the_next_transactions_first_offset_is_two_further": [_with(log_type=NoMarkers)],
+    "a_timestamp_outside_of_the_topics_limits_is_refused": [_with(log_type=AnyTime)],
+    "a_record_over_the_limit_ends_the_transaction": [_with(log_type=AnySize)],
+    "a_sender_knows_the_places_of_what_it_sent": [_with(sender_type=WrongPlaces)],
     "keys_go_where_murmur2_says": [on_cluster(Crc32)],
     "a_message_comes_back_as_it_was_written": [on_cluster(EmptyIsNull)],
-    "compaction_keeps_the_newest_of_a_key": [on_cluster(OldestWins), on_cluster(CompactionRenumbers)],
-    "a_compacted_topic_takes_no_message_without_a_key": [on_cluster(KeysOptional)],
-    "trimming_moves_the_low_watermark": [on_cluster(NeverTrims), on_cluster(TrimsSilently)],
+    "compaction_keeps_the_newest_of_a_key": [_with(log_type=OldestWins), _with(log_type=CompactionRenumbers)],
+    "a_compacted_topic_takes_no_message_without_a_key": [_with(log_type=KeysOptional)],
+    "trimming_moves_the_low_watermark": [_with(log_type=NeverTrims), _with(log_type=TrimsSilently)],
     "a_topic_made_anew_has_another_id": [on_cluster(IdFromName)],
     "partition_counts_come_without_the_topics_that_are_not_there": [
         on_cluster(ListsNothing),
         on_cluster(CountsMissing),
     ],
     "the_offset_of_a_time_is_that_of_the_first_message_at_or_past_it": [
-        on_cluster(ExactTimes),
-        on_cluster(StableTimes),
+        _with(log_type=ExactTimes),
+        _with(log_type=StableTimes),
     ],
     "creating_a_topic_again_leaves_it_as_it_is": [on_cluster(CreatesAnew), on_cluster(LosesConfig)],
 }

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from cues_kafka import Graph, Kafka, Memory, Message, Processor, RetriableError, Source, Topic, start
-from cues_kafka.brokers.memory import MemoryBroker
+from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.runtime.native import worker
 from cues_kafka.testing.fixtures import FaultClusters, KafkaFixture
@@ -51,7 +51,7 @@ def test_a_member_asks_for_new_partitions_every_15_seconds() -> None:
     assert settings["topic.metadata.refresh.interval.ms"] == 15_000
 
 
-class Silent:
+class Silent(Faults):
     """A cluster that answers no question about topics while it is silent."""
 
     def __init__(self) -> None:
@@ -61,10 +61,6 @@ class Silent:
         """Refuse."""
         if self.silent and operation == "partitions":
             raise RetriableError("wrong user name or password")
-
-    def after(self, operation: str, client: str) -> str | None:
-        """Every other reply arrives."""
-        return None
 
 
 def test_a_worker_says_that_it_cannot_reach_the_cluster_and_that_it_can_again(

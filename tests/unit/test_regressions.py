@@ -24,7 +24,7 @@ from cues_kafka import (
     connect,
     start,
 )
-from cues_kafka.brokers.memory import MemoryBroker, MemoryMessage, MemoryReader
+from cues_kafka.brokers.memory import Faults, MemoryBroker, MemoryMessage, MemoryReader
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
@@ -213,9 +213,7 @@ def test_starts_that_fail_count_no_deaths() -> None:
 def test_commits_that_are_suspect_and_succeed_are_progress() -> None:
     """Each cost a round, and the sixth stopped the task."""
 
-    class Slow:
-        def before(self, operation: str, client: str) -> None: ...
-
+    class Slow(Faults):
         def after(self, operation: str, client: str) -> str | None:
             return "slow" if operation == "commit" and client.startswith("g.f") else None
 

@@ -1,9 +1,9 @@
 """The reference broker: what the protocol needs of Kafka, in memory, deterministic, under the same contract suite.
 
-It carries the fast tests, `Tester`, the checkers and the simulation. What it simulates: logs whose offsets are taken by
-commit and abort markers too, transactional ids with epochs and fencing, transactions with their offsets and time-outs,
-read_committed up to the last stable offset, end-of-partition events, generations, cooperative and eager rebalances with
-acknowledged revocations, static members, sessions that end, compaction, trimming, topic ids, murmur2 partitioning.
+It carries the fast tests, `Tester`, the checkers and the simulation. What it simulates: logs in which commit and abort
+markers take offsets, too; transactional ids with epochs and fencing; transactions with their offsets and time-outs;
+read_committed up to the last stable offset; end-of-partition events; generations; cooperative and eager rebalances with
+acknowledged revocations; static members; sessions that end; compaction, trimming, topic ids, murmur2 partitioning.
 
 What it does NOT simulate:
 
@@ -19,20 +19,20 @@ What it does NOT simulate:
   (KIP-848). Subscriptions to more than one topic.
 - Retention, segments, tiered storage, quotas, ACLs, TLS; compaction and the removal of tombstones happen on demand
   only. Batches: there is no limit on requests, only `max.message.bytes` for values. Compression.
-- A full producer queue, delivery time-outs, and messages written by anybody who is not in this process.
+- A full producer queue, delivery time-outs, and messages of other processes.
 
-A process that dies: forget its sessions and readers, `kill()` its members (or `expire` them here), and make new ones.
+To let a process die, forget its sessions and readers, `kill()` its members (or `expire` them here), and make new ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from cues_kafka.brokers.memory.clients import Faults, MemoryMember, MemoryReader, MemorySender, MemorySession, NoFaults
+from cues_kafka.brokers.memory.clients import Faults, MemoryMember, MemoryReader, MemorySender, MemorySession, ask
 from cues_kafka.brokers.memory.cluster import Cluster
 from cues_kafka.brokers.memory.log import MemoryMessage
-from cues_kafka.ports import Clock, ClusterFacts, Listener, NewTopic, TopicPartition, Watermarks, WireMessage
+from cues_kafka.ports import Clock, ClusterFacts, Listener, TopicPartition, Watermarks
 
 __all__ = [
     "Faults",
@@ -47,26 +47,22 @@ __all__ = [
 _Answer = TypeVar("_Answer")
 
 
-class MemoryBroker:
+class MemoryBroker(Cluster):
     """
     A cluster in memory; implements `ports.Broker`, and offers tests what only an operator or time does to a real one.
 
     Args:
-        clock: virtual time; then no call ever waits, and time-outs happen when the clock has passed them and something
-            is asked of the broker. None: the machine's clock.
-        seed: of the topic ids.
-        brokers: how many brokers the cluster says it has.
-        cooperative: how groups rebalance; False is eager.
+        clock, seed, brokers, cooperative, session_timeout_s, max_poll_interval_s: see `Cluster`.
         transaction_timeout_s: of every session.
-        session_timeout_s: how long the place of a killed member, or of a static one that closed, is kept.
-        max_poll_interval_s: how long a member may live without polling.
         faults: what goes wrong on the way to the cluster.
     """
 
-    cluster_type: type[Cluster] = Cluster
-    session_type: type[MemorySession] = MemorySession
-    reader_type: type[MemoryReader] = MemoryReader
-    member_type: type[MemoryMember] = MemoryMember
+    session_type = MemorySession
+    reader_type = MemoryReader
+    member_type = MemoryMember
+    sender_type = MemorySender
+
+    max_bytes = 1_000_000
 
     def __init__(
         self,
@@ -80,7 +76,7 @@ class MemoryBroker:
         max_poll_interval_s: float = 300.0,
         faults: Faults | None = None,
     ) -> None:
-        self._cluster = self.cluster_type(
+        super().__init__(
             clock,
             seed=seed,
             brokers=brokers,
@@ -89,114 +85,58 @@ class MemoryBroker:
             max_poll_interval_s=max_poll_interval_s,
         )
         self._transaction_timeout_s = transaction_timeout_s
-        self._faults: Faults = faults or NoFaults()
+        self._faults = faults or Faults()
 
-    # ---- the port
+    # ---- questions that faults may meet
 
     def facts(self, topics: Collection[str]) -> ClusterFacts:
         """What the cluster says of itself and of these topics."""
-        return self._ask("facts", "", lambda: self._cluster.facts(topics))
+        return self._ask("facts", "", super().facts, topics)
 
     def partitions(self, topics: Collection[str] | None = None) -> dict[str, int]:
         """Partition counts of these topics, or of all."""
-        return self._ask("partitions", "", lambda: self._cluster.partitions(topics))
-
-    def create(self, topics: Sequence[NewTopic]) -> None:
-        """Create those that are not there."""
-        self._cluster.create(topics)
-
-    def add_partitions(self, topic: str, total: int) -> None:
-        """Raise a topic's partition count to `total`."""
-        self._cluster.add_partitions(topic, total)
-
-    def delete(self, topics: Sequence[str]) -> None:
-        """Delete those that are there."""
-        self._cluster.delete(topics)
-
-    def trim(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Delete the records below these offsets."""
-        self._cluster.trim(offsets)
+        return self._ask("partitions", "", super().partitions, topics)
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         """Low, last stable and high offset of each partition."""
-        return self._ask("watermarks", "", lambda: self._cluster.watermarks(partitions))
+        return self._ask("watermarks", "", super().watermarks, partitions)
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset at or past a time, by partition."""
-        return self._ask("offsets_at", "", lambda: self._cluster.offsets_at(times))
+        return self._ask("offsets_at", "", super().offsets_at, times)
 
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
         """The group's stable offsets."""
-        return self._ask("committed", group, lambda: self._cluster.committed(group, partitions))
+        return self._ask("committed", group, super().committed, group, partitions)
 
-    def members(self, group: str) -> list[str]:
-        """Names of the group's members."""
-        return self._cluster.members(group)
+    def _ask(self, operation: str, client: str, question: Callable[..., _Answer], *args: Any) -> _Answer:
+        return ask(self._faults, operation, client, lambda: question(*args))[0]
+
+    # ---- clients
 
     def unowned(self, group: str, topic: str, partitions: int) -> set[int]:
         """None: a static member whose predecessor died between two rounds of a rebalance is given all that it lacks."""
         return set()
 
-    max_bytes = 1_000_000
-
     def expect(self, transactional_ids: Sequence[str], *, batch_bytes: int | None = None) -> None:
-        """Nothing has to connect here."""
+        """Nothing to do: sessions do not connect."""
 
     def session(self, transactional_id: str, *, batch_bytes: int | None = None) -> MemorySession:
         """A new transactional producer."""
-        return self.session_type(
-            self._cluster,
-            transactional_id,
-            transaction_timeout_s=self._transaction_timeout_s,
-            faults=self._faults,
-        )
+        timeout_s = self._transaction_timeout_s
+        return self.session_type(self, transactional_id, transaction_timeout_s=timeout_s, faults=self._faults)
 
     def reader(self, name: str, *, prompt: bool = False) -> MemoryReader:
-        """A new reader; each says at once where a partition ends."""
-        return self.reader_type(self._cluster)
+        """A new reader; each reports at once where a partition ends."""
+        return self.reader_type(self)
 
     def member(self, group: str, topic: str, listener: Listener, *, instance: str | None = None) -> MemoryMember:
         """A new member of a group."""
-        return self.member_type(self._cluster, group, topic, listener, instance)
+        return self.member_type(self, group, topic, listener, instance)
 
     def sender(self, name: str, *, batch_bytes: int | None = None) -> MemorySender:
         """A new producer for applications."""
-        return MemorySender(self._cluster, name, self._faults)
+        return self.sender_type(self, name, self._faults)
 
     def close(self) -> None:
-        """Nothing is held; the logs stay as long as this object."""
-
-    def _ask(self, operation: str, client: str, question: Callable[[], _Answer]) -> _Answer:
-        self._faults.before(operation, client)
-        answer = question()
-        self._faults.after(operation, client)
-        return answer
-
-    # ---- what operators and time do
-
-    def compact(self, topic: str, *, tombstones: bool = False) -> None:
-        """
-        Compact a topic now: below the last stable offset only the newest message of each key stays, at its offset.
-
-        Args:
-            topic: its name.
-            tombstones: remove newest messages without a value, too.
-        """
-        self._cluster.compact(topic, tombstones=tombstones)
-
-    def expire(self, group: str, name: str | None = None) -> None:
-        """
-        End the session of the member with this name, or of all members of the group.
-
-        Raises:
-            BrokerError: there is no such member.
-        """
-        self._cluster.expire(group, name)
-
-    def forget_offsets(self, group: str) -> None:
-        """Let a group's committed offsets expire, as they do some time after its last member has gone."""
-        self._cluster.forget_offsets(group)
-
-    def messages(self, topic: str) -> list[WireMessage]:
-        """All committed messages of a topic, by partition and offset; empty where it does not exist."""
-        return self._cluster.messages(topic)
+        """Nothing to release: the logs stay as long as this object."""

@@ -1,51 +1,51 @@
 """The client side: session, reader, member and sender, thin over the cluster.
 
-Faults come in here, because a client is what sees a request refused or a reply lost.
+Faults happen here, because a client is what sees a request refused or a reply lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol, cast
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
 from cues_kafka.brokers.memory.cluster import Cluster
-from cues_kafka.brokers.memory.groups import FENCED_INSTANCE, Membership
+from cues_kafka.brokers.memory.groups import FENCED_INSTANCE
 from cues_kafka.errors import AbortableError, BrokerError, FatalError
 from cues_kafka.ports import OUTSIDE, Fetched, FlushReport, GroupMetadata, Listener, Sent, TopicPartition, WireMessage
 
+_Answer = TypeVar("_Answer")
 
-class Faults(Protocol):
+
+class Faults:
     """
-    What goes wrong between clients and the cluster; one object for a whole `MemoryBroker`.
+    What goes wrong between clients and the cluster: nothing, unless a subclass says so. One for a whole `MemoryBroker`.
 
     Operations: ``init``, ``offsets``, ``produce``, ``commit``, ``abort`` (client: the transactional id), ``send``
-    (client: the sender's name), ``facts``, ``watermarks``, ``committed`` (client: the group, else empty).
+    (client: the sender's name), ``committed`` (client: the group), ``facts``, ``partitions``, ``watermarks``,
+    ``offsets_at`` (client: empty).
     """
 
     def before(self, operation: str, client: str) -> None:
-        """Called before the request is applied; raise a `BrokerError`: it never was."""
-        ...
+        """Called before the request is applied. If this raises a `BrokerError`, the request is not applied."""
 
     def after(self, operation: str, client: str) -> str | None:
-        """Called when it is applied; raise a `BrokerError`: its reply is lost. A text makes a commit suspect."""
-        ...
-
-
-class NoFaults:
-    """Nothing goes wrong."""
-
-    def before(self, operation: str, client: str) -> None:
-        """Nothing."""
-
-    def after(self, operation: str, client: str) -> str | None:
-        """Nothing."""
+        """Called when it is applied. A `BrokerError` says that its reply is lost; a text makes a commit suspect."""
         return None
+
+
+def ask(faults: Faults, operation: str, client: str, request: Callable[[], _Answer]) -> tuple[_Answer, str | None]:
+    """Apply a request; gives its answer, and the text of a suspect one."""
+    faults.before(operation, client)
+    answer = request()
+    return answer, faults.after(operation, client)
 
 
 class MemorySession:
     """
-    A transactional producer. As with librdkafka, an error of a produced record is raised by `flush` or `commit`,
-    never by `produce`, and after any error nothing but `abandon` works.
+    A transactional producer. As with librdkafka, `flush` or `commit` raises the error of a produced record, `produce`
+    never does, and after any error only `abandon` works.
     """
 
     def __init__(
@@ -66,12 +66,7 @@ class MemorySession:
     def init(self, *, timeout_s: float) -> None:
         """Fence the earlier sessions of this id; their open transaction is decided when this returns."""
         self._expect("new", "init")
-        try:
-            self._faults.before("init", self._id)
-            self._epoch = self._cluster.init(self._id, self._timeout_s)
-            self._faults.after("init", self._id)
-        except BrokerError as error:
-            raise self._failed(error) from None
+        self._epoch, _ = self._ask("init", lambda: self._cluster.init(self._id, self._timeout_s))
         self._state = "ready"
 
     def begin(self) -> None:
@@ -86,14 +81,16 @@ class MemorySession:
     def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
         """Put offsets into the transaction; checked against the group."""
         self._expect("open", "send_offsets")
-        try:
-            self.check_generation(group)
-            self._faults.before("offsets", self._id)
+
+        def add() -> None:
             self._written = True
             self._cluster.add_offsets(self._id, self._epoch, offsets, group)
-            self._faults.after("offsets", self._id)
+
+        try:
+            self.check_generation(group)
         except BrokerError as error:
             raise self._failed(error) from None
+        self._ask("offsets", add)
 
     def check_generation(self, group: GroupMetadata) -> None:
         """Refuse a negative generation here: a classic group would take it without any check (M5)."""
@@ -112,9 +109,9 @@ class MemorySession:
             return len(batch)
         self._written = True
         try:
-            self._faults.before("produce", self._id)
-            first_offset = self._cluster.produce(self._id, self._epoch, batch)
-            self._faults.after("produce", self._id)
+            first_offset, _ = ask(
+                self._faults, "produce", self._id, lambda: self._cluster.produce(self._id, self._epoch, batch)
+            )
         except BrokerError as error:
             self._undelivered = error
             return len(batch)
@@ -136,13 +133,8 @@ class MemorySession:
         if self._undelivered is not None:
             raise self._failed(self._undelivered)
         suspect = None
-        if self._written:  # an empty transaction is not known to the cluster, and asks nothing of it
-            try:
-                self._faults.before("commit", self._id)
-                self._cluster.end(self._id, self._epoch, commit=True)
-                suspect = self._faults.after("commit", self._id)
-            except BrokerError as error:
-                raise self._failed(error) from None
+        if self._written:  # the cluster does not know an empty transaction, and is not asked about it
+            _, suspect = self._ask("commit", lambda: self._cluster.end(self._id, self._epoch, commit=True))
         self._state = "ready"
         return suspect
 
@@ -156,9 +148,7 @@ class MemorySession:
         """Throw the client away; an open transaction is aborted if the cluster still listens to this epoch."""
         if self._written and self._state in ("open", "failed"):
             try:
-                self._faults.before("abort", self._id)
-                self._cluster.end(self._id, self._epoch, commit=False)
-                self._faults.after("abort", self._id)
+                self._ask("abort", lambda: self._cluster.end(self._id, self._epoch, commit=False))
             except BrokerError:
                 self._written = False  # fenced, timed out or cut off: the next init of this id ends it
         self._state = "closed"
@@ -170,22 +160,26 @@ class MemorySession:
             raise self._error
         raise FatalError(f"{self._id}: {call}() in state {self._state!r}", code="_STATE")
 
+    def _ask(self, operation: str, request: Callable[[], _Answer]) -> tuple[_Answer, str | None]:
+        try:
+            return ask(self._faults, operation, self._id, request)
+        except BrokerError as error:
+            raise self._failed(error) from None
+
     def _failed(self, error: BrokerError) -> BrokerError:
         self._state = "failed"
         self._error = error
         return error
 
 
-class _Place:
-    """Where a reader stands in one partition."""
+@dataclass(slots=True)
+class Cursor:
+    """Where a reader stands in one partition; `eof` is the end that it reported last."""
 
-    __slots__ = ("eof", "failed", "paused", "position")
-
-    def __init__(self, position: int) -> None:
-        self.position = position
-        self.eof: int | None = None
-        self.paused = False
-        self.failed = False
+    position: int
+    eof: int | None = None
+    paused: bool = False
+    failed: bool = False
 
 
 class MemoryReader:
@@ -193,61 +187,56 @@ class MemoryReader:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._places: dict[TopicPartition, _Place] = {}
+        self._cursors: dict[TopicPartition, Cursor] = {}
         self._error: BrokerError | None = None
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
         """Add partitions from explicit offsets."""
-        twice = [place for place in starts if place in self._places]
+        twice = [place for place in starts if place in self._cursors]
         if twice:
             raise BrokerError(f"assigned already: {twice}", code="_CONFLICT")
-        for place, offset in starts.items():
-            self._places[place] = _Place(offset)
+        self._cursors |= {place: Cursor(offset) for place, offset in starts.items()}
 
     def unassign(self, partitions: Collection[TopicPartition]) -> None:
         """Take partitions away."""
         for place in partitions:
-            self._places.pop(place, None)
-        if self._error is not None and self._error.at not in self._places:
+            self._cursors.pop(place, None)
+        if self._error is not None and self._error.at not in self._cursors:
             self._error = None
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Bring nothing of these until `resume`."""
-        for place in partitions:
-            if place in self._places:
-                self._places[place].paused = True
+        self._set_paused(partitions, paused=True)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         """Go on after `pause`."""
-        for place in partitions:
-            if place in self._places:
-                self._places[place].paused = False
+        self._set_paused(partitions, paused=False)
+
+    def _set_paused(self, partitions: Collection[TopicPartition], *, paused: bool) -> None:
+        for place in self._cursors.keys() & partitions:
+            self._cursors[place].paused = paused
 
     def poll(self, timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
         """
         What is there; waits only for the first of it, and not at all under virtual time.
 
         Raises:
-            BrokerError: a partition cannot be read; said once, then it is silent until it is assigned anew.
+            BrokerError: a partition cannot be read; raised once, then the partition is silent until it is assigned
+                again.
         """
         cluster = self._cluster
-        until: float | None = None
+        until = time.monotonic() + timeout_s
         with cluster.changed:
             while True:
                 cluster.tick()
                 fetched = self._fetch(max_messages)
-                if fetched or timeout_s <= 0 or not cluster.waits:
-                    return fetched
-                now = cluster.clock.monotonic()
-                if until is None:
-                    until = now + timeout_s
-                elif now >= until:
+                if fetched or not cluster.waits or time.monotonic() >= until:
                     return fetched
                 cluster.wait(until)
 
     def _fetch(self, room: int) -> list[Fetched]:
         fetched: list[Fetched] = []
-        for place, at in list(self._places.items()):
+        for place, at in list(self._cursors.items()):
             if at.paused or at.failed:
                 continue
             if room <= 0:
@@ -258,18 +247,17 @@ class MemoryReader:
                 at.failed = True
                 self._error = self._error or error
                 continue
-            if one is None:
-                continue
-            fetched.append(one)
-            if one.messages:
+            if one is not None:
+                fetched.append(one)
+            if one is not None and one.messages:
                 room -= len(one.messages)
-                self._places[place] = self._places.pop(place)  # the others come first next time
+                self._cursors[place] = self._cursors.pop(place)  # the others come first next time
         if self._error is not None and not fetched:
             first, self._error = self._error, None
             raise first
         return fetched
 
-    def _fetch_one(self, place: TopicPartition, at: _Place, room: int) -> Fetched | None:
+    def _fetch_one(self, place: TopicPartition, at: Cursor, room: int) -> Fetched | None:
         cluster = self._cluster
         log = cluster.log_of(place)
         at.position = cluster.start_for(log, at.position)
@@ -280,14 +268,14 @@ class MemoryReader:
             messages = cast(list[WireMessage], found)
         eof = cluster.end_reported(log, at.position)
         if eof == at.eof:
-            eof = None  # said already, and it has not moved since
+            eof = None  # reported already, and it has not moved since
         elif eof is not None:
             at.eof = eof
         return Fetched(place, messages, eof) if messages or eof is not None else None
 
     def close(self) -> None:
         """Forget all partitions."""
-        self._places.clear()
+        self._cursors.clear()
 
 
 class MemoryMember:
@@ -299,7 +287,7 @@ class MemoryMember:
         self._topic = topic
         self._listener = listener
         self._instance = instance
-        self._membership: Membership = cluster.join(group, topic, instance)
+        self._membership = cluster.join(group, topic, instance)
         self._closed = False
 
     def poll(self) -> None:
@@ -340,7 +328,7 @@ class MemoryMember:
         self._membership = self._cluster.join(self._group, self._topic, self._instance)
 
     def rejoin(self) -> None:
-        """Nothing: the cluster shares anew whenever anything changes."""
+        """Nothing to do: the cluster shares the partitions again at each change."""
 
     def metadata(self) -> GroupMetadata:
         """The proof of membership of the last poll."""
@@ -348,7 +336,7 @@ class MemoryMember:
         return GroupMetadata(self._group, member.generation, (member.member_id, member.instance))
 
     def close(self, *, leave: bool) -> None:
-        """Give back what it has and go; a static member that does not leave keeps its place for the session timeout."""
+        """Give the partitions back and go. `leave=False` keeps the place of a static member until its session ends."""
         if self._closed:
             return
         self._closed = True
@@ -365,7 +353,7 @@ class MemoryMember:
             self._cluster.acknowledge(self._group, member, set(member.held))
 
     def kill(self) -> None:
-        """Let its process die: no callback; its place is kept until the session timeout, or a successor comes."""
+        """Let its process die: no callback, and its place is kept until the session timeout or a successor comes."""
         self._closed = True
         self._cluster.silence(self._membership)
 
@@ -380,10 +368,7 @@ class MemorySender:
 
     def send(self, records: Sequence[tuple[Any, ...]], *, timeout_s: float = 30.0) -> list[Sent]:
         """Append, and say where."""
-        self._faults.before("send", self._name)
-        sent = self._cluster.send(records)
-        self._faults.after("send", self._name)
-        return sent
+        return ask(self._faults, "send", self._name, lambda: self._cluster.send(records))[0]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""

@@ -1,15 +1,15 @@
 """Consumer groups: generations, the sticky assignment of one topic's partitions, and how they change hands.
 
-Cooperative: every change is a new generation at once; a partition that moves is first taken from its owner, and when
-the owner has acknowledged (returned from `on_revoke`), the next generation gives it to the new one.
-Eager: a change takes everything from everybody; when all have acknowledged, the next generation gives it out again.
+Cooperative: every change is a new generation at once. A partition that moves is first taken from its owner; when the
+owner has acknowledged (returned from `on_revoke`), the next generation gives it to the new owner.
+Eager: a change takes everything from every member; when all have acknowledged, the next generation gives it out again.
 
-Nothing here takes a lock or calls a listener; the cluster does the first, the member's own thread the second.
+Nothing here takes a lock or calls a listener: the cluster takes the lock, and a member's own thread calls its listener.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cues_kafka.ports import OUTSIDE, GroupMetadata, TopicPartition
@@ -30,7 +30,7 @@ class Membership:
         generation: the generation that it learned in its last poll; -1 before it was told an assignment.
         seen: when it last polled, on the cluster's clock.
         silent: its process died or closed without leaving: only the session timeout counts from `seen` on.
-        gone: why it is no member any more; empty while it is one.
+        gone: the error code why it is no member any more; empty while it is one.
     """
 
     member_id: str
@@ -55,7 +55,7 @@ class Group:
 
     Args:
         name: the group's id.
-        partitions: gives the partition count of a topic, 0 where it does not exist.
+        partitions: gives the partition count of a topic, 0 for a topic that does not exist.
         cooperative: the protocol; False is eager.
     """
 
@@ -74,7 +74,7 @@ class Group:
     # ---- membership
 
     def join(self, newcomer: Membership) -> None:
-        """Add a member; one with the `instance` of a present one takes its place at once, without a rebalance (A4)."""
+        """Add a member. One with the `instance` of a present one takes its place at once, without a rebalance (A4)."""
         for at, old in enumerate(self.members):
             if newcomer.instance is not None and old.instance == newcomer.instance:
                 self.members[at] = newcomer
@@ -108,7 +108,7 @@ class Group:
     # ---- rebalancing
 
     def rebalance(self) -> None:
-        """Something changed: members, or the partition count of the topic."""
+        """Share the partitions again: the members changed, or the partition count of the topic."""
         if not self._cooperative and any(member.held for member in self.members):
             for member in self.members:
                 member.target = set()
@@ -118,9 +118,9 @@ class Group:
 
     def settle(self) -> None:
         """Begin the next generation, as far as acknowledgements allow."""
-        holders = self._holders()
+        holders = {(member.topic, partition): member for member in self.members for partition in member.held}
         if not self._cooperative and holders:
-            return  # eager: everybody gives everything back first
+            return  # eager: first, every member gives everything back
         self.generation += 1
         self._incomplete = False
         self._owners = self._balanced(holders)
@@ -136,23 +136,18 @@ class Group:
         """Whether a partition may be given to `owner` while `holder` has not given it back."""
         return holder is None or holder is owner
 
-    def _holders(self) -> dict[tuple[str, int], Membership]:
-        return {(member.topic, partition): member for member in self.members for partition in member.held}
-
     def _balanced(self, holders: dict[tuple[str, int], Membership]) -> dict[tuple[str, int], Membership]:
-        """Sticky: everybody keeps what he has up to his fair share; the rest goes to those who have least."""
+        """Sticky: each member keeps its partitions up to its fair share; the rest goes to those that have least."""
         balanced: dict[tuple[str, int], Membership] = {}
         previous = self._owners | holders
         for topic in dict.fromkeys(member.topic for member in self.members):
             members = [member for member in self.members if member.topic == topic]
-            shares: dict[str, list[int]] = {member.member_id: [] for member in members}
+            shares: dict[Membership, list[int]] = {member: [] for member in members}
             loose: list[int] = []
             for partition in range(self._partitions(topic)):
                 owner = previous.get((topic, partition))
-                if owner is not None and owner.member_id in shares:
-                    shares[owner.member_id].append(partition)
-                else:
-                    loose.append(partition)
+                kept_by = shares.get(owner, loose) if owner else loose
+                kept_by.append(partition)
             least, extra = divmod(self._partitions(topic), len(members))
             for share in sorted(shares.values(), key=len, reverse=True):
                 quota = least + 1 if extra > 0 and len(share) > least else least
@@ -161,8 +156,7 @@ class Group:
                 del share[quota:]
             for partition in sorted(loose):
                 min(shares.values(), key=len).append(partition)
-            for member in members:
-                balanced.update({(topic, partition): member for partition in shares[member.member_id]})
+            balanced |= {(topic, partition): member for member, share in shares.items() for partition in share}
         return balanced
 
     # ---- what a member learns when it polls
@@ -170,8 +164,7 @@ class Group:
     def changes(self, member: Membership) -> tuple[set[int], set[int], bool]:
         """What the member has to give back, what it gets, and whether it is told its first assignment."""
         first = member.generation < 0
-        preparing = self._incomplete and not self._cooperative
-        if first and preparing:
+        if first and self._incomplete and not self._cooperative:
             return set(), set(), False
         member.generation = self.generation
         return member.held - member.target, member.target - member.held, first
@@ -184,7 +177,7 @@ class Group:
 
         Only the member is checked, not whether it owns the partitions, nor whether the group subscribes to the topic.
         """
-        if metadata.generation == OUTSIDE:  # a classic group takes them, members or not (M5)
+        if metadata.generation == OUTSIDE:  # a classic group takes them, with or without members (M5)
             return ""
         member_id, instance = metadata.token or ("", None)
         for member in self.members:
@@ -205,16 +198,7 @@ class Group:
             self.offsets.update(offsets)
 
     def forget(self, topic: str) -> None:
-        """A topic was deleted: its offsets go with it, as Kafka's coordinator does."""
+        """Drop the offsets of a deleted topic, as Kafka's coordinator does."""
         for offsets in (self.offsets, *self.pending.values()):
             for place in [place for place in offsets if place.topic == topic]:
                 del offsets[place]
-
-    def expired(self, now: float, *, session_s: float, poll_s: float) -> list[Membership]:
-        """Members whose time is over."""
-        return [member for member, end in self.deadlines(session_s=session_s, poll_s=poll_s) if end <= now]
-
-    def deadlines(self, *, session_s: float, poll_s: float) -> Iterator[tuple[Membership, float]]:
-        """When each member's time is over, unless it is heard of before."""
-        for member in self.members:
-            yield member, member.seen + (session_s if member.silent else poll_s)

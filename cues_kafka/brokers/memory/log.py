@@ -1,55 +1,57 @@
-"""One partition as a log: messages with offsets, and offsets that hold no message any more.
+"""One partition as a log: messages with offsets, and offsets that hold no message.
 
-A commit or abort marker takes an offset and stores nothing. Messages of an aborted transaction are removed at the
-abort, compacted and trimmed ones when that happens; their offsets are never given out again. So whatever stands below
-the last stable offset is committed, and a read is a slice.
+A commit or abort marker takes an offset and stores nothing. An abort, a compaction and a trim remove messages, and
+their offsets are never given out again. So everything below the last stable offset is committed, and a read is a slice.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
+from cues_kafka.errors import AbortableError
 from cues_kafka.ports import Headers, Watermarks
 
 CREATE_TIME = 1
 LOG_APPEND_TIME = 2
 
+DEFAULTS = {
+    "cleanup.policy": "delete",
+    "max.message.bytes": "1048588",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.before.max.ms": str((1 << 63) - 1),
+    "message.timestamp.type": "CreateTime",
+    "min.insync.replicas": "1",
+    "retention.bytes": "-1",
+    "retention.ms": "604800000",
+    "unclean.leader.election.enable": "false",
+}
+"""The settings of a topic that says nothing else."""
 
 Now: TypeAlias = tuple[tuple[int, int], tuple[int, int]]
 """The present as a timestamp of both types, made once for a batch: `(CREATE_TIME, ms), (LOG_APPEND_TIME, ms)`."""
 
 
 def now_at(seconds: float) -> Now:
-    """The present."""
+    """The present, given in seconds since the epoch."""
     milliseconds = int(seconds * 1000)
     return (CREATE_TIME, milliseconds), (LOG_APPEND_TIME, milliseconds)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class MemoryMessage:
-    """A stored message, with the methods of `WireMessage`. Shared by all who read it, and changed by no broker."""
+    """A stored message, with the methods of `WireMessage`. All readers share it, and no broker changes it."""
 
-    __slots__ = ("_headers", "_key", "_offset", "_partition", "_timestamp", "_topic", "_value", "transaction")
-
-    def __init__(  # noqa: PLR0917 - one per message: keywords cost
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers | None,
-        timestamp: tuple[int, int],
-        transaction: int,
-    ) -> None:
-        self._topic = topic
-        self._partition = partition
-        self._offset = offset
-        self._key = key
-        self._value = value
-        self._headers = headers
-        self._timestamp = timestamp
-        self.transaction = transaction
+    _topic: str
+    _partition: int
+    _offset: int
+    _key: bytes | None
+    _value: bytes | None
+    _headers: Headers | None
+    _timestamp: tuple[int, int]
+    transaction: int
 
     def topic(self) -> str:
         return self._topic
@@ -87,47 +89,22 @@ class Log:
     The messages of one partition.
 
     Attributes:
-        start: first offset that may be read.
-        end: the next offset to be given out: the high watermark, as there is one replica.
+        start: the first offset that may be read.
+        end: the next offset to be given out; with one replica this is the high watermark.
         open: number of each open transaction that wrote here -> its first offset here.
-        compacted: messages need a key (as Kafka demands of a compacted topic).
+        compacted: a message needs a key, as Kafka demands of a compacted topic.
         append_time: timestamps are the broker's.
-        older_ms, newer_ms: how far from the present other timestamps may be.
+        older_ms, newer_ms: how far other timestamps may be from the present.
     """
 
-    __slots__ = (
-        "append_time",
-        "compacted",
-        "end",
-        "max_bytes",
-        "messages",
-        "newer_ms",
-        "offsets",
-        "older_ms",
-        "open",
-        "partition",
-        "start",
-        "topic",
-    )
-
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        *,
-        compacted: bool,
-        append_time: bool,
-        max_bytes: int,
-        older_ms: int,
-        newer_ms: int,
-    ) -> None:
+    def __init__(self, topic: str, partition: int, config: Mapping[str, str]) -> None:
         self.topic = topic
         self.partition = partition
-        self.compacted = compacted
-        self.append_time = append_time
-        self.max_bytes = max_bytes
-        self.older_ms = older_ms
-        self.newer_ms = newer_ms
+        self.compacted = "compact" in config["cleanup.policy"]
+        self.append_time = config["message.timestamp.type"] == "LogAppendTime"
+        self.max_bytes = int(config["max.message.bytes"])
+        self.older_ms = int(config["message.timestamp.before.max.ms"])
+        self.newer_ms = int(config["message.timestamp.after.max.ms"])
         self.start = 0
         self.end = 0
         self.open: dict[int, int] = {}
@@ -143,7 +120,11 @@ class Log:
         """The bounds of this partition."""
         return Watermarks(self.start, self.stable, self.end)
 
-    def append(  # noqa: PLR0917 - one per message: keywords cost
+    def offset_at(self, time_ms: int) -> int | None:
+        """The first offset at or past a time; None: there is none."""
+        return next((m.offset() for m in self.messages if m.timestamp()[1] >= time_ms), None)
+
+    def append(  # noqa: PLR0917 - called once for each message: keywords cost
         self,
         key: bytes | None,
         value: bytes | None,
@@ -152,9 +133,31 @@ class Log:
         now: Now,
         transaction: int,
     ) -> MemoryMessage:
-        """Store a message; `transaction` 0 is none, `timestamp_ms` 0 is now."""
+        """
+        Store a message. `transaction` 0 is none, `timestamp_ms` 0 is now.
+
+        Raises:
+            AbortableError: the settings of the topic refuse the message.
+        """
+        if self.compacted and key is None:
+            raise AbortableError(
+                f"{self.topic}: a compacted topic takes no message without a key", code="INVALID_RECORD"
+            )
+        if value is not None and len(value) > self.max_bytes:
+            raise AbortableError(
+                f"{self.topic}: a value of {len(value)} bytes is over max.message.bytes={self.max_bytes}",
+                code="MSG_SIZE_TOO_LARGE",
+            )
+        timestamp = now[self.append_time]
+        if timestamp_ms and not self.append_time:
+            if timestamp_ms > 0 and not -self.newer_ms <= timestamp[1] - timestamp_ms <= self.older_ms:
+                raise AbortableError(
+                    f"{self.topic}: the timestamp {timestamp_ms} is outside of message.timestamp.before.max.ms and "
+                    "message.timestamp.after.max.ms",
+                    code="INVALID_TIMESTAMP",
+                )
+            timestamp = (CREATE_TIME, timestamp_ms)
         offset = self.end
-        timestamp = (CREATE_TIME, timestamp_ms) if timestamp_ms and not self.append_time else now[self.append_time]
         copied = list(headers) if headers else None
         message = MemoryMessage(self.topic, self.partition, offset, key, value, copied, timestamp, transaction)
         self.offsets.append(offset)
@@ -169,15 +172,17 @@ class Log:
     def discard(self, transaction: int, first: int) -> None:
         """Remove the messages of an aborted transaction, which began at `first`."""
         at = bisect_left(self.offsets, first)
-        kept = [message for message in self.messages[at:] if message.transaction != transaction]
-        self.messages[at:] = kept
-        self.offsets[at:] = [message.offset() for message in kept]
+        self._keep(at, None, [message for message in self.messages[at:] if message.transaction != transaction])
+
+    def _keep(self, first: int, end: int | None, kept: list[MemoryMessage]) -> None:
+        self.messages[first:end] = kept
+        self.offsets[first:end] = [message.offset() for message in kept]
 
     def read(self, position: int, end: int, limit: int) -> tuple[list[MemoryMessage], int]:
         """
         Up to `limit` messages of [position, end), and the position after them.
 
-        Where nothing is left below `end` the position is `end`: it moves over markers and removed messages.
+        When no message is left below `end` the position is `end`: it moves over markers and removed messages.
         """
         first = bisect_left(self.offsets, position)
         last = bisect_left(self.offsets, end, first)
@@ -187,9 +192,8 @@ class Log:
         return self.messages[first:last], self.offsets[last - 1] + 1
 
     def trim(self, offset: int) -> None:
-        """Remove what is below `offset`; the log never starts earlier again."""
-        at = bisect_left(self.offsets, offset)
-        del self.offsets[:at], self.messages[:at]
+        """Remove the messages below `offset`; the start never moves back."""
+        self._keep(0, bisect_left(self.offsets, offset), [])
         self.start = max(self.start, offset)
 
     def compact(self, *, tombstones: bool) -> None:
@@ -200,12 +204,6 @@ class Log:
             tombstones: remove newest messages without a value, too (Kafka does, after `delete.retention.ms`).
         """
         bound = bisect_left(self.offsets, self.stable)
-        newest = self.newest_of_each_key(self.messages[:bound])
-        kept = [message for message in newest if not (tombstones and message.value() is None)]
-        self.messages[:bound] = kept
-        self.offsets[:bound] = [message.offset() for message in kept]
-
-    def newest_of_each_key(self, messages: list[MemoryMessage]) -> list[MemoryMessage]:
-        """The messages that compaction keeps, in order of offset."""
-        newest = {message.key(): message for message in messages}
-        return sorted(newest.values(), key=lambda message: message.offset())
+        newest = {message.key(): message for message in self.messages[:bound]}
+        kept = [message for message in newest.values() if not (tombstones and message.value() is None)]
+        self._keep(0, bound, sorted(kept, key=MemoryMessage.offset))

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cues_kafka.brokers.memory import MemoryBroker, MemoryReader, MemorySession
+from cues_kafka.brokers.memory import Faults, MemoryBroker, MemoryReader, MemorySession
 from cues_kafka.brokers.memory.cluster import Cluster, TransactionalId
 from cues_kafka.errors import AbortableError, BrokerError, RetriableError
 from cues_kafka.ports import Fetched, TopicPartition, Watermarks
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 Late = Callable[[], None]
 
 
-class Swarm:
+class Swarm(Faults):
     """
-    Decides about faults; implements `brokers.memory.Faults`.
+    Decides about faults; stands between all clients and the cluster.
 
     Attributes:
         on: whether anything goes wrong at present.
@@ -177,7 +177,7 @@ class SimulatedReader(MemoryReader):
     def poll(self, timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
         """What is there; sometimes less, as fetches have limits, or nothing but an error of one partition, or all."""
         swarm = self.simulation.swarm
-        places = sorted(self._places)
+        places = sorted(self._cursors)
         if places and swarm.happens("refuse", f"poll {places[0].topic}", times=0.1):
             at = swarm.random.choice((None, *places))
             raise RetriableError(f"reading {at}: refused on the way", code="_TRANSPORT", at=at)
@@ -188,21 +188,24 @@ class SimulatedReader(MemoryReader):
         return fetched
 
 
-def broker_for(simulation: Simulation, options: Options) -> MemoryBroker:
+class SimulatedBroker(MemoryBroker, SimulatedCluster):
+    """All of this; a subclass belongs to one run alone."""
+
+
+def broker_for(simulation: Simulation, options: Options) -> SimulatedBroker:
     """A broker with all of this in it; its classes belong to this run alone."""
     swarm = simulation.swarm
     own: Mapping[str, Any] = {"swarm": swarm}
-    cluster_type = type("_Cluster", (SimulatedCluster,), dict(own))
     broker_type = type(
         "_Broker",
-        (MemoryBroker,),
+        (SimulatedBroker,),
         {
-            "cluster_type": cluster_type,
+            **own,
             "session_type": type("_Session", (SimulatedSession,), dict(own)),
             "reader_type": type("_Reader", (SimulatedReader,), {"simulation": simulation}),
         },
     )
-    broker: MemoryBroker = broker_type(
+    broker: SimulatedBroker = broker_type(
         simulation.clock, seed=options.seed, cooperative=options.cooperative, faults=swarm
     )
     return broker

@@ -334,8 +334,7 @@ class Simulation:
         self.process: Runner | None = None
         self.processes: list[Runner] = []
         self.backing = [self.planned[part.name].backing for part in options.parts]
-        self.cluster = self.broker._cluster  # an operator's view of it
-        self.cluster.stale_topics = frozenset(self.backing)  # type: ignore[attr-defined]
+        self.broker.stale_topics = frozenset(self.backing)
         self._sender = self.broker.sender("sender")
         self._incarnations = 0
         self._depth = 0
@@ -514,7 +513,7 @@ class Simulation:
     def _heal(self) -> None:
         self.at_healing = sum(record.step for _, state in self.state() for _, _, _, record, *_ in state if record)
         self.swarm.heal()
-        self.cluster.timeouts = False  # type: ignore[attr-defined]
+        self.broker.timeouts = False
         idle = 0
         for _ in range(HEALED_TURNS):
             self._restart()

@@ -17,6 +17,7 @@ from cues_kafka.runtime.build import caller_of
 from cues_kafka.runtime.spark.direct.slot import Slot
 from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.task.lane import CommitPolicy
+from tests.proof.simulation.faults import SimulatedCluster
 from tests.proof.simulation.options import Part
 from tests.proof.simulation.strands import Killed, Lock, VirtualGate
 
@@ -82,7 +83,8 @@ class Query:
 
     def _end(self, place: Place) -> int:
         at = TopicPartition(place.part.inputs[0], place.partition)
-        return self._simulation.cluster.watermarks([at])[at].stable
+        # An operator's view: no fault stands between it and the cluster.
+        return SimulatedCluster.watermarks(self._simulation.broker, [at])[at].stable
 
     def _attempt(self, place: Place, end: int) -> bool:
         simulation = self._simulation

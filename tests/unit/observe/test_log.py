@@ -12,8 +12,7 @@ from confluent_kafka import KafkaError
 
 from cues_kafka import Graph, Json, Memory, Processor, Retry, Source, TaskStopped, Topic, start
 from cues_kafka.brokers.kafka import watch
-from cues_kafka.brokers.memory import MemoryBroker
-from cues_kafka.brokers.memory.clients import NoFaults
+from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.errors import RetriableError
 from cues_kafka.observe import log as observed
 from cues_kafka.observe.log import INTERVAL_S, LINES, Sparing
@@ -81,7 +80,7 @@ def test_an_error_of_a_batch_that_is_called_again_is_told_once(said: Said) -> No
     assert len(of(said, "error message")) == len(tester.errors()) == 1
 
 
-class LosesOneReply(NoFaults):
+class LosesOneReply(Faults):
     """The commit of a task's first batch is applied, and its reply is lost."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cues_kafka import ConfigError, Graph, Json, Processor, RecoveryError, Source, TaskStopped, Topic
-from cues_kafka.brokers.memory.clients import NoFaults
+from cues_kafka.brokers.memory import Faults
 from cues_kafka.core.records import Attempt, Snapshot, Start
 from cues_kafka.operate.moving import Maintenance, apply_plan
 from cues_kafka.plan.plan import plan
@@ -211,7 +211,7 @@ def test_a_second_writer_of_the_record_is_seen_before_the_move_commits(command: 
     assert tester.broker.committed("m.double", [place]) == {place: before[-1].positions[0].offset}
 
 
-class SecondWriter(NoFaults):
+class SecondWriter(Faults):
     """Writes into the backing topic just before the task's own record, without its transactional id."""
 
     def __init__(self, tester: Tester) -> None:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cues_kafka.brokers.memory import MemoryBroker
+from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.errors import AbortableError, BrokerError, FatalError, RetriableError, UnstableOffsets
 from cues_kafka.ports import Broker, Fetched, FlushReport, GroupMetadata, NewTopic, Outgoing, TopicPartition
 
@@ -39,7 +39,7 @@ class Nobody:
     def on_lost(self, partitions: object) -> None: ...
 
 
-class Plan:
+class Plan(Faults):
     """Faults by operation: raise before, raise after, or call a commit suspect."""
 
     def __init__(self) -> None:

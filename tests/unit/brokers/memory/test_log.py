@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from cues_kafka.brokers.memory.log import Log, now_at
+from cues_kafka.brokers.memory.log import DEFAULTS, Log, now_at
 
 NOW = now_at(0.009)
 
 
 def a_log(*, append_time: bool = False) -> Log:
-    return Log("topic", 0, compacted=False, append_time=append_time, max_bytes=1000, older_ms=1 << 63, newer_ms=1 << 63)
+    return Log("topic", 0, DEFAULTS | ({"message.timestamp.type": "LogAppendTime"} if append_time else {}))
 
 
 def append(log: Log, *values: bytes | None, key: bytes = b"k", transaction: int = 0) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cues_kafka import Graph, Processor, RetriableError, Retry, Source, TaskStopped
-from cues_kafka.brokers.memory import MemoryBroker
+from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.core import task as core
 from cues_kafka.core.records import Attempt, Snapshot
 from cues_kafka.core.task import State
@@ -24,7 +24,7 @@ IN = TopicPartition("in", 0)
 OUT = TopicPartition("out", 0)
 
 
-class Disturbed:
+class Disturbed(Faults):
     """Calls `disturb(nth)` before the nth request of one kind that the task makes; nothing else goes wrong."""
 
     def __init__(self, operation: str, disturb: Callable[[int], None]) -> None:
@@ -37,10 +37,6 @@ class Disturbed:
         if (operation, client) == (self._operation, "g.f.0"):
             self._seen += 1
             self.disturb(self._seen)
-
-    def after(self, operation: str, client: str) -> str | None:
-        """Every reply arrives."""
-        return None
 
 
 def pipe(fn: Callable[..., Any] = same, **options: Any) -> Graph:
