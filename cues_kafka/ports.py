@@ -454,7 +454,17 @@ class Broker(Protocol):
 
 
 class Codec(Protocol):
-    """Bytes to values and back, for the values (or keys) of one topic. Stateless and shared by threads."""
+    """Converts the values (or keys) of one topic to bytes and back. Stateless, and shared by threads."""
+
+    @property
+    def nullable(self) -> bool:
+        """Whether None is a value, so that a message without a value (a tombstone) is read as None."""
+        ...
+
+    @property
+    def shape(self) -> Any:
+        """The schema of the values as a `codecs.schema.Shape`, for columns of Spark; None: they have no schema."""
+        ...
 
     def encode(self, value: Any) -> bytes:
         """

@@ -39,6 +39,7 @@ from cues_kafka.codecs.schema import (
     Shape,
     Structure,
     describe,
+    json_types,
     shape_name,
 )
 from cues_kafka.errors import CodecError
@@ -112,6 +113,9 @@ def _write(value: Any) -> bytes:
 class JsonCodec:
     """Any JSON: dict, list, str, int, float, bool, None."""
 
+    nullable = True
+    shape = None
+
     def encode(self, value: Any) -> bytes:
         """
         Raises:
@@ -138,7 +142,8 @@ class TypedJsonCodec:
     """
 
     def __init__(self, annotation: Any) -> None:
-        shape = describe(annotation)
+        shape = self.shape = describe(annotation)
+        self.nullable = "null" in json_types(shape)
         name = shape_name(shape)
         self._root = name[:1].lower() + name[1:] if isinstance(shape, Structure) else "value"
         self._to_value = _Compiler(_decoders).convert(shape)

@@ -258,7 +258,7 @@ def _union(options: list[Shape], where: str) -> Shape:
         return Anything()
     taken: dict[str, Shape] = {}
     for option in options:
-        for look in _looks(option):
+        for look in json_types(option):
             other = taken.setdefault(look, option)
             if other is not option and not _tagged(other, option):
                 raise GraphError(
@@ -276,7 +276,7 @@ _ARTICLES = {
 }  # fmt: skip
 
 
-def _looks(shape: Shape) -> Iterator[str]:
+def json_types(shape: Shape) -> Iterator[str]:
     """The JSON types that values of a shape have."""
     match shape:
         case Null():
@@ -292,7 +292,7 @@ def _looks(shape: Shape) -> Iterator[str]:
             yield "object"
         case OneOf(options):
             for option in options:
-                yield from _looks(option)
+                yield from json_types(option)
         case Anything():
             yield from _ARTICLES
 

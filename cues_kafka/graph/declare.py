@@ -9,13 +9,30 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal
 
 from cues_kafka.errors import GraphError
 
 
+class CodecSpec:
+    """
+    The base of declared codecs; `codecs.lookup.MAKERS` has the maker of each class.
+
+    Attributes:
+        kind: its name in plain data.
+    """
+
+    __slots__ = ()
+    kind: ClassVar[str]
+
+    @property
+    def record(self) -> type[Any] | None:
+        """The class that values are instances of; None: it is not known from the declaration."""
+        return None
+
+
 @dataclass(frozen=True, slots=True)
-class Json:
+class Json(CodecSpec):
     """
     JSON, UTF-8. With a class, values are instances of it and are validated on both ways.
 
@@ -34,9 +51,14 @@ class Json:
         if self.cls is not None and not isinstance(self.cls, type):
             raise GraphError(f"Json({self.cls!r}): takes a class, or nothing. Write Json({type(self.cls).__name__}).")
 
+    @property
+    def record(self) -> type[Any] | None:
+        """See `CodecSpec`."""
+        return self.cls
+
 
 @dataclass(frozen=True, slots=True)
-class Avro:
+class Avro(CodecSpec):
     """
     Avro, with a schema of one's own or one from a schema registry.
 
@@ -57,16 +79,17 @@ class Avro:
         if self.subject is not None and not self.registry:
             raise GraphError("Avro(subject=...) needs a registry. Add registry=True, or drop subject=.")
 
+    @property
+    def record(self) -> type[Any] | None:
+        """See `CodecSpec`."""
+        return self.schema if isinstance(self.schema, type) else None
+
 
 @dataclass(frozen=True, slots=True)
-class Raw:
+class Raw(CodecSpec):
     """The bytes themselves."""
 
     kind: ClassVar[str] = "raw"
-
-
-CodecSpec: TypeAlias = Json | Avro | Raw
-CODEC_SPECS: tuple[type[Any], ...] = (Json, Avro, Raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +105,7 @@ class Store:
     value: CodecSpec = Json()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.value, CODEC_SPECS):
+        if not isinstance(self.value, CodecSpec):
             raise GraphError(
                 f"Store({self.value!r}): takes a codec. Write Store(Json()), Store(Avro(...)) or Store(Raw())."
             )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cues_kafka.errors import GraphError
-from cues_kafka.graph.declare import CODEC_SPECS, CodecSpec, Json, Raw
+from cues_kafka.graph.declare import CodecSpec, Json, Raw
 from cues_kafka.graph.names import hint, quoted
 
 
@@ -101,10 +101,10 @@ class Topic:
 
 
 def _check_topic_settings(given: Mapping[str, Any]) -> None:
-    if "value" in given and not isinstance(given["value"], CODEC_SPECS):
+    if "value" in given and not isinstance(given["value"], CodecSpec):
         value = given["value"]
         shown = value.__name__ if isinstance(value, type) else repr(value)
-        fix = f"{shown}()" if value in CODEC_SPECS else f"Json({shown})"
+        fix = f"{shown}()" if isinstance(value, type) and issubclass(value, CodecSpec) else f"Json({shown})"
         raise GraphError(f"Topic(value={shown}): takes a codec. Write Topic(value={fix}).")
     if "key" in given and not (given["key"] is None or (isinstance(given["key"], str) and given["key"])):
         raise GraphError(f"Topic(key={given['key']!r}): takes the name of a field of the value, or None.")
@@ -124,8 +124,8 @@ def _check_key_field(topic: Topic) -> None:
             f"Topic(value=Raw(), key={topic.key!r}): bytes have no fields. "
             "Drop key=, and return Message(value, key=...)."
         )
-    cls = topic.value.cls if isinstance(topic.value, Json) else topic.value.schema
-    if isinstance(cls, type) and dataclasses.is_dataclass(cls):
+    cls = topic.value.record
+    if cls is not None and dataclasses.is_dataclass(cls):
         fields = [f.name for f in dataclasses.fields(cls)]
         if topic.key not in fields:
             raise GraphError(

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cues_kafka.codecs.lookup import codec_for
+from cues_kafka.codecs.lookup import MadeFor, codec_for
+from cues_kafka.codecs.raw import as_is
 from cues_kafka.errors import CodecError
-from cues_kafka.graph.declare import Raw
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.topic import Topic
 from cues_kafka.plan.refusals import LEAST_BYTES
 from cues_kafka.ports import ClusterFacts, TopicFacts
 from cues_kafka.records.bytes import ErrorMessage, decode_error
-from cues_kafka.runtime.calling.caller import Caller, Decode, as_is
+from cues_kafka.runtime.calling.caller import Caller, Decode
 from cues_kafka.runtime.calling.outputs import Output, Returned, Target, key_field
 
 FOREVER_MS = 10**15
@@ -22,7 +22,13 @@ FOREVER_MS = 10**15
 
 
 def caller_of(
-    graph: Graph, processor: Processor, facts: ClusterFacts, system: Mapping[str, Any], client_bytes: int
+    graph: Graph,
+    processor: Processor,
+    facts: ClusterFacts,
+    system: Mapping[str, Any],
+    client_bytes: int,
+    *,
+    cluster: Any = None,
 ) -> Caller:
     """
     The caller of one processor.
@@ -33,9 +39,10 @@ def caller_of(
         facts: of its topics.
         system: values of `system=`.
         client_bytes: see `ports.Broker.max_bytes`.
+        cluster: its options, see `MadeFor`.
     """
     targets = {
-        binding: target_of(graph.topic(topic), facts.topics[topic], binding, client_bytes)
+        binding: target_of(graph.topic(topic), facts.topics[topic], binding, client_bytes, cluster)
         for binding, topic in processor.outputs
     }
     errors = graph.errors_of(processor)
@@ -44,34 +51,30 @@ def caller_of(
     return Caller(
         processor,
         decoders=[
-            _decode_errors if topic in graph.error_topics() else decoder(graph.topic(topic), topic)
+            _decode_errors if topic in graph.error_topics() else decoder(graph.topic(topic), MadeFor(topic, cluster))
             for _, topic in processor.inputs
         ],
         returned=Returned(processor.output_shape, targets, generator=processor.call.is_generator),
-        errors=target_of(graph.topic(errors), facts.topics[errors], "errors", client_bytes) if errors else None,
+        errors=target_of(graph.topic(errors), facts.topics[errors], "errors", client_bytes, cluster)
+        if errors
+        else None,
         context=context,
     )
 
 
-def decoder(settings: Topic, topic: str) -> Decode:
+def decoder(settings: Topic, made_for: MadeFor) -> Decode:
     """Values of a topic from bytes. A null value is None where the codec has None, else an error like any other."""
-    declared = settings.value
-    if isinstance(declared, Raw):
+    codec = codec_for(settings.value, made_for)
+    decode, nullable = codec.decode, codec.nullable
+    if decode is as_is:
         return as_is
-    codec = codec_for(declared)
-    decode = codec.decode
-    try:
-        decode(b"null")
-        nullable = True
-    except CodecError:
-        nullable = False
 
     def read(data: bytes | None) -> Any:
         if data is not None:
             return decode(data)
         if nullable:
             return None
-        raise CodecError(f"a null value (tombstone) on {topic!r}, whose codec {declared!r} has no None")
+        raise CodecError(f"a null value (tombstone) on {made_for.topic!r}, whose codec {settings.value!r} has no None")
 
     return read
 
@@ -81,7 +84,7 @@ def _decode_errors(data: bytes | None) -> ErrorMessage:
     return decode_error(data or b"")
 
 
-def target_of(settings: Topic, found: TopicFacts, binding: str, client_bytes: int) -> Target:
+def target_of(settings: Topic, found: TopicFacts, binding: str, client_bytes: int, cluster: Any = None) -> Target:
     """
     An output topic of native workers and senders.
 
@@ -90,12 +93,13 @@ def target_of(settings: Topic, found: TopicFacts, binding: str, client_bytes: in
         found: what the cluster says of it.
         binding: of the output; `errors`: it takes error messages.
         client_bytes: see `ports.Broker.max_bytes`.
+        cluster: its options, see `MadeFor`.
     """
     return Target(
         **limits_of(found, client_bytes),
         provenance=settings.provenance,
         binding=binding,
-        encode=codec_for(settings.value).encode,
+        encode=codec_for(settings.value, MadeFor(found.name, cluster)).encode,
         key_of=key_field(settings.key) if settings.key and binding != "errors" else None,
     )
 

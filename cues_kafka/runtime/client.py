@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Self, TypeAlias
 
+from cues_kafka.codecs.lookup import MadeFor
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.message import Message
@@ -18,6 +19,7 @@ from cues_kafka.ports import Broker, Sender, Sent, Session, WireMessage
 from cues_kafka.records.bytes import decode_error
 from cues_kafka.records.scanning import Ranges, ranges_of, read_newest, read_since
 from cues_kafka.runtime.build import decoder, target_of
+from cues_kafka.runtime.calling.caller import Decode
 from cues_kafka.runtime.calling.outputs import Target, payload
 from cues_kafka.runtime.calling.step import Received
 from cues_kafka.runtime.specs import Identity
@@ -37,9 +39,11 @@ class Client:
         graph: Graph | None = None,
         *,
         name: str | None = None,
+        cluster: Any = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._broker = broker
+        self._cluster = cluster
         self._now = now
         self._graph = graph
         self._identity = Identity.of_process("client", name)
@@ -47,6 +51,7 @@ class Client:
         self._senders: dict[int | None, Sender] = {}  # by the size of their batches, nearly always one
         self._sessions: dict[str, Session] = {}
         self._targets: dict[str, Target] = {}
+        self._decoders: dict[str, Decode] = {}
 
     def send(
         self,
@@ -187,14 +192,16 @@ class Client:
             found = self._broker.facts([topic]).topics.get(topic)
             if found is None:
                 raise ConfigError(f"topic {topic!r} does not exist; create it, or start the graph that declares it")
-            target = target_of(self._topic(topic), found, topic, self._broker.max_bytes)
+            target = target_of(self._topic(topic), found, topic, self._broker.max_bytes, self._cluster)
             self._targets[topic] = replace(target, provenance=False)
         return self._targets[topic]
 
     def _decode(self, topic: str, message: WireMessage) -> Any:
         if self._graph and topic in self._graph.error_topics():
             return decode_error(message.value() or b"")
-        return decoder(self._topic(topic), topic)(message.value())
+        if topic not in self._decoders:
+            self._decoders[topic] = decoder(self._topic(topic), MadeFor(topic, self._cluster))
+        return self._decoders[topic](message.value())
 
     def committed(self, topic: str) -> Iterator[WireMessage]:
         """The committed messages of a topic as bytes, partition by partition."""

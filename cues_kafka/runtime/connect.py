@@ -25,4 +25,4 @@ def connect(options: Kafka | Memory, graph: Graph | None = None) -> Connection:
         options: the cluster.
         graph: whose topics' codecs are used; None: JSON.
     """
-    return Connection(open_broker(options), graph)
+    return Connection(open_broker(options), graph, cluster=options)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from cues_kafka.brokers.patience import FIRST_S, ask_again
-from cues_kafka.codecs.lookup import codec_for
+from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.errors import ConfigError, RetriableError, TopicsMissing
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import no_such_processor, quoted
@@ -30,12 +31,14 @@ class Terms:
         new: processors that the user says are new, not renamed ones.
         create_topics: whether it may create what is missing.
         accept_unchecked: whether it runs although the settings of topics may not be read.
+        cluster: its options, see `MadeFor`.
     """
 
     names: Sequence[str] | None = None
     new: Sequence[str] = ()
     create_topics: bool = True
     accept_unchecked: bool = False
+    cluster: Any = None
 
 
 def prepare(
@@ -63,7 +66,8 @@ def prepare(
         planned = replace(planned, refusals=(*planned.refusals, *refused))
     planned.refuse()
     for processor in selected(graph, only):
-        _check_carried(processor, graph)
+        if why := not_in_this_release(processor, graph, terms.cluster):
+            raise ConfigError(f"processor {processor.name!r}: {why}")
     if planned.create:
         if not terms.create_topics:
             raise TopicsMissing(
@@ -107,19 +111,14 @@ def selected(graph: Graph, only: Sequence[str] | None) -> list[Processor]:
     return [p for p in graph.processors.values() if only is None or p.name in only]
 
 
-def _check_carried(processor: Processor, graph: Graph) -> None:
-    for refusal in refusals(graph, [processor.name]):
-        raise ConfigError(refusal)
-
-
-def refusals(graph: Graph, only: Sequence[str] | None = None) -> Iterator[str]:
+def refusals(graph: Graph, only: Sequence[str] | None = None, cluster: Any = None) -> Iterator[str]:
     """What of these processors no runtime of this release can do, a sentence with the remedy for each."""
     for processor in selected(graph, only):
-        if why := not_in_this_release(processor, graph):
+        if why := not_in_this_release(processor, graph, cluster):
             yield f"processor {processor.name!r}: {why}"
 
 
-def not_in_this_release(processor: Processor, graph: Graph) -> str:
+def not_in_this_release(processor: Processor, graph: Graph, cluster: Any = None) -> str:
     """
     What of a declaration no runtime of this release can do, with the remedy; empty: nothing.
 
@@ -137,14 +136,14 @@ def not_in_this_release(processor: Processor, graph: Graph) -> str:
                 f"{what} can be declared, but this release does not run it. Leave it out, or leave the processor out: "
                 f"only=[...] of start(), --except {processor.name} of the commands."
             )
-    return next(_without_codec(processor, graph), "")
+    return next(_without_codec(processor, graph, cluster), "")
 
 
-def _without_codec(processor: Processor, graph: Graph) -> Iterator[str]:
+def _without_codec(processor: Processor, graph: Graph, cluster: Any) -> Iterator[str]:
     """Topics that it reads or writes in bytes that nobody makes, so it is said before anything is created."""
     errors = graph.errors_of(processor)
     for topic in dict.fromkeys((*processor.input_topics, *processor.output_topics, *([errors] if errors else []))):
         try:
-            codec_for(graph.topic(topic).value)
+            codec_for(graph.topic(topic).value, MadeFor(topic, cluster))
         except ConfigError as error:
             yield f"topic {topic!r}: {error}"

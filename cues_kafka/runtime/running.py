@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from cues_kafka.errors import RetriableError, TaskStopped
 from cues_kafka.graph.definition import Graph
@@ -30,8 +30,10 @@ class Running(Client):
         planned: what it is on the cluster.
     """
 
-    def __init__(self, graph: Graph, broker: Broker, system: System, *, name: str, planned: Plan) -> None:
-        super().__init__(broker, graph, name=name)
+    def __init__(
+        self, graph: Graph, broker: Broker, system: System, *, name: str, planned: Plan, cluster: Any = None
+    ) -> None:
+        super().__init__(broker, graph, name=name, cluster=cluster)
         self.graph = graph
         self.planned = planned
         self._system = system

@@ -79,7 +79,7 @@ def start(
         plain = only and [name for name in only if name in graph.processors]
         everyone = None if isinstance(options, Memory) else list(only or (*graph.processors, *graph.dataframes))
         accept = isinstance(options, Kafka) and options.accept_unchecked
-        terms = Terms(everyone, new, create_topics, accept)
+        terms = Terms(everyone, new, create_topics, accept, options)
         planned, facts = prepare(graph, broker, only=plain, terms=terms)
         for warning in planned.warnings:
             log.info("plan", warning=warning)
@@ -90,7 +90,7 @@ def start(
         raise
     native = "memory" if isinstance(options, Memory) else "native"
     identity = Identity.of_process(engine.runtime if engine else native, instance)
-    running = Running(graph, broker, system, name=identity.name, planned=planned)
+    running = Running(graph, broker, system, name=identity.name, planned=planned, cluster=options)
     try:
         workers: list[Worker] = []
         if engine is not None:
@@ -103,7 +103,7 @@ def start(
                     processor.name,
                     broker=broker,
                     clock=SystemClock(),
-                    caller=caller_of(graph, processor, facts, system.values, broker.max_bytes),
+                    caller=caller_of(graph, processor, facts, system.values, broker.max_bytes, cluster=options),
                     spec_of=spec_of(graph, planned, processor, width, identity),
                     options=WorkerOptions(
                         instance=instance,

@@ -12,7 +12,7 @@ from functools import partial
 from operator import length_hint
 from typing import Any
 
-from cues_kafka.codecs.raw import RawCodec
+from cues_kafka.codecs.raw import RawCodec, as_is
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.core.events import Halt
 from cues_kafka.errors import Fenced, Interrupt, OutputError
@@ -39,11 +39,6 @@ from cues_kafka.runtime.calling.step import Received, Step, unreadable
 from cues_kafka.runtime.calling.telling import LINES, note, place
 
 Decode = Callable[[bytes | None], Any]
-
-
-def as_is(data: bytes | None) -> bytes | None:
-    """Decodes raw bytes; the hot loop knows it and does not even call it."""
-    return data
 
 
 class Caller:

@@ -23,10 +23,10 @@ from cues_kafka.codecs.schema import (
     Scalar,
     Shape,
     Structure,
-    describe,
+    shape_name,
 )
 from cues_kafka.errors import ConfigError, GraphError
-from cues_kafka.graph.declare import Json, Raw
+from cues_kafka.ports import Codec
 
 META: Final = "_cues"
 KEY: Final = "_key"
@@ -51,19 +51,14 @@ _SCALARS: Final = {
 }
 
 
-def value_type(codec: Any) -> str | None:
+def value_type(codec: Codec) -> str | None:
     """
     Spark's type of a topic's values as DDL; None: the codec has no schema, so values stay bytes.
 
     Raises:
         ConfigError: the class has a field that no column can hold.
     """
-    match codec:
-        case Json(cls) if cls is not None:
-            return _type(describe(cls), getattr(cls, "__name__", str(cls)))
-        case Json() | Raw():
-            return None
-    raise ConfigError(f"{codec!r} cannot become columns. Declare Json(SomeDataclass), Json() or Raw().")
+    return None if codec.shape is None else _type(codec.shape, shape_name(codec.shape))
 
 
 def _type(shape: Shape, where: str) -> str:
@@ -86,7 +81,7 @@ def _type(shape: Shape, where: str) -> str:
     raise GraphError(f"{where}: {shape!r}")
 
 
-def as_columns(frame: Any, codec: Any) -> Any:
+def as_columns(frame: Any, codec: Codec) -> Any:
     """
     Messages (columns of the source `cues`) as the columns that a function of DataFrames gets.
 

@@ -21,10 +21,10 @@ from pyspark import cloudpickle
 
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.brokers.tokens import travelling
-from cues_kafka.codecs.lookup import codec_for
+from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.schema import Fixed, Items, Mapped, OneOf, Shape, Structure, describe
 from cues_kafka.errors import ConfigError, CuesError
-from cues_kafka.graph.declare import Json
+from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.definition import Graph
 
 _pickle: Any = cloudpickle  # its functions have no types
@@ -45,9 +45,8 @@ def ship(graph: Graph) -> None:
     """
     ship_modules()
     for name in graph.topics_used():
-        declared = graph.topic(name).value
-        if isinstance(declared, Json) and declared.cls is not None:
-            resolve_annotations(declared.cls)
+        if cls := graph.topic(name).value.record:
+            resolve_annotations(cls)
 
 
 def ship_modules() -> None:
@@ -124,19 +123,19 @@ def ship_options(options: Kafka) -> Kafka:
     return found
 
 
-def packed(value: Any, declarations: Iterable[Any]) -> bytes:
+def packed(value: Any, codecs: Iterable[tuple[CodecSpec, MadeFor]]) -> bytes:
     """
     What Spark's processes get, as bytes.
 
     Args:
         value: what a Spark task needs.
-        declarations: of codecs that a Spark task makes of it.
+        codecs: what a Spark task makes its codecs of, see `codec_for`.
 
     Raises:
         NotShipped: something in it does not travel.
     """
     try:
-        return bytes(_pickle.dumps((value, list(declarations))))
+        return bytes(_pickle.dumps((value, list(codecs))))
     except _UNPICKLED as error:
         raise NotShipped(
             f"this graph cannot be sent to Spark's Python processes ({type(error).__name__}: {error}). Make in a "
@@ -172,9 +171,9 @@ class _Unpack:
 
     def __call__(self, _: Iterable[int]) -> Sequence[str]:
         try:
-            _, declarations = pickle.loads(self._data)  # noqa: S301 - the driver's own bytes
-            for declared in declarations:
-                codec_for(declared)
+            _, codecs = pickle.loads(self._data)  # noqa: S301 - the driver's own bytes
+            for declared, made_for in codecs:
+                codec_for(declared, made_for)
         except ImportError as error:
             return [f"{error}. Install it where the executors are, with the same Python"]
         except CuesError as error:

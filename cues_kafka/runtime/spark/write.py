@@ -15,6 +15,7 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.core.records import Extent, Staged
 from cues_kafka.errors import ConfigError, TaskStopped
+from cues_kafka.graph.declare import Raw
 from cues_kafka.graph.names import check_name
 from cues_kafka.ports import Broker
 from cues_kafka.runtime.calling.outputs import Output
@@ -156,7 +157,7 @@ def _work(frame: Any, options: Kafka, name: str, target: StagedTarget) -> Staged
         processor=PROCESSOR,
         parts=target.outputs[0].partitions,
         target=target,
-        codecs=(None,),
+        codecs=(Raw(),),
         key_fields=(None,),
         stateless=not frame.isStreaming or not keeps_state(frame),
         identity=Identity.of_process("spark", name),

@@ -12,7 +12,8 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark import TaskContext
 
-from cues_kafka.codecs.lookup import codec_for
+from cues_kafka.codecs.lookup import MadeFor, codec_for
+from cues_kafka.codecs.raw import as_is
 from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.runtime.spark.columns import as_messages
 from cues_kafka.runtime.spark.direct.frame_slot import Range, Row
@@ -107,6 +108,7 @@ class PublishFrames:
 
     def _rows(self, first: dict[str, Any], coming: Iterator[dict[str, Any]], partition: int) -> Iterator[Row]:
         row: dict[str, Any] | None = first
+        decode = codec_for(self.work.codec, MadeFor(self.work.output.topic, self.work.options)).decode
         while row is not None:
             if row["partition"] != partition or row["topic"] != self.work.source:
                 raise ConfigError(
@@ -115,15 +117,14 @@ class PublishFrames:
                     "coordinates out, then it is written staged."
                 )
             headers = [(h["key"], h["value"]) for h in row["headers"] or ()]
-            self._check(row)
+            if decode is not as_is and row["value"] is not None:
+                self._check(row, decode)
             yield Row(row["offset"], row["key"], row["value"], headers, row["timestamp"])
             row = next(coming, None)
 
-    def _check(self, row: dict[str, Any]) -> None:
-        if self.work.codec is None or row["value"] is None:
-            return
+    def _check(self, row: dict[str, Any], decode: Callable[[bytes], Any]) -> None:
         try:
-            codec_for(self.work.codec).decode(row["value"])
+            decode(row["value"])
         except CodecError as error:
             where = f"{row['topic']}/{row['partition']} at {row['offset']}"
             raise CodecError(f"the row made of {where} does not fit {self.work.output.topic!r}: {error}") from None

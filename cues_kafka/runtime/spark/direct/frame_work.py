@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.core.spec import Spec
+from cues_kafka.graph.declare import CodecSpec, Raw
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.calling.outputs import Output
@@ -39,7 +40,7 @@ class Frames:
         width: its partitions, which are the slots.
         starts: where a slot without a record begins.
         output: where to.
-        codec: the output topic's declared codec, which every value must fit; None: any bytes.
+        codec: the output topic's declared codec, which every value must fit.
         key_field: the output topic's `key=`.
         binding: of the input.
         identity: of the query run.
@@ -57,7 +58,7 @@ class Frames:
     identity: Identity
     query: str = ""
     policy: CommitPolicy = POLICY
-    codec: Any = None
+    codec: CodecSpec = field(default_factory=Raw)
     key_field: str | None = None
     binding: str = INPUT
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.core.spec import Spec
-from cues_kafka.graph.declare import Json
 from cues_kafka.ports import Positions, TopicPartition
 from cues_kafka.runtime.spark.direct.frame_batch import FrameBatch
 from cues_kafka.runtime.spark.direct.frame_slot import Range
@@ -44,7 +43,6 @@ class FrameRun:
         graph, processor = job.graph, job.graph.dataframes[job.processor]
         [(binding, source)], [(_, topic)] = processor.inputs, processor.outputs
         declared = graph.topic(topic)
-        typed = isinstance(declared.value, Json)
         width = job.facts.topics[source].partitions
         marks = job.broker.watermarks([TopicPartition(source, p) for p in range(width)])
         self._job = job
@@ -59,7 +57,7 @@ class FrameRun:
             written(job.facts, topic, job.broker.max_bytes, provenance=declared.provenance),
             Identity.of_process("spark"),
             policy=policy,
-            codec=declared.value if typed else None,
+            codec=declared.value,
             key_field=declared.key,
             binding=binding,
         )

@@ -99,7 +99,7 @@ def _site(work: Work) -> _Site:
                 _sites.pop(old).close()
             system = System(work.graph.system)
             broker, processor = open_broker(work.options), work.graph.processors[work.processor]
-            caller = caller_of(work.graph, processor, work.facts, system.values, broker.max_bytes)
+            caller = caller_of(work.graph, processor, work.facts, system.values, broker.max_bytes, cluster=work.options)
             _sites[name, run] = _Site(broker, system, caller)
         return _sites[name, run]
 

@@ -22,6 +22,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from cues_kafka.codecs.lookup import MadeFor
 from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Totals
 from cues_kafka.errors import BrokerError, CuesError, TaskStopped
@@ -259,7 +260,8 @@ class SparkWorker:
             return
         graph, session = self._job.graph, self._settings.session
         part = graph.processors.get(self.name) or graph.dataframes[self.name]
-        codecs = [graph.topic(topic).value for topic in (*part.read_topics, *part.output_topics)]
+        topics = (*part.read_topics, *part.output_topics)
+        codecs = [(graph.topic(topic).value, MadeFor(topic, self._job.options)) for topic in topics]
         data = packed(graph if self.name in graph.processors else None, codecs)
         try:
             rehearse(session, data, min(self.first.width, session.sparkContext.defaultParallelism))

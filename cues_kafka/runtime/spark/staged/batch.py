@@ -172,7 +172,7 @@ class StagedBatch:
     def _stage(self, staging: Staging, frame: Any, mine: Staged) -> Manifest:
         """T1. What a failed attempt leaves is taken away; what a killed one leaves, after the next publication."""
         work = self._work
-        check = Refusing(work.graph, work.processor, work.query, mine.batch, work.codecs, work.target)
+        check = Refusing(work.graph, work.processor, work.query, mine.batch, work.codecs, work.target, work.options)
         try:
             target, pack = work.target, Pack(work.parts, check, int(time.time() * 1000))
             errors = target.errors.topic if target.errors else ""

@@ -11,8 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cues_kafka.codecs.lookup import codec_for
+from cues_kafka.codecs.lookup import MadeFor, codec_for
+from cues_kafka.codecs.raw import as_is
 from cues_kafka.errors import CodecError
+from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.records.bytes import ErrorMessage, encode_error
 from cues_kafka.runtime.calling.outputs import HEADER_BYTES, NAMELESS, OVERHEAD_BYTES, Output
 from cues_kafka.runtime.spark.staged.part_slot import ERRORS, StagedTarget
@@ -29,16 +31,18 @@ class Refusing:
     Attributes:
         graph, processor: names.
         query, batch: of the micro-batch.
-        codecs: of the outputs, in their order; None: any bytes.
+        codecs: declared for the outputs, in their order.
         target: the topics.
+        options: the cluster.
     """
 
     graph: str
     processor: str
     query: str
     batch: int
-    codecs: tuple[Any, ...]
+    codecs: tuple[CodecSpec, ...]
     target: StagedTarget
+    options: Any = None
 
     def __call__(self, piece: pa.RecordBatch, row: int) -> pa.RecordBatch:
         """
@@ -72,14 +76,14 @@ class Refusing:
     def _refused(self, piece: pa.RecordBatch) -> Iterator[tuple[int, str]]:
         outputs, values, sizes = piece.column("output"), piece.column("value"), _sizes(piece)
         for number in outputs.unique().to_pylist():
-            fits, codec = pc.equal(outputs, number), self.codecs[number]
+            fits = pc.equal(outputs, number)
             for bad, column, why in _refused_by_the_broker(self.target.topic(number), piece, sizes):
                 for at in pc.indices_nonzero(pc.and_(fits, bad)).to_pylist():
                     yield at, why.replace(VALUE, str(column[at].as_py()))
                 fits = pc.and_not(fits, bad)
-            if codec is None:
+            decode = codec_for(self.codecs[number], MadeFor(self.target.topic(number).topic, self.options)).decode
+            if decode is as_is:
                 continue
-            decode = codec_for(codec).decode
             for at in pc.indices_nonzero(pc.and_(fits, pc.is_valid(values))).to_pylist():
                 try:
                     decode(values[at].as_py())

@@ -17,6 +17,7 @@ from cues_kafka.core.records import Staged
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Enter, Publish, Role
 from cues_kafka.errors import ConfigError
+from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.ports import Broker
 from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.spark.connections import shared_broker
@@ -39,7 +40,7 @@ class StagedWork:
         graph, processor: names.
         parts: how many there are.
         target: where messages go.
-        codecs: of the outputs, which every value must fit; None: any bytes.
+        codecs: declared for the outputs; every value must fit.
         key_fields: `key=` of the output topics.
         stateless: Spark keeps nothing between two batches.
         identity: of the query run.
@@ -51,7 +52,7 @@ class StagedWork:
     processor: str
     parts: int
     target: StagedTarget
-    codecs: tuple[Any, ...]
+    codecs: tuple[CodecSpec, ...]
     key_fields: tuple[str | None, ...]
     stateless: bool
     identity: Identity

@@ -11,7 +11,6 @@ from cues_kafka.core.records import Extent, Staged
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Enter
 from cues_kafka.errors import ConfigError
-from cues_kafka.graph.declare import Json
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.ports import Position, Positions, TopicPartition
 from cues_kafka.runtime.spark.columns import messages_of
@@ -72,7 +71,7 @@ class StagedRun:
                 ),
                 written(job.facts, graph.errors, job.broker.max_bytes) if graph.errors else None,
             ),
-            codecs=tuple(one.value if isinstance(one.value, Json) else None for one in declared),
+            codecs=tuple(one.value for one in declared),
             key_fields=tuple(one.key for one in declared),
             stateless=not any(map(keeps_state, frames.values())),
             identity=Identity.of_process("spark"),

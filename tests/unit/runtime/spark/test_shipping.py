@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cues_kafka import Graph, Json, Processor, Source, Topic
+from cues_kafka.codecs.lookup import MadeFor
 from cues_kafka.runtime.spark.shipping import NotShipped, packed, ship
 
 MODULE = """
@@ -55,8 +56,8 @@ def same(trip: Trip) -> Trip:
 ELSEWHERE = """
 import pickle, sys
 from cues_kafka.codecs.lookup import codec_for
-_, [declared] = pickle.load(sys.stdin.buffer)
-codec = codec_for(declared)
+_, [made] = pickle.load(sys.stdin.buffer)
+codec = codec_for(*made)
 print(codec.encode(codec.decode(sys.argv[1].encode())).decode())
 """
 
@@ -81,7 +82,7 @@ def test_a_class_whose_annotations_are_text_is_usable_where_its_module_is_not(
     )
 
     ship(graph)
-    data = packed(graph, [graph.topic("in").value])
+    data = packed(graph, [(graph.topic("in").value, MadeFor("in"))])
 
     command = [sys.executable, "-c", ELSEWHERE, TRIP]
     done = subprocess.run(command, input=data, capture_output=True, timeout=60, check=False)

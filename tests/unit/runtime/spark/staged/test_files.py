@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cues_kafka import CodecError, ConfigError, Json, RecoveryError
+from cues_kafka import CodecError, ConfigError, Json, Raw, RecoveryError
 from cues_kafka.records.bytes import decode_error
 from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.spark.staged.batch import check_parts
@@ -49,7 +49,7 @@ BOUNDS = (("message.max.bytes in Kafka(producer={...})", 1_000),)
 TARGET = StagedTarget(
     (Output("lines", 3, 1_000, bounds=BOUNDS), Output("raw", 3, 1_000)), Output("errors", 1, 1_000_000)
 )
-CHECK = Refusing("g", "p", "q", 7, (Json(Line), None), TARGET)
+CHECK = Refusing("g", "p", "q", 7, (Json(Line), Raw()), TARGET)
 
 
 def same(piece: pa.RecordBatch, _: int) -> pa.RecordBatch:
@@ -238,7 +238,7 @@ def test_what_the_broker_would_refuse_for_ever_is_refused_before_it_is_announced
 ) -> None:
     """A batch that is announced must be one that can be published; its error message can be, wherever it goes."""
     strict = replace(
-        CHECK, codecs=(None,), target=StagedTarget((STRICT,), replace(STRICT, topic="errors", max_bytes=10_000))
+        CHECK, codecs=(Raw(),), target=StagedTarget((STRICT,), replace(STRICT, topic="errors", max_bytes=10_000))
     )
     piece = changed(rows(b"1", b"2"), "timestamp", int(time.time() * 1000))
     assert strict(piece, 0) is piece
