@@ -61,6 +61,9 @@ IMPURE = {"asyncio", "io", "logging", "os", "pathlib", "random", "secrets", "soc
 CYCLES = {
     frozenset({"graph.data", "graph.definition", "graph.topology", "graph.wiring"}): "a graph checks, compares and "
     "writes itself; the functions that do it take graphs",
+    frozenset(
+        {"graph.binding", "graph.processor"}
+    ): "a processor checks its own function; the check takes the processor",
     frozenset({"plan.plan", "plan.text"}): "a plan prints itself; what prints it takes plans",
 }
 """Modules that import each other all the same, and why."""

@@ -1,6 +1,6 @@
 """Graphs as data: written down, read back, merged, and bound to other topics.
 
-Functions and classes are written as ``module:qualname``. Reading imports those modules: only for data that you trust.
+Functions and classes are written as ``module:qualname``. Reading imports those modules: read trusted data only.
 """
 
 from __future__ import annotations
@@ -19,30 +19,16 @@ from cues_kafka.graph.topic import Topic
 
 VERSION = 1
 
-_USUAL: dict[str, Any] = {
-    **dict.fromkeys(("errors", "filter", "strategy", "retry")),
-    "state": {},
-    "opts": {},
-    "tailers": {},
-    "appenders": {},
-    "effects": False,
-    "batch": False,
-    "concurrency": 1,
-    "start": "earliest",
-    "quarantine_after": 2,
-}
-"""What is not written down, because it is what a processor has anyway."""
-
 
 # --- References
 
 
 def reference(target: Any) -> str:
     """
-    The name that a function or class can be imported by: ``module:qualname``.
+    The name to import a function or class by: ``module:qualname``.
 
     Raises:
-        GraphError: it has none.
+        GraphError: it has no such name.
     """
     module = getattr(target, "__module__", None)
     qualname = getattr(target, "__qualname__", None)
@@ -51,17 +37,17 @@ def reference(target: Any) -> str:
         if "<" not in name and _follow(name, None) == target:
             return name
     raise GraphError(
-        f"{target!r} cannot be written down, because no module has it under its name. "
+        f"{target!r} cannot be written down, because it cannot be imported by its name. "
         "Define it with def or class at the top level of a module."
     )
 
 
 def resolve(name: object) -> Any:
     """
-    What a reference names.
+    Import what a reference names.
 
     Raises:
-        GraphError: there is no such thing.
+        GraphError: it cannot be imported.
     """
     found = _follow(name, _MISSING) if isinstance(name, str) and ":" in name else _MISSING
     if found is _MISSING:
@@ -89,7 +75,7 @@ def _follow(name: str, missing: object) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON; what JSON lacks is a mapping with one key that begins with ``$``."""
+    """A value as JSON; a type that JSON lacks becomes a mapping with one key that begins with ``$``."""
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -130,17 +116,15 @@ def _value(plain: Any) -> Any:
     return plain
 
 
-def _without_none(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
-
-
 def _codec_data(codec: CodecSpec) -> dict[str, Any]:
-    if isinstance(codec, Json):
-        return _without_none(kind=codec.kind, cls=None if codec.cls is None else reference(codec.cls))
-    if isinstance(codec, Avro):
-        data = _without_none(kind=codec.kind, schema=_plain(codec.schema), subject=codec.subject)
-        return data | ({"registry": True} if codec.registry else {})
-    return {"kind": codec.kind}
+    match codec:
+        case Json(cls=cls):
+            settings: dict[str, Any] = {"cls": None if cls is None else reference(cls)}
+        case Avro(schema=schema, registry=registry, subject=subject):
+            settings = {"schema": _plain(schema), "subject": subject, "registry": registry or None}
+        case _:
+            settings = {}
+    return {"kind": codec.kind} | {name: value for name, value in settings.items() if value is not None}
 
 
 def _codec(data: Mapping[str, Any]) -> CodecSpec:
@@ -152,16 +136,12 @@ def _codec(data: Mapping[str, Any]) -> CodecSpec:
             return Avro(schema, registry=data.get("registry", False), subject=data.get("subject"))
         case "raw":
             return Raw()
-    raise GraphError(f"{data.get('kind')!r} is no kind of codec. Choose one of 'json', 'avro', 'raw'.")
+    raise GraphError(f"{data.get('kind')!r} is not a kind of codec. Choose one of 'json', 'avro', 'raw'.")
 
 
 def _topic_data(topic: Topic) -> dict[str, Any]:
-    data = {name: getattr(topic, name) for name in topic.given}
-    if "value" in data:
-        data["value"] = _codec_data(data["value"])
-    if "config" in data:
-        data["config"] = dict(data["config"])
-    return data
+    writers: dict[str, Callable[[Any], Any]] = {"value": _codec_data, "config": dict}
+    return {name: writers[name](item) if name in writers else item for name, item in topic.given.items()}
 
 
 def _topic(data: Mapping[str, Any]) -> Topic:
@@ -201,7 +181,6 @@ def _retry(data: Mapping[str, Any]) -> Retry:
 def _part_data(part: Source | Processor | DataFrameProcessor) -> dict[str, Any]:
     if isinstance(part, Source):
         return {"source": part.topic, **({"default": True} if part.default else {})}
-    arguments = {name: item for name, item in part.arguments().items() if name not in _USUAL or item != _USUAL[name]}
     writers: dict[str, Callable[[Any], Any]] = {
         "fn": reference,
         "filter": _filter_data,
@@ -211,7 +190,7 @@ def _part_data(part: Source | Processor | DataFrameProcessor) -> dict[str, Any]:
         "tailers": dict,
         "appenders": dict,
     }
-    data = {name: writers[name](item) if name in writers else item for name, item in arguments.items()}
+    data = {name: writers[name](item) if name in writers else item for name, item in part.arguments().items()}
     return {"processor" if isinstance(part, Processor) else "dataframe": data.pop("name"), **data}
 
 
@@ -254,7 +233,9 @@ def to_dict(graph: Graph) -> dict[str, Any]:
 def from_dict(data: Mapping[str, Any]) -> Graph:
     """See `Graph.from_dict`."""
     if data.get("version") != VERSION:
-        raise GraphError(f"Version {data.get('version')!r} of a written graph is not known here; it is {VERSION}.")
+        raise GraphError(
+            f"This release reads version {VERSION} of a written graph, not {data.get('version')!r}. Write it again."
+        )
     try:
         return Graph(
             data["name"],
@@ -266,14 +247,14 @@ def from_dict(data: Mapping[str, Any]) -> Graph:
             strategy=data.get("strategy", "exactly-once"),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise GraphError(f"This is no written graph: {error}. Write one with Graph.to_dict().") from error
+        raise GraphError(f"The data does not describe a graph: {error}. Write it with Graph.to_dict().") from error
 
 
 # --- Merging and binding
 
 
 def merge(graphs: Sequence[Graph], name: str) -> Graph:
-    """See `Graph.merge`: the first graph's settings are the merged one's, the others' are fixed to their parts."""
+    """See `Graph.merge`: the first graph's settings stay, and the parts of the others get theirs explicitly."""
     first = graphs[0]
     label = f"Merging into {name!r}"
     parts: dict[str, Source | Processor | DataFrameProcessor] = {}
@@ -285,7 +266,7 @@ def merge(graphs: Sequence[Graph], name: str) -> Graph:
             fixed = _fixed(part, graph, first)
             if parts.setdefault(key, fixed) != fixed:
                 raise GraphError(
-                    f"{label}: {key!r} is declared in two ways. Rename one of them with name=, or drop it."
+                    f"{label}: {key!r} is declared twice, differently. Rename one of them with name=, or drop it."
                 )
         for topic in graph.topics_used():
             _merge_topic(topics, topic, graph, graphs, label)
@@ -312,9 +293,9 @@ def _fixed(
 def _merge_topic(topics: dict[str, Topic], topic: str, graph: Graph, graphs: Sequence[Graph], label: str) -> None:
     wanted = graph.topic(topic)
     for other in graphs:
-        if other is not graph and topic in other.topics_used() and not _same(other.topic(topic), wanted):
+        if other is not graph and topic in other.topics_used() and other.topic(topic).settings() != wanted.settings():
             raise GraphError(
-                f"{label}: topic {topic!r} has other settings in {graph.name!r} than in {other.name!r}. "
+                f"{label}: topic {topic!r} has different settings in {graph.name!r} and in {other.name!r}. "
                 "Give it the same Topic(...) in topics= of both."
             )
     own = graph.topics.get(topic)
@@ -322,17 +303,8 @@ def _merge_topic(topics: dict[str, Topic], topic: str, graph: Graph, graphs: Seq
         if own is not None:
             topics[topic] = own
     elif topic not in topics:
-        topics[topic] = Topic(partitions=wanted.partitions) if topic in graph.error_topics() else _complete(wanted)
-
-
-def _same(one: Topic, other: Topic) -> bool:
-    names = ("value", "key", "partitions", "provenance", "config")
-    return all(getattr(one, name) == getattr(other, name) for name in names)
-
-
-def _complete(topic: Topic) -> Topic:
-    names = ("value", "key", "partitions", "provenance", "config")
-    return Topic(**{name: getattr(topic, name) for name in names})
+        is_errors = topic in graph.error_topics()
+        topics[topic] = Topic(partitions=wanted.partitions) if is_errors else Topic(**wanted.settings())
 
 
 def rebind(graph: Graph, topics: Mapping[str, str], opts: Mapping[str, Mapping[str, Any]]) -> Graph:

@@ -1,7 +1,7 @@
-"""What a declaration says of codecs, stores and retries: a kind and plain data, never an implementation.
+"""Declarations of codecs, stores and retries: plain data without an implementation.
 
-The layer that can do it looks the implementation up by the type of the declaration when a graph is started, so that
-`plan`, `to_dict` and the command line need neither a codec library nor a client.
+The runtime finds the implementation by the type of the declaration when a graph starts. So `plan`, `to_dict` and the
+command line need neither a codec library nor a client.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class CodecSpec:
     The base of declared codecs; `codecs.lookup.MAKERS` has the maker of each class.
 
     Attributes:
-        kind: its name in plain data.
+        kind: the codec's name in plain data.
     """
 
     __slots__ = ()
@@ -27,21 +27,20 @@ class CodecSpec:
 
     @property
     def record(self) -> type[Any] | None:
-        """The class that values are instances of; None: it is not known from the declaration."""
+        """The class of the values; None: the declaration does not name one."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Json(CodecSpec):
     """
-    JSON, UTF-8. With a class, values are instances of it and are validated on both ways.
+    JSON in UTF-8. With a class, values are instances of it, validated when they are read and written.
 
     With a class, fields that it does not have are dropped when a message is read, so that a producer may add fields
-    first: what is written from the value does not have them any more. Of a key that comes twice in an object the last
-    one counts. Read `Json()` or `Raw()` where neither may happen.
+    first. If an object has a key twice, the last one counts. Read `Json()` or `Raw()` where neither may happen.
 
     Attributes:
-        cls: a dataclass; None: whatever `json` gives (dict, list, str, int, float, bool, None).
+        cls: a dataclass; None: the types of `json` (dict, list, str, int, float, bool, None).
     """
 
     kind: ClassVar[str] = "json"
@@ -60,10 +59,10 @@ class Json(CodecSpec):
 @dataclass(frozen=True, slots=True)
 class Avro(CodecSpec):
     """
-    Avro, with a schema of one's own or one from a schema registry.
+    Avro, with a schema in the declaration or in a schema registry.
 
     Attributes:
-        schema: the schema as JSON text, as parsed JSON, or a dataclass that it is derived from; None: the registry's.
+        schema: the schema as JSON text or as parsed JSON, or a dataclass to derive it from; None: the registry's.
         registry: whether values carry the id of a schema in a registry.
         subject: the registry's subject; None: ``<topic>-value``.
     """
@@ -101,7 +100,6 @@ class Store:
         value: codec of the values.
     """
 
-    kind: ClassVar[str] = "store"
     value: CodecSpec = Json()
 
     def __post_init__(self) -> None:
@@ -114,15 +112,15 @@ class Store:
 @dataclass(frozen=True, slots=True)
 class Retry:
     """
-    Call the function again, with the same step and the same hash, while it raises one of these.
+    Which exceptions are retried, and for how long; each retry calls the function with the same step and hash.
 
     Attributes:
-        on: exception classes that are worth another call.
+        on: exception classes to retry.
         for_s: how long, in seconds since the first call.
         first_s: the first pause, in seconds; each later one is twice as long.
         max_s: the longest pause, in seconds.
-        then: what follows when the time is over: the task stops (an outage is not the message's fault), or the
-            exception goes the way of any other (an error message, where there is an errors topic).
+        then: what follows when the time is over. stop: the task stops, because an outage is not the message's fault.
+            error: the exception is handled like any other, as an error message if there is an errors topic.
     """
 
     on: type[Exception] | tuple[type[Exception], ...] = (OSError,)
@@ -147,5 +145,5 @@ class Retry:
 
     @property
     def classes(self) -> tuple[type[Exception], ...]:
-        """`on` as a tuple, as ``isinstance`` and ``except`` take it."""
+        """`on` as a tuple, for ``isinstance`` and ``except``."""
         return self.on if isinstance(self.on, tuple) else (self.on,)

@@ -1,8 +1,7 @@
 """`Graph`: sources, processors and topics together; frozen, and validated when it is constructed.
 
-A declaration is plain data. What was written is kept as it was written (`Graph.parts`); what follows from it, with the
-graph's defaults filled in, is `Graph.processors` and `Graph.topic`. Cycles are allowed (a crawler feeds itself):
-`topology.cycles` finds them, and a plan says that they are there.
+`Graph.parts` holds the declaration as it was written; `Graph.processors` and `Graph.topic` add the graph's defaults.
+Cycles are allowed, since a crawler feeds itself; `topology.cycles` finds them, and a plan warns of them.
 """
 
 from __future__ import annotations
@@ -17,13 +16,12 @@ from cues_kafka.graph.names import (
     backing_topic,
     changelog_topic,
     check_name,
-    check_topic,
-    is_owned,
+    check_written_topic,
     quoted,
     replay_topic,
 )
-from cues_kafka.graph.processor import DECORATED, DataFrameProcessor, Processor, Source, Strategy, declared_of, mapping
-from cues_kafka.graph.topic import Topic, frozen, one_of, settle
+from cues_kafka.graph.processor import DECORATED, DataFrameProcessor, Processor, Source, Strategy, check_mapping
+from cues_kafka.graph.topic import Topic, check_choice, frozen, settle
 from cues_kafka.graph.wiring import check_topics, check_wiring
 from cues_kafka.words import article
 
@@ -38,11 +36,11 @@ class Graph:
     Attributes:
         name: first part of every name that the graph has on the cluster.
         parts: sources and processors as they were declared, in order.
-        errors: errors topic of all processors that name none.
+        errors: errors topic of all processors without one of their own.
         defaults: settings of all topics.
         topics: settings of single topics, over the defaults.
-        system: factories of what a worker process opens once and closes at its end, such as a database.
-        strategy: strategy of all processors that name none.
+        system: factories of objects that a worker process opens once and closes at its end, such as a database.
+        strategy: strategy of all processors without one of their own.
         sources: sources by topic.
         processors: processors by name, their calls resolved with `system`.
         dataframes: processors of DataFrames by name.
@@ -76,14 +74,18 @@ class Graph:
             parts=tuple(_part(part, name) for part in parts),
             errors=errors,
             defaults=Topic() if defaults is None else defaults,
-            topics=frozen(mapping(topics, f"Graph {name!r}", "topics")),
-            system=frozen(mapping(system, f"Graph {name!r}", "system")),
+            topics=check_mapping(topics, f"Graph {name!r}: topics"),
+            system=check_mapping(system, f"Graph {name!r}: system"),
             strategy=strategy,
         )
         _check_graph_settings(self)
-        sources, processors, dataframes = _catalogue(self)
-        settle(self, sources=sources, dataframes=dataframes, processors=processors)
-        settle(self, processors=frozen({name: _resolved(p, self) for name, p in processors.items()}))
+        _check_parts_once(self)
+        settle(
+            self,
+            sources=frozen({part.topic: part for part in self.parts if isinstance(part, Source)}),
+            processors=frozen({part.name: _resolved(part, self) for part in self.parts if isinstance(part, Processor)}),
+            dataframes=frozen({part.name: part for part in self.parts if isinstance(part, DataFrameProcessor)}),
+        )
         check_wiring(self)
         check_topics(self)
 
@@ -93,7 +95,7 @@ class Graph:
         return self.defaults if own is None else own.over(self.defaults)
 
     def errors_of(self, processor: Processor | str) -> str | None:
-        """The errors topic of a processor: its own, else the graph's; None: it has none."""
+        """The errors topic of a processor, its own or else the graph's; None if neither has one."""
         own = (self.processors[processor] if isinstance(processor, str) else processor).errors
         return self.errors if own is None else own or None
 
@@ -103,33 +105,30 @@ class Graph:
 
     @property
     def default_source(self) -> Source | None:
-        """Where `send(message)` goes: the source that says so, else the only one, else None."""
+        """The source that `send(message)` writes to: the marked one, else the only one, else None."""
         marked = [source for source in self.sources.values() if source.default]
         candidates = marked or list(self.sources.values())
         return candidates[0] if len(candidates) == 1 else None
 
     def error_topics(self) -> tuple[str, ...]:
-        """All errors topics, sorted. Processors of DataFrames have that of the graph."""
+        """All errors topics, sorted. Processors of DataFrames use the graph's."""
         found = {topic for p in self.processors.values() if (topic := self.errors_of(p))}
         return tuple(sorted(found | ({self.errors} if self.errors and self.dataframes else set())))
 
+    @property
+    def all_processors(self) -> Mapping[str, Processor | DataFrameProcessor]:
+        """All processors by name, those of DataFrames last."""
+        return {**self.processors, **self.dataframes}
+
     def topics_used(self) -> tuple[str, ...]:
         """All topics that the user named, sorted; the framework's own are not among them."""
-        used = {*self.sources, *self.error_topics()}
-        for p in self.processors.values():
-            used |= {*p.read_topics, *p.output_topics}
-        for frame in self.dataframes.values():
-            used |= {*frame.read_topics, *frame.output_topics}
-        return tuple(sorted(used))
+        read = (topic for part in self.all_processors.values() for topic in part.read_topics)
+        return tuple(sorted({*self.topics_written(), *read}))
 
     def topics_written(self) -> tuple[str, ...]:
         """The topics that the graph or its callers write: sources, outputs, appenders, errors; sorted."""
-        written = {*self.sources, *self.error_topics()}
-        for p in self.processors.values():
-            written |= set(p.output_topics)
-        for frame in self.dataframes.values():
-            written |= set(frame.output_topics)
-        return tuple(sorted(written))
+        outputs = (topic for part in self.all_processors.values() for topic in part.output_topics)
+        return tuple(sorted({*self.sources, *self.error_topics(), *outputs}))
 
     def internal_topics(self) -> tuple[str, ...]:
         """The framework's own topics, processor by processor: backing, replay (with an errors topic), changelogs."""
@@ -148,7 +147,7 @@ class Graph:
 
     def merge(self, *others: Graph, name: str | None = None) -> Graph:
         """
-        One graph of the parts of several; each part keeps the errors topic, strategy and topic settings that it had.
+        One graph with the parts of several; each part keeps its errors topic, strategy and topic settings.
 
         Raises:
             GraphError: two different parts of one name, or one topic with two settings.
@@ -165,7 +164,7 @@ class Graph:
 
         Args:
             topics: new name of each topic to rename.
-            opts: for each processor what is merged over its `opts`.
+            opts: for each processor, options to merge over its own.
 
         Raises:
             GraphError: a topic or processor that the graph does not have.
@@ -179,7 +178,7 @@ class Graph:
         The graph as data for JSON; functions and classes as ``module:qualname``.
 
         Raises:
-            GraphError: a function that cannot be named so (a lambda, a local function, a partial).
+            GraphError: a function without such a name (a lambda, a local function, a partial).
         """
         from cues_kafka.graph.data import to_dict  # noqa: PLC0415  # as in `merge`
 
@@ -188,10 +187,10 @@ class Graph:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Graph:
         """
-        The graph that `to_dict` described. Imports the modules that are named in it: only for data that you trust.
+        The graph that `to_dict` described. It imports the modules that the data names: use it for trusted data only.
 
         Raises:
-            GraphError: it does not fit, or names something that is not there.
+            GraphError: the data does not describe a graph, or names something that does not exist.
         """
         from cues_kafka.graph.data import from_dict  # noqa: PLC0415  # as in `merge`
 
@@ -211,14 +210,14 @@ def _part(part: Any, graph: str) -> Source | Processor | DataFrameProcessor:
     if isinstance(declared, Processor):
         return declared
     if isinstance(part, str):
-        raise GraphError(f"Graph {graph!r}: {part!r} is no part. Write Source({part!r}) if messages enter there.")
+        raise GraphError(f"Graph {graph!r}: {part!r} is not a part. Write Source({part!r}) if messages enter there.")
     if callable(part):
         name = getattr(part, "__name__", "fn")
         raise GraphError(
             f"Graph {graph!r}: {name} is a bare function. Write Processor({name}, inputs=..., outputs=...)."
         )
     raise GraphError(
-        f"Graph {graph!r}: {part!r} is no part. Give Source(...), Processor(...) or DataFrameProcessor(...)."
+        f"Graph {graph!r}: {part!r} is not a part. Give Source(...), Processor(...) or DataFrameProcessor(...)."
     )
 
 
@@ -227,12 +226,8 @@ def _check_graph_settings(graph: Graph) -> None:
     if not graph.parts:
         raise GraphError(f"{label} has no parts. Give it Source(...) and Processor(...).")
     if graph.errors is not None:
-        check_topic(graph.errors, f"{label}, errors=")
-        if is_owned(graph.errors):
-            raise GraphError(
-                f"{label}: only the framework writes topics such as {graph.errors!r}. Choose another topic."
-            )
-    one_of(graph.strategy, get_args(Strategy), f"{label}: strategy")
+        check_written_topic(graph.errors, f"{label}, errors=")
+    check_choice(graph.strategy, get_args(Strategy), f"{label}: strategy")
     for name, settings in {"defaults": graph.defaults, **graph.topics}.items():
         if not isinstance(settings, Topic):
             raise GraphError(f"{label}: the settings of {name!r} are {settings!r}. Write Topic(...).")
@@ -240,39 +235,32 @@ def _check_graph_settings(graph: Graph) -> None:
         check_name(name, f"{label}, system=")
         if not callable(factory):
             raise GraphError(
-                f"{label}: system= gives {name!r} {article(type(factory).__name__)}, which a worker cannot open for "
-                f"itself. Give a factory: system={{{name!r}: lambda: ...}}."
+                f"{label}: system= gives {name!r} {article(type(factory).__name__)}, which workers cannot open for "
+                f"themselves. Give a factory: system={{{name!r}: lambda: ...}}."
             )
 
 
-def _catalogue(
-    graph: Graph,
-) -> tuple[Mapping[str, Source], Mapping[str, Processor], Mapping[str, DataFrameProcessor]]:
-    sources: dict[str, Source] = {}
-    processors: dict[str, Processor] = {}
-    dataframes: dict[str, DataFrameProcessor] = {}
-    for part in graph.parts:
-        if isinstance(part, Source):
-            if part.topic in sources:
-                raise GraphError(f"Graph {graph.name!r}: Source({part.topic!r}) is there twice. Keep one of them.")
-            sources[part.topic] = part
-            continue
-        if part.name in processors or part.name in dataframes:
+def _check_parts_once(graph: Graph) -> None:
+    seen: set[str] = set()
+    sources = [part for part in graph.parts if isinstance(part, Source)]
+    for topic in (source.topic for source in sources):
+        if topic in seen:
+            raise GraphError(f"Graph {graph.name!r}: Source({topic!r}) is there twice. Keep one of them.")
+        seen.add(topic)
+    seen.clear()
+    for name in (part.name for part in graph.parts if not isinstance(part, Source)):
+        if name in seen:
             raise GraphError(
-                f"Graph {graph.name!r}: two processors are called {part.name!r}. Give one of them another name=."
+                f"Graph {graph.name!r}: two processors are called {name!r}. Give one of them another name=."
             )
-        if isinstance(part, Processor):
-            processors[part.name] = part
-        else:
-            dataframes[part.name] = part
-    marked = [source.topic for source in sources.values() if source.default]
+        seen.add(name)
+    marked = [source.topic for source in sources if source.default]
     if len(marked) > 1:
-        raise GraphError(f"Graph {graph.name!r}: {quoted(marked)} all say default=True. Keep it on one of them.")
-    return frozen(sources), frozen(processors), frozen(dataframes)
+        raise GraphError(f"Graph {graph.name!r}: {quoted(marked)} all have default=True. Keep it on one of them.")
 
 
 def _resolved(processor: Processor, graph: Graph) -> Processor:
     """The same processor, its call decided with what the graph's system offers."""
     resolved = processor.replace()
-    settle(resolved, call=bind(processor.fn, declared_of(processor, system=graph.system)))
+    settle(resolved, call=bind(processor, graph.system))
     return resolved

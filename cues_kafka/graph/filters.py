@@ -1,6 +1,6 @@
-"""Filters: which messages a processor is called with; the others are delivered as nil (O3).
+"""Filters decide which messages a processor is called with; it is not called with the others, which are nil (O3).
 
-A filter is a function of the received message; these two are data as well, so that graphs with them can be compared and
+A filter is a function of the received message. The two filters here are also data: graphs with them can be compared and
 written down.
 """
 
@@ -18,7 +18,7 @@ TAGS_HEADER = "cues-tags"
 
 
 class Filterable(Protocol):
-    """What a filter may look at."""
+    """The parts of a message that a filter may read."""
 
     @property
     def value(self) -> Any: ...
@@ -29,7 +29,7 @@ class Filterable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HasType:
-    """Passes values of given types; see `has_type`."""
+    """The filter of `has_type`."""
 
     types: tuple[type[Any] | str, ...]
 
@@ -40,7 +40,7 @@ class HasType:
 
 @dataclass(frozen=True, slots=True)
 class HasTag:
-    """Passes messages with at least one of given tags; see `has_tag`."""
+    """The filter of `has_tag`."""
 
     tags: tuple[str, ...]
 
@@ -57,8 +57,7 @@ def has_type(*types: type[Any] | str) -> HasType:
     Pass messages of one of these types.
 
     Args:
-        types: a class, for values that are instances of it; or a name, for messages whose header ``cues-type``, else
-            whose field ``type``, is that name.
+        types: classes of values; or names, which the header ``cues-type`` or else the field ``type`` holds.
 
     Raises:
         GraphError: neither classes nor names.

@@ -1,6 +1,6 @@
-"""The kind of a processor: derived from what is declared, never declared itself.
+"""The kind of a processor, which follows from what it declares.
 
-A processor has a shape on either side, and its kind is the name of the pair::
+A processor's inputs have a shape, its outputs have one, and the kind is the name of the pair::
 
                  outputs: none       one        many
     inputs: single        sink       pipe       fork
@@ -9,8 +9,8 @@ A processor has a shape on either side, and its kind is the name of the pair::
 
 With tailers or appenders it is ``imperative`` as well, because it reads and writes by itself.
 
-A **join is a zip**: the k-th message of each input, for streams that are made in lockstep. "The order with its
-customer" is state, a table, or a DataFrame on Spark.
+A **join is a zip**: it takes the k-th message of each input, for streams that advance in lockstep. To find the customer
+of an order, use state, a table, or a DataFrame on Spark.
 """
 
 from __future__ import annotations
@@ -31,16 +31,3 @@ KINDS: dict[tuple[InputShape, OutputShape], str] = {
     ("alts", "one"): "alts",
     ("alts", "many"): "alts-fork",
 }
-
-
-def kind(inputs: InputShape, outputs: OutputShape, *, imperative: bool = False) -> str:
-    """
-    The kind's name.
-
-    Args:
-        inputs: shape of the inputs.
-        outputs: shape of the outputs.
-        imperative: whether there are tailers or appenders.
-    """
-    name = KINDS[inputs, outputs]
-    return f"imperative {name}" if imperative else name

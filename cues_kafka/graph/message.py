@@ -1,4 +1,4 @@
-"""Messages as functions see and return them, and which headers travel from inputs to outputs (docs/api.md)."""
+"""Messages as functions get and return them, and the headers that travel from inputs to outputs (docs/api.md)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 from cues_kafka.errors import OutputError
 from cues_kafka.ports import Headers
 
-if TYPE_CHECKING:  # only type checkers need the defaults (PEP 696), which let users write a plain `Message` or `Out`
+if TYPE_CHECKING:  # type checkers read the defaults (PEP 696), so that users may write a plain `Message` or `Out`
     from typing_extensions import TypeVar
 
     T_co = TypeVar("T_co", covariant=True, default=Any)
@@ -24,7 +24,7 @@ Key: TypeAlias = "str | bytes | int | None"
 HeaderValue: TypeAlias = "str | bytes | None"
 
 PROVENANCE = "cues"
-"""Name of the provenance header (O8). It tells where one record came from, so it never travels."""
+"""Name of the provenance header (O8). It names the origin of one record, so it never travels."""
 
 TRAVELLING_PREFIX = "cues-"
 TRACE = ("traceparent", "tracestate")
@@ -34,14 +34,14 @@ TRAVELLING = frozenset({*TRACE, "baggage"})
 @dataclass(frozen=True, slots=True)
 class Message(Generic[T_co]):
     """
-    A value with what a topic needs besides it. A function may return one in the place of a bare value.
+    A value with its key, headers, timestamp and partition. A function may return one instead of a bare value.
 
     Attributes:
         value: what the topic's codec encodes; None is a tombstone, which needs a key.
         key: None: the topic's `key=` field of the value, else the (lead) input's key.
         headers: a mapping, or (name, value) pairs; text is encoded as UTF-8.
         timestamp_ms: milliseconds since the epoch; None: the input's, the latest of several.
-        partition: None: murmur2 of the key; without a key the task's own number modulo the count.
+        partition: None: murmur2 of the key; without a key, the task's number modulo the count of partitions.
     """
 
     value: T_co
@@ -54,12 +54,12 @@ class Message(Generic[T_co]):
 
 class Out(NamedTuple, Generic[B]):
     """
-    One message for one output binding; what a processor with ``outputs={...}`` yields.
+    One message for one output binding, as a processor with ``outputs={...}`` yields it.
 
-    Annotate ``Iterator[Out[Literal["all", "big"]]]`` and unknown bindings are refused when the graph is constructed.
+    With the annotation ``Iterator[Out[Literal["all", "big"]]]``, the graph refuses unknown bindings.
 
     Attributes:
-        binding: the output binding, never the topic.
+        binding: the output binding, not the topic.
         message: a value, or a `Message`.
     """
 
@@ -69,7 +69,7 @@ class Out(NamedTuple, Generic[B]):
 
 def key_bytes(key: object) -> bytes | None:
     """
-    A key as it is written: text and whole numbers as UTF-8, bytes as they are.
+    A key as bytes: text and whole numbers as UTF-8, bytes unchanged.
 
     Raises:
         OutputError: a key of any other type.
@@ -91,11 +91,11 @@ def key_bytes(key: object) -> bytes | None:
 
 def header_list(headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]] | None) -> Headers:
     """
-    Headers as they are written, in the order that was given.
+    Headers with encoded values, in the given order.
 
     Raises:
-        OutputError: a name that is no text, cannot be written or is the provenance header's, or a value that is no text
-            or bytes.
+        OutputError: a name that is not text, cannot be written or is the provenance header's, or a value that is
+            neither text nor bytes.
     """
     if not headers:
         return []
@@ -107,7 +107,7 @@ def _header(name: object, value: object) -> tuple[str, bytes | None]:
     if not isinstance(name, str) or name == PROVENANCE:
         raise OutputError(f"A header's name is a string other than {PROVENANCE!r}, not {name!r}. Rename the header.")
     if not writable(name):
-        raise OutputError(f"A header's name is text in UTF-8 without NUL, which {name!r} is not. Rename the header.")
+        raise OutputError(f"A header's name is text in UTF-8 without NUL, not {name!r}. Rename the header.")
     match value:
         case str():
             return name, value.encode()
@@ -118,9 +118,9 @@ def _header(name: object, value: object) -> tuple[str, bytes | None]:
 
 def writable(name: str) -> bool:
     """
-    Whether the client writes a header's name as it is.
+    Whether the client writes a header's name unchanged.
 
-    A lone surrogate ends the process in `produce` (confluent-kafka 2.16.1), and behind a NUL the name is cut off.
+    In `produce`, confluent-kafka 2.16.1 ends the process at a lone surrogate, and cuts a name off at a NUL.
     """
     try:
         return b"\0" not in name.encode()
@@ -129,16 +129,16 @@ def writable(name: str) -> bool:
 
 
 def travels(name: str) -> bool:
-    """Whether a header of this name goes from the inputs of a step to its outputs."""
+    """Whether a header of this name is copied from the inputs of a step to its outputs."""
     return name in TRAVELLING or name.startswith(TRAVELLING_PREFIX)
 
 
 def travelling(inputs: Iterable[Headers | None]) -> Headers:
     """
-    The headers that travel on, of one input or merged of several.
+    The headers of one or several inputs that travel on.
 
-    The first input, in the order of declaration, that has a name gives all values of that name. ``tracestate`` says
-    something of one ``traceparent`` only (W3C Trace Context), so both come from the first input that has the latter.
+    All values of a name come from the first input that has the name. ``tracestate`` belongs to one ``traceparent``
+    (W3C Trace Context), so both come from the first input with a ``traceparent``.
 
     Args:
         inputs: each input's headers, the lead input's first.
@@ -159,7 +159,7 @@ def travelling(inputs: Iterable[Headers | None]) -> Headers:
 
 
 def with_travelling(own: Headers, travelled: Headers) -> Headers:
-    """An output's own headers, then those that travel, where the output does not set the name itself."""
+    """An output's own headers, then those that travel and whose names the output does not set."""
     if not own or not travelled:
         return own or travelled
     names = {name for name, _ in own}

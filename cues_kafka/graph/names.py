@@ -1,6 +1,6 @@
-"""Names: which ones are allowed, what things are called on the cluster, and how an error names the nearest one.
+"""Names: which are allowed, what things are called on the cluster, and how an error suggests a known one.
 
-The table of names on the cluster is in docs/operations.md; nothing else in the project puts these names together.
+The table of names on the cluster is in docs/operations.md. No other module composes these names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from cues_kafka.errors import GraphError
 
 RESERVED = ("send", "backing", "replay", "changelog")
-"""Words that are parts of names on the cluster, so that no graph, processor, binding or store may be called so."""
+"""Parts of names on the cluster, which no graph, processor, binding or store may have as its name."""
 
 MAX_TOPIC_CHARS = 249
 """Kafka's limit for topic names."""
@@ -24,25 +24,18 @@ _OWNED_SUFFIXES = (".backing", ".replay", ".changelog")
 
 
 def quoted(names: Iterable[str]) -> str:
-    """Names as a list that can be read in an error message."""
+    """Names as a list for an error message."""
     return ", ".join(repr(name) for name in names) or "none"
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """`` (did you mean 'orders'?)``, or nothing where no known name is near."""
+    """`` (did you mean 'orders'?)``, or nothing if no known name is near."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def no_such_processor(graph: str, unknown: Iterable[str], known: Iterable[str]) -> str:
-    """
-    What an error says of names that a graph does not have.
-
-    Args:
-        graph: its name.
-        unknown: the names.
-        known: the processors that it has.
-    """
+    """The message of an error about processors that a graph does not have."""
     wrong, there = sorted(unknown), sorted(known)
     return (
         f"graph {graph!r} has no processor {quoted(wrong)}; its processors are {quoted(there)}{hint(wrong[0], there)}"
@@ -68,7 +61,7 @@ def check_name(name: object, what: str) -> str:
             f"Write {name.replace('.', '-')!r}."
         )
     if not _NAME.fullmatch(name):
-        raise GraphError(f"{what}: {name!r} is no name. Use 1 to 80 letters, digits, '_' or '-'.")
+        raise GraphError(f"{what}: {name!r} is not a valid name. Use 1 to 80 letters, digits, '_' or '-'.")
     if name in RESERVED:
         raise GraphError(f"{what}: {name!r} is reserved ({quoted(RESERVED)}). Choose another name.")
     return name
@@ -84,13 +77,23 @@ def check_topic(topic: object, what: str) -> str:
     if not isinstance(topic, str):
         raise GraphError(f"{what}: a topic is named by a string, not {topic!r}. Give the topic's name.")
     if topic in {".", ".."} or not _TOPIC.fullmatch(topic):
-        raise GraphError(f"{what}: {topic!r} is no topic name. Kafka allows 1 to 249 letters, digits, '.', '_' or '-'.")
+        raise GraphError(
+            f"{what}: {topic!r} is not a valid topic name. Kafka allows 1 to 249 letters, digits, '.', '_' or '-'."
+        )
     return topic
 
 
-def is_owned(topic: str) -> bool:
-    """Whether a topic's name is one that the framework gives to its own topics, which nobody else may write (I14)."""
-    return topic.endswith(_OWNED_SUFFIXES)
+def check_written_topic(topic: object, what: str) -> str:
+    """
+    Check the name of a topic that users write: the framework alone writes its own topics (I14).
+
+    Raises:
+        GraphError: as in `check_topic`, or the name is one that the framework gives to its own topics.
+    """
+    name = check_topic(topic, what)
+    if name.endswith(_OWNED_SUFFIXES):
+        raise GraphError(f"{what}: only the framework writes topics such as {name!r}. Choose another topic.")
+    return name
 
 
 def group_id(graph: str, processor: str) -> str:
@@ -99,27 +102,27 @@ def group_id(graph: str, processor: str) -> str:
 
 
 def transactional_prefix(graph: str, processor: str) -> str:
-    """What all transactional ids of a processor begin with: one prefixed ACL covers them."""
+    """The prefix of all transactional ids of a processor, which one prefixed ACL covers."""
     return f"{graph}.{processor}."
 
 
 def transactional_id(graph: str, processor: str, partition: int) -> str:
-    """The lock of one task (O1): stable, the same in every runtime and tool."""
+    """The transactional id of a task, which locks it (O1): the same in every runtime and tool."""
     return f"{graph}.{processor}.{partition}"
 
 
 def tools_group(owner: str) -> str:
     """
-    The group that tools name when they read. The client demands one; nothing joins it or commits there.
+    The group that tools name when they read. The client needs one; tools do not join it and commit nothing there.
 
     Args:
-        owner: the graph; of a program that has none, the topic that it reads.
+        owner: the graph; in a program without a graph, the topic that it reads.
     """
     return f"{owner}{_TOOLS}"
 
 
 def is_tools_group(group: str) -> bool:
-    """Whether nobody but tools names this group, so that Describe is all that anybody needs on it."""
+    """Whether this is a group of tools, which need no more than Describe on it."""
     return group.endswith(_TOOLS)
 
 
@@ -127,7 +130,7 @@ def sender_id(graph: str | None, source: str, client: str) -> str:
     """
     The transactional id of an application that sends several messages to a source in one transaction.
 
-    Without a graph it begins with the topic's name, so it is inside of whatever prefix the topic is in.
+    Without a graph it begins with the topic's name, so that a prefixed ACL on the topic's prefix can cover it.
     """
     return f"{graph}.{source}.send.{client}" if graph else f"{source}.send.{client}"
 
@@ -138,7 +141,7 @@ def backing_topic(graph: str, processor: str) -> str:
 
 
 def replay_topic(graph: str, processor: str) -> str:
-    """The topic that error messages are replayed through (X1)."""
+    """The topic that replays error messages (X1)."""
     return f"{graph}.{processor}.replay"
 
 

@@ -3,59 +3,42 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from cues_kafka.errors import GraphError
-from cues_kafka.graph.binding import CallShape, ContextSource, Declared, bind
+from cues_kafka.graph.binding import CallShape, bind
 from cues_kafka.graph.declare import Retry, Store
-from cues_kafka.graph.kind import InputShape, OutputShape, kind
-from cues_kafka.graph.names import check_name, check_topic, is_owned
-from cues_kafka.graph.topic import frozen, one_of, settle, whole
+from cues_kafka.graph.kind import KINDS, InputShape, OutputShape
+from cues_kafka.graph.names import check_name, check_topic, check_written_topic
+from cues_kafka.graph.topic import check_choice, check_count, check_flag, frozen, settle
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-
 Strategy: TypeAlias = Literal["exactly-once", "at-least-once", "at-most-once"]
-
-
 Start: TypeAlias = Literal["earliest", "latest"]
-
-
 OutputMode: TypeAlias = Literal["append", "update"]
-"""Of a DataFrame processor, as Spark calls it."""
-
 
 Bindings: TypeAlias = tuple[tuple[str, str], ...]
 """(binding, topic) pairs in the order of declaration."""
 
 
-INPUT = "input"
-"""The binding of ``inputs="orders"``."""
-
-
-OUTPUT = "output"
-"""The binding of ``outputs="checked"``."""
-
-
 @dataclass(frozen=True, slots=True)
 class Source:
     """
-    A topic that messages enter the graph by: `send` writes to it, and it is created where it is missing.
+    A topic where messages enter the graph: `send` writes to it, and it is created if it is missing.
 
     Attributes:
         topic: the topic's name.
-        default: whether `send(message)` without a topic goes here; where a graph has one source only it does anyway.
+        default: whether `send(message)` without a topic writes here. In a graph with one source it always does.
     """
 
     topic: str
     default: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_topic(self.topic, "Source")
-        if is_owned(self.topic):
-            raise GraphError(f"Source({self.topic!r}): only the framework writes such topics. Choose another name.")
+        check_written_topic(self.topic, "Source")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -65,25 +48,25 @@ class Processor:
 
     Attributes:
         fn: the function.
-        name: its name in the graph; the function's own where none is given.
-        inputs: (binding, topic) of each input in the order of declaration, for alts too.
+        name: its name in the graph; by default the function's.
+        inputs: (binding, topic) of each input in the order of declaration, also for alts.
         input_shape: single, join (the k-th message of each input) or alts (one of any).
         outputs: (binding, topic) of each output.
         output_shape: none, one (``outputs="topic"``) or many (``outputs={...}``).
         by_name: whether inputs are passed by name.
-        errors: the errors topic; None: the graph's; False: none, even if the graph has one.
+        errors: the errors topic; None: the graph's; False: no errors topic, even if the graph has one.
         filter: which messages are passed to the function; the others are delivered as nil.
-        strategy: None: the graph's. Other ones than exactly-once are not in this release, and refused at the start.
-        state: stores by name; not in this release, and refused at the start.
+        strategy: None: the graph's. This release has exactly-once only, and refuses the others at the start.
+        state: stores by name; refused at the start by this release.
         opts: plain values by name.
-        tailers: topics to read at will, by binding; not in this release, and refused at the start.
-        appenders: topics to write to at will, by binding; not in this release, and refused at the start.
+        tailers: topics that the function reads at will, by binding; refused at the start by this release.
+        appenders: topics that the function writes at will, by binding; refused at the start by this release.
         effects: whether the function does something outside of Kafka; a sink always counts as one.
-        batch: whether it gets lists.
-        concurrency: how many calls of an ``async def`` may be under way at once.
-        retry: which exceptions are worth another call.
-        start: where to begin when the processor has never run.
-        quarantine_after: deaths of the process on one message before it becomes an error; None: never.
+        batch: whether the function gets lists.
+        concurrency: how many calls of an ``async def`` may run at once.
+        retry: which exceptions are retried.
+        start: where a processor that has never run begins.
+        quarantine_after: after how many deaths of its process a message becomes an error message; None: never.
         call: how `fn` is called.
     """
 
@@ -131,7 +114,7 @@ class Processor:
         quarantine_after: int | None = 2,
         name: str | None = None,
     ) -> None:
-        name = _processor_name(fn, name)
+        name = _name_of(fn) if name is None else name
         label = f"Processor {name!r}"
         check_name(name, label)
         input_shape, ins = _inputs(inputs, alts, label)
@@ -148,10 +131,10 @@ class Processor:
             errors=errors,
             filter=filter,
             strategy=strategy,
-            state=frozen(mapping(state, label, "state")),
-            opts=frozen(mapping(opts, label, "opts")),
-            tailers=frozen(dict(bound_topics(tailers or {}, label, "tailers"))),
-            appenders=frozen(dict(bound_topics(appenders or {}, label, "appenders"))),
+            state=check_mapping(state, f"{label}: state"),
+            opts=check_mapping(opts, f"{label}: opts"),
+            tailers=frozen(dict(_bound_topics(tailers or {}, label, "tailers"))),
+            appenders=frozen(dict(_bound_topics(appenders or {}, label, "appenders", check_written_topic))),
             effects=effects,
             batch=batch,
             concurrency=concurrency,
@@ -161,13 +144,29 @@ class Processor:
         )
         _check_settings(self, label)
         _check_topics_once(self, label)
-        settle(self, call=bind(fn, declared_of(self, system=None)))
+        settle(self, call=bind(self))
         _check_concurrency(self, label)
 
     @property
+    def label(self) -> str:
+        """How error messages name the processor."""
+        return f"Processor {self.name!r}"
+
+    @property
     def kind(self) -> str:
-        """The kind's name, for people: pipe, fork, join-sink ..."""
-        return kind(self.input_shape, self.output_shape, imperative=bool(self.tailers or self.appenders))
+        """The kind's name: pipe, fork, join-sink and so on."""
+        name = KINDS[self.input_shape, self.output_shape]
+        return f"imperative {name}" if self.tailers or self.appenders else name
+
+    @property
+    def inputs_word(self) -> str:
+        """The argument that declared the inputs: inputs or alts."""
+        return "alts" if self.input_shape == "alts" else "inputs"
+
+    @property
+    def may_miss_bindings(self) -> bool:
+        """Whether a call may get fewer messages than there are inputs: alts, or a join with a filter."""
+        return self.input_shape == "alts" or (self.input_shape == "join" and self.filter is not None)
 
     @property
     def lead(self) -> str:
@@ -191,7 +190,7 @@ class Processor:
 
     @property
     def has_effects(self) -> bool:
-        """Whether it does something outside of Kafka: it says so, or it has nowhere else to leave a trace."""
+        """Whether it does something outside of Kafka: it is declared so, or it writes to no topic."""
         return self.effects or not (self.outputs or self.appenders)
 
     def replace(self, **changes: Any) -> Processor:
@@ -199,75 +198,71 @@ class Processor:
         return Processor(**{**self.arguments(), **changes})
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments that construct an equal processor."""
-        bindings: Any = dict(self.inputs) if self.by_name else self.inputs[0][1]
-        arguments: dict[str, Any] = {"alts" if self.input_shape == "alts" else "inputs": bindings}
-        if self.output_shape != "none":
-            arguments["outputs"] = self.outputs[0][1] if self.output_shape == "one" else dict(self.outputs)
-        return arguments | {name: getattr(self, name) for name in ("fn", *_PLAIN)}
+        """The arguments that construct an equal processor; what equals a default is left out."""
+        own = {"fn": self.fn, "name": self.name, self.inputs_word: _declared(self.inputs, bound=self.by_name)}
+        if self.outputs:
+            own["outputs"] = _declared(self.outputs, bound=self.output_shape == "many")
+        settings = {name: getattr(self, name) for name in _DEFAULTS}
+        return own | {name: setting for name, setting in settings.items() if setting != _DEFAULTS[name]}
 
 
-_PLAIN = (
-    *("errors", "filter", "strategy", "state", "opts", "tailers", "appenders", "effects", "batch", "concurrency"),
-    *("retry", "start", "quarantine_after", "name"),
-)
+_DEFAULTS: dict[str, Any] = {
+    **dict.fromkeys(("errors", "filter", "strategy", "retry")),
+    **{name: {} for name in ("state", "opts", "tailers", "appenders")},
+    **dict.fromkeys(("effects", "batch"), False),
+    "concurrency": 1,
+    "start": "earliest",
+    "quarantine_after": 2,
+}
 
 
-def _processor_name(fn: Any, name: str | None) -> str:
-    if name is not None:
-        return name
-    plain = fn
-    while isinstance(plain, functools.partial):
-        plain = plain.func
-    own = getattr(plain, "__name__", None) or type(plain).__name__
-    if own == "<lambda>":
+def _declared(pairs: Bindings, *, bound: bool) -> str | dict[str, str]:
+    """Bindings in the form in which they were declared: a mapping, or one topic."""
+    return dict(pairs) if bound else pairs[0][1]
+
+
+def _name_of(fn: Any) -> str:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    name = str(getattr(fn, "__name__", None) or type(fn).__name__)
+    if name == "<lambda>":
         raise GraphError('A lambda has no name of its own. Write Processor(lambda ..., name="...").')
-    return str(own)
+    return name
 
 
-def mapping(value: Any, label: str, what: str) -> Mapping[str, Any]:
-    """Names and values of `opts=`, `state=` and their like, checked."""
+def check_mapping(value: Any, what: str) -> Mapping[str, Any]:
+    """A read-only copy of `opts=`, `state=` or another mapping by name; empty for None."""
     if value is None:
-        return {}
+        return frozen({})
     if not isinstance(value, Mapping):
-        raise GraphError(f'{label}: {what}={value!r}: takes a mapping. Write {what}={{"name": ...}}.')
+        raise GraphError(f'{what}={value!r}: takes a mapping. Write {what.rpartition(" ")[2]}={{"name": ...}}.')
     for name in value:
         if not isinstance(name, str):
-            raise GraphError(f"{label}: {what}= has the name {name!r}. Names are strings.")
-    return value
+            raise GraphError(f"{what}= has the name {name!r}. Names are strings.")
+    return frozen(value)
 
 
-def bound_topics(value: Any, label: str, what: str) -> Bindings:
-    """Bindings and topics of `tailers=` or `appenders=`, checked."""
+def _bound_topics(value: Any, label: str, what: str, check: Callable[[object, str], str] = check_topic) -> Bindings:
+    place = f"{label}, {what}="
     if not isinstance(value, Mapping):
         raise GraphError(f'{label}: {what}={value!r}: takes a mapping. Write {what}={{"binding": "topic"}}.')
-    pairs = []
-    for binding, topic in value.items():
-        check_name(binding, f"{label}, {what}=")
-        pairs.append((binding, check_topic(topic, f"{label}, {what}=")))
-    return tuple(pairs)
+    return tuple((check_name(binding, place), check(topic, place)) for binding, topic in value.items())
 
 
 def _inputs(inputs: Any, alts: Any, label: str) -> tuple[InputShape, Bindings]:
+    shape: InputShape = "single"
+    pairs: Bindings = ()
     if inputs is not None and alts is not None:
-        raise GraphError(
-            f"{label}: inputs= and alts= exclude each other: one of each, or one of any. Drop one of them."
-        )
+        raise GraphError(f"{label}: inputs= (one of each) and alts= (one of any) exclude each other. Drop one of them.")
+    if isinstance(alts, str):
+        raise GraphError(f'{label}: alts={alts!r} is one topic. Write inputs={alts!r}, or alts={{"binding": "topic"}}.')
     if alts is not None:
-        if isinstance(alts, str):
-            raise GraphError(
-                f'{label}: alts={alts!r} is one topic. Write inputs={alts!r}, or alts={{"binding": "topic"}}.'
-            )
-        pairs = bound_topics(alts, label, "alts")
-        shape: InputShape = "alts"
+        shape, pairs = "alts", _bound_topics(alts, label, "alts")
     elif isinstance(inputs, str):
-        pairs = ((INPUT, check_topic(inputs, f"{label}, inputs=")),)
-        shape = "single"
+        pairs = (("input", check_topic(inputs, f"{label}, inputs=")),)
     elif inputs is not None:
-        pairs = bound_topics(inputs, label, "inputs")
+        pairs = _bound_topics(inputs, label, "inputs")
         shape = "join" if len(pairs) > 1 else "single"
-    else:
-        pairs, shape = (), "single"
     if not pairs:
         raise GraphError(
             f"{label} has no inputs. Give inputs= or alts=; where messages enter the graph, write Source(topic)."
@@ -279,8 +274,8 @@ def _outputs(outputs: Any, label: str) -> tuple[OutputShape, Bindings]:
     if outputs is None:
         return "none", ()
     if isinstance(outputs, str):
-        return "one", ((OUTPUT, check_topic(outputs, f"{label}, outputs=")),)
-    pairs = bound_topics(outputs, label, "outputs")
+        return "one", (("output", check_written_topic(outputs, f"{label}, outputs=")),)
+    pairs = _bound_topics(outputs, label, "outputs", check_written_topic)
     if not pairs:
         raise GraphError(f"{label}: outputs={{}} is empty. Name a topic, or drop outputs= (a sink).")
     return "many", pairs
@@ -288,27 +283,26 @@ def _outputs(outputs: Any, label: str) -> tuple[OutputShape, Bindings]:
 
 def _check_settings(processor: Processor, label: str) -> None:
     if not (processor.errors is None or processor.errors is False):
-        check_topic(processor.errors, f"{label}, errors=")
+        check_written_topic(processor.errors, f"{label}, errors=")
     if processor.filter is not None and not callable(processor.filter):
         raise GraphError(
             f"{label}: filter={processor.filter!r} cannot be called. Write filter=has_type(...), or a function."
         )
     if processor.strategy is not None:
-        one_of(processor.strategy, get_args(Strategy), f"{label}: strategy")
-    one_of(processor.start, get_args(Start), f"{label}: start")
+        check_choice(processor.strategy, get_args(Strategy), f"{label}: strategy")
+    check_choice(processor.start, get_args(Start), f"{label}: start")
     for name, store in processor.state.items():
         check_name(name, f"{label}, state=")
         if not isinstance(store, Store):
             raise GraphError(f"{label}: state= gives {name!r} {store!r}. Write state={{{name!r}: Store()}}.")
-    for name in ("effects", "batch"):
-        if not isinstance(getattr(processor, name), bool):
-            raise GraphError(f"{label}: {name}={getattr(processor, name)!r}: takes True or False.")
-    whole(processor.concurrency, f"{label}: concurrency")
+    check_flag(processor.effects, f"{label}: effects")
+    check_flag(processor.batch, f"{label}: batch")
+    check_count(processor.concurrency, f"{label}: concurrency")
     if processor.retry is not None and not isinstance(processor.retry, Retry):
         raise GraphError(f"{label}: retry={processor.retry!r}. Write retry=Retry(on=(OSError,)).")
     if processor.quarantine_after is not None:
-        whole(processor.quarantine_after, f"{label}: quarantine_after")
-    if processor.batch and (processor.input_shape == "alts" or (processor.filter and processor.input_shape == "join")):
+        check_count(processor.quarantine_after, f"{label}: quarantine_after")
+    if processor.batch and processor.may_miss_bindings:
         raise GraphError(
             f"{label}: batch=True gets lists of equal length, but here a step may miss bindings. "
             "Drop batch=True, or use inputs= without filter=."
@@ -316,57 +310,28 @@ def _check_settings(processor: Processor, label: str) -> None:
 
 
 def _check_topics_once(processor: Processor, label: str) -> None:
-    reads = "alts" if processor.input_shape == "alts" else "inputs"
-    groups = (
-        [(reads, pair) for pair in processor.inputs] + [("tailers", pair) for pair in processor.tailers.items()],
-        [("outputs", pair) for pair in processor.outputs]
-        + [("appenders", pair) for pair in processor.appenders.items()],
-    )
-    for group in groups:
+    for places in (
+        {processor.inputs_word: processor.inputs, "tailers": processor.tailers.items()},
+        {"outputs": processor.outputs, "appenders": processor.appenders.items()},
+    ):
         seen: dict[str, str] = {}
-        for place, (binding, topic) in group:
+        for place, binding, topic in [(place, *pair) for place, pairs in places.items() for pair in pairs]:
             if topic in seen:
                 raise GraphError(
                     f"{label}: topic {topic!r} is under two bindings, {seen[topic]} and {place}={binding!r}. "
                     "Keep one of them; a second reader of the topic is a processor of its own."
                 )
             seen[topic] = f"{place}={binding!r}"
-    for topic in (*processor.output_topics, *([processor.errors] if processor.errors else [])):
-        if is_owned(topic):
-            raise GraphError(f"{label}: only the framework writes topics such as {topic!r}. Choose another topic.")
 
 
 def _check_concurrency(processor: Processor, label: str) -> None:
     if processor.concurrency > 1 and not processor.call.is_async:
         raise GraphError(
-            f"{label}: concurrency={processor.concurrency} is for coroutines, but the function is none. "
+            f"{label}: concurrency={processor.concurrency} needs a coroutine function, which this is not. "
             "Write async def, or drop concurrency= and add partitions."
         )
     if processor.concurrency > 1 and processor.batch:
         raise GraphError(f"{label}: batch=True is one call for all messages. Drop concurrency=, or batch=True.")
-
-
-def declared_of(processor: Processor, *, system: Iterable[str] | None) -> Declared:
-    """What binding a function has to know of its declaration."""
-    places: dict[ContextSource, tuple[str, ...]] = {
-        "state": tuple(processor.state),
-        "opts": tuple(processor.opts),
-        "tailers": tuple(processor.tailers),
-        "appenders": tuple(processor.appenders),
-        "system": tuple(system or ()),
-    }
-    return Declared(
-        label=f"Processor {processor.name!r}",
-        shape=processor.input_shape,
-        by_name=processor.by_name,
-        inputs=tuple(binding for binding, _ in processor.inputs),
-        partial=processor.input_shape == "alts" or (processor.input_shape == "join" and processor.filter is not None),
-        output_shape=processor.output_shape,
-        outputs=tuple(binding for binding, _ in processor.outputs),
-        places=places,
-        batch=processor.batch,
-        in_graph=system is not None,
-    )
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -375,13 +340,13 @@ class DataFrameProcessor:
     A function of DataFrames, for the Spark runtime; the native runtime refuses it.
 
     Attributes:
-        fn: takes one DataFrame for each input, returns one, or ``{binding: DataFrame}``.
-        name: its name in the graph; the function's own where none is given.
+        fn: takes one DataFrame for each input, and returns one or ``{binding: DataFrame}``.
+        name: its name in the graph; by default the function's.
         inputs: (binding, topic) of each input.
         outputs: (binding, topic) of each output.
         output_shape: one or many.
         by_name: whether inputs are passed by name.
-        output_mode: Spark's: ``append`` gives rows that are final, ``update`` each row that a batch has changed.
+        output_mode: Spark's: ``append`` writes rows that are final, ``update`` each row that a batch has changed.
     """
 
     fn: Callable[..., Any]
@@ -401,12 +366,12 @@ class DataFrameProcessor:
         name: str | None = None,
         output_mode: OutputMode = "append",
     ) -> None:
-        name = _processor_name(fn, name)
+        name = _name_of(fn) if name is None else name
         label = f"DataFrameProcessor {name!r}"
-        if output_mode not in ("append", "update"):
+        if output_mode not in get_args(OutputMode):
             raise GraphError(
                 f"{label}: output_mode={output_mode!r}. Choose 'append' (rows that are final) or 'update' (each row "
-                "that a batch has changed); 'complete' would write all rows again with every batch."
+                "that a batch has changed). 'complete' would write all rows again with every batch."
             )
         check_name(name, label)
         if not callable(fn):
@@ -415,9 +380,6 @@ class DataFrameProcessor:
         shape, outs = _outputs(outputs, label)
         if shape == "none":
             raise GraphError(f"{label} has no outputs. Name a topic in outputs=.")
-        for topic in (topic for _, topic in outs):
-            if is_owned(topic):
-                raise GraphError(f"{label}: only the framework writes topics such as {topic!r}. Choose another topic.")
         settle(
             self,
             fn=fn,
@@ -448,9 +410,9 @@ class DataFrameProcessor:
         """The arguments that construct an equal processor."""
         return {
             "fn": self.fn,
-            "inputs": dict(self.inputs) if self.by_name else self.inputs[0][1],
-            "outputs": self.outputs[0][1] if self.output_shape == "one" else dict(self.outputs),
             "name": self.name,
+            "inputs": _declared(self.inputs, bound=self.by_name),
+            "outputs": _declared(self.outputs, bound=self.output_shape == "many"),
         } | ({} if self.output_mode == "append" else {"output_mode": self.output_mode})
 
 
@@ -461,7 +423,7 @@ def processor(**settings: Any) -> Callable[[F], F]:
     """
     Declare a processor where its function is defined; `Graph` takes the function as a part.
 
-    The function stays what it was: it can be called and tested. Nothing is registered.
+    The function is not changed: it can be called and tested as before, and nothing is registered.
 
     Args:
         settings: the arguments of `Processor`.

@@ -1,7 +1,7 @@
-"""Which processor depends on which, in what order, where the cycles are, and whether two graphs have the same shape.
+"""Dependencies between processors, their order and cycles, and whether two graphs have the same shape.
 
-A processor depends on those that write what it reads: inputs and tailers on one side, outputs, appenders and errors
-topics on the other. A graph may be in several pieces, and may have cycles.
+A processor depends on the processors that write what it reads. It reads inputs and tailers; it writes outputs,
+appenders and its errors topic. A graph may be in several pieces, and may have cycles.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ class Edge(NamedTuple):
 
 def edges(graph: Graph) -> tuple[Edge, ...]:
     """All bindings of all processors, in the order of declaration."""
-    everyone: Iterable[Processor | DataFrameProcessor] = (*graph.processors.values(), *graph.dataframes.values())
-    return tuple(edge for part in everyone for edge in _edges_of(graph, part))
+    return tuple(edge for part in graph.all_processors.values() for edge in _edges_of(graph, part))
 
 
 def _edges_of(graph: Graph, part: Processor | DataFrameProcessor) -> Iterator[Edge]:
@@ -60,42 +59,26 @@ def _edges_of(graph: Graph, part: Processor | DataFrameProcessor) -> Iterator[Ed
 
 
 def dependencies(graph: Graph) -> dict[str, frozenset[str]]:
-    """For each processor those that write what it reads; itself among them where it feeds itself."""
+    """For each processor, the processors that write what it reads; itself too if it feeds itself."""
     writers: dict[str, set[str]] = {}
     for edge in edges(graph):
         if not edge.reads:
             writers.setdefault(edge.topic, set()).add(edge.processor)
-    found: dict[str, set[str]] = {name: set() for name in (*graph.processors, *graph.dataframes)}
+    found: dict[str, set[str]] = {name: set() for name in graph.all_processors}
     for edge in edges(graph):
         if edge.reads:
             found[edge.processor] |= writers.get(edge.topic, set())
     return {name: frozenset(names) for name, names in found.items()}
 
 
-def dependents(graph: Graph) -> dict[str, frozenset[str]]:
-    """For each processor those that read what it writes."""
-    needs = dependencies(graph)
-    return {name: frozenset(other for other in needs if name in needs[other]) for name in needs}
-
-
 def transitive_dependencies(graph: Graph, name: str) -> frozenset[str]:
     """
-    All processors whose messages can reach this one; itself among them only on a cycle.
+    All processors whose messages can reach this one; itself too if it is on a cycle.
 
     Raises:
         GraphError: there is no such processor.
     """
     return _reachable(dependencies(graph), name)
-
-
-def transitive_dependents(graph: Graph, name: str) -> frozenset[str]:
-    """
-    All processors that this one's messages can reach; itself among them only on a cycle.
-
-    Raises:
-        GraphError: there is no such processor.
-    """
-    return _reachable(dependents(graph), name)
 
 
 def _reachable(steps: Mapping[str, frozenset[str]], start: str) -> frozenset[str]:
@@ -112,7 +95,7 @@ def _reachable(steps: Mapping[str, frozenset[str]], start: str) -> frozenset[str
 
 
 def cycles(graph: Graph) -> tuple[tuple[str, ...], ...]:
-    """The groups of processors that feed each other, or themselves, in the order of declaration."""
+    """The groups of processors that feed each other or themselves, in the order of declaration."""
     needs = dependencies(graph)
     reach = {name: _reachable(needs, name) for name in needs}
     groups: list[tuple[str, ...]] = []
@@ -123,7 +106,7 @@ def cycles(graph: Graph) -> tuple[tuple[str, ...], ...]:
 
 
 def order(graph: Graph) -> tuple[str, ...]:
-    """All processors, each after those that it depends on; the members of a cycle stand together."""
+    """All processors, each after its dependencies; the members of a cycle stand together."""
     needs = dependencies(graph)
     home = {name: group for group in cycles(graph) for name in group}
     groups = {home.get(name, (name,)): set[tuple[str, ...]]() for name in needs}
@@ -136,25 +119,26 @@ def order(graph: Graph) -> tuple[str, ...]:
 # --- Shape
 
 
-class _Shape:
-    """A graph as labelled nodes and labelled arrows, without the names that may differ."""
+class _Shape(NamedTuple):
+    """
+    A graph as coloured nodes and labelled arrows, without the names that may differ.
 
-    def __init__(self, graph: Graph) -> None:
-        self.colour: dict[Node, object] = {("topic", name): name in graph.sources for name in graph.topics_used()}
-        self.arrows: dict[Node, list[tuple[str, Node]]] = {node: [] for node in self.colour}
-        everyone: Iterable[Processor | DataFrameProcessor] = (*graph.processors.values(), *graph.dataframes.values())
-        for part in everyone:
-            self.colour["processor", part.name] = part.kind
-            self.arrows["processor", part.name] = []
-        for edge in edges(graph):
-            processor, topic = ("processor", edge.processor), ("topic", edge.topic)
-            self.arrows[processor].append((f"{edge.role} {edge.binding}", topic))
-            self.arrows[topic].append((f"{edge.role} {edge.binding}", processor))
+    Attributes:
+        colours: what is known of each node so far; nodes of different colours are different.
+        arrows: for each node its arrows' labels and other ends.
+    """
+
+    colours: dict[Node, object]
+    arrows: dict[Node, list[tuple[str, Node]]]
 
     def signature(self, node: Node) -> object:
-        """A node's colour and what it sees along its arrows."""
-        seen = Counter((label, self.colour[other]) for label, other in self.arrows[node])
-        return self.colour[node], frozenset(seen.items())
+        """A node's colour, and the colours that it sees along its arrows."""
+        seen = Counter((label, self.colours[other]) for label, other in self.arrows[node])
+        return self.colours[node], frozenset(seen.items())
+
+    def with_mark(self, node: Node) -> _Shape:
+        """The same shape, one node with a colour of its own."""
+        return self._replace(colours={**self.colours, node: "marked"})
 
 
 def isomorphic(one: Graph, other: Graph) -> bool:
@@ -163,36 +147,33 @@ def isomorphic(one: Graph, other: Graph) -> bool:
 
     Kinds, bindings, sources and wiring count; functions and settings do not.
     """
-    left, right = _Shape(one), _Shape(other)
-    if len(left.colour) != len(right.colour):
-        return False
-    for _ in left.colour:  # colours travel one arrow a round, so as many rounds as nodes are enough
+    return _same_shape(_shape(one), _shape(other))
+
+
+def _shape(graph: Graph) -> _Shape:
+    colours: dict[Node, object] = {("topic", name): name in graph.sources for name in graph.topics_used()}
+    colours |= {("processor", name): part.kind for name, part in graph.all_processors.items()}
+    arrows: dict[Node, list[tuple[str, Node]]] = {node: [] for node in colours}
+    for edge in edges(graph):
+        processor, topic = ("processor", edge.processor), ("topic", edge.topic)
+        arrows[processor].append((f"{edge.role} {edge.binding}", topic))
+        arrows[topic].append((f"{edge.role} {edge.binding}", processor))
+    return _Shape(colours, arrows)
+
+
+def _same_shape(left: _Shape, right: _Shape) -> bool:
+    """Refine the colours until nothing changes; where nodes still look alike, try each of them."""
+    for _ in left.colours:  # colours travel one arrow a round, so as many rounds as nodes are enough
         numbers: dict[object, int] = {}
-        for shape in (left, right):
-            signatures = {node: shape.signature(node) for node in shape.colour}
-            shape.colour = {node: numbers.setdefault(mark, len(numbers)) for node, mark in signatures.items()}
-        if Counter(left.colour.values()) != Counter(right.colour.values()):
+        left, right = (
+            shape._replace(colours={n: numbers.setdefault(shape.signature(n), len(numbers)) for n in shape.colours})
+            for shape in (left, right)
+        )
+        if Counter(left.colours.values()) != Counter(right.colours.values()):
             return False
-    return _match(left, right, {}, sorted(left.colour))
-
-
-def _match(left: _Shape, right: _Shape, pairs: dict[Node, Node], waiting: list[Node]) -> bool:
-    if not waiting:
-        return True
-    node, *others = waiting
-    taken = set(pairs.values())
-    for candidate, colour in right.colour.items():
-        if candidate in taken or colour != left.colour[node]:
-            continue
-        now = {**pairs, node: candidate}
-        if _agree(left, right, now, node) and _match(left, right, now, others):
-            return True
-    return False
-
-
-def _agree(left: _Shape, right: _Shape, pairs: dict[Node, Node], node: Node) -> bool:
-    """Whether the arrows between this node and the nodes that are paired already are the same on both sides."""
-    images = set(pairs.values())
-    mine = Counter((label, pairs[other]) for label, other in left.arrows[node] if other in pairs)
-    theirs = Counter((label, other) for label, other in right.arrows[pairs[node]] if other in images)
-    return mine == theirs
+    alike = Counter(left.colours.values())
+    node = next((node for node, colour in left.colours.items() if alike[colour] > 1), None)
+    if node is None:
+        return len(left.colours) == len(right.colours)
+    twins = (twin for twin, colour in right.colours.items() if colour == left.colours[node])
+    return any(_same_shape(left.with_mark(node), right.with_mark(twin)) for twin in twins)

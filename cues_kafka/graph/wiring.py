@@ -1,4 +1,4 @@
-"""What can only be checked when a whole graph is there: who reads and writes which topic."""
+"""Checks of a whole graph: which processor reads and writes which topic, and the settings of its topics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from cues_kafka.graph.names import MAX_TOPIC_CHARS, check_topic, hint, quoted
 
 if TYPE_CHECKING:
     from cues_kafka.graph.definition import Graph
-    from cues_kafka.graph.processor import DataFrameProcessor, Processor
 
 
 def check_wiring(graph: Graph) -> None:
@@ -23,28 +22,27 @@ def check_wiring(graph: Graph) -> None:
     label = f"Graph {graph.name!r}"
     error_topics = graph.error_topics()
     internal = set(graph.internal_topics())
-    everyone: tuple[Processor | DataFrameProcessor, ...] = (*graph.processors.values(), *graph.dataframes.values())
     for source in graph.sources:
         if source in error_topics:
             raise GraphError(f"{label}: Source({source!r}) is an errors topic as well. Give one of them another topic.")
-    for p in everyone:
+    for p in graph.all_processors.values():
         for topic in p.output_topics:
             if topic in error_topics:
                 raise GraphError(
-                    f"{label}: processor {p.name!r} writes its outputs to {topic!r}, which is an errors topic; error "
+                    f"{label}: processor {p.name!r} writes its outputs to {topic!r}, an errors topic, but error "
                     "messages have their own schema. Give outputs or errors another topic."
                 )
         for topic in p.read_topics:
             if topic in internal:
                 raise GraphError(
-                    f"{label}: processor {p.name!r} reads {topic!r}, the framework's own. Read another topic."
+                    f"{label}: processor {p.name!r} reads {topic!r}, which is the framework's own. Read another topic."
                 )
     for processor in graph.processors.values():
         errors = graph.errors_of(processor)
         if errors in processor.read_topics:
             raise GraphError(
-                f"{label}: processor {processor.name!r} reads {errors!r}, where its own errors go: one failure would "
-                "come back for ever. Give it errors=False, or an errors topic of its own."
+                f"{label}: processor {processor.name!r} reads {errors!r}, its own errors topic: one failure would "
+                "come back endlessly. Give it errors=False, or an errors topic of its own."
             )
 
 
@@ -53,7 +51,7 @@ def check_topics(graph: Graph) -> None:
     Check the settings and names of all topics.
 
     Raises:
-        GraphError: settings that nobody uses or that contradict each other, a name that Kafka would refuse.
+        GraphError: settings that are not used or contradict each other, a name that Kafka refuses.
     """
     label = f"Graph {graph.name!r}"
     used = graph.topics_used()
@@ -64,9 +62,9 @@ def check_topics(graph: Graph) -> None:
                 f"{label}: topics= has settings for {name!r}, which no part uses{hint(name, used)}. "
                 f"Topics: {quoted(used)}."
             )
-        if name in graph.error_topics() and {"value", "key"} & set(settings.given):
+        if name in graph.error_topics() and {"value", "key"} & settings.given.keys():
             raise GraphError(
-                f"{label}: {name!r} is an errors topic, whose codec and key are the framework's. Drop value= and key=."
+                f"{label}: {name!r} is an errors topic; the framework sets its codec and key. Drop value= and key=."
             )
         _check_over_defaults(label, name, graph)
     for name in graph.internal_topics():
@@ -79,7 +77,7 @@ def check_topics(graph: Graph) -> None:
 
 
 def _check_over_defaults(label: str, name: str, graph: Graph) -> None:
-    """Settings that are right by themselves may contradict the defaults that they stand over, such as a key's field."""
+    """Check settings merged over the graph's defaults: a default key may be missing in this topic's class."""
     try:
         graph.topic(name)
     except GraphError as error:
@@ -89,7 +87,7 @@ def _check_over_defaults(label: str, name: str, graph: Graph) -> None:
 
 
 def _check_collisions(label: str, topics: Iterable[str]) -> None:
-    """Kafka refuses two topics whose names differ in ``.`` and ``_`` only: their metrics would collide."""
+    """Kafka refuses two topics whose names differ only in ``.`` and ``_``, because their metrics would collide."""
     seen: dict[str, str] = {}
     for topic in topics:
         metric = topic.replace(".", "_")

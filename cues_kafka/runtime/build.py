@@ -47,7 +47,7 @@ def caller_of(
     }
     errors = graph.errors_of(processor)
     places: Mapping[str, Mapping[str, Any]] = {"opts": processor.opts, "system": system}
-    context = {param: places[source][name] for param, (source, name) in processor.call.context.items()}
+    context = {name: places[source][name] for name, source in processor.call.context.items()}
     return Caller(
         processor,
         decoders=[

@@ -92,7 +92,7 @@ def test_a_single_input_is_the_first_argument() -> None:
     """Whatever the parameter is called."""
     call = call_of(plain)
 
-    assert (call.positional, call.named, dict(call.context)) == ("input", (), {})
+    assert (call.positional, dict(call.context)) == ("input", {})
     assert (call.wants_step, call.rest, call.is_async, call.is_generator) == (False, False, False, False)
 
 
@@ -108,24 +108,23 @@ def test_other_parameters_are_looked_up_by_name() -> None:
     call = Graph("g", p, system={"log": object, "unused": object}).processors["with_all"].call
 
     assert dict(call.context) == {
-        "totals": ("state", "totals"),
-        "factor": ("opts", "factor"),
-        "old": ("tailers", "old"),
-        "log": ("system", "log"),
+        "totals": "state",
+        "factor": "opts",
+        "old": "tailers",
+        "log": "system",
     }
     assert call.wants_step
-    assert frozenset({"spare"}) == call.optional
 
 
 def test_before_there_is_a_graph_unknown_names_are_taken_for_systems() -> None:
     """A processor is declared before its graph; the graph has the last word."""
     declared = Processor(from_db, inputs="orders")
 
-    assert dict(declared.call.context) == {"db": ("system", "db")}
+    assert dict(declared.call.context) == {"db": "system"}
     with pytest.raises(GraphError, match="'db' is not defined"):
         Graph("g", declared)
     with_cache = Graph("g", declared, system={"db": object, "cache": object}).processors["from_db"]
-    assert dict(with_cache.call.context) == {"db": ("system", "db"), "cache": ("system", "cache")}
+    assert dict(with_cache.call.context) == {"db": "system", "cache": "system"}
 
 
 def test_a_mapping_passes_inputs_by_name_even_if_there_is_one() -> None:
@@ -133,16 +132,18 @@ def test_a_mapping_passes_inputs_by_name_even_if_there_is_one() -> None:
     one = call_of(lambda left: left, inputs={"left": "a"})
     both = call_of(joined, inputs={"right": "b", "left": "a"})
 
-    assert (one.positional, one.named) == (None, ("left",))
-    assert both.named == ("right", "left")
+    assert (one.positional, both.positional) == (None, None)
 
 
 def test_alts_and_filtered_joins_pass_what_came() -> None:
     """Their parameters have defaults, or `**rest` takes them."""
-    assert frozenset({"left", "right"}) == call_of(either, inputs=None, alts={"left": "a", "right": "b"}).optional
-    assert call_of(either, inputs={"left": "a", "right": "b"}, filter=has_type("x")).named == ("left", "right")
-    rest = call_of(lambda **rest: rest, inputs=None, alts={"left": "a", "right": "b"})
-    assert (rest.rest, rest.named) == (True, ("left", "right"))
+    bindings = {"left": "a", "right": "b"}
+
+    assert not call_of(either, inputs=None, alts=bindings).context
+    assert not call_of(either, inputs=bindings, filter=has_type("x")).context
+    assert call_of(lambda **rest: rest, inputs=None, alts=bindings).rest
+    with pytest.raises(GraphError, match="left=None, right=None"):
+        call_of(joined, inputs=None, alts=bindings)
 
 
 def test_rest_takes_what_is_declared_and_has_no_parameter() -> None:
@@ -150,12 +151,12 @@ def test_rest_takes_what_is_declared_and_has_no_parameter() -> None:
     p = Processor(with_rest, inputs="orders", opts={"factor": 2}, appenders={"out": "archive"})
     call = Graph("g", p, system={"db": object}).processors["with_rest"].call
 
-    assert dict(call.context) == {"factor": ("opts", "factor"), "out": ("appenders", "out")}
+    assert dict(call.context) == {"factor": "opts", "out": "appenders"}
 
 
 def test_a_binding_that_is_no_identifier_needs_rest() -> None:
     """Python can pass it, but no parameter can be called so."""
-    assert call_of(lambda **rest: rest, inputs={"my-flight": "a"}).named == ("my-flight",)
+    assert call_of(lambda **rest: rest, inputs={"my-flight": "a"}).rest
     with pytest.raises(GraphError, match=r"\*\*rest"):
         call_of(plain, inputs={"my-flight": "a"})
 
@@ -166,17 +167,17 @@ def test_a_binding_that_is_no_identifier_needs_rest() -> None:
         (with_star, "input", {}),
         (functools.partial(joined, 1), "input", {}),
         (functools.partial(joined, right=1), "input", {}),
-        (Scale(), "input", {"factor": ("system", "factor")}),
+        (Scale(), "input", {"factor": "system"}),
         (Scale().method, "input", {}),
         (Scale.static, "input", {}),
         (Scale.made, "input", {}),
-        (wrapped(from_db), "input", {"db": ("system", "db")}),
+        (wrapped(from_db), "input", {"db": "system"}),
         (len, "input", {}),
         (str.upper, "input", {}),
     ],
 )
 def test_any_callable_with_a_signature_will_do(
-    fn: Callable[..., Any], positional: str, context: dict[str, tuple[str, str]]
+    fn: Callable[..., Any], positional: str, context: dict[str, str]
 ) -> None:
     """Functions, bound methods, partials, callable objects, wrappers and builtins."""
     call = call_of(fn, outputs=None if fn is len else "checked")

@@ -230,15 +230,15 @@ GOOD: dict[str, Any] = {"version": 1, "name": "g", "parts": [{"source": "a"}]}
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        ({}, "Version None"),
-        ({**GOOD, "version": 2}, "Version 2"),
-        ({"version": 1}, "no written graph"),
+        ({}, "not None"),
+        ({**GOOD, "version": 2}, "not 2"),
+        ({"version": 1}, "does not describe a graph"),
         ({**GOOD, "parts": [{"sauce": "a"}]}, "'source', a 'processor'"),
         ({**GOOD, "parts": [{"processor": "p", "fn": "nowhere:fn", "inputs": "a"}]}, "'nowhere:fn' cannot be imported"),
         ({**GOOD, "parts": [{"processor": "p", "fn": "json:no", "inputs": "a"}]}, "'json:no' cannot be imported"),
         ({**GOOD, "parts": [{"processor": "p", "fn": "json", "inputs": "a"}]}, "'json' cannot be imported"),
-        ({**GOOD, "parts": [{"processor": "p", "fn": "json:loads", "colour": 1}]}, "no written graph"),
-        ({**GOOD, "defaults": {"value": {"kind": "xml"}}}, "'xml' is no kind"),
+        ({**GOOD, "parts": [{"processor": "p", "fn": "json:loads", "colour": 1}]}, "does not describe a graph"),
+        ({**GOOD, "defaults": {"value": {"kind": "xml"}}}, "'xml' is not a kind"),
         ({**GOOD, "parts": []}, "has no parts"),
     ],
 )
@@ -275,8 +275,8 @@ def test_merged_parts_keep_errors_strategy_and_topic_settings() -> None:
 @pytest.mark.parametrize(
     ("other", "says"),
     [
-        (Graph("h", Processor(anything, name="one", inputs="z")), "declared in two ways"),
-        (Graph("h", Source("a"), topics={"a": Topic(partitions=2)}), "other settings"),
+        (Graph("h", Processor(anything, name="one", inputs="z")), "declared twice"),
+        (Graph("h", Source("a"), topics={"a": Topic(partitions=2)}), "different settings"),
         (Graph("h", Source("z"), system={"clock": object}), "two factories"),
     ],
 )

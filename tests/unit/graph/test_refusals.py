@@ -144,14 +144,14 @@ WRONG = [
     Wrong("name that is no string", pipe(name=7), ("7", "Give a string")),
     Wrong("lambda without a name", lambda: Processor(lambda m: m, inputs="a"), ("lambda", 'name="..."')),
     Wrong("topic with a slash", pipe(inputs="or/ders"), ("'or/ders'", "1 to 249 letters")),
-    Wrong("topic of dots", pipe(inputs=".."), ("no topic name",)),
+    Wrong("topic of dots", pipe(inputs=".."), ("not a valid topic name",)),
     Wrong("topic that is no string", pipe(fn=two, inputs={"a": 1, "b": "t"}), ("1", "Give the topic's name")),
     Wrong("two processors of one name", graph(P(same), P(same)), ("'same'", "another name=")),
     Wrong("a source twice", graph(Source("orders")), ("'orders'", "twice", "Keep one")),
     # parts
     Wrong("bare function as a part", graph(same), ("bare function", "Write Processor(same")),
     Wrong("topic name as a part", graph("orders"), ("Write Source('orders')",)),
-    Wrong("anything as a part", graph(3), ("3 is no part", "Source(...), Processor(...)")),
+    Wrong("anything as a part", graph(3), ("3 is not a part", "Source(...), Processor(...)")),
     Wrong("no parts", lambda: Graph("shop"), ("no parts", "Source(...)")),
     # inputs and outputs
     Wrong("no inputs", lambda: Processor(same, outputs="a"), ("no inputs", "write Source(topic)")),
