@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
 
+    from cues_kafka.brokers.options import Kafka
     from cues_kafka.graph.definition import Graph
     from cues_kafka.plan.plan import Plan
 
@@ -120,7 +121,6 @@ def _plan(
     from cues_kafka.cli.loading import load_graph
     from cues_kafka.plan.plan import plan as plan_graph
     from cues_kafka.plan.refusals import outgrown
-    from cues_kafka.plan.topics import topics_to_ask
 
     if offline and apply:
         raise ConfigError("--apply needs the cluster. Drop --offline.")
@@ -130,26 +130,25 @@ def _plan(
         show(planned)
         return planned
     from cues_kafka.brokers.open import open_broker
-    from cues_kafka.plan.renamed import renamed
+    from cues_kafka.plan.inspectors import Terms
+    from cues_kafka.runtime.prepare import plan_start
 
     bootstrap, profile, file = settings
     found = load({"bootstrap": bootstrap}, profile=profile, file=file)
     kafka = found.kafka()
     broker = open_broker(kafka)
     try:
+        running = tuple({*graph.processors, *graph.dataframes} - set(without))
+        terms = Terms(running, tuple(new), accept_unchecked=kafka.accept_unchecked, cluster=kafka)
         try:
-            facts, listed = broker.facts(topics_to_ask(graph)), broker.partitions()
+            planned = plan_start(graph, broker, terms)
         except BrokerError as error:
             if not error.forbidden:
                 raise
             planned = dataclasses.replace(plan_graph(graph), refusals=(str(error),))
             show(planned, acls=True)  # what would help, as far as it follows from the graph alone
             return planned
-        planned = plan_graph(graph, facts, listed=listed, accept_unchecked=kafka.accept_unchecked)
-        planned = _as_run_refuses(planned, graph, without)
-        running = {*graph.processors, *graph.dataframes} - set(without)
-        refused = renamed(graph, broker, listed, names=running, new=new)
-        planned = dataclasses.replace(planned, refusals=(*planned.refusals, *refused))
+        planned = _as_run_refuses(planned, graph, without, kafka)
         unnamed = apply and planned.create and not found.named
         applies = apply and not unnamed and not planned.refusals
         resolved = set(outgrown(planned.processors)) if applies else set()
@@ -168,7 +167,7 @@ def _plan(
         broker.close()
 
 
-def _as_run_refuses(planned: Plan, graph: Graph, without: Collection[str]) -> Plan:
+def _as_run_refuses(planned: Plan, graph: Graph, without: Collection[str], kafka: Kafka | None = None) -> Plan:
     """What this release cannot run, it must not approve either."""
     from cues_kafka.runtime.prepare import refusals
 
@@ -176,4 +175,4 @@ def _as_run_refuses(planned: Plan, graph: Graph, without: Collection[str]) -> Pl
     if unknown := sorted(set(without) - set(known)):
         raise ConfigError(f"--except: {no_such_processor(graph.name, unknown, known)}")
     names = [name for name in graph.processors if name not in without]
-    return dataclasses.replace(planned, refusals=(*planned.refusals, *refusals(graph, names)))
+    return dataclasses.replace(planned, refusals=(*planned.refusals, *refusals(graph, names, kafka)))

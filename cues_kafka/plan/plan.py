@@ -10,8 +10,8 @@ where they are read, in the recovery of a task (R5).
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from cues_kafka.core.hashing import fingerprint
@@ -30,6 +30,7 @@ from cues_kafka.graph.names import (
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.graph.topic import Topic
 from cues_kafka.plan.acls import Acl, Role, acls_of, kafka_acls
+from cues_kafka.plan.inspectors import Findings
 from cues_kafka.plan.processors import FramePlan, PlannedTask, ProcessorPlan
 from cues_kafka.plan.refusals import misspelt_inputs, refusals_of, unmade_inputs, unread_settings, warnings_of
 from cues_kafka.plan.text import frame_data, lines, processor_data, topic_data
@@ -37,8 +38,6 @@ from cues_kafka.plan.topics import (
     Growth,
     backing_config,
     in_sync,
-    orphan_warnings,
-    orphans,
     partitions_of,
     replication,
     topics_to_ask,
@@ -60,7 +59,6 @@ __all__ = [
     "fingerprint",
     "group_id",
     "kafka_acls",
-    "orphans",
     "plan",
     "replay_topic",
     "sender_id",
@@ -87,6 +85,7 @@ class Plan:
         refusals: why the graph must not run, in full sentences with the remedy.
         expected: inputs that nothing in the graph writes or declares, so that they must exist on the cluster; offline
             only, for with a cluster a missing one is refused.
+        changes: what has to change outside of the cluster, each with the command that does it.
     """
 
     graph: str
@@ -99,6 +98,7 @@ class Plan:
     refusals: tuple[str, ...]
     dataframes: tuple[FramePlan, ...] = ()
     expected: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
 
     def __getitem__(self, processor: str) -> ProcessorPlan:
         """
@@ -116,6 +116,16 @@ class Plan:
     def tasks(self) -> tuple[PlannedTask, ...]:
         """The tasks of all processors."""
         return tuple(task for one in self.processors for task in one.tasks)
+
+    def with_findings(self, found: Iterable[Findings]) -> Plan:
+        """This plan with what inspectors found besides."""
+        found = tuple(found)
+        return replace(
+            self,
+            refusals=(*self.refusals, *(text for one in found for text in one.refusals)),
+            warnings=(*self.warnings, *(text for one in found for text in one.warnings)),
+            changes=(*self.changes, *(text for one in found for text in one.changes)),
+        )
 
     def refuse(self) -> None:
         """
@@ -156,6 +166,7 @@ class Plan:
             "create": [topic_data(topic) for topic in self.create],
             "grow": [growth._asdict() for growth in self.grow],
             "expected": list(self.expected),
+            "changes": list(self.changes),
             "acls": [acl._asdict() for acl in self.acls],
             "warnings": list(self.warnings),
             "refusals": list(self.refusals),
@@ -170,7 +181,6 @@ def plan(
     graph: Graph,
     facts: ClusterFacts | None = None,
     *,
-    listed: Collection[str] = (),
     accept_unchecked: bool = False,
 ) -> Plan:
     """
@@ -179,8 +189,6 @@ def plan(
     Args:
         graph: the graph.
         facts: what the cluster says of `topics_to_ask`; None: offline.
-        listed: names of all topics of the cluster, where they are known: backing topics without a processor are
-            warned of.
         accept_unchecked: warn of topics whose settings may not be read, instead of refusing.
     """
     sizes = {topic: partitions_of(graph, topic, facts) for topic in graph.topics_used()}
@@ -199,7 +207,6 @@ def plan(
         warnings=(
             *(misspelt_inputs(graph) if facts is None else ()),
             *warnings_of(graph, processors, facts),
-            *orphan_warnings(graph, listed),
             *(unread if accept_unchecked else ()),
         ),
         refusals=(
@@ -336,12 +343,3 @@ def _growths(own: Iterable[_OwnTopic], facts: ClusterFacts | None) -> Iterator[G
         known = None if facts is None else facts.topics.get(topic.name)
         if known is not None and topic.partitions is not None and known.partitions < topic.partitions:
             yield Growth(topic.name, known.partitions, topic.partitions)
-
-
-# --- Refusals and warnings
-
-
-# --- Text
-
-
-# --- Data

@@ -30,6 +30,7 @@ def lines(planned: Plan, *, topics: bool, acls: bool, principals: Mapping[str, s
     yield from _section("Topics that must exist", planned.expected)
     yield from _section("Topics to create", [_new_topic(topic, settings=topics) for topic in planned.create])
     yield from _section("Partitions to add", [f"{g.topic}: from {g.partitions} to {g.wanted}" for g in planned.grow])
+    yield from _section("Changes elsewhere", planned.changes)
     yield from _section("Output bindings not checked", map(_not_checked, filter(_has_unchecked, planned.processors)))
     yield from _section("Warnings", planned.warnings)
     yield from _section("Refused", planned.refusals)

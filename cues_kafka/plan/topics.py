@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from cues_kafka.graph.definition import Graph
@@ -92,13 +92,3 @@ def orphans(graph: Graph, listed: Collection[str]) -> dict[str, str]:
     prefix, suffix = backing_topic(graph.name, "|").split("|")
     found = {topic: topic.removeprefix(prefix).removesuffix(suffix) for topic in sorted(set(listed) - known)}
     return {topic: name for topic, name in found.items() if topic == f"{prefix}{name}{suffix}" and "." not in name}
-
-
-def orphan_warnings(graph: Graph, listed: Collection[str]) -> Iterator[str]:
-    """A warning for each backing topic whose processor the graph does not have."""
-    for topic, name in orphans(graph, listed).items():
-        yield (
-            f"{topic!r} holds the place of a processor {name!r}, which this graph does not have. If it was "
-            "renamed, the new one begins at its start=, and with 'earliest' outputs repeat: take the old name "
-            "back. If it was removed, delete the topic."
-        )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from cues_kafka.brokers.patience import FIRST_S, ask_again
 from cues_kafka.codecs.lookup import MadeFor, codec_for
@@ -12,8 +11,8 @@ from cues_kafka.errors import ConfigError, RetriableError, TopicsMissing
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import no_such_processor, quoted
 from cues_kafka.graph.processor import Processor
+from cues_kafka.plan.inspectors import Inspector, Terms, inspect_cluster
 from cues_kafka.plan.plan import Plan, plan
-from cues_kafka.plan.renamed import renamed
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts
 
@@ -21,24 +20,21 @@ VISIBLE_S = 30.0
 """How long a topic that was just made may take until every broker has heard of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """
-    What a start may do on a cluster.
+INSPECTORS: Final[list[Inspector]] = [inspect_cluster]
+"""What a plan asks before a start; a registry or a database comes here."""
 
-    Attributes:
-        names: the processors that it starts; None: whichever, nobody looks whether they were renamed.
-        new: processors that the user says are new, not renamed ones.
-        create_topics: whether it may create what is missing.
-        accept_unchecked: whether it runs although the settings of topics may not be read.
-        cluster: its options, see `MadeFor`.
-    """
 
-    names: Sequence[str] | None = None
-    new: Sequence[str] = ()
-    create_topics: bool = True
-    accept_unchecked: bool = False
-    cluster: Any = None
+def plan_start(graph: Graph, broker: Broker, terms: Terms) -> Plan:
+    """
+    Plan a start with what all inspectors find; nothing is created.
+
+    Raises:
+        ConfigError: the terms do not fit the graph.
+        CuesError: an inspector gets no answer.
+    """
+    found = [inspect(graph, broker, terms) for inspect in INSPECTORS]
+    [facts] = [one.facts for one in found if one.facts is not None]
+    return plan(graph, facts, accept_unchecked=terms.accept_unchecked).with_findings(found)
 
 
 def prepare(
@@ -59,11 +55,7 @@ def prepare(
         BrokerError: the cluster does not answer.
     """
     names, terms = topics_to_ask(graph), terms or Terms()
-    listed = {} if terms.names is None else broker.partitions()
-    planned = plan(graph, broker.facts(names), listed=listed, accept_unchecked=terms.accept_unchecked)
-    if terms.names is not None:
-        refused = renamed(graph, broker, listed, names=terms.names, new=terms.new)
-        planned = replace(planned, refusals=(*planned.refusals, *refused))
+    planned = plan_start(graph, broker, terms)
     planned.refuse()
     for processor in selected(graph, only):
         if why := not_in_this_release(processor, graph, terms.cluster):

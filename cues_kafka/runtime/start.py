@@ -10,9 +10,10 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.observe.log import get_logger
+from cues_kafka.plan.inspectors import Terms
 from cues_kafka.runtime.build import caller_of
 from cues_kafka.runtime.native.worker import CallPolicy, ProcessorWorker, WorkerOptions
-from cues_kafka.runtime.prepare import Terms, prepare, selected
+from cues_kafka.runtime.prepare import prepare, selected
 from cues_kafka.runtime.running import Running
 from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.system import System

@@ -23,10 +23,11 @@ from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
 from cues_kafka.operate.moving import Maintenance, apply_plan
 from cues_kafka.plan.acls import Acl
+from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.plan import acls_of, kafka_acls, plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import NewTopic
-from cues_kafka.runtime.prepare import Terms, prepare
+from cues_kafka.runtime.prepare import plan_start, prepare
 from cues_kafka.verify.scan import verify
 
 CLIENT: Any = confluent_kafka.admin  # its names of rights are not exported to type checkers
@@ -147,7 +148,7 @@ def test_printed_permissions_suffice_for_the_work_of_each_role(cluster: Cluster)
     super_user = KafkaBroker(cluster.super_user)
     deployer, verifier = KafkaBroker(cluster.login("deployer")), KafkaBroker(cluster.login("verifier"))
     asked = topics_to_ask(graph)
-    apply_plan(plan(graph, deployer.facts(asked), listed=deployer.partitions()), deployer)
+    apply_plan(plan_start(graph, deployer, Terms(["check"])), deployer)
     super_user.add_partitions("enough.orders", 3)
     grown = plan(graph, deployer.facts(asked))
     assert grown.acls == plan(graph).acls

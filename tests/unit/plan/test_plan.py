@@ -9,7 +9,9 @@ from typing import Any, Literal
 import pytest
 
 from cues_kafka import ConfigError, DataFrameProcessor, Graph, Out, Processor, Source, Topic
+from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.graph.declare import Store
+from cues_kafka.plan.inspectors import Terms, inspect_cluster
 from cues_kafka.plan.plan import Acl, fingerprint, kafka_acls, plan, sender_id, transactional_id
 from cues_kafka.plan.processors import PlannedTask
 from cues_kafka.plan.topics import Growth, backing_config, topics_to_ask
@@ -331,10 +333,12 @@ def test_a_plan_is_printed_and_compared_as_text() -> None:
 
 
 def test_a_backing_topic_without_its_processor_is_warned_of() -> None:
-    """A renamed processor begins anew, and no record can say so; topics of other graphs are nobody's business."""
+    """A renamed processor starts again, and no record can say so; topics of other graphs do not matter."""
     others = ["shop.check.backing", "shop.old.backing", "shop.a.b.backing", "shops.old.backing", "shop.old.replay"]
+    broker = MemoryBroker()
+    broker.create([NewTopic(name, 1) for name in others])
 
-    [warning] = plan(PIPE, facts(), listed=others).warnings
+    [warning] = inspect_cluster(PIPE, broker, Terms(["check"])).warnings
 
     assert "'shop.old.backing'" in warning
     assert "outputs repeat" in warning
@@ -488,7 +492,8 @@ def test_a_plan_is_plain_data_with_stable_keys() -> None:
     data = json.loads(json.dumps(plan(PIPE, facts(orders=2)).to_dict()))
 
     assert sorted(data) == [
-        "acls", "brokers", "create", "dataframes", "expected", "graph", "grow", "processors", "refusals", "warnings",
+        "acls", "brokers", "changes", "create", "dataframes", "expected", "graph", "grow", "processors", "refusals",
+        "warnings",
     ]  # fmt: skip
     [check] = data["processors"]
     assert check == {

@@ -7,8 +7,8 @@ import pytest
 from cues_kafka import Graph, Processor, Source, Topic
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.errors import ConfigError, TopicsMissing
-from cues_kafka.plan.renamed import renamed
-from cues_kafka.runtime.prepare import Terms, prepare
+from cues_kafka.plan.inspectors import Terms, inspect_cluster
+from cues_kafka.runtime.prepare import prepare
 from cues_kafka.testing.tester import Tester
 
 
@@ -28,7 +28,7 @@ def ran(*names: str) -> MemoryBroker:
 def refused(broker: MemoryBroker, *names: str, new: tuple[str, ...] = ()) -> list[str]:
     """What a start of these processors is told."""
     graph = graph_of(*names)
-    return list(renamed(graph, broker, broker.partitions(), names=names, new=new))
+    return list(inspect_cluster(graph, broker, Terms(names, new)).refusals)
 
 
 def test_a_processor_without_a_place_beside_a_place_without_its_processor_is_refused() -> None:

@@ -1,0 +1,119 @@
+"""Inspectors: what a plan asks of systems outside before a graph starts. The cluster is the first of them.
+
+An inspector gets the graph, the broker and the terms of the start, and gives `Findings`. `runtime.prepare.INSPECTORS`
+lists all of them.
+
+The cluster's inspector also guards against a renamed processor. A processor's place is in its backing topic, under its
+name. Under another name it finds no place, starts at its `start=`, and delivers again what its inputs hold. The cluster
+does not say whether a name is new or was changed. It only shows a backing topic with records whose processor is gone,
+next to a processor without a record. Such a start is refused until the user says that the processor is new. Once the
+new processor has a record, it is known, even if the old topic stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from cues_kafka.errors import ConfigError
+from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.names import backing_topic, no_such_processor, quoted
+from cues_kafka.plan.topics import orphans, topics_to_ask
+from cues_kafka.ports import Broker, ClusterFacts, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """
+    What a start may do on a cluster.
+
+    Attributes:
+        names: the processors that it starts; None: not said, so none of them counts as renamed.
+        new: processors that the user says are new, not renamed ones.
+        create_topics: whether it may create what is missing.
+        accept_unchecked: whether it runs although the settings of topics may not be read.
+        cluster: the options of the cluster, where inspectors and codecs find what belongs to it, such as a registry.
+    """
+
+    names: Sequence[str] | None = None
+    new: Sequence[str] = ()
+    create_topics: bool = True
+    accept_unchecked: bool = False
+    cluster: Any = None
+
+
+class Findings(NamedTuple):
+    """
+    What an inspector found.
+
+    Attributes:
+        facts: what the cluster says; from the cluster's inspector only.
+        refusals: why the graph must not start, in full sentences with the remedy.
+        warnings: what is allowed but weakens something, in full sentences.
+        changes: what has to change in the system, each with the command that does it.
+    """
+
+    facts: ClusterFacts | None = None
+    refusals: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    changes: Sequence[str] = ()
+
+
+Inspector: TypeAlias = Callable[[Graph, Broker, Terms], Findings]
+"""
+Asks one system outside.
+
+Raises:
+    ConfigError: the terms do not fit the graph.
+    CuesError: the system does not answer.
+"""
+
+
+def inspect_cluster(graph: Graph, broker: Broker, terms: Terms) -> Findings:
+    """
+    Ask the cluster for the topics of a graph, and for processors that may have been renamed.
+
+    Raises:
+        ConfigError: a name in `terms.new` that the graph does not have.
+        BrokerError: the cluster does not answer.
+    """
+    facts = broker.facts(topics_to_ask(graph))
+    if terms.names is None:
+        return Findings(facts)
+    known = (*graph.processors, *graph.dataframes)
+    if unknown := sorted(set(terms.new) - set(known)):
+        raise ConfigError(f"--new: {no_such_processor(graph.name, unknown, known)}")
+    listed = broker.partitions()
+    left = orphans(graph, listed)
+    return Findings(facts, tuple(_renamed(graph, broker, terms, listed, left)), tuple(_without_processor(left)))
+
+
+def _without_processor(left: Mapping[str, str]) -> Iterator[str]:
+    for topic, name in left.items():
+        yield (
+            f"{topic!r} holds the place of a processor {name!r}, which this graph does not have. If it was "
+            "renamed, the new one starts at its start=, and with 'earliest' outputs repeat: give it its old name "
+            "back. If it was removed, delete the topic."
+        )
+
+
+def _renamed(
+    graph: Graph, broker: Broker, terms: Terms, listed: Mapping[str, int], left: Mapping[str, str]
+) -> Iterator[str]:
+    """Processors that may be others of this graph under a new name, with the ways out."""
+    left = {topic: name for topic, name in left.items() if _has_records(broker, topic, listed)}
+    suspects = set(terms.names or ()) - set(terms.new) if left else set()
+    for name in (*graph.processors, *graph.dataframes):
+        if name in suspects and not _has_records(broker, backing_topic(graph.name, name), listed):
+            yield (
+                f"{name!r} has no place on this cluster yet, and {quoted(left)} holds the place of "
+                f"{quoted(left.values())}, which this graph does not have. A renamed processor starts again, so its "
+                f"outputs repeat. If {name!r} is one of these under a new name, give it its old name back. If it is "
+                f"another processor, say so once: --new {name}, or new=[{name!r}] of start()."
+            )
+
+
+def _has_records(broker: Broker, topic: str, listed: Mapping[str, int]) -> bool:
+    places = [TopicPartition(topic, partition) for partition in range(listed.get(topic, 0))]
+    return bool(places) and any(marks.high > 0 for marks in broker.watermarks(places).values())
