@@ -352,12 +352,29 @@ class Sender(Protocol):
         ...
 
 
-class Broker(Protocol):
-    """A cluster. Cheap to hold; opens clients on demand."""
+class Inlet(Protocol):
+    """
+    Where a worker's messages come from, and what is known of the places there.
+
+    Every `Broker` is one: its inputs are partitions of topics. An input that is no partition (a file, another broker)
+    answers the same three questions under the topic's name. Its ids, offsets and ends then are its own.
+    """
 
     def facts(self, topics: Collection[str]) -> ClusterFacts:
         """Topic ids, partition counts and configurations; topics that do not exist are left out."""
         ...
+
+    def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        """Asked of the leaders, never of a cache."""
+        ...
+
+    def reader(self, name: str) -> Reader:
+        """A new reader, named in client ids and logs. It never commits and never joins a group."""
+        ...
+
+
+class Broker(Inlet, Protocol):
+    """A cluster. Cheap to hold; opens clients on demand."""
 
     def partitions(self, topics: Collection[str] | None = None) -> dict[str, int]:
         """Partition counts, in one question; None: of all topics but the brokers' own. Missing topics are left out."""
@@ -377,10 +394,6 @@ class Broker(Protocol):
 
     def trim(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Delete the records below these offsets (Kafka's DeleteRecords)."""
-        ...
-
-    def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-        """Asked of the leaders, never of a cache."""
         ...
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
@@ -450,6 +463,92 @@ class Broker(Protocol):
 
     def close(self) -> None:
         """Release what the broker object itself holds; sessions, readers and members are closed by their owners."""
+        ...
+
+
+class Sink(Protocol):
+    """
+    Where the calls of one task write besides Kafka, such as a database; for processors with `effects=True`.
+
+    The lane tells it how a batch goes, so that it can keep the batch's effects in a transaction of its own. All calls
+    come on the thread that calls the function, but for `after_commit` and `discard`. A method that raises
+    `RetriableError` sends the task back to R1, as a broker that does not answer does.
+    """
+
+    def begin_batch(self, sequence: int) -> None:
+        """Steps will be called for the attempt of this sequence number."""
+        ...
+
+    def begin_step(self) -> None:
+        """The function is called next. What it writes belongs to this step until the next one begins."""
+        ...
+
+    def undo_step(self) -> None:
+        """Take back what the step wrote: it became an error message, or it did not end."""
+        ...
+
+    def before_commit(self, sequence: int, records: Iterable[tuple[Any, ...]]) -> None:
+        """All steps of the batch have ended, and Kafka's transaction comes next (P5).
+
+        Args:
+            sequence: of the attempt.
+            records: what the batch will produce, shaped like `Outgoing`.
+        """
+        ...
+
+    def after_commit(self, sequence: int) -> None:
+        """Kafka's transaction is committed."""
+        ...
+
+    def discard(self) -> None:
+        """The batch is void. May come at any time, twice, on any thread, and while a step still runs."""
+        ...
+
+
+class BatchReport(NamedTuple):
+    """What an `Observer` hears of a committed batch.
+
+    Attributes:
+        deliveries, outputs, errors, messages: counts of this batch, see `core.records.Totals`.
+        seconds: from the first call of the function to the commit.
+        deaths: of processes on exactly these steps, before.
+        notes: `at`, `hash`, `kind`, `error` and `where` of the first steps that became error messages.
+    """
+
+    deliveries: int
+    outputs: int
+    errors: int
+    messages: int
+    seconds: float
+    deaths: int
+    notes: Sequence[Mapping[str, Any]]
+
+
+class Observer(Protocol):
+    """
+    Told what tasks commit, fail and recover: once for a batch at most, never for each message.
+
+    Called on the thread where it happens, so a method must neither wait nor raise. `task` is `processor/partition`.
+    """
+
+    def committed(self, task: str, batch: BatchReport) -> None:
+        """A batch is committed. After a commit of unknown outcome, the task's record has shown it (R4)."""
+        ...
+
+    def retried(self, task: str, about: Mapping[str, Any], attempt: int, pause_s: float) -> None:
+        """A step raised an exception of `retry=`; the function is called again after a pause."""
+        ...
+
+    def failed(self, task: str, why: str, round_: int) -> None:
+        """Something failed; the task recovers (R7)."""
+        ...
+
+    def stopped(self, task: str, why: str, remedy: str, about: Mapping[str, Any]) -> None:
+        """The task stopped; `about` has `at` and `hash` of the message, if it is about one."""
+        ...
+
+    def recovered(self, task: str, after_s: float) -> None:
+        """The task delivers again, so long after it failed or stopped."""
         ...
 
 

@@ -14,6 +14,7 @@ from cues_kafka.graph.topic import Topic
 from cues_kafka.plan.refusals import LEAST_BYTES
 from cues_kafka.ports import ClusterFacts, TopicFacts
 from cues_kafka.records.bytes import ErrorMessage, decode_error
+from cues_kafka.runtime.calling.batch import CallContext
 from cues_kafka.runtime.calling.caller import Caller, Decode
 from cues_kafka.runtime.calling.outputs import Output, Returned, Target, key_field
 
@@ -47,7 +48,7 @@ def caller_of(
     }
     errors = graph.errors_of(processor)
     places: Mapping[str, Mapping[str, Any]] = {"opts": processor.opts, "system": system}
-    context = {name: places[source][name] for name, source in processor.call.context.items()}
+    shared = CallContext({name: places[source][name] for name, source in processor.call.context.items()})
     return Caller(
         processor,
         decoders=[
@@ -58,7 +59,7 @@ def caller_of(
         errors=target_of(graph.topic(errors), facts.topics[errors], "errors", client_bytes, cluster)
         if errors
         else None,
-        context=context,
+        context_of=lambda _: shared,  # what a task has for itself, such as a store, would be made here
     )
 
 

@@ -11,12 +11,26 @@ from cues_kafka.core.delivery import provenance_prefix
 from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
-from cues_kafka.ports import Positions, WireMessage
+from cues_kafka.ports import BatchReport, Positions, Sink, WireMessage
 from cues_kafka.runtime.calling.outbox import Outbox
 from cues_kafka.runtime.calling.outputs import Now
 
 Taken = tuple[tuple[int, WireMessage], ...]
 """The consumed messages of one step, each with the index of its binding, the lead's first."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """
+    What the calls of one task have besides their messages.
+
+    Attributes:
+        values: of parameters from `opts=`, `system=` and their like, by name.
+        sink: where they write besides Kafka; None: nowhere that the lane knows of.
+    """
+
+    values: Mapping[str, Any]
+    sink: Sink | None = None
 
 
 @dataclass(slots=True)
@@ -28,6 +42,7 @@ class Batch:
         spec: the task.
         sequence: of the attempt that it will be committed with.
         topic_ids: by input binding, for coordinates.
+        context: what the calls have besides their messages.
         starts: deaths on exactly these steps so far.
         records: to produce.
         deliveries, outputs, errors, messages: counts, see `Totals`.
@@ -36,6 +51,7 @@ class Batch:
         cause: the user's exception behind `halt`.
         closed: the user asked for a commit (`step.request_commit`).
         now: monotonic time, of the clock that retries are timed by.
+        began_s: when the first of its steps was about to be called, by that clock.
         today: the time of day, for timestamps.
         notes: what the log will say of its first errors, once it is committed.
         about: what the log says of the step before which it halted.
@@ -44,6 +60,7 @@ class Batch:
     spec: Spec
     sequence: int
     topic_ids: Mapping[str, bytes]
+    context: CallContext
     starts: int = 0
     records: Outbox = field(default_factory=Outbox)
     deliveries: int = 0
@@ -59,7 +76,18 @@ class Batch:
     today: Now = field(default_factory=lambda: Now(time.time))
     notes: list[dict[str, Any]] = field(default_factory=list)
     about: Mapping[str, Any] = field(default_factory=dict)
+    began_s: float = 0.0
     _prefixes: dict[tuple[str, ...], bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.began_s = self.now()
+
+    def report(self) -> BatchReport:
+        """What observers hear of it, once it is committed."""
+        seconds = self.now() - self.began_s
+        return BatchReport(
+            self.deliveries, self.outputs, self.errors, self.messages, seconds, deaths=self.starts, notes=self.notes
+        )
 
     @property
     def totals(self) -> Totals:

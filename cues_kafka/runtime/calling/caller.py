@@ -15,14 +15,16 @@ from typing import Any
 from cues_kafka.codecs.raw import RawCodec, as_is
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.core.events import Halt
+from cues_kafka.core.spec import Spec
 from cues_kafka.errors import Fenced, Interrupt, OutputError
 from cues_kafka.graph.message import Message, key_bytes, travelling
 from cues_kafka.graph.processor import Processor
-from cues_kafka.ports import UNREADABLE, Coordinates, WireMessage, headers_of_each
+from cues_kafka.observe.log import LINES
+from cues_kafka.ports import UNREADABLE, Coordinates, Sink, WireMessage, headers_of_each
 from cues_kafka.records.bytes import ErrorMessage, encode_error
-from cues_kafka.runtime.calling.batch import Batch, Retrying, Taken
+from cues_kafka.runtime.calling.batch import Batch, CallContext, Retrying, Taken
 from cues_kafka.runtime.calling.coroutines import Coroutines, Ended
-from cues_kafka.runtime.calling.failures import Failure, error_message, show
+from cues_kafka.runtime.calling.failures import Failure, error_message, note, place, show
 from cues_kafka.runtime.calling.outputs import (
     HEADER_BYTES,
     OVERHEAD_BYTES,
@@ -36,7 +38,6 @@ from cues_kafka.runtime.calling.outputs import (
 )
 from cues_kafka.runtime.calling.plain import PLAIN_ROOM, Ahead, Columns, light, second
 from cues_kafka.runtime.calling.step import Received, Step, unreadable
-from cues_kafka.runtime.calling.telling import LINES, note, place
 
 Decode = Callable[[bytes | None], Any]
 
@@ -51,7 +52,7 @@ class Caller:
         decoders: Sequence[Decode],
         returned: Returned,
         errors: Target | None,
-        context: Mapping[str, Any],
+        context_of: Callable[[Spec], CallContext],
     ) -> None:
         """
         Args:
@@ -59,13 +60,13 @@ class Caller:
             decoders: of each input, in order of binding.
             returned: reads results.
             errors: the errors topic.
-            context: values of parameters from opts=, system= and their like.
+            context_of: makes what the calls of one task have besides their messages; called once for each task.
         """
         self.processor = processor
         self._decoders = tuple(decoders)
         self._returned = returned
         self._errors = errors
-        self._context = dict(context)
+        self.context_of = context_of
         self._bindings = tuple(binding for binding, _ in processor.inputs)
         self._retry = processor.retry.classes if processor.retry else ()
         call = processor.call
@@ -103,7 +104,9 @@ class Caller:
         """
         before = batch.deliveries
         self._coming = None
-        if retrying is None and self._plain:
+        if batch.context.sink is not None:
+            self._run_with_sink(batch.context.sink, steps, batch, retrying)
+        elif retrying is None and self._plain:
             self._run_plain(steps, batch)
         elif retrying is None and self._simple:
             self._run_simple(steps, batch)
@@ -143,6 +146,20 @@ class Caller:
                     break
                 retrying = None
 
+    def _run_with_sink(self, sink: Sink, steps: Sequence[Any], batch: Batch, retrying: Retrying | None) -> None:
+        """One step at a time, so that the sink can take back what a step wrote that did not end well."""
+        headers_of_each([message for step in steps for _, message in self._take(step)])
+        self._coming = iter(steps)
+        for step in self._coming:
+            errors = batch.errors
+            sink.begin_step()
+            ended = self._one(self._take(step), batch, retrying)
+            if not ended or batch.errors > errors:
+                sink.undo_step()
+            if not ended or batch.closed:
+                return
+            retrying = None
+
     @property
     def least(self) -> int:
         """Steps that are worth a call of `run`: coroutines need several to be under way at once."""
@@ -161,7 +178,7 @@ class Caller:
 
     def _run_simple(self, messages: Sequence[WireMessage], batch: Batch) -> None:
         """One input, nothing but the value passed, any outputs: `_one` without what only others need."""
-        decode, call, read = self._decoders[0], self._plain_call(), self._returned.read
+        decode, call, read = self._decoders[0], self._plain_call(batch), self._returned.read
         reading = "raised" if self.processor.call.is_generator else "output"  # a generator runs while it is read
         came = headers_of_each(messages)
         self._coming = iter(messages)
@@ -195,7 +212,7 @@ class Caller:
                 return True
             if self.processor.call.wants_step:
                 failure.step = self._step(taken, received, batch, retrying)
-            result = self._invoke(received, failure.step)
+            result = self._invoke(received, failure.step, batch)
             result = result if self._coroutines is None else self._coroutines.result(result)
             return self._settle(taken, batch, self._single(result) if self.processor.batch else result, failure)
         except BaseException as error:
@@ -226,14 +243,14 @@ class Caller:
             for i, message in taken
         )
 
-    def _invoke(self, received: Mapping[str, Received], step: Step | None) -> Any:
-        call, given, batch = self.processor.call, self._context, self.processor.batch
+    def _invoke(self, received: Mapping[str, Received], step: Step | None, batch: Batch) -> Any:
+        call, given, listed = self.processor.call, batch.context.values, self.processor.batch
         if step is not None:
-            given = {**given, "step": [step] if batch else step}
+            given = {**given, "step": [step] if listed else step}
         if call.positional is not None:
             value = received[call.positional].value
-            return self.processor.fn([value] if batch else value, **given)
-        values = {binding: [one.value] if batch else one.value for binding, one in received.items()}
+            return self.processor.fn([value] if listed else value, **given)
+        values = {binding: [one.value] if listed else one.value for binding, one in received.items()}
         return self.processor.fn(**values, **given)
 
     def _single(self, results: Any) -> Any:
@@ -372,7 +389,7 @@ class Caller:
             failure.kind = "raised"
             if self.processor.call.wants_step:
                 failure.step = self._step(rows[i], received, batch, failure.retrying)
-            return self._invoke(received, failure.step)
+            return self._invoke(received, failure.step, batch)
 
         def settle(i: int, ended: Ended) -> bool:
             try:
@@ -396,7 +413,7 @@ class Caller:
             for i in asked:
                 failures[i].step = self._step(rows[i], came[i], batch, None)  # type: ignore[arg-type]
         try:
-            results = dict(zip(asked, self._invoke_lists(asked, failures, came), strict=True)) if asked else {}
+            results = dict(zip(asked, self._invoke_lists(asked, failures, came, batch), strict=True)) if asked else {}
         except Exception:
             for taken in rows:
                 if not self._one(taken, batch, None):
@@ -425,8 +442,10 @@ class Caller:
         except Exception as error:
             return error
 
-    def _invoke_lists(self, asked: Sequence[int], failures: Sequence[Failure], came: Sequence[Any]) -> Sequence[Any]:
-        call, given = self.processor.call, self._context
+    def _invoke_lists(
+        self, asked: Sequence[int], failures: Sequence[Failure], came: Sequence[Any], batch: Batch
+    ) -> Sequence[Any]:
+        call, given = self.processor.call, batch.context.values
         if call.wants_step:
             given = {**given, "step": [failures[i].step for i in asked]}
         values = {binding: [came[i][binding].value for i in asked] for binding in self._bindings}
@@ -455,7 +474,7 @@ class Caller:
             self._run_simple(messages, batch)
             return
         values = list(map(kind_of.value, messages))
-        target, call = self._only, self._plain_call()
+        target, call = self._only, self._plain_call(batch)
         assert target
         limit = target.max_bytes - OVERHEAD_BYTES - 2 * PLAIN_ROOM
         keyless = target.compacted and None in columns.keys
@@ -511,8 +530,8 @@ class Caller:
                     return
         self._emit(columns.cut(start, None), data, batch)
 
-    def _plain_call(self) -> Callable[[Any], Any]:
-        fn, context = self.processor.fn, self._context
+    def _plain_call(self, batch: Batch) -> Callable[[Any], Any]:
+        fn, context = self.processor.fn, batch.context.values
         if self.processor.call.positional is None:
             binding = self._bindings[0]
             return lambda value: fn(**{binding: value}, **context)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.graph.processor import Processor
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 UNDECODED = frozenset({"decode", "quarantine"})
 """Kinds whose error messages carry the raw bytes: nobody could read them otherwise."""
+
+MOST_TEXT = 500
+"""Characters of an exception's text in a line of the log; its error message has more of it."""
 
 
 @dataclass(slots=True)
@@ -44,13 +47,29 @@ class Failure:
 
     def describe(self, error: BaseException) -> str:
         """Which message, what happened, and where in the user's code."""
-        places = ", ".join(f"{m.topic()}/{m.partition()} at {m.offset()}" for _, m in self.taken)
         what = {"decode": "cannot be decoded", "output": "returned an output that cannot be sent"}.get(
             self.kind, "raised"
         )
         at = f" at {where}" if what == "raised" and (where := location(error)) else ""
         shown = text_of(error) if self.kind == "output" else show(error)
-        return f"{places} {what}: {shown}{at}"
+        return f"{place(self.taken)} {what}: {shown}{at}"
+
+
+def place(taken: Sequence[tuple[int, WireMessage]]) -> str:
+    """Where the messages of a step stand: ``orders/3 at 17``, with commas between those of a join."""
+    return ", ".join(f"{m.topic()}/{m.partition()} at {m.offset()}" for _, m in taken)
+
+
+def note(failure: Failure, error: BaseException, consumed: Sequence[Coordinates]) -> dict[str, Any]:
+    """Keys and values that say which step failed, and how; for the log."""
+    spec = failure.batch.spec
+    return {
+        "at": place(failure.taken),
+        "hash": delivery_hash(spec.graph, spec.processor, consumed).hex(),
+        "kind": failure.kind,
+        "error": show(error)[:MOST_TEXT],
+        "where": location(error),
+    }
 
 
 def show(error: BaseException) -> str:

@@ -22,7 +22,7 @@ from cues_kafka.core import events as on
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import BrokerError, ConfigError, Fenced
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Broker, Clock, GroupMetadata, Member, Positions, Reader, TopicPartition
+from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Member, Observer, Positions, Reader, TopicPartition
 from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.calling.pairing import Buffer, OutOfOrder
 from cues_kafka.runtime.status import TaskStatus, task_status
@@ -124,6 +124,8 @@ class WorkerOptions:
         calls: what to do about calls that take long.
         hook: crash points.
         alone: shared by all tasks of the process.
+        inlet: where the inputs are; None: topics of the broker.
+        observers: told what each task does, besides the log.
     """
 
     instance: str | None = None
@@ -132,6 +134,8 @@ class WorkerOptions:
     calls: CallPolicy = CallPolicy()
     hook: Hook | None = None
     alone: Alone = PROCESS
+    inlet: Inlet | None = None
+    observers: Sequence[Observer] = ()
 
 
 class ProcessorWorker:
@@ -174,6 +178,7 @@ class ProcessorWorker:
         self.lanes: dict[int, Lane] = {}
         self.failed: BaseException | None = None
         self._broker = broker
+        self._inlet: Inlet = options.inlet or broker
         self.clock = clock
         self._caller = caller
         self._spec_of = spec_of
@@ -305,7 +310,7 @@ class ProcessorWorker:
 
     def open(self) -> None:
         """Join the group; nothing is assigned yet."""
-        self._reader = self._broker.reader(self.first.group)
+        self._reader = self._inlet.reader(self.first.group)
         lead = self.first.inputs[0].topic
         self._member = self._broker.member(self.first.group, lead, self, instance=self._options.instance)
 
@@ -460,6 +465,8 @@ class ProcessorWorker:
                 policy=self._options.policy,
                 hook=self._options.hook,
                 alone=self._options.alone,
+                inlet=self._inlet,
+                observers=self._options.observers,
             )
             self.lanes[partition] = lane
             self._assigned.append(lane)
@@ -634,7 +641,7 @@ class ProcessorWorker:
 
     def _compare_topic_ids(self) -> None:
         try:
-            facts = self._broker.facts([i.topic for i in self.first.inputs]).topics
+            facts = self._inlet.facts([i.topic for i in self.first.inputs]).topics
         except BrokerError as error:
             log.warning(
                 "could not look whether topics were recreated; trying again", processor=self.name, error=str(error)

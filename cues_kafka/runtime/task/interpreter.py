@@ -7,7 +7,7 @@ It decides nothing. Each effect has a crash point before and after it: `hook(mom
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -19,10 +19,11 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import State, Task, handle
 from cues_kafka.errors import BrokerError, CodecError, ConfigError, FatalError, RetriableError
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Broker, Clock, GroupMetadata, Positions, Session, TopicPartition
+from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Observer, Positions, Session, TopicPartition
 from cues_kafka.records.bytes import encode_record
 from cues_kafka.records.reading import newest, offsets_of, read_record, record_below
 from cues_kafka.runtime.task.gate import Gate
+from cues_kafka.runtime.task.task_log import TaskLog
 
 log = get_logger("cues_kafka.task")
 
@@ -56,6 +57,8 @@ class World:
         membership: the newest published proof of membership (A2), for P5.
         hook: crash points.
         batch_bytes: see `ports.Broker.session`.
+        inlet: where the inputs are; None: topics of the broker.
+        observers: told what the task does, besides the log.
     """
 
     broker: Broker
@@ -64,6 +67,8 @@ class World:
     membership: Callable[[], GroupMetadata]
     hook: Hook | None = None
     batch_bytes: int | None = None
+    inlet: Inlet | None = None
+    observers: Sequence[Observer] = ()
 
 
 class Interpreter:
@@ -76,6 +81,8 @@ class Interpreter:
         about: `at` and `hash` of the message that a stop is about; empty: about none.
         gate: closed when the task is taken away.
         lock: held inside `advance`.
+        log: writes what the task does; the first of its observers.
+        observers: told what the task does.
     """
 
     def __init__(self, spec: Spec, world: World) -> None:
@@ -84,6 +91,8 @@ class Interpreter:
         self.about: Mapping[str, Any] = {}
         self.gate = Gate()
         self.lock = threading.RLock()
+        self.log = TaskLog(spec.name, world.clock)
+        self.observers: Sequence[Observer] = (self.log, *world.observers)
         self._world = world
         self._records: Records = ()  # of the called batch, produced behind the next attempt
         self._acts: Mapping[type[do.Effect], Callable[[Any], on.Event | None]] = {
@@ -139,13 +148,13 @@ class Interpreter:
                 self.task, effect = handle(self.task, answer)
             self.effect = effect
             if self._failed_at_s is not None and not isinstance(effect, do.Stop | do.Release):
-                self._say_recovered(self._failed_at_s)
+                self._tell_recovered(self._failed_at_s)
             return effect
 
-    def _say_recovered(self, failed_at_s: float) -> None:
+    def _tell_recovered(self, failed_at_s: float) -> None:
         self._failed_at_s = None
-        after_s = round(self._world.clock.monotonic() - failed_at_s, 3)
-        log.info("recovered", task=self.task.spec.name, after_s=after_s)
+        for observer in self.observers:
+            observer.recovered(self.task.spec.name, self._world.clock.monotonic() - failed_at_s)
 
     def _abandon(self) -> None:
         if self._session:
@@ -216,16 +225,16 @@ class Interpreter:
             return on.NewestRead(None, f"offset {found.offset()} of {spec.backing}/{spec.partition}: {error}")
 
     def _fetch_inputs(self, _: do.FetchInputs) -> on.Event:
-        spec, broker = self.task.spec, self._world.broker
+        spec, inlet = self.task.spec, self._world.inlet or self._world.broker
         if not spec.inputs:
             return on.InputsFetched({}, self._world.clock.monotonic())
-        facts = broker.facts([i.topic for i in spec.inputs]).topics
+        facts = inlet.facts([i.topic for i in spec.inputs]).topics
         places = {
             binding: place
             for binding, place in self._places().items()
             if place.topic in facts and spec.partition < facts[place.topic].partitions
         }
-        marks = broker.watermarks(list(places.values()))
+        marks = inlet.watermarks(list(places.values()))
         inputs = {b: on.InputFacts(facts[place.topic].topic_id, *marks[place]) for b, place in places.items()}
         return on.InputsFetched(inputs, self._world.clock.monotonic())
 
@@ -296,7 +305,8 @@ class Interpreter:
     # Endings
 
     def _discard(self, effect: do.Discard) -> on.Event:
-        log.warning("failed", task=self.task.spec.name, why=effect.text, round=self.task.rounds)
+        for observer in self.observers:
+            observer.failed(self.task.spec.name, effect.text, self.task.rounds)
         self._note_failure()
         self._abandon()
         self._records = ()
@@ -304,7 +314,8 @@ class Interpreter:
         return on.Done()
 
     def _stop(self, effect: do.Stop) -> None:
-        log.error("stopped", task=self.task.spec.name, why=effect.halt.text, remedy=effect.halt.remedy, **self.about)
+        for observer in self.observers:
+            observer.stopped(self.task.spec.name, effect.halt.text, effect.halt.remedy, self.about)
         self._note_failure()
         self._abandon()
 

@@ -8,7 +8,7 @@ that was fetched and called before a recovery.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,13 +17,13 @@ from cues_kafka.core import events as on
 from cues_kafka.core.records import Attempt
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import State, Task
+from cues_kafka.errors import RetriableError
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Broker, Clock, GroupMetadata, Positions
+from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Observer, Positions
 from cues_kafka.runtime.calling.batch import Batch, Retrying
 from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.calling.outputs import Now
 from cues_kafka.runtime.calling.pairing import Buffer, Cut, OutOfOrder
-from cues_kafka.runtime.calling.telling import Teller
 from cues_kafka.runtime.task.alone import ASK_AGAIN_S, Alone
 from cues_kafka.runtime.task.interpreter import Hook, Interpreter, World
 
@@ -100,6 +100,8 @@ class Lane:
         policy: CommitPolicy,
         hook: Hook | None = None,
         alone: Alone | None = None,
+        inlet: Inlet | None = None,
+        observers: Sequence[Observer] = (),
     ) -> None:
         self.spec = spec
         self._alone = alone or Alone()
@@ -112,6 +114,7 @@ class Lane:
         self.stopped_at: Mapping[str, str] = {}
         self.cause: BaseException | None = None
         self._caller = caller
+        self._context = caller.context_of(spec)
         self._clock = clock
         self._policy = policy
         self._point_reader = point_reader
@@ -128,8 +131,8 @@ class Lane:
         self._chunk = 1
         self._calling: tuple[list[Any], Batch, int] | None = None
         self._committed_at_s = clock.monotonic()
-        self._teller = Teller(log, spec.name)
-        self.interpreter = Interpreter(spec, World(broker, clock, self.assign, membership, hook, caller.batch_bytes))
+        world = World(broker, clock, self.assign, membership, hook, caller.batch_bytes, inlet, observers)
+        self.interpreter = Interpreter(spec, world)
 
     # What others see.
 
@@ -204,6 +207,7 @@ class Lane:
             self.buffer = Buffer(self.spec.pairing, positions)
             self._batch = self._cut = self._retrying = None
             self._limit = min(FIRST_BATCH, self._policy.max_messages) if self.task.first else self._policy.max_messages
+        self._discard_effects()
         self._point_reader(self, positions)
 
     # What the shell does.
@@ -228,7 +232,7 @@ class Lane:
         self._working = True
         self.ahead = False
         self._ask_at_s = None
-        self._teller.catch_up(self._clock.monotonic())
+        self.interpreter.log.catch_up()
         try:
             event = self._work()
             if event is not None:
@@ -279,6 +283,9 @@ class Lane:
         try:
             event = self._do(task, buffer, effect)
             return event
+        except RetriableError as error:  # of the sink
+            event = self.fail(f"effects: {error}")
+            return event
         finally:
             self._alone.leave(self)
             if takes and event is None:
@@ -328,8 +335,7 @@ class Lane:
         effect = self.interpreter.advance(event, () if batch is None else (batch.records,))
         if batch is not None:
             self._closed = None
-        if batch is not None and batch.errors and self._is_committed(batch):
-            self._teller.committed(batch, self._clock.monotonic())
+            self._settle(batch)
         if isinstance(effect, do.Stop):
             self.stopped, self.stopped_at, self.interpreter.about = effect.halt, self.interpreter.about, {}
             self._restart_at_s = self._clock.monotonic() + self._restart_s
@@ -339,10 +345,21 @@ class Lane:
             self._limit = min(self._limit * 2, self._policy.max_messages)
             self._restart_s = RESTART_FIRST_S
 
-    def _is_committed(self, batch: Batch) -> bool:
-        """Whether the newest record is the one of this batch: after a commit of unknown outcome R4 has read it."""
+    def _settle(self, batch: Batch) -> None:
+        """Tell whether the newest record is the one of this batch: after a commit of unknown outcome R4 has read it."""
         record = self.task.record
-        return isinstance(record, Attempt) and (record.sequence, record.writer) == (batch.sequence, self.spec.writer)
+        if not isinstance(record, Attempt) or (record.sequence, record.writer) != (batch.sequence, self.spec.writer):
+            self._discard_effects()
+            return
+        if self._context.sink is not None:
+            self._context.sink.after_commit(batch.sequence)
+        report = batch.report()
+        for observer in self.interpreter.observers:
+            observer.committed(self.spec.name, report)
+
+    def _discard_effects(self) -> None:
+        if self._context.sink is not None:
+            self._context.sink.discard()
 
     def fail(self, text: str) -> on.Event:
         """The event for an input that broke the reader's rule, or changed under it (A2, R6)."""
@@ -362,7 +379,7 @@ class Lane:
         """
         interpreter = self.interpreter
         interpreter.gate.close()
-        self._teller.catch_up(self._clock.monotonic(), at_once=True)
+        interpreter.log.catch_up(at_once=True)
         task = self.task
         recovering = task.state not in _COMMITTING | {State.READY, State.CALLING} and not task.unleft
         if not interpreter.lock.acquire(
@@ -370,27 +387,31 @@ class Lane:
         ):
             log.warning("abandoned", task=self.spec.name, doing=self.task.state.value)
             interpreter.gate.close(lost=True)
-            self._alone.release(self)
+            self._let_go()
             return
         try:
             if self.task.state is not State.RELEASED:
                 late = timeout_s < 0 and self.task.unleft
                 interpreter.advance(on.Lost() if late else on.Revoked())
         finally:
-            self._alone.release(self)
+            self._let_go()
             interpreter.lock.release()
 
     def lose(self) -> None:
         """The partition is gone already: no waiting, nothing written (A3)."""
         interpreter = self.interpreter
         interpreter.gate.close(lost=True)
-        self._alone.release(self)
+        self._let_go()
         if interpreter.lock.acquire(blocking=False):
             try:
                 if self.task.state is not State.RELEASED:
                     interpreter.advance(on.Lost())
             finally:
                 interpreter.lock.release()
+
+    def _let_go(self) -> None:
+        self._alone.release(self)
+        self._discard_effects()
 
     def give_up(self) -> None:
         """User code of this task, which was lost, does not return: other tasks no longer wait for it (Q2a)."""
@@ -523,7 +544,11 @@ class Lane:
     def _open(self, task: Task, starts: int = 0) -> Batch:
         topic_ids = {p.binding: p.topic_id for p in task.positions}
         clock, today = self._clock, Now(self._clock.time)
-        return Batch(self.spec, task.next_sequence, topic_ids, starts=starts, now=clock.monotonic, today=today)
+        if self._context.sink is not None:
+            self._context.sink.begin_batch(task.next_sequence)
+        return Batch(
+            self.spec, task.next_sequence, topic_ids, self._context, starts=starts, now=clock.monotonic, today=today
+        )
 
     def _call(self, steps: list[Any], batch: Batch, buffer: Buffer) -> int:
         """One chunk; gives how many of its steps ended."""
@@ -554,12 +579,17 @@ class Lane:
                 return
             self._retrying = Retrying(attempt + 1, before.since_s if before else now)
             self._retry_at_s = now + pause_s
-        self._teller.retry(about, attempt + 1, pause_s, now)
+        for observer in self.interpreter.observers:
+            observer.retried(self.spec.name, about, attempt + 1, pause_s)
 
     def _close(self, batch: Batch) -> on.Event | None:
         """An open batch as the event that commits it."""
-        halt = batch.halt
+        halt, sink = batch.halt, self._context.sink
         self._closed = batch
+        if sink is not None and batch.deliveries:
+            if self.buffer is not self._worked_on or self.interpreter.gate.closed:
+                return None  # the batch is void, and the sink has heard so
+            sink.before_commit(batch.sequence, batch.records)
         if halt and halt.kind == "retry" and not batch.deliveries:
             return None if self.task.state is State.READY else on.Called((), batch.totals, halt)
         return on.Called(batch.ends, batch.totals, halt)

@@ -1,0 +1,59 @@
+"""What a task tells the log: batches with error messages, retries, failures, stops, recoveries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cues_kafka.observe.log import Sparing, get_logger
+from cues_kafka.ports import BatchReport, Clock
+
+log = get_logger("cues_kafka.task")
+
+
+class TaskLog:
+    """
+    Observes one task (see `ports.Observer`) and writes what an operator should see.
+
+    A message that became an error is logged when its batch is committed, so a batch that is called again is logged
+    once. Of each event at most `observe.log.LINES` lines are written in an interval.
+    """
+
+    __slots__ = ("_clock", "_sparing")
+
+    def __init__(self, task: str, clock: Clock) -> None:
+        self._clock = clock
+        self._sparing = Sparing(log.bind(task=task))
+
+    def committed(self, task: str, batch: BatchReport) -> None:
+        """Log the steps that became error messages."""
+        if not batch.errors:
+            return
+        lost = [one for one in batch.notes if one["kind"] == "quarantine"]
+        for one in lost:
+            log.error("quarantined", task=task, at=one["at"], hash=one["hash"], deaths=batch.deaths)
+        if others := batch.errors - len(lost):
+            notes = [one for one in batch.notes if one not in lost]
+            self._sparing.warning("error message", notes, others, self._clock.monotonic())
+
+    def retried(self, task: str, about: Mapping[str, Any], attempt: int, pause_s: float) -> None:
+        """Log that a step is called again after a pause."""
+        values = {**about, "attempt": attempt, "again_in_s": round(pause_s, 3)}
+        self._sparing.info("retry", values, self._clock.monotonic())
+
+    def failed(self, task: str, why: str, round_: int) -> None:
+        """Log what failed."""
+        log.warning("failed", task=task, why=why, round=round_)
+
+    def stopped(self, task: str, why: str, remedy: str, about: Mapping[str, Any]) -> None:
+        """Log why the task stopped, and what to do."""
+        log.error("stopped", task=task, why=why, remedy=remedy, **about)
+
+    def recovered(self, task: str, after_s: float) -> None:
+        """Log that the task delivers again."""
+        log.info("recovered", task=task, after_s=round(after_s, 3))
+
+    def catch_up(self, *, at_once: bool = False) -> None:
+        """Log how many lines were left out, where their interval is over; `at_once`: the task is given up."""
+        if self._sparing.held:
+            self._sparing.catch_up(self._clock.monotonic(), at_once=at_once)
