@@ -212,7 +212,7 @@ def test_a_cluster_that_is_not_there_is_waited_for_visibly_and_then_named(
 
 def test_a_wrong_port_that_speaks_something_else_is_named_as_such(stranger: int) -> None:
     """Not a bare time-out."""
-    with pytest.raises(BrokerError, match=r"not a Kafka broker|something else than Kafka") as failed:
+    with pytest.raises(BrokerError, match=r"not a Kafka broker|something other than Kafka") as failed:
         start(small(), Kafka(f"127.0.0.1:{stranger}", start_timeout_s=3))
     assert "wrong port" in str(failed.value)
 

@@ -1,7 +1,7 @@
-"""A real Kafka cluster behind `ports.Broker`: the only place, with `codecs/registry`, that knows confluent-kafka.
+"""A real Kafka cluster behind `ports.Broker`: the only package, with `codecs/registry`, that knows confluent-kafka.
 
 `session` holds what a transaction needs (P5 to P8), `reader` and `member` are the two consumers of a processor
-(A1), `watch` hears what the client says by the way, `classify` says what its errors mean.
+(A1), `watch` collects what a client reports, `classify` says what its errors mean.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LEADERLESS = {
 }
 
 _UNKNOWN = "_NOENT"
-"""The client knows no such partition, or has just lost its connection; a new one tells the two apart."""
+"""The client knows no such partition, or has just lost its connection; a new client tells the two apart."""
 
 
 class KafkaBroker:
@@ -48,11 +48,11 @@ class KafkaBroker:
         self._kept = KeptConsumers()
 
     def facts(self, topics: Collection[str]) -> ClusterFacts:
-        """See `ports.Broker.facts`.
+        """
+        See `ports.Broker.facts`.
 
         Raises:
-            BrokerError: within `start_timeout_s`, if the cluster cannot be reached; the message names the address and
-                the likely cause.
+            BrokerError: the cluster cannot be reached within `start_timeout_s`; with the address and the likely cause.
         """
         return self._admin.facts(topics)
 
@@ -83,7 +83,7 @@ class KafkaBroker:
         try:
             return committed(self.options, group, partitions)
         except NoAnswer:
-            self._admin.reach()  # waits for a cluster that is away, or says why it is
+            self._admin.reach()  # waits for the cluster, or says why it cannot be reached
             return committed_or_why(self.options, group, partitions)
 
     def members(self, group: str) -> list[str]:
@@ -129,27 +129,21 @@ class KafkaBroker:
             self._held = None
 
     def _of_leaders(self, question: Callable[[], _Answer]) -> _Answer:
-        """A topic that was just made, or whose leader has just moved: its broker does not know yet, or any more."""
+        """Ask leaders; a new topic's broker may not know yet that it leads, and a moved leader not any more."""
         renewed = False
 
-        def asked() -> _Answer:
-            nonlocal renewed
-            try:
-                return question()
-            except RetriableError as error:
-                if error.code != _UNKNOWN or renewed:
-                    raise
-                renewed = True
-            return question()
-
         def passes(error: RetriableError) -> bool:
+            nonlocal renewed
+            if error.code == _UNKNOWN and not renewed:
+                renewed = True
+                return True
             return error.code in _LEADERLESS
 
-        return ask_again(asked, self.options.start_timeout_s, while_=passes, longest_s=FIRST_S)
+        return ask_again(question, self.options.start_timeout_s, while_=passes, longest_s=FIRST_S)
 
     @property
     def _admin(self) -> Admin:
         with self._opening:
             if self._held is None or self._held.spent:
-                self._held = Admin(self.options, known=self._held is not None and self._held.reached)
+                self._held = Admin(self.options, reached=self._held is not None and self._held.reached)
             return self._held

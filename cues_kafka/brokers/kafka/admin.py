@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource  # the package does not export these names to type checkers
@@ -19,9 +20,9 @@ from confluent_kafka.cimpl import NewTopic as ClientNewTopic
 
 from cues_kafka.brokers.kafka.classify import error_of, name, translate
 from cues_kafka.brokers.kafka.groups import partitions_of
-from cues_kafka.brokers.kafka.opening import check_files, check_own, opened
+from cues_kafka.brokers.kafka.opening import check_files, check_own
 from cues_kafka.brokers.kafka.probe import Finding, find
-from cues_kafka.brokers.kafka.rights import KINDS, Right, user_of
+from cues_kafka.brokers.kafka.rights import KINDS, Right
 from cues_kafka.brokers.kafka.watch import Watch
 from cues_kafka.brokers.options import Kafka, addresses
 from cues_kafka.errors import BrokerError, FatalError, LoginError, RetriableError
@@ -31,14 +32,19 @@ from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts, TopicPartition,
 log = get_logger("cues_kafka.broker")
 
 FIRST_LOOK_S: Final = 1.0
-"""After this time without an answer from the cluster somebody should be told what is waited for."""
+"""After this time without an answer from the cluster, a log line says what is waited for."""
 
 VISIBLE_S: Final = 30.0
 """How long a created or deleted topic may take until the brokers agree."""
 
+PROBED: Final = 2
+"""How many addresses are looked at; the brokers of a cluster have the same listeners."""
+
 _MISSING: Final = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
 _NO_GROUP: Final = {"GROUP_ID_NOT_FOUND"}
 _STABLE: Final = "Stable"
+_SILENT: Final = "the address is silent: firewall, wrong host?"
+_WHERE: Final = "Kafka(...) in a program, --bootstrap or CUES_KAFKA_BOOTSTRAP for the commands"
 _OF_BROKERS: Final = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 _SPEC: Any = OffsetSpec  # its stubs are untyped
 _EARLIEST: Final = _SPEC.earliest()
@@ -50,30 +56,21 @@ class Admin:
     The administrative half of `KafkaBroker`; every method raises `BrokerError`.
 
     Attributes:
-        watch: what the client says by the way.
-        reached: the cluster has answered.
-        spent: a request failed. Whoever holds this client opens a new one for the next question (R5): after a broker's
-            restart librdkafka 2.16 can go on asking with a leader's old epoch (FENCED_LEADER_EPOCH), or leave all later
-            requests to a coordinator without an answer, for good; a new client has both in 10 ms.
+        reached: the cluster has answered this process. So the settings are right, and a refused login is waited out.
+        spent: a request failed. `KafkaBroker` opens a new client for the next question (R5): after a broker's restart
+            librdkafka 2.16 can go on asking with a leader's old epoch (FENCED_LEADER_EPOCH), or never answer a request
+            to a coordinator again; a new client answers both in 10 ms.
     """
 
-    def __init__(self, options: Kafka, *, known: bool = False) -> None:
-        """
-        Args:
-            options: the cluster.
-            known: this process was connected before: settings that were right are not wrong now, so a login that is
-                refused is waited out.
-        """
-        self._options = options
-        self.reached = known
-        self.watch = Watch("admin", options)
+    def __init__(self, options: Kafka, *, reached: bool = False) -> None:
+        self.reached = reached
         self.spent = False
+        self._options = options
+        self._watch = Watch("admin", options)
         self._probed: Finding | None = None
-        settings = options.settings("admin", client_id="cues-kafka.admin")
-        self._user = user_of(settings)
-        check_files(settings)
-        self._settings = settings
-        self._client = opened(AdminClient, settings | self.watch.callbacks())
+        self._settings = options.settings("admin", client_id="cues-kafka.admin")
+        check_files(self._settings)
+        self._client = self._watch.open(AdminClient, self._settings)
         check_own(options)
 
     def facts(self, topics: Collection[str]) -> ClusterFacts:
@@ -85,7 +82,7 @@ class Admin:
             {
                 topic: TopicFacts(
                     name=topic,
-                    topic_id=topic_id_bytes(found.topic_id),
+                    topic_id=_bytes_of(found.topic_id),
                     partitions=len(found.partitions),
                     replication=min((len(p.replicas) for p in found.partitions), default=1),
                     config=configs.get(topic, {}),
@@ -93,7 +90,7 @@ class Admin:
                 for topic, found in described.items()
             },
             unchecked=tuple(sorted(described.keys() - configs.keys())),
-            user=self._user,
+            user=self._watch.user,
         )
 
     def partitions(self, topics: Collection[str] | None) -> dict[str, int]:
@@ -107,25 +104,25 @@ class Admin:
         return {t: len(found.partitions) for t, found in metadata.topics.items() if t not in _OF_BROKERS}
 
     def reach(self) -> int:
-        """The number of brokers; says in plain words, soon and again at the end, why the cluster cannot be reached."""
+        """The number of brokers. If none can be reached, a log line soon says why, and the error at the end."""
         timeout_s = self._options.start_timeout_s
         deadline = time.monotonic() + timeout_s
         look_s = FIRST_LOOK_S
         while True:
+            left_s = max(0.1, min(look_s, deadline - time.monotonic()))
             try:
-                metadata = self._client.list_topics(
-                    timeout=max(0.1, min(look_s, deadline - time.monotonic())), topic="__consumer_offsets"
-                )
-                self.reached = True
-                return len(metadata.brokers)
+                metadata = self._client.list_topics(timeout=left_s, topic="__consumer_offsets")
             except KafkaException as problem:
                 error = self._unreachable(problem, timeout_s)
                 if time.monotonic() >= deadline or not isinstance(error, RetriableError):
                     raise error from problem
                 if look_s == FIRST_LOOK_S:
-                    why = "; ".join(self.watch.reasons) or "no answer"
+                    why = "; ".join(self._watch.reasons) or "no answer"
                     log.warning("waiting for Kafka", bootstrap=self._options.bootstrap, up_to_s=timeout_s, why=why)
                 look_s = timeout_s
+            else:
+                self.reached = True
+                return len(metadata.brokers)
 
     def create(self, topics: Sequence[NewTopic]) -> None:
         if not topics:
@@ -149,13 +146,13 @@ class Admin:
                 raise FatalError(f"{error}, {instead}", code=error.code) from error
             raise
         names = [topic.name for topic in topics]
-        self._until(lambda: self._all_led(names), f"topics {', '.join(names)} are not led by brokers")
+        self._until(lambda: self._led(dict.fromkeys(names, 1)), f"topics {', '.join(names)} are not led by brokers")
 
     def add_partitions(self, topic: str, total: int) -> None:
         asked = self._ask(self._client.create_partitions, [NewPartitions(topic, total)])
-        ignore = {"INVALID_PARTITIONS"}  # there already
+        ignore = {"INVALID_PARTITIONS"}  # it has as many, or more
         self._result(asked[topic], f"adding partitions to {topic}", Right("Alter", "topic", topic), ignore=ignore)
-        self._until(lambda: self._led(topic) >= total, f"the {total} partitions of {topic} are not led by brokers")
+        self._until(lambda: self._led({topic: total}), f"the {total} partitions of {topic} are not led by brokers")
 
     def delete(self, topics: Sequence[str]) -> None:
         if not topics:
@@ -174,10 +171,10 @@ class Admin:
     def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         if not partitions:
             return {}
-        # Three questions side by side; the answers may be of slightly different moments, offsets only grow.
-        low = self._offsets(partitions, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
-        stable = self._offsets(partitions, _LATEST, IsolationLevel.READ_COMMITTED)
-        high = self._offsets(partitions, _LATEST, IsolationLevel.READ_UNCOMMITTED)
+        # Three questions side by side. The answers may be of slightly different moments; offsets only grow.
+        low = self._offsets(dict.fromkeys(partitions, _EARLIEST))
+        stable = self._offsets(dict.fromkeys(partitions, _LATEST), IsolationLevel.READ_COMMITTED)
+        high = self._offsets(dict.fromkeys(partitions, _LATEST))
         found = {}
         for tp in partitions:
             doing = f"asking for the end of {tp.topic}/{tp.partition}"
@@ -190,18 +187,15 @@ class Admin:
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         if not times:
             return {}
-        request = {ClientPartition(topic, partition): _SPEC.for_timestamp(t) for (topic, partition), t in times.items()}
-        asked = self._ask(self._client.list_offsets, request, isolation_level=IsolationLevel.READ_UNCOMMITTED)
         found: dict[TopicPartition, int | None] = {}
-        for place, future in asked.items():
-            at = TopicPartition(place.topic, place.partition)
+        for at, future in self._offsets({at: _SPEC.for_timestamp(time_ms) for at, time_ms in times.items()}).items():
             doing = f"asking for the offset of a time in {at.topic}/{at.partition}"
             offset = self._result(future, doing, Right("Describe", "topic", at.topic)).offset
             found[at] = int(offset) if offset >= 0 else None
         return found
 
     def members(self, group: str) -> list[str]:
-        self.reach()  # see `groups`: never ask for a coordinator in an outage
+        self.reach()  # see `groups`: in an outage this call may end the process
         asked = self._ask(self._client.describe_consumer_groups, [group])
         right = Right("Describe", "group", group)
         found = self._result(asked[group], f"describing group {group}", right, ignore=_NO_GROUP)
@@ -209,14 +203,14 @@ class Admin:
 
     def unowned(self, group: str, topic: str, partitions: int) -> set[int]:
         try:
-            with warnings.catch_warnings():  # the call that it names in its place may abort the process, see `groups`
+            with warnings.catch_warnings():  # the call that it recommends instead may end the process, see `groups`
                 warnings.simplefilter("ignore", DeprecationWarning)
                 listed = self._client.list_groups(group, timeout=self._options.start_timeout_s)
         except KafkaException as problem:
             raise self._failed(problem, f"describing group {group}") from problem
         found = next((one for one in listed if one.id == group and one.error is None), None)
         if found is None or found.state != _STABLE or not found.members:
-            return set()  # also where the brokers assign (KIP-848): they know no such group here
+            return set()  # also if the brokers assign (KIP-848): this listing does not have such a group
         return set(range(partitions)).difference(*(partitions_of(m.assignment or b"", topic) for m in found.members))
 
     def _describe(self, topics: Collection[str]) -> dict[str, Any]:
@@ -227,13 +221,13 @@ class Admin:
             found = self._results(asked, "describing", "Describe", ignore=_MISSING)
         except BrokerError as error:
             if error.forbidden:
-                more = "`cues-kafka plan MODULE:GRAPH --offline --acls` prints all that each role needs"
+                more = "`cues-kafka plan MODULE:GRAPH --offline --acls` prints all rights that each role needs"
                 raise FatalError(f"{error}; {more}", code=error.code) from error
             raise
         return {topic: facts for topic, facts in found.items() if facts is not None}
 
     def _configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Settings by topic; one whose settings this user may not read is not in it."""
+        """Settings by topic, without the topics whose settings this user may not read."""
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         if not resources:
             return {}
@@ -246,25 +240,26 @@ class Admin:
                 configs[resource.name] = given
         return configs
 
-    def _all_led(self, topics: Sequence[str]) -> bool:
-        found = self._describe(topics)
-        return len(found) == len(set(topics)) and all(
-            p.leader is not None and p.leader.id >= 0 for facts in found.values() for p in facts.partitions
+    def _led(self, least: Mapping[str, int]) -> bool:
+        """Whether each topic has at least this many partitions, and a leader for all of them."""
+        found = self._describe(least)
+        return len(found) == len(least) and all(
+            len(found[topic].partitions) >= count
+            and all(p.leader is not None and p.leader.id >= 0 for p in found[topic].partitions)
+            for topic, count in least.items()
         )
 
-    def _led(self, topic: str) -> int:
-        found = self._describe([topic]).get(topic)
-        return sum(p.leader is not None and p.leader.id >= 0 for p in found.partitions) if found else 0
-
     def _offsets(
-        self, partitions: Collection[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+        self,
+        specs: Mapping[TopicPartition, OffsetSpec],
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, Future[Any]]:
-        request = {ClientPartition(topic, partition): spec for topic, partition in partitions}
+        request = {ClientPartition(topic, partition): spec for (topic, partition), spec in specs.items()}
         asked = self._ask(self._client.list_offsets, request, isolation_level=isolation)
         return {TopicPartition(place.topic, place.partition): future for place, future in asked.items()}
 
     def _until(self, done: Callable[[], bool], otherwise: str) -> None:
-        """Ask until the brokers agree: there is no event for it."""
+        """Ask until the brokers agree: no event tells it."""
         deadline = time.monotonic() + VISIBLE_S
         while not done():
             if time.monotonic() > deadline:
@@ -272,7 +267,7 @@ class Admin:
             time.sleep(0.02)
 
     def _ask(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        self.watch.same_process()
+        self._watch.same_process()
         timeout_s = self._options.start_timeout_s
         try:
             return function(*args, request_timeout=timeout_s, **kwargs)
@@ -291,7 +286,7 @@ class Admin:
     def _results(
         self, asked: Mapping[str, Future[Any]], doing: str, operation: str, *, ignore: Collection[str]
     ) -> dict[str, Any]:
-        """The answers by topic, None where to ignore; those that this user has no right to are named together."""
+        """The answers by topic, None for an ignored error; one error names all topics that lack a right."""
         found: dict[str, Any] = {}
         refused: dict[str, KafkaException] = {}
         for topic, future in asked.items():
@@ -307,20 +302,18 @@ class Admin:
                     found[topic] = None
         if refused:
             first = next(iter(refused.values()))
-            raise self._failed(
-                first, f"{doing} {len(asked)} topics", [Right(operation, "topic", topic) for topic in refused]
-            ) from first
+            needs = [Right(operation, "topic", topic) for topic in refused]
+            raise self._failed(first, f"{doing} {len(asked)} topics", needs) from first
         return found
 
-    def _failed(self, problem: Exception | KafkaError, doing: str, needs: Sequence[Right] = ()) -> BrokerError:
+    def _failed(self, problem: Exception, doing: str, needs: Sequence[Right] = ()) -> BrokerError:
         self._client.poll(0)
         self.spent = True
-        watch = self.watch
-        return translate(problem, doing, reasons=watch.reasons, fatal=watch.fatal, needs=needs, user=self._user)
+        return self._watch.error(problem, doing, needs=needs)
 
     def _unreachable(self, problem: KafkaException, timeout_s: float) -> BrokerError:
         self._client.poll(0.05)
-        bootstrap, watch = self._options.bootstrap, self.watch
+        bootstrap, watch = self._options.bootstrap, self._watch
         cause, reasons = watch.cause, watch.reasons
         found = None
         if not self.reached and not (cause and cause.sure):
@@ -332,9 +325,9 @@ class Admin:
                 f"Kafka at {bootstrap} and this program do not accept each other: {why}", code=name(error_of(problem))
             )
         doing = f"Kafka at {bootstrap} did not answer within {timeout_s:g} s"
-        error = translate(problem, doing, reasons=[found.cause] if found else reasons or [SILENT])
+        error = translate(problem, doing, reasons=[found.cause] if found else reasons or [_SILENT])
         if isinstance(error, RetriableError) and found is None and not wrong:
-            return RetriableError(f"{error}. Start the brokers, or correct the address: {WHERE}", code=error.code)
+            return RetriableError(f"{error}. Start the brokers, or correct the address: {_WHERE}", code=error.code)
         return error
 
     def _probe(self) -> Finding | None:
@@ -342,17 +335,6 @@ class Admin:
         return next((found for host, port in places if (found := find(host, port, self._settings))), None)
 
 
-PROBED: Final = 2
-"""Addresses that are looked at; the brokers of a cluster have the same listeners."""
-
-SILENT: Final = "the address is silent: firewall, wrong host?"
-
-WHERE = "Kafka(...) in a program, --bootstrap or CUES_KAFKA_BOOTSTRAP for the commands"
-"""Where the address of the cluster comes from."""
-
-
-def topic_id_bytes(topic_id: Any) -> bytes:
+def _bytes_of(topic_id: Any) -> bytes:
     """The 16 bytes of a topic id (KIP-516), from the two signed halves that the client gives."""
-    mask = (1 << 64) - 1
-    high, low = topic_id.get_most_significant_bits() & mask, topic_id.get_least_significant_bits() & mask
-    return bytes(((high << 64) | low).to_bytes(16, "big"))
+    return struct.pack(">qq", topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits())

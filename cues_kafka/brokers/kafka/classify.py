@@ -1,8 +1,8 @@
-"""What the client's errors mean: one table, and the one place where they are translated.
+"""What the client's errors mean: one table, and the one place that translates them.
 
-librdkafka marks errors as retriable, abortable or fatal. The marks are for reading logs only: whatever the class, the
-reaction is the same (P8), because some marks are not safe to follow (an unknown outcome is called abortable).
-The table says which class an error gets and, where the client's text does not, what a person must know about it.
+librdkafka marks errors as retriable, abortable or fatal. The marks only help to read logs: the reaction to each class
+is the same (P8), because some marks are not safe to follow (librdkafka calls an unknown outcome abortable). The table
+says which class an error gets, and what a reader must know about it if the client's text does not say it.
 """
 
 from __future__ import annotations
@@ -18,113 +18,117 @@ from cues_kafka.ports import TopicPartition
 
 
 class Meaning(NamedTuple):
-    """The class of an error and the sentence that a reader needs."""
+    """The class of an error, and what it says to a reader."""
 
     error: type[BrokerError]
     sentence: str
 
 
-MEANINGS: dict[str, Meaning] = {
-    # nobody answers
-    "_TIMED_OUT": Meaning(RetriableError, "the cluster did not answer in time"),
-    "_TIMED_OUT_QUEUE": Meaning(RetriableError, "the request did not leave this machine in time"),
-    "_MSG_TIMED_OUT": Meaning(AbortableError, "a message was not acknowledged in time"),
-    "_TRANSPORT": Meaning(RetriableError, "the connection to a broker failed"),
-    "_ALL_BROKERS_DOWN": Meaning(RetriableError, "no broker can be reached"),
-    "_RESOLVE": Meaning(RetriableError, "the broker's host name has no address"),
-    "REQUEST_TIMED_OUT": Meaning(RetriableError, "the brokers did not finish in time"),
-    "NETWORK_EXCEPTION": Meaning(RetriableError, "the broker lost a connection"),
-    # the cluster is busy with itself
-    "COORDINATOR_NOT_AVAILABLE": Meaning(RetriableError, "the coordinator is not there yet"),
-    "COORDINATOR_LOAD_IN_PROGRESS": Meaning(RetriableError, "the coordinator is still loading its log"),
-    "NOT_COORDINATOR": Meaning(RetriableError, "the coordinator has moved"),
-    "CONCURRENT_TRANSACTIONS": Meaning(RetriableError, "the previous transaction of this id is still being ended"),
-    "LEADER_NOT_AVAILABLE": Meaning(RetriableError, "the partition has no leader at the moment"),
-    "NOT_LEADER_FOR_PARTITION": Meaning(RetriableError, "the partition's leader has moved"),
-    "FENCED_LEADER_EPOCH": Meaning(RetriableError, "the partition's leader has moved or restarted"),
-    "_NOENT": Meaning(RetriableError, "the client knows no leader of the partition"),
-    "UNKNOWN_LEADER_EPOCH": Meaning(RetriableError, "the broker has not heard yet that the leader has moved"),
-    "NOT_ENOUGH_REPLICAS": Meaning(AbortableError, "fewer replicas are in sync than min.insync.replicas demands"),
-    "NOT_ENOUGH_REPLICAS_AFTER_APPEND": Meaning(AbortableError, "replicas fell out of sync during the write"),
-    "UNSTABLE_OFFSET_COMMIT": Meaning(UnstableOffsets, "an open transaction holds offsets of this group; if it lasts, "
-                                      "find it with `kafka-transactions.sh --bootstrap-server ... find-hanging --topic "
-                                      "__consumer_offsets`, end it with its `abort`"),
-    # somebody else took this client's place
-    "_FENCED": Meaning(FatalError, "another client with this transactional id took over, or its transaction timed out"),
-    "PRODUCER_FENCED": Meaning(FatalError, "another client with this transactional id took over"),
-    "INVALID_PRODUCER_EPOCH": Meaning(FatalError, "another client with this transactional id took over, or its "
-                                      "transaction timed out"),
-    "FENCED_INSTANCE_ID": Meaning(FatalError, "another process runs with the same instance name; stop one "
-                                  "of the two, or give each its own (--instance, instance=)"),
-    "UNRELEASED_INSTANCE_ID": Meaning(FatalError, "the instance id is still used by another member; with "
-                                      "group_protocol='consumer' a successor waits for the broker's session to end"),
-    # the group moved
-    "ILLEGAL_GENERATION": Meaning(AbortableError, "the group has rebalanced since"),
-    "UNKNOWN_MEMBER_ID": Meaning(AbortableError, "this worker is no longer a member of the group"),
-    "STALE_MEMBER_EPOCH": Meaning(AbortableError, "the group has rebalanced since"),
-    "FENCED_MEMBER_EPOCH": Meaning(AbortableError, "this worker is no longer a member of the group"),
-    "REBALANCE_IN_PROGRESS": Meaning(AbortableError, "the group is rebalancing"),
-    "_MAX_POLL_EXCEEDED": Meaning(RetriableError, "the processor's thread was silent for longer than "
-                                  "max_poll_interval_s and lost its tasks"),
-    # the transaction or the producer's identity is over
-    "INVALID_TXN_STATE": Meaning(FatalError, "the transaction is over already, for example timed out"),
-    "INVALID_PRODUCER_ID_MAPPING": Meaning(AbortableError, "the cluster has forgotten this transactional id (idle for "
-                                           "longer than transactional.id.expiration.ms)"),
-    "UNKNOWN_PRODUCER_ID": Meaning(AbortableError, "the partition has forgotten this producer (retention, or records "
-                                   "deleted)"),
-    "OUT_OF_ORDER_SEQUENCE_NUMBER": Meaning(FatalError, "the partition has lost track of this producer's writes"),
-    "INVALID_TRANSACTION_TIMEOUT": Meaning(FatalError, "transaction_timeout_s is above the brokers' "
-                                           "transaction.max.timeout.ms; lower it"),
-    "TRANSACTION_COORDINATOR_FENCED": Meaning(RetriableError, "the transaction coordinator has moved"),
-    "_STATE": Meaning(AbortableError, "the client is not in a state for this call"),
-    "_INCONSISTENT": Meaning(AbortableError, "a message of the transaction failed"),
-    "_PURGE_QUEUE": Meaning(AbortableError, "the message was thrown away with its transaction"),
-    "_PURGE_INFLIGHT": Meaning(AbortableError, "the message was thrown away with its transaction"),
-    "UNKNOWN": Meaning(AbortableError, "the broker failed in a way that it does not name; the outcome is unknown"),
-    # somebody must do something
-    "TOPIC_AUTHORIZATION_FAILED": Meaning(FatalError, "this user lacks a right on the topic; `cues-kafka plan "
-                                          "MODULE:GRAPH --acls` prints those that each role needs"),
-    "GROUP_AUTHORIZATION_FAILED": Meaning(FatalError, "this user lacks a right on the group; `cues-kafka plan "
-                                          "MODULE:GRAPH --acls` prints those that each role needs"),
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": Meaning(FatalError, "this user lacks Write on the transactional id"),
-    "CLUSTER_AUTHORIZATION_FAILED": Meaning(FatalError, "this user lacks a right on the cluster"),
-    "SASL_AUTHENTICATION_FAILED": Meaning(FatalError, "wrong user name or password"),
-    "_AUTHENTICATION": Meaning(FatalError, "wrong user name or password"),
-    "_SSL": Meaning(FatalError, "the TLS handshake failed; look at ssl.ca.location and the client's certificate"),
-    "UNKNOWN_TOPIC_OR_PART": Meaning(RetriableError, "the topic or partition does not exist"),
-    "_UNKNOWN_TOPIC": Meaning(RetriableError, "the topic does not exist"),
-    "_UNKNOWN_PARTITION": Meaning(RetriableError, "the partition does not exist"),
-    "UNKNOWN_TOPIC_ID": Meaning(RetriableError, "the topic was deleted, or recreated"),
-    "INVALID_REPLICATION_FACTOR": Meaning(FatalError, "more replicas were asked for than there are brokers"),
-    "POLICY_VIOLATION": Meaning(FatalError, "a policy of the cluster forbids it"),
-    "TOPIC_EXCEPTION": Meaning(FatalError, "the topic's name is not allowed"),
-    "MSG_SIZE_TOO_LARGE": Meaning(AbortableError, "a message, or a batch of them, is larger than the topic's "
-                                  "max.message.bytes or the client's message.max.bytes; if the topic's was lowered, "
-                                  "restart the worker, which asks for it when it starts; if this user may not read "
-                                  "the topic's settings (accept_unchecked), grant DescribeConfigs on it, then restart "
-                                  "the worker: a message above the limit is then an error message of its own"),
-    "INVALID_RECORD": Meaning(AbortableError, "the topic refuses a message as it is; a compacted topic takes none "
-                              "without a key: give the outputs keys, or set another cleanup.policy, then restart the "
-                              "worker, which asks for it when it starts"),
-    "INVALID_TIMESTAMP": Meaning(AbortableError, "a timestamp is further from the broker's clock than the topic's "
-                                 "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow: compare "
-                                 "the clocks; if a setting was lowered, restart the worker, which asks for it when it "
-                                 "starts"),
-    "_AUTO_OFFSET_RESET": Meaning(FatalError, "the position is outside of the log: the records there were deleted, or "
-                                  "the topic was truncated"),
-    "OFFSET_OUT_OF_RANGE": Meaning(FatalError, "the position is outside of the log: the records there were deleted, or "
-                                   "the topic was truncated"),
-    "_BAD_MSG": Meaning(FatalError, "a stored message is damaged (checksum)"),
-    "_UNSUPPORTED_FEATURE": Meaning(FatalError, "the brokers are too old; 3.7 or newer is needed"),
-    "UNSUPPORTED_VERSION": Meaning(FatalError, "the brokers are too old; 3.7 or newer is needed"),
-}  # fmt: skip
+_TABLES: Final[dict[type[BrokerError], dict[str, str]]] = {
+    RetriableError: {
+        # no answer
+        "_TIMED_OUT": "the cluster did not answer in time",
+        "_TIMED_OUT_QUEUE": "the request did not leave this machine in time",
+        "_TRANSPORT": "the connection to a broker failed",
+        "_ALL_BROKERS_DOWN": "no broker can be reached",
+        "_RESOLVE": "the broker's host name has no address",
+        "REQUEST_TIMED_OUT": "the brokers did not finish in time",
+        "NETWORK_EXCEPTION": "the broker lost a connection",
+        # a coordinator or a leader is changing
+        "COORDINATOR_NOT_AVAILABLE": "the coordinator is not there yet",
+        "COORDINATOR_LOAD_IN_PROGRESS": "the coordinator is still loading its log",
+        "NOT_COORDINATOR": "the coordinator has moved",
+        "TRANSACTION_COORDINATOR_FENCED": "the transaction coordinator has moved",
+        "CONCURRENT_TRANSACTIONS": "the previous transaction of this id is still being ended",
+        "LEADER_NOT_AVAILABLE": "the partition has no leader at the moment",
+        "NOT_LEADER_FOR_PARTITION": "the partition's leader has moved",
+        "FENCED_LEADER_EPOCH": "the partition's leader has moved or restarted",
+        "UNKNOWN_LEADER_EPOCH": "the broker has not heard yet that the leader has moved",
+        "_NOENT": "the client knows no leader of the partition",
+        # a topic is missing
+        "UNKNOWN_TOPIC_OR_PART": "the topic or partition does not exist",
+        "_UNKNOWN_TOPIC": "the topic does not exist",
+        "_UNKNOWN_PARTITION": "the partition does not exist",
+        "UNKNOWN_TOPIC_ID": "the topic was deleted, or recreated",
+        "_MAX_POLL_EXCEEDED": "the processor's thread was silent for max_poll_interval_s and lost its tasks",
+    },
+    UnstableOffsets: {
+        "UNSTABLE_OFFSET_COMMIT": "an open transaction holds offsets of this group; if it lasts, find it "
+        "with `kafka-transactions.sh --bootstrap-server ... find-hanging --topic __consumer_offsets`, end it with its "
+        "`abort`",
+    },
+    AbortableError: {
+        # the group has moved
+        "ILLEGAL_GENERATION STALE_MEMBER_EPOCH": "the group has rebalanced since",
+        "UNKNOWN_MEMBER_ID FENCED_MEMBER_EPOCH": "this worker is no longer a member of the group",
+        "REBALANCE_IN_PROGRESS": "the group is rebalancing",
+        # a write failed, or its outcome is unknown
+        "_MSG_TIMED_OUT": "a message was not acknowledged in time",
+        "NOT_ENOUGH_REPLICAS": "fewer replicas are in sync than min.insync.replicas demands",
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND": "replicas fell out of sync during the write",
+        "INVALID_PRODUCER_ID_MAPPING": "the cluster has forgotten this transactional id (idle for longer than "
+        "transactional.id.expiration.ms)",
+        "UNKNOWN_PRODUCER_ID": "the partition has forgotten this producer (retention, or records deleted)",
+        "_STATE": "the client is not in a state for this call",
+        "_INCONSISTENT": "a message of the transaction failed",
+        "_PURGE_QUEUE _PURGE_INFLIGHT": "the message was thrown away with its transaction",
+        "UNKNOWN": "the broker failed in a way that it does not name; the outcome is unknown",
+        # the topic refuses a message
+        "MSG_SIZE_TOO_LARGE": "a message, or a batch of them, is larger than the topic's max.message.bytes or the "
+        "client's message.max.bytes; if the topic's was lowered, restart the worker, which asks for it when it starts; "
+        "if this user may not read the topic's settings (accept_unchecked), grant DescribeConfigs on it, then restart "
+        "the worker: a message above the limit is then an error message of its own",
+        "INVALID_RECORD": "the topic refuses a message as it is; a compacted topic takes none without a key: give the "
+        "outputs keys, or set another cleanup.policy, then restart the worker, which asks for it when it starts",
+        "INVALID_TIMESTAMP": "a timestamp is further from the broker's clock than the topic's "
+        "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow: compare the clocks; if a setting "
+        "was lowered, restart the worker, which asks for it when it starts",
+    },
+    FatalError: {
+        # another client took this one's place
+        "PRODUCER_FENCED": "another client with this transactional id took over",
+        "_FENCED INVALID_PRODUCER_EPOCH": "another client with this transactional id took over, or its transaction "
+        "timed out",
+        "FENCED_INSTANCE_ID": "another process runs with the same instance name; stop one of the two, or give each its "
+        "own (--instance, instance=)",
+        "UNRELEASED_INSTANCE_ID": "the instance id is still used by another member; with group_protocol='consumer' a "
+        "successor waits for the broker's session to end",
+        # the transaction, or the producer's identity, is over
+        "INVALID_TXN_STATE": "the transaction is over already, for example timed out",
+        "OUT_OF_ORDER_SEQUENCE_NUMBER": "the partition has lost track of this producer's writes",
+        "INVALID_TRANSACTION_TIMEOUT": "transaction_timeout_s is above the brokers' transaction.max.timeout.ms; "
+        "lower it",
+        # the user, a setting or the brokers must change
+        "TOPIC_AUTHORIZATION_FAILED": "this user lacks a right on the topic; `cues-kafka plan MODULE:GRAPH --acls` "
+        "prints the rights that each role needs",
+        "GROUP_AUTHORIZATION_FAILED": "this user lacks a right on the group; `cues-kafka plan MODULE:GRAPH --acls` "
+        "prints the rights that each role needs",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "this user lacks Write on the transactional id",
+        "CLUSTER_AUTHORIZATION_FAILED": "this user lacks a right on the cluster",
+        "SASL_AUTHENTICATION_FAILED _AUTHENTICATION": "wrong user name or password",
+        "_SSL": "the TLS handshake failed; look at ssl.ca.location and the client's certificate",
+        "INVALID_REPLICATION_FACTOR": "more replicas were asked for than there are brokers",
+        "POLICY_VIOLATION": "a policy of the cluster forbids it",
+        "TOPIC_EXCEPTION": "the topic's name is not allowed",
+        "_AUTO_OFFSET_RESET OFFSET_OUT_OF_RANGE": "the position is outside of the log: the records there were deleted, "
+        "or the topic was truncated",
+        "_BAD_MSG": "a stored message is damaged (checksum)",
+        "_UNSUPPORTED_FEATURE UNSUPPORTED_VERSION": "the brokers are too old; 3.7 or newer is needed",
+    },
+}
+MEANINGS: Final = {
+    code: Meaning(kind, sentence)
+    for kind, table in _TABLES.items()
+    for codes, sentence in table.items()
+    for code in codes.split()
+}
 
 CLIENT_ERRORS: Final = (KafkaException, SystemError)
 """What a call of a producer may raise. When a fatal error meets delivery reports in one call, the client sets its
-exception and calls back nevertheless (2.16.1); Python then raises SystemError with that exception as the cause."""
+exception and still calls back (2.16.1); Python then raises SystemError with that exception as the cause."""
 
 HOLLOW: Final = {"_FATAL", "_PURGE_QUEUE", "_PURGE_INFLIGHT"}
-"""Errors that only point at another one, which the client keeps as its fatal error."""
+"""Errors that only point at the client's fatal error."""
 
 
 def name(error: KafkaError) -> str:
@@ -143,22 +147,20 @@ def error_of(problem: Exception | KafkaError) -> KafkaError:
 
 
 def code_of(error: KafkaError) -> str:
-    """The name of an error code; a consumer's fatal error has its own code in its text only."""
+    """The name of an error code; a consumer's fatal error has its code only in its text."""
     fenced = name(error) == "_FATAL" and "same group.instance.id" in error.str()
     return "FENCED_INSTANCE_ID" if fenced else name(error)
 
 
 def classify(error: KafkaError) -> Meaning:
-    """What an error means; for one that is not in the table the client's own marks decide."""
+    """What an error means. If it is in no table, the client's own marks decide."""
     known = MEANINGS.get(code_of(error))
     if known is not None:
-        # A code that is harmless elsewhere can have killed this very client.
+        # A code that is harmless elsewhere can have ended this client.
         return known._replace(error=FatalError) if error.fatal() else known
-    if error.fatal():
-        return Meaning(FatalError, "the client cannot go on")
-    if error.txn_requires_abort():
+    if error.txn_requires_abort() and not error.fatal():
         return Meaning(AbortableError, "the transaction cannot be committed")
-    if error.retriable():
+    if error.retriable() and not error.fatal():
         return Meaning(RetriableError, "the cluster could not do it now")
     return Meaning(FatalError, "the client cannot go on")
 
@@ -173,13 +175,14 @@ def translate(
     needs: Sequence[Right] = (),
     user: str | None = None,
 ) -> BrokerError:
-    """Translate an error of the client into ours, with what is known of its cause.
+    """
+    Translate an error of the client into ours, with what is known of its cause.
 
     Args:
         problem: what the client raised or reported.
         doing: what was tried, as the beginning of the message.
         reasons: what the client said about its connections meanwhile; a time-out alone never names its cause.
-        fatal: the client's fatal error if there is one; it stands in for errors that only point at it.
+        fatal: the client's fatal error, if there is one; it replaces errors that only point at it.
         at: the partition that the error is about.
         needs: the rights that the call needs on the cluster.
         user: whose client it is; None: not known.

@@ -1,7 +1,7 @@
-"""Consumers of readers that were closed, connected as they are, for the next reader of that name.
+"""Keeps the connected consumers of closed readers for the next reader of the same name.
 
-A recovery reads a record or two, for which a new consumer connects for longer than it reads. Who recovers again and
-again, such as the driver of a staged query at each batch, says so (`Broker.expect`); nobody else keeps any.
+A recovery reads a record or two, and a new consumer takes longer to connect than to read them. A program that recovers
+often, such as the driver of a staged query at each batch, says so (`Broker.expect`); for others no consumer is kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cues_kafka.brokers.kafka.watch import Watch
 
 IDLE_S: Final = 60.0
-"""A consumer that nobody has asked for in this time is closed: its query has ended, or is slow enough to wait."""
+"""A consumer that was not asked for in this time is closed: its query has ended, or is slow enough to wait."""
 
 
 class _Kept(NamedTuple):
@@ -28,13 +28,9 @@ class _Kept(NamedTuple):
 
 
 class KeptConsumers:
-    """May be shared by threads; each consumer in it belongs to nobody, and has no partition."""
+    """Consumers without a reader and without partitions; may be shared by threads."""
 
     def __init__(self, idle_s: float = IDLE_S) -> None:
-        """
-        Args:
-            idle_s: after which a consumer is closed.
-        """
         self._idle_s = idle_s
         self._most = 0
         self._held: list[_Kept] = []
@@ -43,7 +39,7 @@ class KeptConsumers:
         self._pid = os.getpid()
 
     def keep(self, most: int) -> None:
-        """Keep no more than so many; those that are too many are closed."""
+        """Keep at most this many, and close the others."""
         if self._forked:
             return
         with self._lock:
@@ -56,11 +52,11 @@ class KeptConsumers:
 
     @property
     def wanted(self) -> bool:
-        """Whether any is kept; else a reader need not even look whether its consumer could be."""
+        """Whether any is kept. If not, a reader need not check whether its consumer could be."""
         return self._most > 0
 
     def put(self, name: str, consumer: Consumer, watch: Watch) -> bool:
-        """Whether it is kept; otherwise the caller closes it."""
+        """Keep a consumer; False: the caller has to close it."""
         if self._forked:
             return False
         with self._lock:
@@ -72,7 +68,7 @@ class KeptConsumers:
         return True
 
     def take(self, name: str) -> tuple[Consumer, Watch] | None:
-        """A consumer of that name, the one that was used last; none in a fork of the process that has them."""
+        """The consumer of that name that was used last; None in a fork of the process that has them."""
         if self._forked:
             return None
         with self._lock:
@@ -83,14 +79,14 @@ class KeptConsumers:
         return None
 
     def doubt(self) -> None:
-        """Close all: one of them did not do what a new one does, and the others know what it knew (R5)."""
+        """Close all: one of them did not do what a new one does, and the others may know the same old facts (R5)."""
         with self._lock:
             gone, self._held = self._held, []
         _close(gone)
 
     @property
     def _forked(self) -> bool:
-        """A fork has no threads of librdkafka: even closing a client would wait for them for ever."""
+        """Whether this is a fork: it has no threads of librdkafka, so even closing a client would never return."""
         return os.getpid() != self._pid
 
     def _watch_idle(self) -> None:

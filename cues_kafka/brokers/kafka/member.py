@@ -2,12 +2,11 @@
 
 Non-obvious:
 
-- A rebalance callback that calls nothing has everything assigned by the binding (M23). So every callback makes its
-  call: `incremental_assign([])`, `incremental_unassign([])`, or with eager assignors `assign([])`, `unassign()`.
+- If a rebalance callback calls nothing, the binding assigns everything (M23). So each callback makes its call:
+  `incremental_assign([])`, `incremental_unassign([])`, or with eager assignors `assign([])`, `unassign()`.
 - Never with names: a partition that was never assigned locally cannot be taken away (`_INVALID_ARG`), and the
   revocation is then never acknowledged: the next owner waits without end (M24).
-- Returning from `on_revoke` acknowledges. The listener is therefore called first, and what it must wait for it waits
-  for inside.
+- Returning from `on_revoke` acknowledges. So the listener is called first, and waits inside for what it must wait for.
 """
 
 from __future__ import annotations
@@ -19,9 +18,8 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
-from cues_kafka.brokers.kafka.classify import classify, name, translate
-from cues_kafka.brokers.kafka.opening import opened
-from cues_kafka.brokers.kafka.rights import Right, user_of
+from cues_kafka.brokers.kafka.classify import classify, name
+from cues_kafka.brokers.kafka.rights import Right
 from cues_kafka.brokers.kafka.session import generation
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
@@ -32,7 +30,7 @@ LEAVE_S: Final = 1.0
 """How long leaving for good may take: a static member's request is sent while it polls (M27)."""
 
 _PASSING: Final = {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_MAX_POLL_EXCEEDED", "_PARTITION_EOF"}
-"""Errors that the client mends itself; what they cost the group, the callbacks tell."""
+"""Errors that the client recovers from itself; the callbacks tell what they cost the group."""
 
 
 class KafkaMember:
@@ -48,11 +46,10 @@ class KafkaMember:
         self._closed = False
         self._watch = Watch(f"member of {group}", options)
         settings = options.settings("member", client_id=instance or f"{group}.member")
-        settings |= {"group.id": group} | self._watch.callbacks()
+        settings["group.id"] = group
         if instance is not None:
             settings["group.instance.id"] = instance
-        self._user = user_of(settings)
-        self._consumer = opened(Consumer, settings)
+        self._consumer = self._watch.open(Consumer, settings)
         self._subscribe()
 
     def poll(self) -> None:
@@ -61,14 +58,14 @@ class KafkaMember:
         error = message.error() if message is not None else None
         if error is None:
             return
-        # What passes, passes; where the topic is gone or made anew, the tasks find out and stop by themselves (R5, R6).
+        # These pass by themselves. If the topic is gone or was recreated, the tasks find out and stop (R5, R6).
         if not error.fatal() and (name(error) in _PASSING or classify(error).error is RetriableError):
             LOG.info("%s: %s: %s", self._watch.label, name(error), error.str())
             return
         raise self._failed(error)
 
     def rejoin(self) -> None:
-        # The group shares anew when its leader joins, so every member that sees the reason does this.
+        # The group shares its partitions again when its leader joins, so each member that sees the reason does this.
         self._watch.same_process()
         try:
             self._consumer.unsubscribe()
@@ -99,10 +96,10 @@ class KafkaMember:
             LOG.info("%s: closing: %s", self._watch.label, problem)
 
     def _leave(self) -> None:
-        """Unsubscribe and poll until the group has let go: closing alone keeps a static member's place."""
+        """Unsubscribe, and poll until the group has let go: closing alone keeps a static member's place."""
         try:
             self._consumer.unsubscribe()
-        except KafkaException as problem:  # it is over already; why, the poll before has told
+        except KafkaException as problem:  # it is over already, and the poll before said why
             LOG.info("%s: unsubscribing: %s", self._watch.label, problem)
             return
         deadline = time.monotonic() + LEAVE_S
@@ -118,14 +115,8 @@ class KafkaMember:
             raise self._failed(problem) from problem
 
     def _failed(self, problem: KafkaException | KafkaError) -> BrokerError:
-        return translate(
-            problem,
-            self._name,
-            reasons=self._watch.reasons,
-            fatal=self._watch.fatal,
-            needs=[Right("Read", "group", self._group), Right("Read", "topic", self._topic)],
-            user=self._user,
-        )
+        needs = [Right("Read", "group", self._group), Right("Read", "topic", self._topic)]
+        return self._watch.error(problem, self._name, needs=needs)
 
     def _assign(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
         if self._cooperative:

@@ -1,7 +1,7 @@
-"""Reads partitions committed, from explicit offsets: `ports.Reader` over a consumer that never joins its group.
+"""Reads committed messages from explicit offsets: `ports.Reader` over a consumer that never joins its group.
 
-`poll` is the hottest loop of the product. It makes two calls of the client for a whole batch, and per message only what
-C can do: `map` over unbound methods instead of a Python loop that calls each.
+`poll` is the hottest loop of the product. It calls the client twice for a whole batch, and does per message only what C
+can do: `map` over unbound methods instead of a Python loop that calls each.
 """
 
 from __future__ import annotations
@@ -15,22 +15,20 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from cues_kafka.brokers.kafka.classify import error_of, name, translate
 from cues_kafka.brokers.kafka.kept import KeptConsumers
-from cues_kafka.brokers.kafka.opening import opened
-from cues_kafka.brokers.kafka.rights import Right, user_of
+from cues_kafka.brokers.kafka.rights import Right
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
-from cues_kafka.errors import BrokerError, FatalError
+from cues_kafka.errors import BrokerError
 from cues_kafka.graph.names import is_tools_group
 from cues_kafka.ports import Fetched, TopicPartition, WireMessage
 
 _PROMPT: Final = {"fetch.wait.max.ms": 4, "queued.min.messages": 20_000}
-"""The end of a partition that ends in markers is only told by a fetch that finds nothing, after this wait: a recovery
-takes 6 ms with it, 13 with one of 10. What lies before the end is fetched ahead, while its reader still does something
-else."""
+"""Only a fetch that finds nothing reports the end of a partition that ends in markers, after this wait: a recovery
+takes 6 ms with it, 13 with a wait of 10. Messages before the end are fetched while the reader does other work."""
 
 _EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the client's codes are named so
 
-# The client's messages have all that a `WireMessage` has, but their stubs say so in other words.
+# The client's messages have all methods of a `WireMessage`, but their stubs declare other types.
 _Batch: TypeAlias = "list[Any]"
 _error_of: Any = Message.error
 _partition_of: Any = Message.partition
@@ -44,7 +42,6 @@ class KafkaReader:
         self, options: Kafka, reader_name: str, *, prompt: bool = False, kept: KeptConsumers | None = None
     ) -> None:
         self._name = reader_name
-        self._user = user_of({**options.config, **options.consumer})
         self._kept = kept if prompt else None
         self._consumer, self._watch = (self._kept and self._kept.take(reader_name)) or _opened(
             options, reader_name, prompt=prompt
@@ -53,7 +50,7 @@ class KafkaReader:
         self._paused: set[TopicPartition] = set()
         self._errors: list[BrokerError] = []
         self._topics = 0
-        self._sound: bool | None = None  # the last poll brought something, and no error; None: there was none
+        self._sound: bool | None = None  # the last poll brought something, and no error; None: there was no poll
         self._closed = False
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
@@ -65,9 +62,9 @@ class KafkaReader:
 
     def unassign(self, partitions: Collection[TopicPartition]) -> None:
         self._watch.same_process()
-        # The client keeps a pause beyond the assignment, and would bring nothing of the next one.
+        # The client keeps a pause beyond the assignment, and the next one would bring nothing.
         self.resume(self._paused.intersection(partitions))
-        # Taking away what is not there raises (M24).
+        # Taking away a partition that is not assigned raises (M24).
         gone = [self._assigned.pop((topic, partition), None) for topic, partition in partitions]
         places = [ClientPartition(*tp) for tp in gone if tp is not None]
         if places:
@@ -93,27 +90,27 @@ class KafkaReader:
         except KafkaException as problem:
             raise self._failed(problem, "reading") from problem
         fetched = self._group(batch)
-        # An error is raised only when nothing else came with it: what came was taken from the client for good.
+        # Raise an error only if nothing else came with it: the client does not give the messages again.
         if self._errors and not fetched:
             raise self._errors.pop(0)
         self._sound = bool(fetched) and not self._errors
         return fetched
 
     def close(self) -> None:
-        if self._closed or _forked(self._watch):
+        if self._closed or self._watch.forked:
             return
         self._closed = True
         if self._kept is None or not self._give_back(self._kept):
             self._consumer.close()
 
     def _give_back(self, kept: KeptConsumers) -> bool:
-        """Whether the consumer is kept: only one that has just done what it should, and has nothing left to tell."""
+        """Whether the consumer is kept: only one that has just read something, and has no error left to report."""
         if self._sound is None or not kept.wanted:
             return False
         sound = self._sound
         try:
             self.unassign(list(self._assigned.values()))
-            # Nothing is assigned, so what still comes is an error that the next reader would take for its own.
+            # Nothing is assigned, so whatever still comes is an error, and the next reader would take it for its own.
             sound = sound and not self._consumer.consume(1, 0)
         except (BrokerError, KafkaException) as problem:
             LOG.info("%s: not kept: %s", self._watch.label, problem)
@@ -128,12 +125,12 @@ class KafkaReader:
         first = consumer.poll(timeout_s)
         batch: _Batch = [] if first is None else [first]
         if batch and max_messages > 1:
-            # A time-out of zero: with any other the client waits until it has that many, up to the whole time.
+            # With a time-out above zero the client would wait for as many messages, up to the whole time.
             batch += consumer.consume(max_messages - 1, 0)
         return batch
 
     def _group(self, batch: _Batch) -> list[Fetched]:
-        """Messages by partition, in order of offset. Events (ends of partitions, errors) are rare and taken apart."""
+        """Messages by partition, in order of offset. Events (ends of partitions, errors) are rare: handled apart."""
         if any(map(_error_of, batch)):
             return self._group_with_events(batch)
         return [Fetched(self._assigned[place], messages, None) for place, messages in self._split(batch).items()]
@@ -141,7 +138,7 @@ class KafkaReader:
     def _split(self, batch: _Batch) -> dict[tuple[str, int], _Batch]:
         """Split messages without events by partition; they come in runs of a fetch response each."""
         found: dict[tuple[str, int], _Batch] = {}
-        # Strings cost a new object per message: the name of the topic is asked of each only where there are several.
+        # A topic's name costs a new string per message: with one topic only the first message is asked.
         by_topic = groupby(batch, _topic_of) if self._topics > 1 else ((m.topic(), batch) for m in batch[:1])
         for topic, messages in by_topic:
             for partition, run in groupby(messages, _partition_of):
@@ -156,9 +153,9 @@ class KafkaReader:
         """
         Messages beside ends of partitions and errors.
 
-        What comes of a partition behind an error of it is dropped. The client goes on behind a message whose checksum
-        is wrong; delivering what follows would skip that message for ever. The error is raised by the next poll, and
-        the recovery points the reader to the position again.
+        The messages of a partition behind its error are dropped. The client goes on behind a message whose checksum is
+        wrong; delivering what follows would skip that message for good. The next poll raises the error, and the
+        recovery points the reader to the position again.
         """
         messages: list[WireMessage] = []
         ends: dict[tuple[str, int], int] = {}
@@ -167,13 +164,13 @@ class KafkaReader:
             error = message.error()
             topic, partition = message.topic(), message.partition()
             if topic is None or partition is None or partition < 0:
-                self._note(error, message)  # an error of no partition; there may be several
+                self._note(error, message)  # an error of no partition
                 continue
             place = (topic, partition)
             if place in broken:
                 continue
             if error is None:
-                # An end that messages follow is no end any more.
+                # An end that messages follow is no longer the end.
                 ends.pop(place, None)
                 messages.append(message)
             elif error.code() == _EOF:
@@ -182,15 +179,13 @@ class KafkaReader:
                 self._note(error, message)
                 broken.add(place)
         found = self._split(messages)
-        for place in ends:
-            if place in self._assigned:
-                found.setdefault(place, [])
+        found |= {place: [] for place in ends if place in self._assigned and place not in found}
         return [Fetched(self._assigned[place], run, ends.get(place)) for place, run in found.items()]
 
     def _note(self, error: KafkaError, message: Message) -> None:
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         if topic is None or partition is None or partition < 0:
-            # Of no partition: the client's own trouble with connections, which it mends itself.
+            # The client's own trouble with connections, from which it recovers itself.
             LOG.info("%s: %s: %s", self._watch.label, name(error), error.str())
             if error.fatal() or name(error).endswith("AUTHORIZATION_FAILED"):
                 self._errors.append(self._failed(error, "reading", topic=topic))
@@ -210,7 +205,7 @@ class KafkaReader:
     ) -> BrokerError:
         one = at.topic if at else topic
         topics = {one} if one else {assigned for assigned, _ in self._assigned}
-        # A reader asks where its group is coordinated, and no more; but the processor's own group is joined, too.
+        # A reader only asks for the coordinator of its group; but workers join the processor's own group.
         operation = "Describe" if is_tools_group(self._name) else "Read"
         return translate(
             problem,
@@ -218,7 +213,7 @@ class KafkaReader:
             reasons=() if at else self._watch.reasons,
             at=at,
             needs=[Right(operation, "group", self._name), *(Right("Read", "topic", read) for read in sorted(topics))],
-            user=self._user,
+            user=self._watch.user,
         )
 
     def _count_topics(self) -> None:
@@ -233,22 +228,12 @@ class KafkaReader:
         try:
             function(places)
         except KafkaException as problem:
-            first = places[0]
-            what = f"{self._name}: {doing} {first.topic}/{first.partition}"
-            error = translate(error_of(problem), what, reasons=self._watch.reasons)
-            raise error from problem
+            what = f"{self._name}: {doing} {places[0].topic}/{places[0].partition}"
+            raise self._watch.error(error_of(problem), what) from problem
 
 
 def _opened(options: Kafka, reader_name: str, *, prompt: bool) -> tuple[Consumer, Watch]:
     watch = Watch(f"reader {reader_name}", options)
     settings = options.settings("reader", client_id=f"{reader_name}.reader", tuning=_PROMPT if prompt else {})
-    # The client demands a group id for assign; nothing is ever committed under it and it is never joined.
-    return opened(Consumer, settings | {"group.id": reader_name} | watch.callbacks()), watch
-
-
-def _forked(watch: Watch) -> bool:
-    try:
-        watch.same_process()
-    except FatalError:
-        return True
-    return False
+    # The client demands a group id for assign; the reader never commits under it, and never joins it.
+    return watch.open(Consumer, settings | {"group.id": reader_name}), watch

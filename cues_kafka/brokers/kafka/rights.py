@@ -1,7 +1,7 @@
-"""What a client may not do: which right it lacks, whose it is, and the command that grants it.
+"""Which right a client lacks, which user that is, and the command that grants it.
 
-The cluster answers an unauthorised request with the kind of the resource alone. Which resource and which operation it
-was, only the caller knows: it names the rights that its call needs, and the answer's kind picks among them.
+The cluster answers an unauthorised request with the kind of the resource alone. The caller names the rights that its
+call needs, and the kind picks among them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KINDS: Final = {
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "transactional-id",
     "CLUSTER_AUTHORIZATION_FAILED": "cluster",
 }
-"""What an answer is about."""
+"""The kind of resource that an answer is about."""
 
 _VERBS: Final = {
     ("DescribeConfigs", "topic"): "read the settings of",
@@ -25,18 +25,11 @@ _VERBS: Final = {
     ("Write", "topic"): "write to",
     ("Write", "transactional-id"): "use",
 }
-"""Where an operation's name is not the verb."""
+"""The verbs of operations whose name is not one."""
 
 
 class Right(NamedTuple):
-    """
-    What a call needs.
-
-    Attributes:
-        operation: Kafka's name of it.
-        resource: topic, group or transactional-id.
-        name: of the resource.
-    """
+    """A right that a call needs: Kafka's name of the operation, the kind of resource (see `KINDS`), and its name."""
 
     operation: str
     resource: str
@@ -44,15 +37,7 @@ class Right(NamedTuple):
 
 
 def user_of(settings: Mapping[str, Any]) -> str | None:
-    """
-    The user that the brokers take a client for.
-
-    Args:
-        settings: of the client, in librdkafka's words.
-
-    Returns:
-        None: it is in a certificate or a token.
-    """
+    """The user of a client with these settings, as the brokers know it; None: it is in a certificate or a token."""
     protocol = str(settings.get("security.protocol", "plaintext")).lower()
     if protocol == "plaintext":
         return "ANONYMOUS"
@@ -67,12 +52,12 @@ def refusal(code: str, needs: Sequence[Right], user: str | None) -> tuple[str, s
     What the cluster refused, and the remedy, as two sentences without a full stop.
 
     Args:
-        code: of the answer.
+        code: the answer's error code.
         needs: the rights that the call needs.
-        user: who asked; None: not known.
+        user: the user of the client; None: not known.
 
     Returns:
-        None: the answer is about none of these rights.
+        None: the answer is not about these rights.
     """
     lacking = [right for right in needs if right.resource == KINDS.get(code)]
     if not lacking:

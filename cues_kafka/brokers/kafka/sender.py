@@ -9,9 +9,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, error_of, name, translate
-from cues_kafka.brokers.kafka.opening import opened
-from cues_kafka.brokers.kafka.rights import Right, user_of
+from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, error_of, name
+from cues_kafka.brokers.kafka.rights import Right
 from cues_kafka.brokers.kafka.session import warm
 from cues_kafka.brokers.kafka.watch import Watch
 from cues_kafka.brokers.options import Kafka
@@ -26,16 +25,16 @@ class KafkaSender:
         self._name = sender_name
         self._watch = Watch(f"sender {sender_name}", options)
         settings = options.settings("sender", client_id=sender_name, batch_bytes=batch_bytes)
-        self._user = user_of(settings)
-        self._producer: Producer | None = opened(Producer, settings | self._watch.callbacks())
+        self._producer: Producer | None = self._watch.open(Producer, settings)
         self._warm = warm(self._producer, options.socket_timeout_s)
 
     def send(self, records: Sequence[tuple[Any, ...]], *, timeout_s: float = 30.0) -> list[Sent]:
-        """Produce and wait; see `ports.Sender.send`.
+        """
+        Produce and wait; see `ports.Sender.send`.
 
         Raises:
-            BrokerError: a record was refused, or not all were acknowledged in time. Those that were sent may still
-                arrive: whoever sends again may write them twice.
+            BrokerError: a record was refused, or not all were acknowledged in time. The sent ones may still arrive:
+                sending again may write them twice.
         """
         producer = self._client()
         deadline = time.monotonic() + timeout_s
@@ -65,7 +64,7 @@ class KafkaSender:
     def close(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            with suppress(*CLIENT_ERRORS):  # of a producer that has failed: `send` has raised it, in our words
+            with suppress(*CLIENT_ERRORS):  # the producer has failed, and `send` has raised that with its reason
                 producer.flush(0)
 
     def _client(self) -> Producer:
@@ -91,7 +90,7 @@ class KafkaSender:
                 return
 
     def _hear(self, producer: Producer, error: KafkaError) -> None:
-        """A call that fails because the client has failed may come before the event that says why: await that."""
+        """Wait for the event that says why the client has failed: the failing call may come before it."""
         deadline = time.monotonic() + 1.0
         while name(error) == "_FATAL" and self._watch.fatal is None and time.monotonic() < deadline:
             with suppress(*CLIENT_ERRORS):
@@ -113,17 +112,10 @@ class KafkaSender:
     ) -> BrokerError:
         error = error_of(problem)
         if "CLUSTER_AUTHORIZATION_FAILED" in (name(error), name(self._watch.fatal or error)):
-            # An idempotent producer may begin where its user may write to any topic at all.
+            # An idempotent producer needs no more than a right to write to any topic.
             error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
-        return translate(
-            error,
-            f"sender {self._name}: {doing}",
-            reasons=self._watch.reasons,
-            fatal=self._watch.fatal,
-            at=at,
-            needs=[Right("Write", "topic", topic) for topic in topics],
-            user=self._user,
-        )
+        needs = [Right("Write", "topic", topic) for topic in topics]
+        return self._watch.error(error, f"sender {self._name}: {doing}", at=at, needs=needs)
 
 
 def _report(

@@ -3,17 +3,18 @@
 Non-obvious:
 
 - Any error ends the session (P8); nothing here retries what librdkafka does not retry itself.
-- A commit that succeeded can still be *suspect*. librdkafka repeats EndTxn in silence after a time-out or a lost
-  connection. The first one is then still on its way, and with transaction protocol 1 it can end the *next* transaction
-  of the same epoch (KAFKA-17754). Four witnesses, any of them suffices: the call raised, it took as long as a request
-  may take, the client logged trouble with the coordinator's connection, its statistics count more EndTxn than calls.
+- A commit that succeeded can still be *suspect*. After a time-out or a lost connection librdkafka repeats EndTxn, and
+  does not tell. The first request is then still on its way, and with transaction protocol 1 it can end the *next*
+  transaction of the same epoch (KAFKA-17754). Any of four witnesses suffices: the call raised; it took as long as a
+  request may take; the client logged trouble with the coordinator's connection; its statistics count more EndTxn than
+  calls.
 - Trouble *between* two commits counts for the next one: librdkafka suppresses identical log lines for 30 s, so a second
-  loss during the commit might be silent. The price is one needless recovery after a coordinator's connection was lost.
-- `send_offsets_to_transaction` ignores its time-out where the group's coordinator went away (librdkafka #5456, #5511):
-  it may wait for ever, also after the coordinator is back. So it is called on a thread of its own, which is left
-  behind with the client when the time is over.
-- Never `Producer.close()` on the dirty path: it aborts and flushes without bound. Dropping the object does not
-  (M14).
+  loss during the commit might leave no line. The price is one needless recovery after the coordinator's connection was
+  lost.
+- `send_offsets_to_transaction` ignores its time-out if the group's coordinator goes away (librdkafka #5456, #5511): it
+  may never return, even after the coordinator is back. So it is called on a thread of its own, which is left behind
+  with the client when the time is over.
+- Never `Producer.close()` on the dirty path: it aborts and flushes without bound. Dropping the object does not (M14).
 """
 
 from __future__ import annotations
@@ -32,9 +33,8 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, HOLLOW, error_of, name, translate
-from cues_kafka.brokers.kafka.opening import opened
-from cues_kafka.brokers.kafka.rights import Right, user_of
+from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, HOLLOW, error_of, name
+from cues_kafka.brokers.kafka.rights import Right
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import AbortableError, BrokerError, RetriableError
@@ -44,19 +44,20 @@ ABANDON_S: Final = 2.0
 """How long an abort may take before the client is dropped anyway (P8)."""
 
 AT_ONCE: Final = 500
-"""Records that are enqueued before other threads of this process may have their turn: about a millisecond."""
+"""How many records are enqueued before other threads of this process get their turn: about a millisecond."""
 
 _TOKEN = b"CGMDv2:"
 
 
 def generation(token: bytes) -> int:
-    """The generation inside `consumer_group_metadata()`; negative before the first assignment.
+    """
+    The generation inside `consumer_group_metadata()`; negative before the first assignment.
 
-    The bytes are readable but undocumented (M8): ``CGMDv2:``, the generation as int32 in native order, the group. A
-    test holds them to the installed client.
+    The format is undocumented (M8): ``CGMDv2:``, the generation as int32 in native order, the group. A test compares it
+    with the installed client.
 
     Raises:
-        AbortableError: another format; the client's version is not one that this was written for.
+        AbortableError: another version of the client writes another format.
     """
     if not token.startswith(_TOKEN) or len(token) < len(_TOKEN) + 4:
         raise AbortableError(
@@ -79,9 +80,7 @@ class KafkaSession:
         self._timeout_s = options.transaction_timeout_s
         self._watch = Watch(f"session {transactional_id}", options)
         settings = options.settings("session", client_id=transactional_id, batch_bytes=batch_bytes)
-        settings |= {"transactional.id": transactional_id} | self._watch.callbacks(statistics=True)
-        self._user = user_of(settings)
-        self._producer: Producer | None = opened(Producer, settings)
+        self._producer: Producer | None = self._watch.open(Producer, settings | {"transactional.id": transactional_id})
         self._reports = _Reports()
         self._open = False
         self._warm = warm(self._producer, options.socket_timeout_s)
@@ -107,7 +106,7 @@ class KafkaSession:
     def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
         producer = self._client()
         if group.generation < 0 and group.generation != OUTSIDE:
-            # A classic group takes a transactional commit without a generation from anybody (M5): no fence at all.
+            # A classic group takes a transactional commit without a generation from any client (M5): no fence at all.
             raise AbortableError(
                 f"{self._id}: this worker is not a member of group {group.group} (generation {group.generation}); its "
                 "offsets would be taken without a check",
@@ -115,14 +114,14 @@ class KafkaSession:
             )
         token = no_member(group.group) if group.generation == OUTSIDE else group.token
         places = [ClientPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
-        # As long as a request and its repetition may take: so early in a transaction a new session costs nothing (P8).
+        # As long as a request and its repetition may take. So early in a transaction a new session costs nothing (P8).
         timeout_s = min(self._timeout_s, 1.5 * self._socket_timeout_s)
         doing = f"sending offsets to group {group.group}"
         try:
             problem = _bounded(timeout_s, producer.send_offsets_to_transaction, places, token, timeout_s)
         except queue.Empty:
             raise RetriableError(
-                f"{self._id}: {doing}: no answer within {timeout_s:g} s{_because(self._watch)}", code="_TIMED_OUT"
+                f"{self._id}: {doing}: no answer within {timeout_s:g} s{self._watch.because}", code="_TIMED_OUT"
             ) from None
         if isinstance(problem, CLIENT_ERRORS):
             needs = [Right("Read", "group", group.group), *(Right("Read", "topic", topic) for topic, _ in offsets)]
@@ -134,20 +133,18 @@ class KafkaSession:
         """See `ports.Session.produce`. Records that have `columns()`, and may be indexed, are taken by column."""
         if hasattr(records, "columns") and self._reports.produced:  # the first record has a report of its own
             return self._produce_columns(records)
-        producer = self._client()
-        produce, report, before = producer.produce, self._reports.report, self._reports.produced
-        count = before
+        producer, reports, before = self._client(), self._reports, self._reports.produced
+        produce, later, count = producer.produce, reports.report, before
+        report = later if before else reports.first
         try:
             for topic, partition, key, value, headers, timestamp_ms in records:
                 where = -1 if partition is None else partition
                 try:
                     # positional, for speed: topic, value, key, partition, callback, on_delivery, timestamp, headers
-                    produce(
-                        topic, value, key, where, report if count else self._reports.first, None, timestamp_ms, headers
-                    )
+                    produce(topic, value, key, where, report, None, timestamp_ms, headers)
                 except BufferError:
-                    call = report if count else self._reports.first
-                    self._wait_for_room((topic, value, key, where, call, None, timestamp_ms, headers))
+                    self._wait_for_room((topic, value, key, where, report, None, timestamp_ms, headers))
+                report = later
                 count += 1
         except CLIENT_ERRORS as problem:
             raise self._failed(problem, "writing") from problem
@@ -156,7 +153,7 @@ class KafkaSession:
         return count - before
 
     def _produce_columns(self, records: Any) -> int:
-        """All calls of the client from inside C: a loop in Python costs a third of the call for each record."""
+        """Call the client for each record from inside C: a loop in Python would cost a third of the call."""
         producer, reports = self._client(), self._reports
         topics, partitions, keys, values, headers, times = records.columns()
         waiting = iter(values)  # its length hint is exact, and says how far the calls are
@@ -168,7 +165,7 @@ class KafkaSession:
             while length_hint(waiting):
                 try:
                     deque(islice(calls, AT_ONCE), maxlen=0)
-                except BufferError:  # the record has left the columns, but did not get in; the calls go on behind it
+                except BufferError:  # the record left the columns and did not get in; the calls go on behind it
                     topic, where, key, value, head, time_ms = records[len(values) - length_hint(waiting) - 1]
                     where = -1 if where is None else where
                     self._wait_for_room((topic, value, key, where, reports.report, None, time_ms, head))
@@ -192,7 +189,7 @@ class KafkaSession:
         if left or delivered != reports.produced:
             raise AbortableError(
                 f"{self._id}: {reports.produced} records were written, {delivered} were acknowledged, {left} are "
-                f"waiting after {self._timeout_s:g} s{_because(self._watch)}",
+                f"waiting after {self._timeout_s:g} s{self._watch.because}",
                 code="_MSG_TIMED_OUT",
             )
         return FlushReport(delivered, reports.first_offset)
@@ -229,7 +226,7 @@ class KafkaSession:
         return self._producer
 
     def _wait_for_room(self, record: tuple[Any, ...]) -> None:
-        """Enqueue one record (as arguments of the client's call) into a full queue, once reports made room."""
+        """Enqueue one record (the arguments of the client's call) once delivery reports have made room."""
         producer = self._client()
         deadline = time.monotonic() + self._timeout_s
         while time.monotonic() < deadline:
@@ -238,7 +235,7 @@ class KafkaSession:
                 producer.produce(*record)
                 return
         raise AbortableError(
-            f"{self._id}: the producer's queue stayed full for {self._timeout_s:g} s{_because(self._watch)}",
+            f"{self._id}: the producer's queue stayed full for {self._timeout_s:g} s{self._watch.because}",
             code="_QUEUE_FULL",
         )
 
@@ -250,33 +247,31 @@ class KafkaSession:
         at: TopicPartition | None = None,
         needs: Sequence[Right] = (),
     ) -> BrokerError:
-        """Translate an error, with what the client says about its cause; the client says it in `poll` only."""
+        """Translate an error with its cause, which the client tells in `poll` only."""
         if self._producer is not None:
-            _listen(self._producer)
+            try:
+                self._producer.poll(0.05)
+            except CLIENT_ERRORS as raised:  # after a fatal error poll itself raises it (2.16.1)
+                LOG.debug("poll after an error: %s", raised)
         watch, error = self._watch, error_of(problem)
         if watch.unwritable and name(error) in (*HOLLOW, "_INCONSISTENT"):
             # The records of other topics are thrown away with the transaction that this one could not join.
             error, at = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), None
             doing, needs = "writing", [Right("Write", "topic", topic) for topic in watch.unwritable]
         needs = [*needs, Right("Write", "transactional-id", self._id)]
-        return translate(
-            error,
-            f"{self._id}: {doing}",
-            reasons=watch.reasons,
-            fatal=watch.fatal,
-            at=at,
-            needs=needs,
-            user=self._user,
-        )
+        return watch.error(error, f"{self._id}: {doing}", at=at, needs=needs)
 
 
 class _Reports:
-    """Delivery reports of one transaction (P6)."""
+    """
+    Delivery reports of one transaction (P6).
 
-    __slots__ = ("delivered", "error", "first", "first_offset", "produced", "report")
+    Attributes:
+        report: the callback of a record.
+        first: the callback of the transaction's first record.
+        delivered: gives how many records were acknowledged.
+    """
 
-    report: Callable[[KafkaError | None, Message], None]
-    first: Callable[[KafkaError | None, Message], None]
     delivered: Callable[[], int]
 
     def __init__(self) -> None:
@@ -301,39 +296,40 @@ class _Reports:
 
 
 def warm(producer: Producer, timeout_s: float) -> threading.Thread:
-    """Make a producer's first connection in the background; join the thread before the first call that needs one.
-
-    With a connection the client finds its coordinator in 3 ms, without in 504: it asks at once, then by a timer (R1).
-    The question is for all topics: one for a single topic leaves every third client cold (measured).
     """
-    thread = threading.Thread(target=_connect, args=(producer, timeout_s), name="cues-kafka-warm", daemon=True)
+    Make a producer's first connection in the background; join the thread before the first call that needs one.
+
+    With a connection the client finds its coordinator in 3 ms, without one in 504: it asks at once, then by a timer
+    (R1). The question is for all topics: one for a single topic leaves every third client cold (measured).
+    """
+
+    def connect() -> None:
+        try:
+            producer.list_topics(timeout=timeout_s)
+        except CLIENT_ERRORS as problem:
+            LOG.debug("warming up failed, the first real call will say why: %s", problem)
+
+    thread = threading.Thread(target=connect, name="cues-kafka-warm", daemon=True)
     thread.start()
     return thread
 
 
-def _connect(producer: Producer, timeout_s: float) -> None:
-    try:
-        producer.list_topics(timeout=timeout_s)
-    except CLIENT_ERRORS as problem:
-        LOG.debug("warming up failed, the first real call will say why: %s", problem)
-
-
 def _bounded(timeout_s: float, call: Callable[..., Any], *args: Any) -> BaseException | None:
     """
-    Call the client, but do not wait for longer than it was told to take and a little more.
+    Call the client, and wait at most half a second longer than the call may take.
 
     Returns:
         What the call raised.
 
     Raises:
-        queue.Empty: the time is over; the thread that waits in the client is left behind.
+        queue.Empty: the time is over; the thread that waits in the client stays behind.
     """
     outcome: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
 
     def run() -> None:
         try:
             call(*args)
-        except BaseException as problem:  # noqa: BLE001 - it is raised by whoever waits
+        except BaseException as problem:  # noqa: BLE001 - the waiting thread raises it
             outcome.put(problem)
         else:
             outcome.put(None)
@@ -342,22 +338,12 @@ def _bounded(timeout_s: float, call: Callable[..., Any], *args: Any) -> BaseExce
     return outcome.get(timeout=timeout_s + 0.5)
 
 
-def _listen(producer: Producer) -> None:
-    try:
-        producer.poll(0.05)
-    except CLIENT_ERRORS as problem:  # after a fatal error poll itself raises it (2.16.1)
-        LOG.debug("poll after an error: %s", problem)
-
-
-def _because(watch: Watch) -> str:
-    return f"; meanwhile: {'; '.join(watch.reasons)}" if watch.reasons else ""
-
-
 def _drop(producer: Producer, *, abort: bool) -> None:
-    """Let go of a client: on a thread of its own, because both the abort and the destruction may wait for sockets.
+    """
+    Let go of a client on a thread of its own, because both the abort and the destruction may wait for sockets.
 
-    The abort is a courtesy to readers, who wait behind an open transaction; the next `init` ends it anyway, and fences
-    whatever of it is still on its way.
+    The abort frees readers, which wait behind an open transaction. The next `init` ends it anyway, and fences its
+    requests that are still on their way.
     """
     box = [producer]
     del producer
@@ -371,6 +357,6 @@ def _destroy(box: list[Producer], abort: bool) -> None:
     if abort:
         try:
             box[0].abort_transaction(ABANDON_S)
-        except Exception as problem:  # noqa: BLE001 - whatever it is, the client is dropped and the next init decides
+        except Exception as problem:  # noqa: BLE001 - the client is dropped in any case, and the next init decides
             LOG.debug("abort while abandoning: %s", problem)
     box.clear()

@@ -1,8 +1,8 @@
-"""What a client says beside its answers: log lines, connection errors, statistics.
+"""What a client reports beside its answers: log lines, connection errors, statistics.
 
-librdkafka hides a repeated EndTxn behind a successful commit, and the cause of a time-out behind ``_TIMED_OUT``. Both
-can be read from what it says by the way, which it hands over inside `poll` and other calls, on the caller's thread. A
-`Watch` listens for one client. It never holds the client, so that dropping the client destroys it at once.
+librdkafka hides a repeated EndTxn behind a successful commit, and the cause of a time-out behind ``_TIMED_OUT``. Its
+reports name both; it hands them over inside `poll` and other calls, on the caller's thread. A `Watch` listens to one
+client. It never holds the client, so that dropping the client destroys it at once.
 """
 
 from __future__ import annotations
@@ -12,23 +12,26 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError
 
-from cues_kafka.brokers.kafka.classify import name
-from cues_kafka.errors import FatalError
+from cues_kafka.brokers.kafka.classify import name, translate
+from cues_kafka.brokers.kafka.opening import opened
+from cues_kafka.brokers.kafka.rights import Right, user_of
+from cues_kafka.errors import BrokerError, FatalError
 from cues_kafka.observe.log import get_logger
+from cues_kafka.ports import TopicPartition
 
 if TYPE_CHECKING:
     from cues_kafka.brokers.options import Kafka
 
+_Client = TypeVar("_Client")
+
 log = get_logger("cues_kafka.broker")
 LOG = logging.getLogger("cues_kafka.librdkafka")
 LOG.addHandler(logging.NullHandler())  # without a handler of the application nothing goes to stderr
-
-_SYSLOG_LEVELS: Final = {10: "debug", 20: "info", 30: "warning", 40: "error", 50: "critical"}
 
 # One line of the client is "[thrd:NAME]: NAME: text". The connection to the transaction coordinator has its own name.
 _COORDINATOR: Final = re.compile(r"TxnCoordinator")
@@ -37,8 +40,7 @@ _LOST: Final = re.compile(
 )
 
 _OUTSIDE: Final = re.compile(r'Failed to add partition "([^"]+)" \[(\d+)\] to transaction: (.*)')
-"""Only a log line says which topic a transaction could not take in: all of its records are then thrown away alike."""
-
+"""Only a log line names the topic that a transaction could not take in: all its records are then thrown away alike."""
 
 RESTART: Final = (
     "a process that was connected keeps trying with the login that it read at its start; if the login has changed, "
@@ -51,14 +53,14 @@ class Cause(NamedTuple):
     What a line of the client means.
 
     Attributes:
-        pattern: of the client's words.
-        sentence: the likely cause, and what to do where that follows.
-        sure: the words leave no doubt. Where they do, `probe` looks at the address.
+        pattern: matches the client's words.
+        sentence: the likely cause, and what to do if that follows.
+        sure: the words leave no doubt. If they do, `probe` looks at the address.
         settings: the settings here are wrong: no other attempt can succeed.
         remedy: what to do about a refused login in a process that was connected.
     """
 
-    pattern: re.Pattern[str]
+    pattern: str
     sentence: str
     sure: bool = False
     settings: bool = False
@@ -68,72 +70,67 @@ class Cause(NamedTuple):
 ASKED: Final = "a process that was connected asks for tokens as long as it runs, and goes on once the brokers take one"
 
 _NOT_CUT: Final = r"(?!.*: Local: )"
-"""An error of the client's own during a login is no answer of the brokers."""
+"""An error of the client's own during a login is not an answer of the brokers."""
 
-CUT: Final = Cause(re.compile(r"(Request|mechanism handshake) failed: Local: "), "the connection ended during a login")
+CUT: Final = Cause(r"(Request|mechanism handshake) failed: Local: ", "the connection ended during a login")
 
 CAUSES: Final[tuple[Cause, ...]] = (
-    Cause(re.compile(r"Connection refused"), "nothing listens there", sure=True),
+    Cause(r"Connection refused", "nothing listens there", sure=True),
     Cause(
-        re.compile(r"Failed to resolve|Name or service not known|Temporary failure in name resolution"),
+        r"Failed to resolve|Name or service not known|Temporary failure in name resolution",
         "the host name has no address",
         sure=True,
     ),
     Cause(
-        re.compile(r"not valid in current SASL state"),
+        r"not valid in current SASL state",
         "the brokers take no login there: this listener has none, or the connection logged in less than a second ago, "
-        "which tokens do that live for less than a minute",
+        "as clients do whose tokens live for less than a minute",
         settings=True,
     ),
     Cause(
-        re.compile(rf"[Mm]echanism handshake failed{_NOT_CUT}|[Uu]nsupported SASL mechanism|[Uu]nsupported mechanism"),
+        rf"[Mm]echanism handshake failed{_NOT_CUT}|[Uu]nsupported SASL mechanism|[Uu]nsupported mechanism",
         "the brokers do not offer this mechanism; set 'sasl.mechanisms' to one that they offer",
         settings=True,
     ),
     Cause(
-        re.compile(r"Failed to acquire SASL OAUTHBEARER token|OAUTHBEARER.*token"),
+        r"Failed to acquire SASL OAUTHBEARER token|OAUTHBEARER.*token",
         "there is no token to log in with; see what gives it",
         sure=True,
         remedy=ASKED,
     ),
     Cause(
-        re.compile(r"SASL OAUTHBEARER|invalid_token|token.*expired"),
+        r"SASL OAUTHBEARER|invalid_token|token.*expired",
         "the brokers refuse the token",
         sure=True,
         settings=True,
         remedy=ASKED,
     ),
     Cause(
-        re.compile(rf"Authentication failed|SASL authentication error{_NOT_CUT}|invalid credentials"),
+        rf"Authentication failed|SASL authentication error{_NOT_CUT}|invalid credentials",
         "wrong user name or password; set 'sasl.username' and 'sasl.password' as the brokers know them",
         sure=True,
         settings=True,
     ),
     Cause(
-        re.compile(r"certificate verify failed|unable to get local issuer"),
+        r"certificate verify failed|unable to get local issuer",
         "the certificate of the broker is not trusted; set ssl.ca.location",
     ),
     Cause(
-        re.compile(
-            r"alert (certificate required|bad certificate|certificate unknown|unknown ca|certificate expired"
-            r"|certificate revoked|unsupported certificate|access denied)"
-        ),
+        r"alert (certificate required|bad certificate|certificate unknown|unknown ca|certificate expired"
+        r"|certificate revoked|unsupported certificate|access denied)",
         "the broker refuses the certificate of this client, or wants one; see 'ssl.certificate.location'",
     ),
     CUT,
     Cause(
-        re.compile(
-            r"Invalid response size|parse failure|incorrect security\.protocol|wrong version number|too long"
-            r"|handshake"
-        ),
+        r"Invalid response size|parse failure|incorrect security\.protocol|wrong version number|too long|handshake",
         "something answers there, but not a Kafka broker of this security.protocol: wrong port, or TLS on one side",
     ),
     Cause(
-        re.compile(r"ApiVersionRequest failed|ApiVersionsRequest failed|Disconnected while requesting ApiVersion"),
-        "something else than Kafka answers there, or security.protocol differs: wrong port?",
+        r"ApiVersions?Request failed|Disconnected while requesting ApiVersion",
+        "something other than Kafka answers there, or security.protocol differs: wrong port?",
     ),
     Cause(
-        re.compile(r"Connection timed out|Connection setup timed out|No route to host|Network is unreachable"),
+        r"Connection timed out|Connection setup timed out|No route to host|Network is unreachable",
         "the address does not answer: host down, or a firewall",
         sure=True,
     ),
@@ -142,63 +139,81 @@ CAUSES: Final[tuple[Cause, ...]] = (
 
 _SENTENCES: Final = {cause.sentence: cause for cause in CAUSES}
 
-
 REPEAT_S: Final = 10.0
-"""A client that cannot connect says so many times a second; a line that it has just said is counted, and said again no
-sooner than this."""
+"""A client that cannot connect says so many times a second: a repeated line is counted, and logged again after this."""
 
 _VARYING: Final = re.compile(r"after \d+ms|, \d+ identical error\(s\) suppressed")
 """What differs between log lines that say the same."""
 
 MOST_REASONS: Final = 4
-"""Causes that an error's text names."""
+"""How many causes an error's text names."""
 
 KEPT_LINES: Final = 50
-"""Different lines of one client that are remembered."""
-
-
-def cause_of(text: str) -> Cause | None:
-    """The likely cause behind a log line or error text of the client."""
-    return next((cause for cause in CAUSES if cause.pattern.search(text)), None)
+"""How many different lines of one client are remembered."""
 
 
 def likely_cause(text: str) -> str | None:
-    """Its sentence."""
-    return cause.sentence if (cause := cause_of(text)) else None
+    """The sentence of the likely cause behind a log line or error text of the client."""
+    return next((cause.sentence for cause in CAUSES if re.search(cause.pattern, text)), None)
 
 
 class Watch:
-    """Listens to one client.
+    """
+    Listens to one client, and explains its errors.
 
     Attributes:
         fatal: the client's fatal error, once there is one.
+        user: whose client it is, as the brokers know it; None: not known.
         suspicions: what happened to the transaction coordinator's connection.
         unwritable: topics that the transaction could not take in, because this user may not write to them.
+        ends: how many calls have ended a transaction; the coordinator must not have seen more of them.
     """
-
-    __slots__ = ("_reasons", "_said", "_scrubbed", "ends", "fatal", "label", "pid", "suspicions", "unwritable")
 
     def __init__(self, label: str, options: Kafka | None = None) -> None:
         """
         Args:
-            label: of the client, in log lines.
-            options: whose secrets the client may quote; they are masked.
+            label: names the client in log lines.
+            options: hold the secrets that the client may quote; they are masked.
         """
         self.label = label
         self._scrubbed: Callable[[str], str] = options.scrubbed if options else str
         self.pid = os.getpid()
         self.fatal: KafkaError | None = None
+        self.user: str | None = None
         self.suspicions: list[str] = []
         self.unwritable: dict[str, None] = {}
         self.ends = 0
-        """Calls that end a transaction; the coordinator must not have seen more of them."""
         self._reasons: dict[str, str] = {}
         self._said: dict[str, tuple[float, int]] = {}
 
-    def callbacks(self, *, statistics: bool = False) -> dict[str, Any]:
-        """Settings that make a client report here."""
+    def open(self, make: Callable[[dict[str, Any]], _Client], settings: dict[str, Any]) -> _Client:
+        """
+        A client with these settings that reports here.
+
+        Raises:
+            ConfigError: see `opened`.
+        """
+        self.user = user_of(settings)
         heard: dict[str, Any] = {"logger": self, "error_cb": self.on_error}
-        return heard | {"stats_cb": self.on_statistics} if statistics else heard
+        if "transactional.id" in settings:
+            heard["stats_cb"] = self.on_statistics
+        return opened(make, settings | heard)
+
+    def error(
+        self,
+        problem: Exception | KafkaError,
+        doing: str,
+        *,
+        at: TopicPartition | None = None,
+        needs: Sequence[Right] = (),
+    ) -> BrokerError:
+        """Translate an error of the client, with what the client said of its cause; see `translate`."""
+        return translate(problem, doing, reasons=self.reasons, fatal=self.fatal, at=at, needs=needs, user=self.user)
+
+    @property
+    def because(self) -> str:
+        """The reasons as the end of a message; empty if there are none."""
+        return f"; meanwhile: {'; '.join(self.reasons)}" if self.reasons else ""
 
     @property
     def reasons(self) -> list[str]:
@@ -212,13 +227,19 @@ class Watch:
         """The most telling of all causes that the client named."""
         return next((cause for cause in CAUSES if cause.sentence in self._reasons), None)
 
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a fork of the one that made the client."""
+        return os.getpid() != self.pid
+
     def same_process(self) -> None:
-        """Refuse to work after a fork: librdkafka's threads are not there in the child.
+        """
+        Refuse to work after a fork: the child has none of librdkafka's threads.
 
         Raises:
-            FatalError: this is another process than the one that made the client.
+            FatalError: another process made the client.
         """
-        if os.getpid() != self.pid:
+        if self.forked:
             raise FatalError(
                 f"{self.label} was opened in process {self.pid} and cannot be used in its fork {os.getpid()}: open it "
                 "after the fork, or start processes by spawn",
@@ -245,7 +266,7 @@ class Watch:
                 self._reason(f"{topic}/{partition}", f"{topic}/{partition} could not join the transaction: {why}")
 
     def _pass_on(self, level: int, template: str, args: tuple[Any, ...]) -> None:
-        """To the log of the application; what is said again and again, seldom, with a count."""
+        """Pass a line to the log of the application; a repeated one seldom, with a count."""
         args = tuple(self._scrubbed(arg) if isinstance(arg, str) else arg for arg in args)
         if level < logging.INFO or not LOG.isEnabledFor(level):
             LOG.log(level, template, *args, extra={"client": self.label})
@@ -264,7 +285,7 @@ class Watch:
         LOG.log(level, template, *args, extra={"client": self.label})
 
     def _reason(self, cause: str, text: str) -> None:
-        """One of each cause, the newest at the end."""
+        """Keep one reason of each cause, the newest at the end."""
         self._reasons.pop(cause, None)
         self._reasons[cause] = text
 
@@ -287,7 +308,7 @@ class Watch:
             self.suspicions.append(f"statistics: {sent} EndTxn requests for {self.ends} calls")
 
     def forget(self) -> None:
-        """Forget what was said about connections: whoever uses the client next had no part in it."""
+        """Forget what was said about connections, before the client gets another user."""
         self._reasons.clear()
 
 
@@ -295,7 +316,7 @@ _refused_s: dict[str, float] = {}
 
 
 def _say_refused(client: str, why: str, remedy: str) -> None:
-    """A login that the brokers refuse, for the whole process: each of its clients tries again every second."""
+    """Log a refused login once for the whole process: each of its clients tries again every second."""
     now = time.monotonic()
     if now - _refused_s.get(why, -REPEAT_S) >= REPEAT_S:
         _refused_s[why] = now
