@@ -1,4 +1,4 @@
-"""Names of the Java client's settings, and what librdkafka calls the same thing. Standard library only."""
+"""Names of the Java client's settings, and librdkafka's names for them. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ EQUALS: Final = {
     "ssl.keystore.key": "ssl.key.pem",
     "ssl.truststore.certificates": "ssl.ca.pem",
 }
-"""The Java client's names, and librdkafka's for the same thing. Those that are spelt alike are not here."""
+"""The Java client's names that librdkafka spells differently, with librdkafka's names."""
 
 _ADOPTED: Final = {"max.partition.fetch.bytes", "metadata.max.age.ms", "sasl.mechanism"}
-"""Of these, those that librdkafka 2.16 takes itself."""
+"""The names of these that librdkafka 2.16 takes, too."""
 
 _LOGIN: Final = "write 'sasl.username' and 'sasl.password', with 'sasl.mechanisms'"
 _CA: Final = "write 'ssl.ca.location', a PEM file with the certificates of the authorities"
 _OWN: Final = "write 'ssl.certificate.location' and 'ssl.key.location', PEM files, or 'ssl.keystore.location', PKCS#12"
 _CODEC: Final = "codecs are declared on topics: Topic(value=Json(...))"
 _OAUTH: Final = "write oauth='module:function', or 'sasl.oauthbearer.method': 'oidc'"
-_NONE: Final = "it names a Java class, and nothing here is equal to it; leave it out"
+_NONE: Final = "it names a Java class, and nothing here replaces it; leave it out"
 
 _ADVICE: Final = {
     "sasl.jaas.config": _LOGIN,
@@ -52,7 +52,7 @@ _ADVICE: Final = {
 
 
 def equal_of(name: str) -> str | None:
-    """What to write instead of a Java client's setting; None where librdkafka has the name, or nobody has it."""
+    """What to write instead of a Java client's setting; None: librdkafka has the name, or the Java client has not."""
     if name in EQUALS and name not in _ADOPTED:
         return f"write {EQUALS[name]!r}"
     return _ADVICE.get(name)

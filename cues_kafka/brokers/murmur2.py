@@ -1,7 +1,7 @@
 """Kafka's partitioner: murmur2 as the Java client computes it, in pure Python.
 
-Every client of a pipeline must put a key into the same partition, else joins miss and order is lost. librdkafka's own
-default is another hash (CRC32), which is why the Kafka adapter forces ``murmur2_random``.
+All clients of a pipeline must put a key into the same partition, else joins miss and order is lost. librdkafka's own
+default is another hash (CRC32), so the Kafka adapter forces ``murmur2_random``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def murmur2(data: bytes) -> int:
     """
     The 32-bit hash, unsigned (Java's `Utils.murmur2` gives the same bits as a signed int).
 
-    Cached, because a pipeline sees the same keys again and again and Python needs a microsecond for four bytes.
+    Cached, because a pipeline sees the same keys often, and Python needs a microsecond for four bytes.
     """
     length = len(data)
     words = length // 4

@@ -1,4 +1,4 @@
-"""From a value that names a cluster to the broker that talks to it."""
+"""Opens the broker of a value that names a cluster."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _opening = threading.Lock()
 
 
 def open_broker(options: Options) -> Broker:
-    """Open the broker that `options` names; its module is imported here and not before.
+    """
+    Open the broker that `options` names; its module is imported here and not before.
 
-    A `Kafka` value gives a new broker object each time, a `Memory` value always its own one, so that whoever holds the
-    value sees the same logs.
+    A `Kafka` value gives a new broker object each time. A `Memory` value always gives its own one: all its
+    users see the same logs.
 
     Raises:
         ConfigError: `options` is neither.
@@ -26,15 +27,11 @@ def open_broker(options: Options) -> Broker:
 
             return KafkaBroker(options)
         case Memory():
-            return _held(options)
+            from cues_kafka.brokers.memory import MemoryBroker  # noqa: PLC0415 - the layer loads what is asked for
+
+            with _opening:
+                if not options.held:
+                    options.held.append(MemoryBroker(clock=options.clock, seed=options.seed, brokers=options.brokers))
+                return options.held[0]
         case _:
-            raise ConfigError(f"{options!r} names no cluster; give Kafka('host:port') or Memory()")
-
-
-def _held(options: Memory) -> Broker:
-    from cues_kafka.brokers.memory import MemoryBroker  # noqa: PLC0415 - the layer loads what is asked for
-
-    with _opening:
-        if not options.held:
-            options.held.append(MemoryBroker(clock=options.clock, seed=options.seed, brokers=options.brokers))
-        return options.held[0]
+            raise ConfigError(f"{options!r} is not a cluster; give Kafka('host:port') or Memory()")

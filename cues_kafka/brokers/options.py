@@ -2,10 +2,9 @@
 
 Standard library only, so that plans and the command line can name a cluster without a client library.
 
-The guarantee stands on a number of client settings. They are listed in one table, `FORCED`, each with its reason; a
-user who sets one of them to something else gets a `ConfigError` with that reason when the value is constructed, not a
-lost message later. Everything else in librdkafka's configuration can be passed through `config=` (all clients),
-`producer=` and `consumer=`.
+The guarantee needs some client settings. One table, `FORCED`, lists them with their reasons. If a user sets one of them
+to another value, constructing `Kafka(...)` raises a `ConfigError` with that reason. All other settings of librdkafka
+pass through `config=` (all clients), `producer=` and `consumer=`.
 """
 
 from __future__ import annotations
@@ -31,17 +30,18 @@ _READERS: tuple[Role, ...] = ("reader", "member")
 _ALL: tuple[Role, ...] = ("admin", *_WRITERS, *_READERS)
 
 OURS = object()
-"""In `FORCED`: the value is set per client by the framework; a user cannot give one at all."""
+"""In `FORCED`: the framework sets the value per client, and a user cannot give one."""
 
 
 class Forced(NamedTuple):
-    """One setting that the guarantee needs.
+    """
+    One setting that the guarantee needs.
 
     Attributes:
         key: librdkafka's name.
         roles: the clients that get it.
         value: the only value; a `str` that starts with "=" names the option that it follows; `OURS`: set per client.
-        reason: why, as the user reads it when their value is refused.
+        reason: what the error says when a user's value is refused.
     """
 
     key: str
@@ -51,7 +51,7 @@ class Forced(NamedTuple):
 
 
 FORCED: tuple[Forced, ...] = (
-    # what readers may see, and from where
+    # which messages readers see, and from where
     Forced("enable.auto.commit", _READERS, False, "positions are committed inside transactions only; committing by "
            "time loses or repeats messages"),
     Forced("enable.auto.offset.store", _READERS, False, "positions come from the backing topic, never from the client"),
@@ -60,7 +60,7 @@ FORCED: tuple[Forced, ...] = (
     Forced("isolation.level", _READERS, "read_committed", "anything else reads messages of aborted transactions"),
     Forced("check.crcs", _READERS, True, "flipped bits must not become messages"),
     Forced("allow.auto.create.topics", _READERS, False, "a misspelt name must not become a topic"),
-    Forced("enable.partition.eof", _READERS, OURS, "the end of a partition is how a position moves over markers"),
+    Forced("enable.partition.eof", _READERS, OURS, "a position moves over markers by the end of a partition"),
     # what writers promise
     Forced("enable.idempotence", _WRITERS, True, "without it a retry writes a message twice"),
     Forced("acks", _WRITERS, "all", "an acknowledged message must survive the loss of a broker"),
@@ -87,8 +87,8 @@ FORCED: tuple[Forced, ...] = (
     Forced("partition.assignment.strategy", ("member",), OURS, "set assignor= instead"),
     Forced("group.remote.assignor", ("member",), OURS, "set assignor= instead"),
     Forced("group.id", _READERS, OURS, "the group is <graph>.<processor>"),
-    Forced("group.instance.id", ("member",), OURS, "the supervisor gives every worker its own"),
-    # who is who, and who listens
+    Forced("group.instance.id", ("member",), OURS, "the supervisor gives each worker its own"),
+    # addresses and callbacks
     Forced("bootstrap.servers", _ALL, OURS, "give the address as the first argument of Kafka(...)"),
     Forced("logger", _ALL, OURS, "the client's log lines go to the logger cues_kafka.librdkafka"),
     Forced("log_cb", _ALL, OURS, "the client's log lines go to the logger cues_kafka.librdkafka"),
@@ -105,7 +105,7 @@ ALIASES: dict[str, str] = {
     "delivery.timeout.ms": "message.timeout.ms",
     "auto.commit.enable": "enable.auto.commit",
 }
-"""librdkafka's other names for settings in `FORCED`: a second name must not go round the table."""
+"""librdkafka's other names for settings in `FORCED`: a second name must not get around the table."""
 
 _FORCED_BY_KEY: dict[str, Forced] = {forced.key: forced for forced in FORCED}
 
@@ -115,15 +115,15 @@ LEAST_BYTES = 262_144
 """The least `message.max.bytes`: a backing record may have 256,000 bytes, an error message 16,000."""
 
 _TUNING: dict[Role, dict[str, Any]] = {
-    # lingering only matters while a batch is being enqueued: flush() overrides it. The queue bounds hold the memory of
-    # one task, 64 MiB and 100,000 messages; a full queue is waited for. The limits of size are the client's own.
+    # Lingering only matters while a batch is being enqueued: flush() overrides it. The queue bounds hold the memory of
+    # one task, 64 MiB and 100,000 messages; a session waits while the queue is full. The size limits are the client's.
     "session": {"linger.ms": 5, "compression.type": "lz4", "queue.buffering.max.kbytes": 65_536, **_SIZES},
     "sender": {"linger.ms": 5, "compression.type": "lz4", "message.timeout.ms": 30_000, **_SIZES},
-    # A short fetch wait brings the end of a partition, and a newly assigned one, soon: a fetch under way delays both.
-    # The queue bounds hold memory, and so does the size of a fetch: compressed messages unpack to many times their
-    # size. With these a worker with a backlog of 400,000 messages in 4 partitions has 140 MiB at its peak; with 10,000
-    # kept ready for each partition 149, and no faster; with the client's defaults up to 170 more. A full queue is
-    # looked at again after 10 ms, not after the default second.
+    # A fetch under way delays the end of a partition and a newly assigned one, so its wait is short. The queue bounds
+    # and the size of a fetch hold memory: compressed messages unpack to many times their size. With these values a
+    # worker with a backlog of 400,000 messages in 4 partitions has 140 MiB at its peak; with 10,000 kept ready for each
+    # partition 149, and no faster; with the client's defaults up to 170 more. A full queue is looked at again after
+    # 10 ms, not after the default second.
     "reader": {
         "fetch.wait.max.ms": 100,
         "fetch.error.backoff.ms": 100,
@@ -132,7 +132,7 @@ _TUNING: dict[Role, dict[str, Any]] = {
         "queued.min.messages": 5_000,
         "queued.max.messages.kbytes": 16_384,
     },
-    # Only a member that has heard of new partitions has the group share them; by default it asks every five minutes.
+    # The group shares new partitions when a member has heard of them; by default it asks every five minutes.
     "member": {"topic.metadata.refresh.interval.ms": 15_000},
     "admin": {},
 }
@@ -141,7 +141,7 @@ _TUNING: dict[Role, dict[str, Any]] = {
 _COMMON_TUNING: dict[str, Any] = {
     "reconnect.backoff.max.ms": 1_000,
     "socket.keepalive.enable": True,
-    # It is waited out inside every transaction: at librdkafka's 100 ms a small one takes five times as long.
+    # Each transaction waits for this time: at librdkafka's 100 ms a small one takes five times as long.
     "retry.backoff.ms": 10,
 }
 
@@ -151,15 +151,16 @@ MAX_TRANSACTION_TIMEOUT_S = 900.0
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Kafka:
-    """A Kafka cluster (brokers >= 3.7).
+    """
+    A Kafka cluster (brokers >= 3.7).
 
     Attributes:
         bootstrap: ``host:port``, or several with commas.
         config: librdkafka settings for all clients, such as ``security.protocol``.
         producer: librdkafka settings for producers only.
         consumer: librdkafka settings for consumers only.
-        transaction_timeout_s: after this time the brokers abort the open transaction of a worker that died and did not
-            come back; until then readers of its outputs wait. At least 3 x `socket_timeout_s`, at most 900.
+        transaction_timeout_s: after this time the brokers abort the open transaction of a dead worker without a
+            successor; until then readers of its outputs wait. At least 3 x `socket_timeout_s`, at most 900.
         socket_timeout_s: how long one request may take. A commit that takes longer is suspect.
         session_timeout_s: after this time without a heartbeat a worker's tasks move to others.
         heartbeat_s: time between heartbeats.
@@ -168,12 +169,12 @@ class Kafka:
         assignor: how the group shares partitions; under ``consumer`` it is a server-side one (``uniform``, ``range``).
         start_timeout_s: how long the first contact with the cluster may take.
         oauth: ``module:function`` that gives tokens for OAUTHBEARER. It takes the text of ``sasl.oauthbearer.config``,
-            and returns the token and the second of its end since 1970. It is asked once for all clients of a process,
-            and again when half of the token's life is over and a client asks. Empty: none.
+            and returns the token and the second of its end since 1970. One call serves all clients of a process; the
+            next call comes when half of the token's life is over and a client asks. Empty: none.
         allow_plaintext: talk without encryption to an address that is not on this machine.
         allow_unverified_tls: allow settings that switch the verification of certificates or host names off.
-        accept_unchecked: run although this user may not read the settings of topics (DescribeConfigs), so that nobody
-            checks whether they break the guarantee.
+        accept_unchecked: run although this user may not read the settings of topics (DescribeConfigs), so that no
+            check finds a setting that breaks the guarantee.
 
     Raises:
         ConfigError: a setting contradicts the guarantee or another one.
@@ -214,8 +215,9 @@ class Kafka:
             )
 
     def __repr__(self) -> str:
-        """Every option, secrets masked."""
-        shown = (f"{f.name}={_shown(getattr(self, f.name))}" for f in fields(self) if f.name != "bootstrap")
+        """All options, secrets masked."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "bootstrap"}
+        shown = (f"{name}={masked(v) if isinstance(v, Mapping) else v!r}" for name, v in values.items())
         return f"Kafka({self.bootstrap!r}, {', '.join(shown)})"
 
     @property
@@ -236,17 +238,18 @@ class Kafka:
         tuning: Mapping[str, Any] | None = None,
         batch_bytes: int | None = None,
     ) -> dict[str, Any]:
-        """Configuration of one client in librdkafka's words, without callbacks, ids of groups and of transactions.
+        """
+        Configuration of one client in librdkafka's words, without callbacks, ids of groups and of transactions.
 
         Args:
             role: what the client is for.
             client_id: its name in logs of brokers and client; a `client.id` of the user goes before it.
-            tuning: more of our defaults, for this client; the user's settings win over these too.
-            batch_bytes: the largest batch of records that all topics of a producer take: a larger one is refused as a
-                whole, and the client never divides it.
+            tuning: more defaults for this client; the user's settings win over these, too.
+            batch_bytes: the largest batch of records that all topics of a producer take. A topic refuses a larger one
+                as a whole, and the client never divides it.
         """
-        given = {"session": self.producer, "sender": self.producer, "reader": self.consumer, "member": self.consumer}
-        settings = {**_COMMON_TUNING, **_TUNING[role], **(tuning or {}), **self.config, **given.get(role, {})}
+        own = self.producer if role in _WRITERS else self.consumer if role in _READERS else {}
+        settings = {**_COMMON_TUNING, **_TUNING[role], **(tuning or {}), **self.config, **own}
         for forced in FORCED:
             settings.pop(forced.key, None)
             if role in forced.roles and forced.value is not OURS:
@@ -269,7 +272,7 @@ class Kafka:
         return settings
 
     def scrubbed(self, text: str) -> str:
-        """The text of a client without the secrets in these settings."""
+        """A client's text without the secrets of these settings."""
         return scrubbed(text, self.config, self.producer, self.consumer)
 
     def _given(self) -> Iterator[tuple[str, str, Any]]:
@@ -280,10 +283,11 @@ class Kafka:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Memory:
-    """A cluster in this process, for tests: each value is a cluster of its own.
+    """
+    A cluster in this process, for tests: each value is a cluster of its own.
 
     Attributes:
-        seed: of the random choices that the cluster makes.
+        seed: decides the random choices of the cluster.
         brokers: how many brokers it says it has.
         clock: None: real time.
     """
@@ -300,22 +304,15 @@ Options: TypeAlias = Kafka | Memory
 
 
 def _bytes(settings: Mapping[str, Any], key: str) -> int:
-    """
-    Raises:
-        ConfigError: the setting is no number.
-    """
     try:
         return int(settings[key])
     except (TypeError, ValueError):
-        raise ConfigError(f"{key}={settings[key]!r} is no number of bytes; write a whole number") from None
-
-
-def _shown(value: Any) -> str:
-    return repr(masked(value) if isinstance(value, Mapping) else value)
+        raise ConfigError(f"{key}={settings[key]!r} is not a number of bytes; write a whole number") from None
 
 
 def addresses(bootstrap: str) -> list[tuple[str, int]]:
-    """Hosts and ports of a bootstrap string.
+    """
+    Hosts and ports of a bootstrap string.
 
     Raises:
         ConfigError: one of them is not ``host:port``.
@@ -325,12 +322,12 @@ def addresses(bootstrap: str) -> list[tuple[str, int]]:
         scheme, _, address = part.strip().rpartition("://")
         if scheme and scheme.lower() not in ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"):
             raise ConfigError(
-                f"{part.strip()!r} is an address for {scheme}, and brokers speak Kafka's own protocol. Write "
+                f"{part.strip()!r} is an address for {scheme}, but brokers speak Kafka's own protocol. Write "
                 f"{address.partition('/')[0]!r}, and encryption as config={{'security.protocol': 'SSL'}}"
             )
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-            raise ConfigError(f"{part.strip()!r} is no address of a broker; write host:port, several with commas")
+            raise ConfigError(f"{part.strip()!r} is not the address of a broker; write host:port, several with commas")
         found.append((host.strip("[]"), int(port)))
     return found
 
@@ -383,12 +380,12 @@ def _check_name(name: str, key: str, value: Any) -> None:
     if isinstance(value, Mapping) and key not in _FORCED_BY_KEY:
         inner = next(iter(value), "...")
         raise ConfigError(
-            f"{name}={{{key!r}: ...}} holds a table, and librdkafka's settings are flat: write the whole name with its "
+            f"{name}={{{key!r}: ...}} holds a table, but librdkafka's settings are flat: write the whole name with its "
             f"dots as one key, in quotes: '{key}.{inner}'"
         )
     if (equal := equal_of(key)) is not None:
         raise ConfigError(
-            f"{name}={{{key!r}: ...}} is a setting of Java clients, and this client is librdkafka: {equal}"
+            f"{name}={{{key!r}: ...}} is a setting of Java clients, but this client is librdkafka: {equal}"
         )
 
 
@@ -412,7 +409,7 @@ def _forced_value(options: Kafka, forced: Forced) -> Any:
 
 
 def _same(given: Any, wanted: Any) -> bool:
-    """Whether librdkafka would read both as the same value: it takes True, "true", "TRUE"; -1 and "all" are one."""
+    """Whether librdkafka reads both as the same value: it takes True, "true", "TRUE"; -1 means "all"."""
 
     def canonical(value: Any) -> str:
         text = str(value).strip().lower()
@@ -428,7 +425,7 @@ def _check_security(options: Kafka) -> None:
         strangers = [host for host, _ in addresses(options.bootstrap) if not _is_loopback(host)]
         if protocol in ("plaintext", "sasl_plaintext") and strangers and not options.allow_plaintext:
             raise ConfigError(
-                f"security.protocol is {protocol}, and {strangers[0]} is another machine: everything, passwords too, "
+                f"security.protocol is {protocol}, and {strangers[0]} is another machine: all data, also passwords, "
                 "would cross the network readable. Set config={'security.protocol': 'SSL'} or 'SASL_SSL'; in a network "
                 "that you trust set allow_plaintext=True, for the commands in cues-kafka.toml or as "
                 "CUES_KAFKA_ALLOW_PLAINTEXT=true"
@@ -436,7 +433,7 @@ def _check_security(options: Kafka) -> None:
         if protocol.startswith("sasl") and not (merged.get("sasl.mechanisms") or merged.get("sasl.mechanism")):
             raise ConfigError(
                 f"sasl.mechanisms is missing: security.protocol is {protocol}, so the brokers want a login. Set "
-                "config={'sasl.mechanisms': 'SCRAM-SHA-512'}, or what they offer: SCRAM-SHA-256, PLAIN, OAUTHBEARER"
+                "config={'sasl.mechanisms': 'SCRAM-SHA-512'}, or one that they offer: SCRAM-SHA-256, PLAIN, OAUTHBEARER"
             )
         if not options.allow_unverified_tls:
             _check_tls(merged)
@@ -450,8 +447,8 @@ def _check_tls(settings: Mapping[str, Any]) -> None:
         value = settings.get(key)
         if value is not None and _same(value, off):
             raise ConfigError(
-                f"{key}={value!r} lets anybody on the way pose as the broker. Give the authority's certificate as "
-                "ssl.ca.location; where that is impossible set allow_unverified_tls=True"
+                f"{key}={value!r} lets any machine on the way pose as the broker. Give the authority's certificate as "
+                "ssl.ca.location; if that is impossible set allow_unverified_tls=True"
             )
 
 
@@ -465,7 +462,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _settle_group(options: Kafka, settings: dict[str, Any]) -> None:
-    """Settings of the group protocol: KIP-848's refuses those of the classic one, for the brokers decide them."""
+    """Add the settings of the group protocol: KIP-848 refuses those of the classic one, as the brokers decide them."""
     settings["group.protocol"] = options.group_protocol
     if options.group_protocol == "classic":
         settings["partition.assignment.strategy"] = options.assignor

@@ -1,4 +1,4 @@
-"""Asking a cluster again where the answer may be another one a moment later."""
+"""Asks a cluster again while its answer may change within a moment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from cues_kafka.errors import RetriableError
 
 FIRST_S: Final = 0.05
 LONGEST_S: Final = 1.0
-"""Between two questions: a pause that doubles. Leaders move within tens of milliseconds, brokers restart in seconds."""
+"""The pause between two questions doubles from the first to the longest: a leader moves within tens of milliseconds,
+a broker restarts in seconds."""
 
 _Answer = TypeVar("_Answer")
 
@@ -24,16 +25,16 @@ def ask_again(
     longest_s: float = LONGEST_S,
 ) -> _Answer:
     """
-    Ask, and ask again while leaders move or the cluster does not answer.
+    Ask, and ask again for `for_s` seconds while leaders move or the cluster does not answer.
 
     Args:
         question: what to ask.
         for_s: how long.
-        while_: whether an error is one that passes.
+        while_: says whether an error passes.
         longest_s: the longest pause between two questions.
 
     Raises:
-        RetriableError: the last one, when the time is over or it is not one that passes.
+        RetriableError: the last one, when the time is over or the error does not pass.
     """
     retrying = Retrying(
         retry=retry_if_exception(lambda error: isinstance(error, RetriableError) and while_(error)),

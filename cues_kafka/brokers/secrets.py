@@ -1,6 +1,6 @@
-"""What may be shown of a client's settings: a list of what is harmless, and everything else is a secret.
+"""Masks a client's settings before they are shown: names on a list are harmless, all others are secrets.
 
-A list of what is secret has gaps: a misspelt `sasl.pasword`, a key that the next release of librdkafka brings. Standard
+A list of secrets would have gaps: a misspelt `sasl.pasword`, a key that the next release of librdkafka adds. Standard
 library only.
 """
 
@@ -11,12 +11,7 @@ from typing import Any, Final
 
 MASK: Final = "***"
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-HARMLESS: Final = _words(
+HARMLESS: Final = frozenset(
     """
     acks allow.auto.create.topics api.version.request auto.commit.enable auto.commit.interval.ms
     auto.offset.reset batch.num.messages batch.size bootstrap bootstrap.servers broker.address.family
@@ -48,12 +43,12 @@ HARMLESS: Final = _words(
     ssl.sigalgs.list statistics.interval.ms sticky.partitioning.linger.ms topic.blacklist
     topic.metadata.propagation.max.ms topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms
     topic.metadata.refresh.sparse transaction.timeout.ms transactional.id
-    """
+    """.split()  # noqa: SIM905 - the words, not a line for each
 )
-"""Names of settings whose values may be shown. A new name is a secret until it stands here."""
+"""Names of settings whose values may be shown. A name that is not here is a secret."""
 
 _WITH_AT: Final = {"sasl.username", "sasl.kerberos.principal"}
-"""Harmless values with an "@" of their own; elsewhere it ends a user name and a password."""
+"""Harmless values that may contain "@". In all others it ends a user name and a password."""
 
 
 def masked(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,18 +57,15 @@ def masked(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_user(address: str) -> str:
-    """An address, or several with commas, that may be shown: what stands before the last "@" is masked."""
+    """An address, or several with commas, that may be shown: the text before the last "@" is masked."""
     return f"{MASK}@{address.rpartition('@')[2]}" if "@" in address else address
 
 
 def scrubbed(text: str, *settings: Mapping[str, Any]) -> str:
     """
-    The text without the secrets of these settings.
+    A client's text without the secrets of its settings.
 
-    Args:
-        text: what a client says, which may quote its settings.
-        settings: the client's. Values of less than four characters are masked where they are quoted only: everywhere,
-            they would be parts of other words.
+    A secret of less than four characters is masked only in quotes: elsewhere it may be a part of another word.
     """
     for secret in sorted({value for one in settings for value in _secrets(one)}, key=len, reverse=True):
         for quote in ('"', "'"):
@@ -91,7 +83,7 @@ def _shown(key: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if "\n" in value or "-----" in value:
-        return MASK  # a key that was pasted where its file belongs
+        return MASK  # a key that was pasted instead of its file
     return value if key in _WITH_AT else without_user(value)
 
 

@@ -1,7 +1,7 @@
-"""Tokens for OAUTHBEARER from the user's function: one for all clients of a process.
+"""Tokens for OAUTHBEARER from the user's function: one token for all clients of a process.
 
-Each client asks for its own, and a worker has several for each task: a token service would be asked dozens of times at
-every start. No client library.
+Each client asks for its own, and a worker has several clients for each task: each start would ask a token service
+dozens of times. Imports no client library.
 """
 
 from __future__ import annotations
@@ -22,26 +22,27 @@ from cues_kafka.observe.log import get_logger
 log = get_logger("cues_kafka.broker")
 
 REPEAT_S: Final = 10.0
-"""A client that got no token asks again after so long (librdkafka); each of them does, and one line tells of all."""
+"""A client that got no token asks again after this time (librdkafka). One log line stands for all clients."""
 
 FRESH: Final = 0.5
-"""A token is given out until half of its life is left.
+"""A token is given out until this share of its life is left.
 
-A client asks for the next one when 80 % of what was left are over, and looks once a second. Where the brokers end
-logins with their tokens, it logs in again at 90 %. So it has the next token in time if a tenth of what was left is more
-than a second: with a half, for all tokens that live for 20 s.
+A client asks for the next token when 80 % of the remaining life are over, and looks once a second. If the brokers end
+logins with their tokens, it logs in again at 90 %. So it has the next token in time if a tenth of the remaining life is
+more than a second: with a half, for all tokens that live for 20 s.
 """
 
 
 class Tokens:
-    """The function of one `oauth_cb`, called as rarely as tokens end. May be shared by threads."""
+    """
+    The function of one `oauth_cb`, called only when its token is too old. May be shared by threads.
+
+    Args:
+        function: see `Kafka.oauth`.
+        key: names these tokens in all processes; empty: they are new.
+    """
 
     def __init__(self, function: Callable[[Any], Any], key: str = "") -> None:
-        """
-        Args:
-            function: see `Kafka.oauth`.
-            key: names these tokens in all processes; empty: they are new.
-        """
         self._function = function
         self._lock = threading.Lock()
         self._held: dict[str, tuple[Any, float]] = {}
@@ -49,16 +50,16 @@ class Tokens:
         self._key = key or uuid.uuid4().hex
 
     def __reduce__(self) -> Any:
-        """As the function and the key: a process that unpickles them many times asks for one token all the same."""
+        """Pickle the function and the key: a process that unpickles them many times still asks for one token."""
         return _arrived, (self._key, self._function)
 
     def __call__(self, config: str | None) -> Any:
         """
-        A token that is good for a while, with its end.
+        A token, with the second of its end since 1970, and perhaps more.
 
         Raises:
-            LoginError: the function gives a token that has expired, or none.
-            RetriableError: it raised; with what it raised as the cause.
+            LoginError: the function returned an expired token, or none.
+            RetriableError: it raised; the cause is what it raised.
         """
         with self._lock:
             token, until_s = self._held.get(config or "", (None, 0.0))
@@ -91,7 +92,7 @@ class Tokens:
         return token
 
     def _tell(self, config: str | None, error: Exception) -> None:
-        """Of a process that had a token: the client that asks hides what was raised."""
+        """Log what the function raised in a process that had a token: the client that asks hides it."""
         now = time.monotonic()
         if (config or "") in self._held and now - self._told_s >= REPEAT_S:
             self._told_s = now
@@ -114,10 +115,10 @@ def _arrived(key: str, function: Callable[[Any], Any]) -> Tokens:
 
 def travelling(options: Kafka) -> Kafka:
     """
-    The options for other processes: they hold the function of tokens itself, not the name of a module to import.
+    The options for other processes: they hold the function of tokens, not the name of a module to import.
 
     Raises:
-        ConfigError: there is no such function.
+        ConfigError: the function does not exist.
     """
     given = options.oauth or options.config.get("oauth_cb")
     if given is None:
@@ -131,10 +132,10 @@ def tokens_of(oauth: str | Tokens | Callable[[Any], Any]) -> Tokens:
     The tokens of a function, for the whole process.
 
     Args:
-        oauth: the function, its tokens, or where it is: ``module:function``.
+        oauth: the function, its tokens, or its place: ``module:function``.
 
     Raises:
-        ConfigError: there is no such function.
+        ConfigError: the function does not exist.
     """
     if isinstance(oauth, Tokens):
         return oauth

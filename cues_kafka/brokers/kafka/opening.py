@@ -1,4 +1,4 @@
-"""Opening a client of librdkafka: what it does not take of the user's settings is an error of ours that names it."""
+"""Opens clients of librdkafka. A setting that librdkafka refuses becomes a `ConfigError` that names it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from cues_kafka.brokers.kafka.classify import error_of, name
+from cues_kafka.brokers.kafka.probe import path_of
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.brokers.secrets import scrubbed
 from cues_kafka.brokers.tokens import tokens_of
@@ -25,7 +26,7 @@ def opened(make: Callable[[dict[str, Any]], _Client], settings: dict[str, Any]) 
     A client with these settings.
 
     Raises:
-        ConfigError: a setting does not exist, or its value is none of it.
+        ConfigError: a setting does not exist, or does not take its value.
         BrokerError: the user's function gives no token.
     """
     if (oauth := settings.get("oauth_cb")) is not None:
@@ -33,7 +34,9 @@ def opened(make: Callable[[dict[str, Any]], _Client], settings: dict[str, Any]) 
         settings = settings | {"oauth_cb": tokens}
         mechanism = settings.get("sasl.mechanisms") or settings.get("sasl.mechanism")
         if str(mechanism).upper() == "OAUTHBEARER":
-            tokens(settings.get("sasl.oauthbearer.config"))  # fails here in words; inside, the client waits for 10 s
+            tokens(
+                settings.get("sasl.oauthbearer.config")
+            )  # fails here with its reason; the client would wait for 10 s
     try:
         return make(settings)
     except KafkaException as problem:
@@ -58,7 +61,7 @@ FILES = (
     "sasl.oauthbearer.assertion.jwt.template.file",
     "sasl.oauthbearer.assertion.private.key.file",
 )
-"""Settings that name files: of what is wrong with them librdkafka names neither the file nor the reason."""
+"""Settings that name files. If one is wrong, librdkafka names neither the file nor the reason."""
 
 
 def check_files(settings: Mapping[str, Any]) -> None:
@@ -66,29 +69,29 @@ def check_files(settings: Mapping[str, Any]) -> None:
     Read the files that the settings name, before the client does.
 
     Raises:
-        ConfigError: one is not there, cannot be read, or is not what it should be; with the file and the reason.
+        ConfigError: a file does not exist, cannot be read, or is not what it should be; with the file and the reason.
     """
     for setting in FILES:
-        path = settings.get(setting)
-        if path and path != "probe" and not Path(str(path)).is_dir():
+        path = path_of(settings, setting)
+        if path and not Path(path).is_dir():
             try:
-                Path(str(path)).read_bytes()
+                Path(path).read_bytes()
             except OSError as error:
-                raise ConfigError(f"{setting}: the file {str(path)!r} cannot be read: {error.strerror}") from None
+                raise ConfigError(f"{setting}: the file {path!r} cannot be read: {error.strerror}") from None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    authorities = settings.get("ssl.ca.location")
-    if authorities and authorities != "probe" and Path(str(authorities)).is_file():
+    authorities = path_of(settings, "ssl.ca.location")
+    if authorities and Path(authorities).is_file():
         try:
-            context.load_verify_locations(str(authorities))
+            context.load_verify_locations(authorities)
         except ssl.SSLError:
-            raise ConfigError(f"ssl.ca.location: {str(authorities)!r} has no certificate in PEM") from None
-    certificate, key = settings.get("ssl.certificate.location"), settings.get("ssl.key.location")
+            raise ConfigError(f"ssl.ca.location: {authorities!r} has no certificate in PEM") from None
+    certificate, key = path_of(settings, "ssl.certificate.location"), path_of(settings, "ssl.key.location")
     if certificate and key:
         password = str(settings.get("ssl.key.password") or "")
         try:
-            context.load_cert_chain(str(certificate), str(key), lambda: password)
+            context.load_cert_chain(certificate, key, lambda: password)
         except ssl.SSLError as error:
-            raise ConfigError(_why_no_key(str(certificate), str(key), error.reason)) from None
+            raise ConfigError(_why_no_key(certificate, key, error.reason)) from None
 
 
 def _why_no_key(certificate: str, key: str, reason: str | None) -> str:
@@ -104,7 +107,7 @@ def _why_no_key(certificate: str, key: str, reason: str | None) -> str:
 
 def check_own(options: Kafka) -> None:
     """
-    Open what producers and consumers have of their own once, so that a wrong setting is found before any task runs.
+    Open a producer and a consumer that have settings of their own, to find a wrong one before any task runs.
 
     Raises:
         ConfigError: see `opened`.

@@ -1,9 +1,9 @@
-"""What listens at an address: asked by hand where the client cannot say why it has no connection.
+"""Looks at an address by hand, to find out why the client has no connection.
 
-librdkafka says of an expired certificate, a wrong host name and an unknown authority the same, and of a listener with
-another protocol nothing but that it is down. A handshake of Python's own tells them apart, and one request of Kafka's
-protocol, SaslHandshake, which every listener answers: with the mechanisms that it offers, or that it wants no login.
-No secret is sent; a client's certificate is, as it would be by the client.
+librdkafka reports an expired certificate, a wrong host name and an unknown authority alike, and a listener with another
+protocol only as down. A handshake of Python's own tells them apart, together with one request of Kafka's protocol,
+SaslHandshake: every listener answers it with the mechanisms that it offers, or that it wants no login. No secret is
+sent; the client's certificate is, as the client would send it.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 TIMEOUT_S: Final = 2.0
-"""Of each step; a broker on the other side of the world answers in a fraction of it."""
+"""How long each step may take; a broker on the other side of the world answers in a fraction of it."""
 
 _NO_CHECK_TIME: Final = 0x200000
 """OpenSSL's X509_V_FLAG_NO_CHECK_TIME; the ssl module has no name for it."""
 
-_SASL_HANDSHAKE: Final = 17
+_HANDSHAKE: Final = struct.pack(">hhih10sh5s", 17, 1, 1, 10, b"cues-kafka", 5, b"PLAIN")
+"""SaslHandshake (17), version 1, request 1, from `cues-kafka`, for the mechanism PLAIN."""
+
 _WANTS_NO_LOGIN: Final = 34  # ILLEGAL_SASL_STATE
 
 
@@ -37,54 +40,58 @@ class Finding(NamedTuple):
     settings: bool
 
 
-class _Listener(NamedTuple):
-    """What answers: a Kafka listener of this protocol, with these mechanisms."""
+class _Refused(Exception):
+    """The listener refuses the client's certificate."""
 
-    protocol: str
-    mechanisms: tuple[str, ...]
+
+def path_of(settings: Mapping[str, Any], name: str) -> str | None:
+    """The file that a setting names; None: none, or librdkafka looks for it in the usual places (`probe`)."""
+    value = settings.get(name)
+    return str(value) if value and str(value) != "probe" else None
 
 
 def find(host: str, port: int, settings: Mapping[str, Any]) -> Finding | None:
     """
-    Look at one address; takes a few times `TIMEOUT_S` at most.
-
-    Args:
-        host: of a broker.
-        port: of a broker.
-        settings: the client's.
+    Look at the address of a broker with a client's settings; takes a few times `TIMEOUT_S` at most.
 
     Returns:
-        None: nothing is wrong that can be seen from here, or nothing answers.
+        None: the address does not answer, or shows no reason.
     """
     wanted = str(settings.get("security.protocol", "plaintext")).upper()
     try:
         tls = _speaks_tls(host, port)
         if tls and wanted.endswith("SSL") and (trouble := _distrust(host, port, settings)):
             return trouble
-        found = _listener(host, port, settings, tls=tls)
+        protocol, mechanisms = _listener(host, port, settings, tls=tls)
     except _Refused as refused:
         return Finding(str(refused), settings=True)
     except (OSError, struct.error, UnicodeDecodeError):
         return None
-    if found.protocol != wanted:
-        offered = f" with {', '.join(found.mechanisms)}" if found.mechanisms else ""
+    if protocol != wanted:
+        offered = f" with {', '.join(mechanisms)}" if mechanisms else ""
         return Finding(
-            f"{host}:{port} is a listener for {found.protocol}{offered}, and security.protocol here is {wanted}: set "
-            f"config={{'security.protocol': '{found.protocol}'}}, or use the port of another listener",
+            f"{host}:{port} is a listener for {protocol}{offered}, and security.protocol here is {wanted}: set "
+            f"config={{'security.protocol': '{protocol}'}}, or use the port of another listener",
             settings=True,
         )
     mechanism = str(settings.get("sasl.mechanisms") or settings.get("sasl.mechanism") or "")
-    if found.mechanisms and mechanism not in found.mechanisms:
+    if mechanisms and mechanism not in mechanisms:
         return Finding(
             f"{host}:{port} does not offer the mechanism {mechanism}: set 'sasl.mechanisms' to "
-            f"{' or '.join(found.mechanisms)}",
+            f"{' or '.join(mechanisms)}",
             settings=True,
         )
     return None
 
 
-class _Refused(Exception):
-    """The listener refuses the client's certificate."""
+@contextmanager
+def _connected(host: str, port: int, context: ssl.SSLContext | None) -> Iterator[socket.socket]:
+    with socket.create_connection((host, port), timeout=TIMEOUT_S) as plain:
+        if context is None:
+            yield plain
+        else:
+            with context.wrap_socket(plain, server_hostname=host) as secure:
+                yield secure
 
 
 def _unverified() -> ssl.SSLContext:
@@ -96,21 +103,20 @@ def _unverified() -> ssl.SSLContext:
 
 def _speaks_tls(host: str, port: int) -> bool:
     """Whether a handshake begins. A plain listener of Kafka takes its first bytes for a size and hangs up."""
-    with socket.create_connection((host, port), timeout=TIMEOUT_S) as plain:
-        try:
-            with _unverified().wrap_socket(plain, server_hostname=host):
-                return True
-        except ssl.SSLError as error:
-            return "ALERT" in str(error.reason)  # TLS 1.2 asks for the client's certificate inside the handshake
-        except ConnectionError:
-            return False
+    try:
+        with _connected(host, port, _unverified()):
+            return True
+    except ssl.SSLError as error:
+        return "ALERT" in str(error.reason)  # TLS 1.2 asks for the client's certificate inside the handshake
+    except ConnectionError:
+        return False
 
 
 def _distrust(host: str, port: int, settings: Mapping[str, Any]) -> Finding | None:
-    """Why the broker's certificate is not trusted."""
+    """Why the client does not trust the broker's certificate."""
     if str(settings.get("enable.ssl.certificate.verification", "true")).lower() == "false":
         return None
-    context = ssl.create_default_context(cafile=_path(settings, "ssl.ca.location"), cadata=settings.get("ssl.ca.pem"))
+    context = ssl.create_default_context(cafile=path_of(settings, "ssl.ca.location"), cadata=settings.get("ssl.ca.pem"))
     context.check_hostname = str(settings.get("ssl.endpoint.identification.algorithm", "https")).lower() != "none"
     _add_own(context, settings)
     try:
@@ -146,71 +152,65 @@ def _why_distrusted(host: str, port: int, context: ssl.SSLContext, said: str) ->
 
 
 def _certificate(host: str, port: int, context: ssl.SSLContext) -> dict[str, Any]:
-    with (
-        socket.create_connection((host, port), timeout=TIMEOUT_S) as plain,
-        context.wrap_socket(plain, server_hostname=host) as secure,
-    ):
+    with _connected(host, port, context) as secure:
+        assert isinstance(secure, ssl.SSLSocket)
         return secure.getpeercert() or {}
 
 
-def _listener(host: str, port: int, settings: Mapping[str, Any], *, tls: bool) -> _Listener:
+def _listener(host: str, port: int, settings: Mapping[str, Any], *, tls: bool) -> tuple[str, list[str]]:
     """
-    Ask for the mechanisms.
+    The listener's protocol and the mechanisms that it offers.
 
     Raises:
-        _Refused: the client's certificate.
+        _Refused: the listener refuses the client's certificate, or wants one.
         OSError: what answers is not Kafka, or nothing answers.
     """
     context = _unverified()
     own = tls and _add_own(context, settings)
-    name = b"cues-kafka"
-    mechanism = b"PLAIN"
-    request = struct.pack(f">hhih{len(name)}sh{len(mechanism)}s", _SASL_HANDSHAKE, 1, 1, len(name), name, 5, mechanism)
-    with socket.create_connection((host, port), timeout=TIMEOUT_S) as plain:
-        try:
-            connection = context.wrap_socket(plain, server_hostname=host) if tls else plain
-            with connection:
-                connection.sendall(struct.pack(">i", len(request)) + request)
-                (size,) = struct.unpack(">i", _exactly(connection, 4))
-                if not 10 <= size <= 10_000:
-                    raise ConnectionError("not Kafka")
-                answer = _exactly(connection, size)
-        except ssl.SSLError as error:
-            if "ALERT" not in str(error.reason):
-                raise
-            if own:
-                raise _Refused(
-                    f"the broker at {host}:{port} refuses the certificate of this client ({error.reason}): see whether "
-                    "it has expired, and whether the broker trusts the authority that signed 'ssl.certificate.location'"
-                ) from None
+    try:
+        code, mechanisms = _handshake(host, port, context if tls else None)
+    except ssl.SSLError as error:
+        if "ALERT" not in str(error.reason):
+            raise
+        if own:
             raise _Refused(
-                f"the broker at {host}:{port} wants a certificate of this client ({error.reason}): set "
-                "'ssl.certificate.location' and 'ssl.key.location'"
+                f"the broker at {host}:{port} refuses the certificate of this client ({error.reason}): see whether it "
+                "has expired, and whether the broker trusts the authority that signed 'ssl.certificate.location'"
             ) from None
+        raise _Refused(
+            f"the broker at {host}:{port} wants a certificate of this client ({error.reason}): set "
+            "'ssl.certificate.location' and 'ssl.key.location'"
+        ) from None
+    encryption = "SSL" if tls else "PLAINTEXT"
+    return (encryption, []) if code == _WANTS_NO_LOGIN else (f"SASL_{encryption}", mechanisms)
+
+
+def _handshake(host: str, port: int, context: ssl.SSLContext | None) -> tuple[int, list[str]]:
+    """The error code and the mechanisms of the answer to a SaslHandshake."""
+    with _connected(host, port, context) as connection:
+        connection.sendall(struct.pack(">i", len(_HANDSHAKE)) + _HANDSHAKE)
+        (size,) = struct.unpack(">i", _exactly(connection, 4))
+        if not 10 <= size <= 10_000:
+            raise ConnectionError("not Kafka")
+        answer = _exactly(connection, size)
     code, count = struct.unpack_from(">hi", answer, 4)
     mechanisms, at = [], 10
     for _ in range(count):
         (length,) = struct.unpack_from(">h", answer, at)
         mechanisms.append(answer[at + 2 : at + 2 + length].decode())
         at += 2 + length
-    login = code != _WANTS_NO_LOGIN
-    return _Listener(("SASL_" if login else "") + ("SSL" if tls else "PLAINTEXT"), tuple(mechanisms) if login else ())
+    return code, mechanisms
 
 
 def _add_own(context: ssl.SSLContext, settings: Mapping[str, Any]) -> bool:
-    """Give the client's certificate to a context; whether there is one. What cannot be read was refused before."""
-    certificate, key = _path(settings, "ssl.certificate.location"), _path(settings, "ssl.key.location")
+    """Give the client's certificate to a context; whether it has one. `check_files` has refused unreadable files."""
+    certificate, key = path_of(settings, "ssl.certificate.location"), path_of(settings, "ssl.key.location")
     if certificate is not None:
         password = str(settings.get("ssl.key.password") or "")
         context.load_cert_chain(certificate, key, lambda: password)
     return any(
         settings.get(name) for name in ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")
     )
-
-
-def _path(settings: Mapping[str, Any], name: str) -> str | None:
-    value = settings.get(name)
-    return str(value) if value and str(value) != "probe" else None
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:

@@ -90,23 +90,18 @@ class MemoryBroker(Cluster):
     # ---- questions that faults may meet
 
     def facts(self, topics: Collection[str]) -> ClusterFacts:
-        """What the cluster says of itself and of these topics."""
         return self._ask("facts", "", super().facts, topics)
 
     def partitions(self, topics: Collection[str] | None = None) -> dict[str, int]:
-        """Partition counts of these topics, or of all."""
         return self._ask("partitions", "", super().partitions, topics)
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-        """Low, last stable and high offset of each partition."""
         return self._ask("watermarks", "", super().watermarks, partitions)
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset at or past a time, by partition."""
         return self._ask("offsets_at", "", super().offsets_at, times)
 
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """The group's stable offsets."""
         return self._ask("committed", group, super().committed, group, partitions)
 
     def _ask(self, operation: str, client: str, question: Callable[..., _Answer], *args: Any) -> _Answer:
@@ -122,20 +117,16 @@ class MemoryBroker(Cluster):
         """Nothing to do: sessions do not connect."""
 
     def session(self, transactional_id: str, *, batch_bytes: int | None = None) -> MemorySession:
-        """A new transactional producer."""
         timeout_s = self._transaction_timeout_s
         return self.session_type(self, transactional_id, transaction_timeout_s=timeout_s, faults=self._faults)
 
     def reader(self, name: str, *, prompt: bool = False) -> MemoryReader:
-        """A new reader; each reports at once where a partition ends."""
         return self.reader_type(self)
 
     def member(self, group: str, topic: str, listener: Listener, *, instance: str | None = None) -> MemoryMember:
-        """A new member of a group."""
         return self.member_type(self, group, topic, listener, instance)
 
     def sender(self, name: str, *, batch_bytes: int | None = None) -> MemorySender:
-        """A new producer for applications."""
         return self.sender_type(self, name, self._faults)
 
     def close(self) -> None:

@@ -79,7 +79,6 @@ class MemorySession:
         self._first_offset = None
 
     def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
-        """Put offsets into the transaction; checked against the group."""
         self._expect("open", "send_offsets")
 
         def add() -> None:
@@ -102,7 +101,6 @@ class MemorySession:
             )
 
     def produce(self, records: Iterable[tuple[Any, ...]]) -> int:
-        """Append the records; gives how many."""
         self._expect("open", "produce")
         batch = records if isinstance(records, list) else list(records)
         if not batch or self._undelivered is not None:
@@ -121,14 +119,12 @@ class MemorySession:
         return len(batch)
 
     def flush(self) -> FlushReport:
-        """What became of the records of this transaction."""
         self._expect("open", "flush")
         if self._undelivered is not None:
             raise self._failed(self._undelivered)
         return FlushReport(self._delivered, self._first_offset)
 
     def commit(self) -> str | None:
-        """Commit; a text says why the commit is suspect (only faults make it so)."""
         self._expect("open", "commit")
         if self._undelivered is not None:
             raise self._failed(self._undelivered)
@@ -139,7 +135,6 @@ class MemorySession:
         return suspect
 
     def close(self) -> None:
-        """Release the client."""
         if self._state == "open":
             raise FatalError(f"{self._id}: closed within a transaction; abandon it instead", code="_STATE")
         self._state = "closed"
@@ -191,25 +186,21 @@ class MemoryReader:
         self._error: BrokerError | None = None
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Add partitions from explicit offsets."""
         twice = [place for place in starts if place in self._cursors]
         if twice:
             raise BrokerError(f"assigned already: {twice}", code="_CONFLICT")
         self._cursors |= {place: Cursor(offset) for place, offset in starts.items()}
 
     def unassign(self, partitions: Collection[TopicPartition]) -> None:
-        """Take partitions away."""
         for place in partitions:
             self._cursors.pop(place, None)
         if self._error is not None and self._error.at not in self._cursors:
             self._error = None
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
-        """Bring nothing of these until `resume`."""
         self._set_paused(partitions, paused=True)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
-        """Go on after `pause`."""
         self._set_paused(partitions, paused=False)
 
     def _set_paused(self, partitions: Collection[TopicPartition], *, paused: bool) -> None:
@@ -274,7 +265,6 @@ class MemoryReader:
         return Fetched(place, messages, eof) if messages or eof is not None else None
 
     def close(self) -> None:
-        """Forget all partitions."""
         self._cursors.clear()
 
 
@@ -291,19 +281,18 @@ class MemoryMember:
         self._closed = False
 
     def poll(self) -> None:
-        """
-        Serve the group until nothing more changes.
-
-        Raises:
-            FatalError: another member with this instance id took its place.
-        """
         if self._closed:
             raise FatalError(f"member of {self._group} is closed", code="_STATE")
         while self._serve():
             pass
 
     def _serve(self) -> bool:
-        """Serve one change; gives whether there was one."""
+        """
+        Serve one change; gives whether there was one.
+
+        Raises:
+            FatalError: another member with this instance id took its place.
+        """
         member = self._membership
         try:
             revoked, assigned, first = self._cluster.heartbeat(self._group, member)
@@ -331,7 +320,6 @@ class MemoryMember:
         """Nothing to do: the cluster shares the partitions again at each change."""
 
     def metadata(self) -> GroupMetadata:
-        """The proof of membership of the last poll."""
         member = self._membership
         return GroupMetadata(self._group, member.generation, (member.member_id, member.instance))
 
@@ -367,7 +355,6 @@ class MemorySender:
         self._faults = faults
 
     def send(self, records: Sequence[tuple[Any, ...]], *, timeout_s: float = 30.0) -> list[Sent]:
-        """Append, and say where."""
         return ask(self._faults, "send", self._name, lambda: self._cluster.send(records))[0]
 
     def close(self) -> None:

@@ -101,7 +101,6 @@ class Cluster:
     # ---- topics
 
     def create(self, topics: Sequence[NewTopic]) -> None:
-        """Create the topics that do not exist."""
         with self.changed:
             for topic in topics:
                 if topic.name not in self._topics:
@@ -123,7 +122,6 @@ class Cluster:
         self._set_partitions(topic.name, topic.partitions)
 
     def add_partitions(self, topic: str, total: int) -> None:
-        """Raise the number of partitions to `total`; a smaller number changes nothing."""
         with self.changed:
             self._facts_of(topic)
             self._set_partitions(topic, total)
@@ -157,12 +155,10 @@ class Cluster:
                 group.rebalance()
 
     def facts(self, topics: Collection[str]) -> ClusterFacts:
-        """Those of `topics` that exist."""
         with self.changed:
             return ClusterFacts(self._brokers, {name: self._topics[name] for name in topics if name in self._topics})
 
     def partitions(self, topics: Collection[str] | None) -> dict[str, int]:
-        """Partition counts of these topics that exist; None: of all."""
         with self.changed:
             wanted = self._topics if topics is None else topics
             return {name: self._topics[name].partitions for name in wanted if name in self._topics}
@@ -188,13 +184,11 @@ class Cluster:
     # ---- logs
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-        """Low, last stable and high offset."""
         with self.changed:
             self.tick()
             return {place: self.log_of(place).watermarks() for place in partitions}
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset at or past a time."""
         with self.changed:
             self.tick()
             return {place: self.log_of(place).offset_at(time_ms) for place, time_ms in times.items()}
@@ -256,7 +250,6 @@ class Cluster:
                 self._logs[topic, partition].compact(tombstones=tombstones)
 
     def send(self, records: Sequence[tuple[Any, ...]]) -> list[Sent]:
-        """Append outside of any transaction."""
         with self.changed:
             self.tick()
             try:
@@ -380,12 +373,6 @@ class Cluster:
         return facts.partitions if facts else 0
 
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """
-        Stable committed offsets.
-
-        Raises:
-            UnstableOffsets: an open transaction holds one of them.
-        """
         with self.changed:
             self.tick()
             known = self._groups.get(group)
@@ -400,13 +387,11 @@ class Cluster:
             return {place: known.offsets.get(place) for place in partitions}
 
     def members(self, group: str) -> list[str]:
-        """Names of a group's members."""
         with self.changed:
             self.tick()
             return [member.name for member in self._groups[group].members] if group in self._groups else []
 
     def join(self, group: str, topic: str, instance: str | None) -> Membership:
-        """A new member of a group."""
         with self.changed:
             self.tick()
             self._last_number += 1

@@ -312,7 +312,7 @@ def test_a_web_address_is_refused_with_what_to_write() -> None:
 
 @pytest.mark.parametrize(
     ("given", "says"),
-    [("100000", "message.max.bytes=100000 is less than 262144"), ("1 MB", "'1 MB' is no number of bytes")],
+    [("100000", "message.max.bytes=100000 is less than 262144"), ("1 MB", "'1 MB' is not a number of bytes")],
 )
 def test_a_limit_that_no_task_could_keep_to_is_refused(given: str, says: str) -> None:
     """Its own records would be refused, and it would stop for ever."""
