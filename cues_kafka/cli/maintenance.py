@@ -14,7 +14,7 @@ from cues_kafka.cli.options import Target, at_least
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
-    from cues_kafka.operate.moving import Maintenance, Move
+    from cues_kafka.operate.moving import Maintenance, PlannedMove
 
 Name = Annotated[str, typer.Argument(metavar="PROCESSOR", hidden=True)]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without this option, only say what would happen.")]
@@ -101,7 +101,7 @@ def accept_loss(
 def _act(
     target: str,
     processor: str,
-    moves_of: Callable[[Maintenance], list[Move]],
+    moves_of: Callable[[Maintenance], list[PlannedMove]],
     *,
     who: str,
     yes: bool,

@@ -34,8 +34,9 @@ class Halt:
     remedy: str = ""
 
     def __str__(self) -> str:
-        """Cause and remedy in two sentences; the cause may end with a full stop of its own."""
-        return f"{self.text.removesuffix('.')}. Remedy: {self.remedy}"
+        """Cause and remedy in two sentences; the cause may end with a mark of its own."""
+        cause = self.text if self.text.endswith((".", "?", "!")) else f"{self.text}."
+        return f"{cause} Remedy: {self.remedy}"
 
 
 # What the world does

@@ -145,8 +145,8 @@ def _without_record(spec: Spec, offsets: Mapping[str, int | None]) -> Decision:
     )
 
 
-def other_writer(spec: Spec, record: Record) -> Refuse | None:
-    """Refuse a record that this task cannot have written."""
+def foreign(spec: Spec, record: Record) -> Refuse | None:
+    """Refuse a record of another release, or of another application."""
     if record.version != VERSION:
         return _refuse(
             f"the newest record of {spec.backing!r} has version {record.version}, this release knows {VERSION}",
@@ -157,6 +157,13 @@ def other_writer(spec: Spec, record: Record) -> Refuse | None:
             f"the newest record of {spec.backing!r} was written by {record.writer.transactional_id!r}",
             f"give this application its own graph name; {spec.transactional_id!r} is the only writer allowed here",
         )
+    return None
+
+
+def other_writer(spec: Spec, record: Record) -> Refuse | None:
+    """Refuse a record that this task cannot have written."""
+    if refusal := foreign(spec, record):
+        return refusal
     if record.staged and not spec.staged:
         return _refuse(
             f"the newest record of {spec.backing!r} is that of a staged processor",

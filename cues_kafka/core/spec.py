@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cues_kafka.core.records import Writer
+from cues_kafka.core.records import Extent, Staged, Writer
 from cues_kafka.core.staged import Role
+from cues_kafka.ports import Positions
 
 
 class Input(NamedTuple):
@@ -14,6 +15,24 @@ class Input(NamedTuple):
 
     binding: str
     topic: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """
+    Where an operator wants a task to stand (`moves`).
+
+    Attributes:
+        after: sequence of the record that the operator was shown; -1: there was none.
+        positions: next offsets; empty for a slot of a staged processor.
+        staged: of a staged processor: what its record says; its slots have no positions.
+        begins: of its slot 0: where the group's offsets are to stand, which lag tools read.
+    """
+
+    after: int
+    positions: Positions
+    staged: Staged | None = None
+    begins: tuple[Extent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +58,7 @@ class Spec:
         width: partition count of the lead input.
         slot: it lives for one Spark task, outside the group, and never takes its id again when it is fenced (D5).
         staged: what a slot of a staged processor is there for; it has no inputs of its own (T2, T3).
+        move: what a tool is there for (X2); None: it is no tool, and delivers.
         writer: who we are.
     """
 
@@ -59,6 +79,7 @@ class Spec:
     width: int
     slot: bool = False
     staged: Role | None = None
+    move: Move | None = None
     writer: Writer
 
     @property

@@ -19,9 +19,10 @@ from typing import Any, TypeAlias
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
+from cues_kafka.core.moves import decide, moved_halt
 from cues_kafka.core.records import Attempt, Choice, Record, Snapshot, Start, Totals
 from cues_kafka.core.recover import Delivered, Fresh, Pending, Refuse, first_positions, other_writer, plan_of, recover
-from cues_kafka.core.spec import Spec
+from cues_kafka.core.spec import Move, Spec
 from cues_kafka.core.staged import Announce, Publish, Turn, is_published, verdict
 from cues_kafka.ports import Positions
 
@@ -254,6 +255,8 @@ def _inputs_fetched(task: Task, event: on.InputsFetched) -> Next:
     task = replace(task, inputs=tuple(event.inputs.items()), recovered_at_s=event.at_s)
     if task.spec.staged:
         return _staged(task)
+    if task.spec.move:
+        return _move(task, task.spec.move)
     match recover(task.spec, task.record, dict(task.offsets), event.inputs):
         case Refuse(halt, stale):
             return _refused(task, halt, event.at_s) if stale else _stop(task, halt)
@@ -322,6 +325,15 @@ def _staged(task: Task, settled: bool | None = None) -> Next:
             return _transact(task, _announcement(task), State.READY)
         case Turn.GO:
             return replace(task, state=State.READY), do.Await()
+
+
+def _move(task: Task, move: Move) -> Next:
+    """X2: a tool writes one record, and stops."""
+    match decide(task.spec, move, task.record, dict(task.inputs)):
+        case on.Halt() as halt:
+            return _stop(task, halt)
+        case record:
+            return _transact(replace(task, halt=moved_halt(task.spec)), record, State.STOPPED)
 
 
 def _parts_read(task: Task, event: on.PartsRead) -> Next:
@@ -445,7 +457,8 @@ def _begun(task: Task, _: on.Done) -> Next:
     # In every transaction of any kind the offsets sent are exactly the record's positions (PROTOCOL 2): the check of
     # the generation comes with them, and R5 of the next owner compares them.
     announced = task.pending.staged if isinstance(task.pending, Snapshot) else None
-    extents = announced.extents if announced else ()
+    begins = task.spec.move.begins if task.spec.move else ()
+    extents = announced.extents if announced else begins
     return replace(task, state=State.SENDING_OFFSETS), do.SendOffsets(task.pending.positions, extents)
 
 

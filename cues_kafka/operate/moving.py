@@ -15,28 +15,29 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import Self, TypeAlias
 
+from cues_kafka.core import events as on
 from cues_kafka.core.events import InputFacts
-from cues_kafka.core.records import Attempt, Extent, Record, Snapshot, Staged, Start, Totals
-from cues_kafka.core.recover import plan_of
-from cues_kafka.core.spec import Input, Spec
+from cues_kafka.core.moves import MOVED, To, begin, behind_compaction, behind_loss
+from cues_kafka.core.records import Attempt, Extent, Record, Snapshot, Staged, Start
+from cues_kafka.core.spec import Input, Move, Spec
 from cues_kafka.core.staged import RESET
 from cues_kafka.core.task import take
-from cues_kafka.errors import CodecError, ConfigError, RecoveryError, RetriableError
+from cues_kafka.errors import CodecError, ConfigError, RecoveryError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, no_such_processor
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.topics import topics_to_ask
-from cues_kafka.ports import Broker, Clock, GroupMetadata, Member, Position, Positions, TopicPartition, Watermarks
+from cues_kafka.ports import Broker, Clock, GroupMetadata, Member, Positions, TopicPartition, Watermarks
 from cues_kafka.records.reading import record_below
 from cues_kafka.records.scanning import read_range
 from cues_kafka.runtime.specs import Identity, frame_spec, spec_of
 from cues_kafka.runtime.task.clock import SystemClock
-from cues_kafka.runtime.task.interpreter import INIT_TIMEOUT_S, record_message
+from cues_kafka.runtime.task.interpreter import Interpreter, World
 from cues_kafka.words import count
 
 JOIN_TIMEOUT_S = 60.0
@@ -45,32 +46,27 @@ JOIN_TIMEOUT_S = 60.0
 PATIENCE_S = 3.0
 """How long the markers of a transaction that is over may be on their way."""
 
-To: TypeAlias = Literal["earliest", "latest"]
 Target: TypeAlias = "Callable[[Spec, Record | None, Mapping[str, InputFacts]], Positions | None]"
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class PlannedMove:
     """
     One task that is to stand elsewhere.
 
     Attributes:
-        spec: the task; its writer is the tool.
-        record: its newest committed record, None: it has none.
-        positions: where it is to stand.
-        inputs: what the cluster says of its inputs.
+        spec: the task, with its `Move`; its writer is the tool.
         notes: what will be lost, or done again, in words.
-        offsets: what the group gets, for lag tools and as a cross-check.
-        staged: of a staged processor: what its record says; its slots have no positions.
     """
 
     spec: Spec
-    record: Record | None
-    positions: Positions
-    inputs: Mapping[str, InputFacts]
     notes: tuple[str, ...]
-    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
-    staged: Staged | None = None
+
+    @property
+    def positions(self) -> Positions:
+        """Where it is to stand."""
+        assert self.spec.move
+        return self.spec.move.positions
 
 
 class Maintenance:
@@ -132,7 +128,7 @@ class Maintenance:
             raise ConfigError(f"{declared.name!r} has no record, so there is nothing to move: it was never started")
         return tuple(map(make, range(min(self._sizes.values())))), False
 
-    def reset(self, *, to: To = "earliest", partition: int | None = None) -> list[Move]:
+    def reset(self, *, to: To = "earliest", partition: int | None = None) -> list[PlannedMove]:
         """
         Let tasks begin anew, at the first message that is there or behind the last one.
 
@@ -155,14 +151,11 @@ class Maintenance:
             raise ConfigError(f"--partition {partition}: {self.specs[0].processor!r} has 0 to {len(self.specs) - 1}")
 
         def target(spec: Spec, _: Record | None, inputs: Mapping[str, InputFacts]) -> Positions:
-            offsets = {binding: facts.low if to == "earliest" else facts.stable for binding, facts in inputs.items()}
-            return tuple(
-                Position(i.binding, i.topic, inputs[i.binding].topic_id, offsets[i.binding]) for i in spec.inputs
-            )
+            return begin(spec, inputs, to)
 
         return self._moves(target, [s for s in self.specs if partition in (None, s.partition)])
 
-    def accept_loss(self) -> list[Move]:
+    def accept_loss(self) -> list[PlannedMove]:
         """
         Let tasks whose next messages are gone from the log go on without them.
 
@@ -190,15 +183,15 @@ class Maintenance:
                     raise RecoveryError(
                         f"{spec.name}: {position.topic!r} was recreated. Run `cues-kafka reset` instead."
                     )
-            moved = tuple(p._replace(offset=max(p.offset, inputs[p.binding].low)) for p in record.positions)
-            if moved != record.positions:
-                return moved
+            kept = behind_loss(record, inputs)
+            if kept != record.positions:
+                return kept
             if not isinstance(record, Snapshot) or any(p.offset > inputs[p.binding].stable for p in record.ends):
                 return None  # no batch; or the log was truncated, which R5 refuses, and no loss of ours explains
             notes[spec.partition] = tuple(self._gone(spec, record))
             if not notes[spec.partition]:
                 return None
-            return record.ends if spec.pairing == "join" else record.positions
+            return behind_compaction(spec, record)
 
         moves = self._moves(target, self.specs)
         return [replace(move, notes=(*notes.get(move.spec.partition, ()), *move.notes)) for move in moves]
@@ -222,7 +215,7 @@ class Maintenance:
                     f"{'is' if there == 1 else 'are'} left"
                 )
 
-    def carry_out(self, moves: Sequence[Move]) -> None:
+    def carry_out(self, moves: Sequence[PlannedMove]) -> None:
         """
         Move the tasks, each in one transaction.
 
@@ -236,16 +229,17 @@ class Maintenance:
         lead, group = self._inputs_of[0].topic, self.specs[0].group
         with _Membership(self._broker, group, lead, self._sizes[lead], self._clock) as membership:
             for move in moves:
-                self._move(move, membership())
+                self._move(move, membership)
 
-    def _anew(self, to: To) -> list[Move]:
+    def _anew(self, to: To) -> list[PlannedMove]:
         """All slots of a staged processor. The first one decides; it is the first to be moved, too."""
         self._refuse_others()
         records = [self._settled(spec) for spec in self.specs]
         known = [record.staged for record in records if record and record.staged]
         newest = max(known, key=lambda staged: staged.number)
         first = records[0].sequence if records[0] else -1
-        extents, begins = self._begins(to)
+        places, begins = self._begins(to)
+        extents = () if to == "earliest" else places  # at what is there by then, not by now
         anew = Staged(
             query=newest.query,
             batch=RESET,
@@ -264,27 +258,23 @@ class Maintenance:
             part for part, record in enumerate(records) if not (record and _is_out(record, newest.number))
         ]  # fmt: skip
         notes = tuple(self._notes_anew(to, newest, unpublished, begins))
+        parts = (anew, *(replace(anew, part=part, extents=()) for part in range(1, len(records))))
+        begins_of = (places, *(() for _ in records[1:]))
+        moves = [
+            Move(after=_sequence(record), positions=(), staged=staged, begins=starts)
+            for record, staged, starts in zip(records, parts, begins_of, strict=True)
+        ]
         return [
-            Move(
-                spec,
-                record,
-                (),
-                {},
-                () if spec.partition else notes,
-                {} if spec.partition else begins,
-                anew if spec.partition == 0 else replace(anew, part=spec.partition, extents=()),
-            )
-            for spec, record in zip(self.specs, records, strict=True)
+            PlannedMove(replace(spec, move=move), () if spec.partition else notes)
+            for spec, move in zip(self.specs, moves, strict=True)
         ]
 
     def _begins(self, to: To) -> tuple[tuple[Extent, ...], dict[TopicPartition, int]]:
-        """Where a staged processor is to begin: what the record says, if anything, and the offset of each partition."""
+        """Where a staged processor is to begin: by source, as the record of a batch says it, and by partition."""
         topics = dict.fromkeys(i.topic for i in self._inputs_of)
         places = [TopicPartition(topic, p) for topic in topics for p in range(self._sizes[topic])]
         marks = self._broker.watermarks(places)
         offsets = {place: marks[place].low if to == "earliest" else marks[place].stable for place in places}
-        if to == "earliest":
-            return (), offsets  # at what is there by then, not by now
         ends = {
             topic: json.dumps(
                 {topic: {str(p): offsets[TopicPartition(topic, p)] for p in range(self._sizes[topic])}},
@@ -314,7 +304,7 @@ class Maintenance:
             "that checkpoint is refused from then on"
         )
 
-    def _moves(self, target: Target, specs: Sequence[Spec]) -> list[Move]:
+    def _moves(self, target: Target, specs: Sequence[Spec]) -> list[PlannedMove]:
         self._refuse_others()
         moves = []
         for spec in specs:
@@ -323,34 +313,25 @@ class Maintenance:
             positions = target(spec, record, inputs)
             if positions is None or (isinstance(record, Attempt | Start) and positions == record.positions):
                 continue
-            offsets = {TopicPartition(p.topic, spec.partition): p.offset for p in positions}
-            moves.append(Move(spec, record, positions, inputs, tuple(_notes(spec, record, positions)), offsets))
+            move = Move(after=_sequence(record), positions=positions)
+            moves.append(PlannedMove(replace(spec, move=move), tuple(_notes(spec, record, positions))))
         return moves
 
-    def _move(self, move: Move, metadata: GroupMetadata) -> None:
-        spec = move.spec
-        session = self._broker.session(spec.transactional_id)
+    def _move(self, move: PlannedMove, membership: Callable[[], GroupMetadata]) -> None:
+        """X2: the core recovers the task, writes its record, and stops; a commit without an answer is looked up."""
+
+        def assign(_: Positions) -> None:
+            raise AssertionError("a tool reads no messages")
+
+        interpreter = Interpreter(move.spec, World(self._broker, self._clock, assign, membership))
         try:
-            session.init(timeout_s=INIT_TIMEOUT_S)
-            low, _, high = self._backing(spec)  # R3
-            if self._newest(spec, low, high) != move.record:
-                raise RecoveryError(f"{spec.name} has moved since. Run the command again.")
-            session.begin()
-            if move.offsets:
-                session.send_offsets(move.offsets, metadata)
-            session.produce([record_message(spec, moved_record(move))])
-            landed = session.flush().first_offset
-            if landed != high:  # P6a
-                raise RecoveryError(
-                    f"{spec.name}: somebody else writes {spec.backing!r}. Stop it, run the command again."
-                )
-            suspect = session.commit()
-            if suspect:
-                raise RetriableError(f"{spec.name}: doubtful whether it moved ({suspect}). Run the command again.")
+            interpreter.advance(on.Assigned())
         except BaseException:
-            session.abandon()
+            interpreter.advance(on.Lost())
             raise
-        session.close()
+        halt = interpreter.task.halt
+        if halt is None or halt.kind != MOVED:
+            raise RecoveryError(str(halt))
 
     def _backing(self, spec: Spec) -> Watermarks:
         place = TopicPartition(spec.backing, spec.partition)
@@ -404,34 +385,8 @@ def _is_out(record: Record, number: int) -> bool:
     return isinstance(record, Attempt) and record.staged is not None and record.staged.number == number
 
 
-def moved_record(move: Move) -> Record:
-    """The record of a task that was moved: sequence and totals go on, snapshots and careful mode are over."""
-    spec, before = move.spec, move.record
-    if move.staged:
-        sequence = before.sequence + 1 if before else 0
-        return Attempt(
-            # A part has a sequence of its own; that of slot 0 is the publication number, which never goes back.
-            sequence=sequence if spec.partition else move.staged.number,
-            step=before.step if before else 0,
-            positions=(),
-            totals=before.totals if before else Totals(),
-            born=move.staged.parts,
-            writer=spec.writer,
-            strategy=spec.strategy,
-            staged=move.staged,
-        )
-    common: dict[str, Any] = {
-        "positions": move.positions,
-        "writer": spec.writer,
-        "strategy": spec.strategy,
-        "fingerprint": plan_of(spec, move.inputs),
-    }
-    if before is None:
-        return Start(sequence=0, step=0, born=spec.width, **common)
-    sequence = before.sequence + 1
-    return Attempt(
-        sequence=sequence, step=before.step, totals=before.totals, owner=sequence, born=before.born, **common
-    )
+def _sequence(record: Record | None) -> int:
+    return record.sequence if record else -1
 
 
 def _notes(spec: Spec, record: Record | None, positions: Positions) -> list[str]:

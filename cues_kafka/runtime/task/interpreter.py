@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
+from cues_kafka.core.moves import MOVED
 from cues_kafka.core.records import KEY, Attempt, Record
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import State, Task, handle
@@ -314,6 +315,10 @@ class Interpreter:
         return on.Done()
 
     def _stop(self, effect: do.Stop) -> None:
+        if effect.halt.kind == MOVED:
+            log.info("moved", task=self.task.spec.name)
+            self._abandon()
+            return
         for observer in self.observers:
             observer.stopped(self.task.spec.name, effect.halt.text, effect.halt.remedy, self.about)
         self._note_failure()

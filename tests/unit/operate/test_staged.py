@@ -11,7 +11,7 @@ from cues_kafka import ConfigError, Graph, Processor, Raw, RecoveryError, Source
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.core.records import Attempt, Snapshot, Totals
 from cues_kafka.core.staged import RESET
-from cues_kafka.operate.moving import Maintenance, Move
+from cues_kafka.operate.moving import Maintenance, PlannedMove
 from cues_kafka.operate.progress import Progress
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.bytes import encode_record
@@ -27,7 +27,7 @@ def tool(world: World) -> Maintenance:
     return Maintenance(GRAPH, world.broker, "frames", who="reset on here")
 
 
-def notes(moves: list[Move]) -> str:
+def notes(moves: list[PlannedMove]) -> str:
     """All that is said."""
     return "\n".join(note for move in moves for note in move.notes)
 
