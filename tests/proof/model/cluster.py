@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cues_kafka.core.records import Record, Snapshot, Writer
-from cues_kafka.core.spec import Input, Spec
+from cues_kafka.core.records import Record, Snapshot, Totals, Writer
+from cues_kafka.core.spec import Input, Move, Spec
 from cues_kafka.core.task import Task, take
 from tests.proof.model.machine import Facts, Key, Machine, Register, offsets_of
 from tests.proof.model.states import (
@@ -126,7 +126,7 @@ class Cluster:
         left = self.faults(s).spend(kind)
         return None if left is None else (*s[: self._faults], self.values.number(left))
 
-    def _spec(self, w: int, deaths: int, p: int) -> Spec:
+    def _spec(self, w: int, deaths: int, p: int, move: Move | None = None) -> Spec:
         setting, kind = self.setting, self.setting.workers[w]
         return Spec(
             graph="g",
@@ -144,6 +144,7 @@ class Cluster:
             slot=kind == "slot",
             quarantine_after=QUARANTINE_AFTER,
             compacted=setting.compacts > 0,
+            move=move,
             writer=Writer(f"g.p.{p}", kind, f"w{w}", f"w{w}.{deaths}"),
         )
 
@@ -201,9 +202,18 @@ class Cluster:
         outputs = part.outputs + part.loose if won else part.outputs
         held = part.pending if won and part.pending else part.held
         reset = 0 if won and part.pending else part.reset
-        return part._replace(
+        after = part._replace(
             log=log, outputs=outputs, loose=(), phase=IDLE, marked=False, pending=(), held=held, reset=reset
         )  # fmt: skip
+        record = self._last(part) if won else None
+        moved = record is not None and record.writer.runtime == "tool" and not isinstance(record, Snapshot)
+        return self._begun_anew(after, record) if moved and record else after
+
+    def _begun_anew(self, part: Part, record: Record) -> Part:
+        """X2: from here on every message is due once more, and nothing of before counts as its outcome."""
+        totals = record.totals
+        base = (totals.deliveries, totals.outputs, totals.errors, totals.nils)
+        return part._replace(outputs=(), begin=offsets_of(record.positions), base=base, mover=record.writer.incarnation)
 
     def _decide(self, s: State, p: int) -> Part:
         """EndTxn with commit: from now on the transaction happened, whatever becomes of the reply."""
@@ -250,6 +260,8 @@ class Cluster:
             return f"I13: sequence {record.sequence} follows {before.sequence if before else 'nothing'}"
         if record.step != (before.step if before else 0) + record.batch.deliveries:
             return f"I13: step {record.step} of {shown(record)} does not follow from the record before it"
+        if record.totals != (before.totals if before else Totals()).plus(record.batch):
+            return f"I13: totals {record.totals} of {shown(record)} do not follow from the record before it"
         if part.pending != offsets_of(record.positions):
             return f"I2: offsets {part.pending} beside positions {offsets_of(record.positions)}"
         if isinstance(record, Snapshot) and record.starts > killed:
@@ -310,6 +322,8 @@ class Cluster:
 
     def _is_member(self, s: State, w: int) -> bool:
         """The check in TxnOffsetCommit; who is outside on purpose is not asked (D4)."""
+        if self.setting.workers[w] == "tool":
+            return not any(self.group(s).members)  # it is the only member, or its generation is over
         return self.setting.workers[w] == "slot" or self.group(s).members[w]
 
     def _killed(self, s: State, p: int) -> State:

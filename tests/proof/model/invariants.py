@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from cues_kafka.core.records import Record
+from cues_kafka.core.records import Record, Totals
 from tests.proof.model import staging
 from tests.proof.model.machine import offsets_of
 from tests.proof.model.staging import Staging
@@ -87,7 +87,7 @@ def _counted(world: World, part: Part, record: Record, steps: list[Step]) -> str
     due = max(below) if world.setting.pairing == "join" else sum(below)
     delivered = {offset for step in steps for _, offset in step}
     due -= sum(offset < ends[0] and offset not in delivered for offset in part.cleaned)
-    totals = record.totals
+    totals = Totals(*(now - was for now, was in zip(record.totals, (*part.base, 0), strict=True)))
     if part.phase == IDLE and part.held != ends and not part.reset:
         return f"I2: group offsets {part.held} beside positions {ends}"
     if totals.deliveries != due or totals.outputs + totals.errors + totals.nils != due:

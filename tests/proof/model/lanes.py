@@ -11,6 +11,8 @@ from typing import Any
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import hashing, turns
+from cues_kafka.core.events import Halt
+from cues_kafka.core.moves import MOVED
 from cues_kafka.core.records import Attempt, Choice, Snapshot
 from cues_kafka.core.task import Due, Task
 from cues_kafka.core.task import State as Doing
@@ -18,6 +20,7 @@ from cues_kafka.ports import Coordinates
 from tests.proof.model.cluster import Cluster
 from tests.proof.model.machine import Key, offsets_of
 from tests.proof.model.states import (
+    COMMITTING,
     CRASH,
     IDLE,
     MEANS,
@@ -119,6 +122,9 @@ class Lanes(Cluster):
     # Lanes.
 
     def _lane(self, s: State, w: int, p: int, lane: Lane, out: Moves) -> None:
+        if self.setting.workers[w] == "tool":
+            self._tool(s, w, p, lane, out)
+            return
         group, slot = self.group(s), self.setting.workers[w] == "slot"
         owner = slot or (group.owners[p] == w and group.members[w])
         revoked = owner and not slot and group.revoking[p] and not lane.said
@@ -134,6 +140,31 @@ class Lanes(Cluster):
         if not owner and isinstance(effect, do.Discard | do.Stop):
             return  # a bound: a zombie that failed does nothing more before it hears that it is one
         self._does[type(effect)](Turn(s, w, p, lane, owner, out), effect)
+
+    def _tool(self, s: State, w: int, p: int, lane: Lane, out: Moves) -> None:
+        """X2: one task after the other; whoever joins the group meanwhile ends the tool before its next transaction."""
+        if any(before is not None for before in self.worker(s, w).lanes[:p]):
+            return
+        if lane.effect < 0:
+            out.append(((self._name(w, p), "begins to move"), True, self._tell(s, w, p, lane, "assigned", True)))
+            return
+        effect = self.machine.effects.items[lane.effect]
+        if isinstance(effect, do.SendOffsets) and not self._is_member(s, w):
+            out.append(((f"w{w}", "gives up: somebody joined the group"), True, self._ended_tool(s, w)))
+            return
+        self._does[type(effect)](Turn(s, w, p, lane, owner=True, out=out), effect)
+
+    def _ended_tool(self, s: State, w: int) -> State:
+        deaths, lanes = self.worker(s, w)
+        return self._put_worker(s, w, Worker(deaths, (None,) * len(lanes)))
+
+    def _tool_stopped(self, s: State, w: int, p: int, halt: Halt) -> State:
+        if halt.kind != MOVED:
+            return self._ended_tool(s, w)
+        part = self.part(s, p)
+        if part.mover != f"w{w}.{self.worker(s, w).deaths}" and part.phase != COMMITTING:
+            s = self._put_part(s, p, part._replace(wrong=f"X2: {halt.text}, says a tool that moved nothing"))
+        return self._put_lane(s, w, p, None)
 
     def _current(self, s: State, w: int, p: int, lane: Lane) -> bool:
         """Whether the lane's session has the coordinator's epoch."""
@@ -559,6 +590,9 @@ class Lanes(Cluster):
     def _stopped(self, turn: Turn, stop: do.Stop) -> None:
         """A refusal is tried again later; a slot ends; who stops on purpose stays so until an operator comes."""
         s, w, p, lane, owner, out = turn
+        if self.setting.workers[w] == "tool":
+            out.append(((self._name(w, p), f"ends: {stop.halt.text}"), owner, self._tool_stopped(s, w, p, stop.halt)))
+            return
         if self.setting.workers[w] == "slot":
             deaths, lanes = self.worker(s, w)
             after = self._put_worker(s, w, Worker(deaths + 1, put(lanes, p, None)))

@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cues_kafka.core import effects as do
+from cues_kafka.core import moves, turns
 from cues_kafka.core import recover as rules
 from cues_kafka.core import task as core
-from cues_kafka.core import turns
-from cues_kafka.core.records import Attempt, Snapshot
+from cues_kafka.core.events import Halt
+from cues_kafka.core.records import Attempt, Snapshot, Totals
 from cues_kafka.core.recover import Delivered, Pending
 from cues_kafka.core.task import State, Task
 from cues_kafka.ports import Coordinates
@@ -407,6 +408,58 @@ def _nothing_left() -> Patch:
     return handler("_idle", lambda old, task, event: (task, do.Await()) if task.due else old(task, event))
 
 
+# Moves.
+
+
+def _moved(change: Callable[[Any], Any]) -> Patch:
+    old = moves.moved
+    return moves, "moved", lambda spec, move, before, inputs: change(old(spec, move, before, inputs))
+
+
+def _planned_over_any() -> Patch:
+    """X2: whatever the newest record is by now, the planned one is written."""
+    old = moves.decide
+
+    def decide(spec: Any, move: Any, record: Any, inputs: Any) -> Any:
+        found = old(spec, move, record, inputs)
+        since = isinstance(found, Halt) and "moved since" in found.text
+        return moves.moved(spec, move, record, inputs) if since else found
+
+    return core, "decide", decide
+
+
+def _move_believed() -> Patch:
+    def failed(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+        if task.spec.move and task.state is State.COMMITTING and task.halt:
+            return replace(task, state=State.STOPPED, pending=None), do.Stop(task.halt)
+        return old(task, event)
+
+    return handler("_failed", failed)
+
+
+def _move_keeps_snapshot() -> Patch:
+    old = moves.moved
+
+    def moved(spec: Any, move: Any, before: Any, inputs: Any) -> Any:
+        record = old(spec, move, before, inputs)
+        if not isinstance(before, Snapshot):
+            return record
+        kept = replace(before, sequence=record.sequence, writer=spec.writer, positions=move.positions)
+        return kept if before.positions == move.positions else record
+
+    return moves, "moved", moved
+
+
+def _move_without_offsets() -> Patch:
+    def begun(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
+        after, effect = old(task, event)
+        if task.spec.move and isinstance(effect, do.SendOffsets) and task.pending:
+            return replace(after, state=State.PRODUCING), do.Produce(task.pending)
+        return after, effect
+
+    return handler("_begun", begun)
+
+
 MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant("init after reading", "pipe", CRASH, (reading_first(),)),
     Mutant(
@@ -520,6 +573,14 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant("deaths of a range count on the message that compaction left", "compacted", CRASHES, (_deaths_kept(),)),
     Mutant("a retry demands what compaction took", "compacted", CRASH, (_all_demanded(),)),
     Mutant("a retry of which nothing is left waits for it", "compacted", CRASH, (_nothing_left(),)),
+    Mutant("a move over a record that the operator was not shown", "moved-snapshot", NOTHING, (_planned_over_any(),)),
+    Mutant("a failed commit of a move taken for a move", "moved", NET, (_move_believed(),), progress=False),
+    Mutant("step numbers begin anew with a move", "moved-snapshot", NOTHING, (_moved(lambda r: replace(r, step=0)),)),
+    Mutant(
+        "totals begin anew with a move", "moved-snapshot", NOTHING, (_moved(lambda r: replace(r, totals=Totals())),)
+    ),
+    Mutant("a move keeps the announced batch", "moved-snapshot", NOTHING, (_move_keeps_snapshot(),)),
+    Mutant("a move leaves the group's offsets", "moved-snapshot", NOTHING, (_move_without_offsets(),)),
     Mutant("late records taken outside of a transaction", "alone", NET, _unverified()),
     *STAGED,
 )

@@ -123,6 +123,8 @@ class Part(NamedTuple):
         begin: where the task was pointed first, or its first record; what arrives from there on must be delivered.
         ledger: an effect's target: number of the last step, owner, and the steps in the order in which they arrived.
         cleaned: messages that compaction took before they were delivered.
+        base: deliveries, outputs, errors and nils before the task was moved last; `outputs` begin with that move.
+        mover: incarnation of the tool that moved the task last.
         wrong: a violation that was seen when it happened.
     """
 
@@ -142,6 +144,8 @@ class Part(NamedTuple):
     begin: tuple[int, ...] = ()
     ledger: tuple[int, int, tuple[Step, ...]] = (0, -1, ())
     cleaned: tuple[int, ...] = ()
+    base: tuple[int, ...] = (0, 0, 0, 0)
+    mover: str = ""
     wrong: str = ""
 
 
@@ -199,7 +203,7 @@ class Setting:
         inputs: by binding, messages by offset: `o`utput, `f`ork, `e`rror, `n`il, `?` any of o, n and e, `r` may be
             retried, `k` kills, `s` stops on purpose, `.` a marker.
         pairing: see `Spec`.
-        workers: `native` or `slot`; in staged worlds see `staging`.
+        workers: `native`, `slot`, or `tool` with `moves`; in staged worlds see `staging`.
         partitions: of each input; all have the same messages, except for `others`.
         others: in the place of `inputs`, from partition 1 on; markers are at the same places.
         batch: at most so many steps in one transaction.
@@ -208,6 +212,7 @@ class Setting:
         eager: a rebalance takes all partitions, not one.
         grows: so many of the last messages arrive one by one, at any time.
         turns: batches of alts take from the inputs as `core.turns` says, not in every order that is allowed.
+        moves: so many lives has a tool that resets all tasks (X2): starts, and deaths.
         compacts: so many messages of the only input may be compacted away, at any time; never the last one.
         start: see `Spec`.
         intruder: somebody may write into the backing partition, with another transactional id.
@@ -231,6 +236,7 @@ class Setting:
     eager: bool = False
     grows: int = 0
     turns: bool = False
+    moves: int = 0
     compacts: int = 0
     start: str = "earliest"
     intruder: bool = False

@@ -35,7 +35,8 @@ than the backing partition's leader.
 
 from dataclasses import replace
 
-from cues_kafka.core.records import Attempt, Totals
+from cues_kafka.core.records import Attempt, Snapshot, Totals
+from cues_kafka.core.spec import Move
 from tests.proof.model.lanes import Lanes
 from tests.proof.model.machine import Key
 from tests.proof.model.states import (
@@ -51,6 +52,7 @@ from tests.proof.model.states import (
     ZOMBIE,
     Faults,
     Group,
+    Lane,
     Moves,
     State,
     Worker,
@@ -74,6 +76,8 @@ class World(Lanes):
             self._growing(s, out)
         if self.setting.compacts:
             self._compacting(s, out)
+        if self.setting.moves:
+            self._operating(s, out)
         if self.setting.intruder:
             self._intruding(s, out)
         self._rebalancing(s, out)
@@ -92,7 +96,8 @@ class World(Lanes):
 
     def done(self, s: State) -> bool:
         """Whether all is delivered, up to a deliberate stop, and nothing is left open."""
-        return all(self.finished(p, part) and not holds(part) for p, part in enumerate(self.parts(s)))
+        busy = self.setting.moves and any(self.worker(s, len(self.setting.workers) - 1).lanes)
+        return not busy and all(self.finished(p, part) and not holds(part) for p, part in enumerate(self.parts(s)))
 
     # What comes from outside.
 
@@ -102,6 +107,32 @@ class World(Lanes):
             if part.grown < self.setting.grows:
                 after = self._put_part(s, p, part._replace(grown=part.grown + 1))
                 out.append(((f"input p{p}", f"has grown to {self.highs(self.part(after, p))}"), False, after))
+
+    def _operating(self, s: State, out: Moves) -> None:
+        """
+        An operator stops the workers, or believes so, and has all tasks begin anew, while the group has no member.
+
+        What is to be moved, and behind which record, is decided here, by what is visible now.
+        """
+        w, group = len(self.setting.workers) - 1, self.group(s)
+        lives, lanes = self.worker(s, w)
+        if lives == self.setting.moves or any(lanes):
+            return
+        if any(group.members):
+            after = s
+            for member in range(w):
+                after = self._expelled(after, member) if group.members[member] else after
+            out.append((("operator", "stops the workers"), False, after))
+            return
+        begin = self.machine.facts.positions((0,) * len(self.bindings))
+        wanted: list[Lane | None] = []
+        for p, part in enumerate(self.parts(s)):
+            record = self.newest(part)
+            there = record is not None and not isinstance(record, Snapshot) and record.positions == begin
+            move = Move(after=record.sequence if record else -1, positions=begin)
+            wanted.append(None if there else Lane(self.machine.new(self._spec(w, lives + 1, p, move))))
+        after = self._put_worker(s, w, Worker(lives + 1, tuple(wanted)))
+        out.append((("operator", "resets all tasks"), False, after))
 
     def _compacting(self, s: State, out: Moves) -> None:
         """The cleaner takes a message that has no outcome yet, at no price; the last one of a log is never taken."""

@@ -84,6 +84,22 @@ _WORLDS = [
         turns=True,
     ),
     Setting(
+        name="moved",
+        about="an operator resets the tasks beside a worker that he believes stopped, and does so again",
+        inputs=("o",),
+        workers=("native", "tool"),
+        partitions=2,
+        batch=1,
+        moves=2,
+    ),
+    Setting(
+        name="moved-snapshot",
+        about="a reset over a batch that is announced",
+        inputs=("oo",),
+        workers=("native", "tool"),
+        moves=2,
+    ),
+    Setting(
         name="compacted",
         about="compaction takes messages that are announced, and the one that kills",
         inputs=("oko",),
