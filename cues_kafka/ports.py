@@ -3,7 +3,7 @@
 Everything here is plain data or a signature, but for the one safe way to read headers; the standard library is all that
 it imports. `brokers/memory` and `brokers/kafka` implement the protocols and pass one contract suite (tests/contract).
 
-Threads: a `Reader` and a `Member` belong to one thread (PROTOCOL A2); a `Session` is used by one thread at a time;
+Threads: a `Reader` and a `Member` belong to one thread (A2); a `Session` is used by one thread at a time;
 a `Broker` and a `Sender` may be shared.
 """
 
@@ -41,7 +41,7 @@ class Coordinates(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The next offset to read of one input binding (PROTOCOL 1)."""
+    """The next offset to read of one input binding (O2)."""
 
     binding: str
     topic: str
@@ -155,7 +155,7 @@ class Watermarks(NamedTuple):
 
 
 class FlushReport(NamedTuple):
-    """What the delivery reports of one transaction said (PROTOCOL P6).
+    """What the delivery reports of one transaction said (P6).
 
     Attributes:
         delivered: successful reports.
@@ -233,7 +233,7 @@ class NewTopic:
 
 
 class Session(Protocol):
-    """One transactional producer, used for one task and thrown away at the first error (PROTOCOL P8).
+    """One transactional producer, used for one task and thrown away at the first error (P8).
 
     Every method raises a `BrokerError` (`RetriableError`, `AbortableError` or `FatalError`); `error.fenced` says that
     another session with the same transactional id was initialised after this one. Whatever the error, the only legal

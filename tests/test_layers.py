@@ -204,11 +204,11 @@ def test_importing_the_package_loads_no_driver() -> None:
 
 
 def test_files_of_the_core_have_at_most_750_lines_and_its_functions_30() -> None:
-    """Non-blank lines of a file; of a function the lines of its body, without its docstring."""
+    """All lines of a file; of a function the lines of its body, without its docstring."""
     long: list[str] = []
     for path in sorted((PACKAGE / "core").rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        if sum(bool(line.strip()) for line in text.splitlines()) > 750:
+        if text.count("\n") > 750:
             long.append(path.name)
         functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
         for function in functions:

@@ -32,9 +32,6 @@ NO_RULES = {
 ELSEWHERE = re.compile(r"\b(?:PROTOCOL|DESIGN) (?:[A-Z]?\d)|\bexp-\d|\bfacts/")
 """Names of papers that are not in the repository."""
 
-LATER = ("cues_kafka/core/", "cues_kafka/ports.py", "tests/proof/model/")
-"""Still cite papers that are not in the repository."""
-
 
 def prose_of_python(source: str) -> Iterator[str]:
     """Comments, docstrings, and the numbers that texts begin with (`"I13: ..."`)."""
@@ -146,14 +143,14 @@ def test_the_files_of_a_rule_exist_and_cite_it(number: str) -> None:
     assert all(file.startswith("tests/") for file in named["Tests"])
     files = {*named["Code"], *named["Tests"]}
     assert {file for file in files if not (ROOT / file).is_file()} == set()
-    assert {file for file in files - citations()[number] if not file.startswith(LATER)} == set()
+    assert files - citations()[number] == set()
 
 
 def test_no_text_sends_to_a_page_that_is_not_in_the_repository() -> None:
     """Neither by a name of its own nor by the name of a file."""
     found = {}
     for file, text in prose().items():
-        if file.startswith(LATER) or ROOT / file == Path(__file__):
+        if ROOT / file == Path(__file__):
             continue
         if gone := {*ELSEWHERE.findall(text), *missing_pages(file, text)}:
             found[file] = gone

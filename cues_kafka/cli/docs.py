@@ -30,7 +30,8 @@ def state_diagram() -> str:
     What may happen nearly everywhere (failure, revocation, loss) stands once, in a note.
     """
     from cues_kafka.core.events import Failed, Lost, Revoked
-    from cues_kafka.core.task import TRANSITIONS, State
+    from cues_kafka.core.machine import TRANSITIONS
+    from cues_kafka.core.task import State
 
     lines = ["stateDiagram-v2", f"    [*] --> {State.NEW.name}"]
     for state, row in TRANSITIONS.items():

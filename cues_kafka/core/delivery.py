@@ -1,4 +1,4 @@
-"""One delivery: its coordinates, and the provenance header that each of its outcomes carries (PROTOCOL 1).
+"""One delivery: its coordinates, and the provenance header that each of its outcomes carries (O3, O8).
 
 The header is one line of text, so that any Kafka tool shows it::
 
@@ -12,7 +12,7 @@ The header is one line of text, so that any Kafka tool shows it::
 
 A row of a staged batch names no message: `1 shop.totals/2 17 - 3/90 -` is row 3 of the 90 of part 2.
 
-All that is the same for a batch stands first: a worker formats it once per batch.
+What is the same for a whole batch stands first, so that a worker formats it once per batch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a task may ask for. The interpreter does it through a port and tells the task what happened.
+"""Effects: what a task may ask for. The interpreter does it through a port and reports what happened.
 
-Before and after each of these stands a crash point, named like the class. The last four are answered by the shell
-around the interpreter: it alone has messages and calls user code.
+Before and after each effect is a crash point, named like the class. The shell around the interpreter answers `Await`,
+`Call` and `Quarantine`, because it alone has messages and calls user code.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from cues_kafka.ports import Positions
 
 @dataclass(frozen=True, slots=True)
 class Init:
-    """R1: new session with the task's id, initialised."""
+    """R1: make a new session with the task's transactional id and initialise it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchOffsets:
-    """R2: the group's committed offsets, stable."""
+    """R2: fetch the group's committed offsets, stable ones only."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchWatermark:
-    """R3: the high watermark of the backing partition, never the last stable offset."""
+    """R3: fetch the high watermark of the backing partition, never the last stable offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadNewest:
-    """R4: the newest committed task record below `high`."""
+    """R4: read the newest committed task record below `high`."""
 
     high: int
 
 
 @dataclass(frozen=True, slots=True)
 class FetchInputs:
-    """R5: topic ids and watermarks of the inputs."""
+    """R5: fetch topic ids and watermarks of the inputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchSibling:
-    """R5, fresh: the newest record of any other backing partition."""
+    """R5, fresh: read the newest record of any other backing partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchParts:
-    """T2: the newest records of the other parts, as any reader sees them: is publication `number` in all of them?"""
+    """T2: read the newest records of the other parts: do all of them have publication `number`?"""
 
     number: int
     parts: int
@@ -56,22 +56,24 @@ class FetchParts:
 
 @dataclass(frozen=True, slots=True)
 class AssignReader:
-    """After R5: read the inputs from here. Positions come from nowhere else (R6)."""
+    """Read the inputs from these positions. R5 is their only source (R6)."""
 
     positions: Positions
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """P5: begin a transaction, unless the task was revoked in the meantime."""
+    """P5: begin a transaction, unless the task was revoked meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendOffsets:
     """
-    P5: offsets first, so that a worker that has left the group is refused before it has written a record.
+    P5: send offsets first, so that the broker refuses a worker that has left the group before it writes a record.
 
-    `extents`: of a staged batch that is announced; what lies below their starts is published (T4).
+    Attributes:
+        positions: those of the record.
+        extents: what an announced batch takes; everything below their starts is published (T4).
     """
 
     positions: Positions
@@ -80,7 +82,7 @@ class SendOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Produce:
-    """P6: the task's record first, then, with an attempt, what its batch produced."""
+    """P6: produce the task's record first; with an attempt, then the outputs of its batch."""
 
     record: Record
 
@@ -92,12 +94,12 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """P7."""
+    """P7: commit the transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """P8: throw the session away, wait `delay_s`, come back at R1. `text` says why, for the log."""
+    """P8: discard the session, wait `delay_s` and return to R1. `text` says why, for the log."""
 
     text: str
     delay_s: float
@@ -105,7 +107,7 @@ class Discard:
 
 @dataclass(frozen=True, slots=True)
 class Await:
-    """Nothing to do: tell the task when there are messages (`Polled` or `Called`, see `Task.snapshot_due`)."""
+    """Wait for messages, then report `Polled` or `Called` (see `Task.snapshot_due`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Q3: make one error message of the undecoded bytes of this single step."""
+    """Q3: make one error message of this single step, from its undecoded bytes."""
 
     ends: Positions
     choice: Choice
@@ -129,14 +131,14 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The task is over until somebody mends the cause: release the session, keep the partition paused."""
+    """The task stops until its cause is removed: release the session and keep the partition paused."""
 
     halt: Halt
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The task is over here: release the session."""
+    """The task has ended in this process: release the session."""
 
 
 Effect: TypeAlias = (

@@ -1,4 +1,4 @@
-"""What can happen to a task: answers to its effects, and what the world does to it."""
+"""Events: answers to the effects of a task, and what the world does to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cues_kafka.ports import Positions
 
 
 class InputFacts(NamedTuple):
-    """What the cluster says of one input partition: the topic's id, log start, last stable offset, high watermark."""
+    """What the cluster says about one input partition: topic id, log start, last stable offset, high watermark."""
 
     topic_id: bytes
     low: int
@@ -24,9 +24,9 @@ class Halt:
     """Why a batch ended before its last step, or a task stopped.
 
     Attributes:
-        kind: `retry` (call again later), `interrupt`, `unhandled`, or `refused`.
-        text: the cause, for people.
-        remedy: what to do about it.
+        kind: `retry` (call again later), `interrupt`, `unhandled`, `fenced`, `moved` or `refused`.
+        text: the cause.
+        remedy: what to do next.
     """
 
     kind: str
@@ -34,7 +34,7 @@ class Halt:
     remedy: str = ""
 
     def __str__(self) -> str:
-        """Cause and remedy in two sentences; the cause may end with a mark of its own."""
+        """The cause and the remedy in two sentences."""
         cause = self.text if self.text.endswith((".", "?", "!")) else f"{self.text}."
         return f"{cause} Remedy: {self.remedy}"
 
@@ -45,11 +45,11 @@ class Halt:
 @dataclass(frozen=True, slots=True)
 class Assigned:
     """
-    The partition is this worker's; or a stopped task is tried again.
+    This worker owns the partition now, or tries a stopped task again.
 
     Attributes:
-        first: the first batch of steps after it gets a snapshot (S1). A slot leaves it out where nothing says that a
-            predecessor died (D3); careful mode and a retry bring it back.
+        first: the next batch of steps gets a snapshot (S1). A slot leaves the snapshot out if nothing shows that a
+            predecessor died (D3); careful mode and a retry need it again.
     """
 
     first: bool = True
@@ -57,17 +57,17 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """The partition must be given up in order, or the worker shuts down (A3, Q1)."""
+    """The worker must give up the partition, or shuts down (A3, Q1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The partition is gone already (A3)."""
+    """The worker has lost the partition already (A3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """A batch is there, and nothing of it was decoded: `steps` deliveries up to `ends`, in this order of bindings."""
+    """A batch is fetched and not decoded: `steps` deliveries up to `ends`, in this order of bindings."""
 
     ends: Positions
     steps: int
@@ -76,7 +76,7 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """User code was called for `batch.deliveries` steps, which end at `ends`; `halt` says why not for more."""
+    """User code ended `batch.deliveries` steps, which reach up to `ends`; `halt` says why it ended no more."""
 
     ends: Positions
     batch: Totals
@@ -85,7 +85,7 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """All is delivered, and the position has moved over markers since the last record (P1)."""
+    """Everything is delivered, and the reader has passed markers since the last record (P1)."""
 
     positions: Positions
 
@@ -93,13 +93,13 @@ class Idle:
 @dataclass(frozen=True, slots=True)
 class Failed:
     """
-    An effect raised, or the input broke the reader's rule (A2).
+    An effect failed, or the input broke the rule of readers (A2).
 
     Attributes:
         text: what happened.
         at_s: monotonic time.
-        fenced: another session has taken the id.
-        remedy: what to do if it happens each time; empty: what helps in general.
+        fenced: another session has taken the transactional id.
+        remedy: what to do if it happens each time; empty if the task's general remedy helps.
     """
 
     text: str
@@ -113,12 +113,12 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Initialised:
-    """R1."""
+    """R1: the session is initialised."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetsFetched:
-    """R2: the group's next offset for each binding, None where it has none."""
+    """R2: the group's next offset for each binding, or None."""
 
     offsets: Mapping[str, int | None]
 
@@ -132,7 +132,7 @@ class WatermarkFetched:
 
 @dataclass(frozen=True, slots=True)
 class NewestRead:
-    """R4: the newest committed record below the high watermark, or None; `unreadable`: why it is no record of ours."""
+    """R4: the newest committed record below the high watermark, or None; `unreadable` says why it cannot be read."""
 
     record: Record | None
     unreadable: str = ""
@@ -140,7 +140,7 @@ class NewestRead:
 
 @dataclass(frozen=True, slots=True)
 class InputsFetched:
-    """R5: what the cluster says of each binding's partition; a binding whose topic is gone is not there."""
+    """R5: what the cluster says about the partition of each binding, without bindings whose topic is gone."""
 
     inputs: Mapping[str, InputFacts]
     at_s: float
@@ -148,7 +148,7 @@ class InputsFetched:
 
 @dataclass(frozen=True, slots=True)
 class SiblingRead:
-    """R5: the `born` of any other backing partition's newest record, None: there is none."""
+    """R5: `born` in the newest record of any other backing partition, or None."""
 
     born: int | None
 
@@ -162,12 +162,12 @@ class PartsRead:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """An effect without an answer of its own is done."""
+    """An effect is done that has no answer of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """P6: successful delivery reports, records that were produced, and the offset of the first, the task's record."""
+    """P6: delivery reports that say success, records produced, and the offset of the first one, the task's record."""
 
     delivered: int
     produced: int
@@ -176,7 +176,7 @@ class Flushed:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """P7: `suspect` says why the outcome of the request, although it succeeded, must not be relied upon (P8)."""
+    """P7: the commit succeeded; `suspect` says why the task must not rely on it (P8)."""
 
     suspect: str | None = None
 

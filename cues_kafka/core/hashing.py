@@ -1,6 +1,6 @@
 """Identities: the delivery hash and the plan's fingerprint, over canonical, versioned, struct-packed bytes.
 
-Golden values are in the tests for ever: whoever changes a byte here repeats or loses effects of running systems.
+Golden values in the tests never change: another byte here repeats or loses effects of running systems.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def _text(value: str) -> bytes:
 
 def delivery_hash(graph: str, processor: str, consumed: Sequence[Coordinates]) -> bytes:
     """
-    Names one delivery by the messages that it consumes (PROTOCOL 1).
+    Name one delivery by the messages that it consumes (O4).
 
-    It is the same for every attempt, in every cut of batches and in every runtime (I6), and never Python's `hash()`.
+    It is the same on every attempt, in every cut of batches and in every runtime (I6). Python's `hash()` is not.
 
     Args:
         graph: name of the graph.
@@ -46,19 +46,19 @@ def delivery_hash(graph: str, processor: str, consumed: Sequence[Coordinates]) -
 
 def fingerprint(processor: str, kind: str, inputs: Iterable[tuple[str, bytes]]) -> bytes:
     """
-    What must not change under a snapshot (PROTOCOL 1): processor name, kind, input bindings in order with topic ids.
+    What must not change under a snapshot (O7): processor name, kind, input bindings with their topic ids.
 
-    Outputs, code, codecs, partition count and record version are not in it: they may change.
+    Outputs, code, codecs, the order of the bindings, partition count and record version may change.
 
     Args:
         processor: name of the processor.
         kind: `single`, `join` or `alts`: how inputs are paired.
-        inputs: (binding, topic id) in the order of declaration.
+        inputs: (binding, topic id) in any order; they are hashed in the order of binding names.
 
     Returns:
         8 bytes.
     """
     parts = [_PLAN, _text(processor), _text(kind)]
-    for binding, topic_id in inputs:
+    for binding, topic_id in sorted(inputs):
         parts += (_text(binding), topic_id)
     return blake2b(b"".join(parts), digest_size=8, person=b"cues.plan").digest()

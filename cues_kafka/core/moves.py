@@ -1,8 +1,8 @@
-"""`reset` and `accept-loss`: what an operator wants of a task that stands still, as its next record (X2). Pure.
+"""`reset` and `accept-loss`: the record with which an operator moves a task that no worker runs (X2).
 
-A tool owns the task like any worker: it takes the transactional id, reads the newest record, and commits one record
-with the offsets (R1 to R5, P5 to P8). What it wants was planned over a record that the operator was shown. So it writes
-only behind that very record. A tool that finds its own record there, after a commit without an answer, has moved the
+A tool owns the task as a worker does: it takes the transactional id, reads the newest record, and commits one record
+with the offsets (R1 to R5, P5 to P8). The operator was shown a plan that was made over one record, so the tool writes
+only behind that very record. A tool that finds its own record there after a commit without an answer has moved the
 task.
 """
 
@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from cues_kafka.core.events import Halt, InputFacts
-from cues_kafka.core.records import Attempt, Record, Snapshot, Start, Totals
+from cues_kafka.core.records import Attempt, Record, Snapshot, Start
 from cues_kafka.core.recover import foreign, plan_of
 from cues_kafka.core.spec import Move, Spec
+from cues_kafka.core.writing import following
 from cues_kafka.ports import Position, Positions
 
 MOVED = "moved"
-"""The kind of `Halt` with which a task stops that stands where the operator wants it."""
+"""The kind of `Halt` of a task that stopped because it stands where the operator wants it."""
 
 To: TypeAlias = Literal["earliest", "latest"]
 
@@ -27,13 +28,13 @@ _AGAIN = "run the command again"
 
 def decide(spec: Spec, move: Move, record: Record | None, inputs: Mapping[str, InputFacts]) -> Record | Halt:
     """
-    The record that moves the task; or why it stops: it stands there, or it must not be moved.
+    Return the record that moves the task, or why the tool stops: the task stands there, or must not be moved.
 
     Args:
         spec: the task; its writer is the tool.
         move: what the operator wants.
         record: the newest committed record.
-        inputs: what the cluster says now of each binding's partition.
+        inputs: what the cluster says now about the partition of each binding.
     """
     if record and _moved_by(spec, move, record):
         return moved_halt(spec)
@@ -63,49 +64,38 @@ def _moved_by(spec: Spec, move: Move, record: Record) -> bool:
 
 
 def moved(spec: Spec, move: Move, before: Record | None, inputs: Mapping[str, InputFacts]) -> Record:
-    """The record of a task that is moved: sequence and totals go on; snapshots and careful mode are over."""
+    """The record that moves a task: sequence and totals go on, snapshots and careful mode end."""
     sequence = move.after + 1
     if move.staged:
-        return Attempt(
-            # A part has a sequence of its own; that of slot 0 is the publication number, which never goes back.
-            sequence=sequence if spec.partition else move.staged.number,
-            step=before.step if before else 0,
-            positions=(),
-            totals=before.totals if before else Totals(),
-            born=move.staged.parts,
-            writer=spec.writer,
-            strategy=spec.strategy,
-            staged=move.staged,
-        )
-    common: dict[str, Any] = {
+        # A part has a sequence of its own; that of slot 0 is the publication number, which never goes back.
+        after = sequence if spec.partition else move.staged.number
+        return following(Attempt, spec, before, sequence=after, born=move.staged.parts, staged=move.staged)
+    where: dict[str, Any] = {
+        "sequence": sequence,
         "positions": move.positions,
-        "writer": spec.writer,
-        "strategy": spec.strategy,
         "fingerprint": plan_of(spec, inputs),
     }
     if before is None:
-        return Start(sequence=0, step=0, born=spec.width, **common)
-    return Attempt(
-        sequence=sequence, step=before.step, totals=before.totals, owner=sequence, born=before.born, **common
-    )
+        return following(Start, spec, None, born=spec.width, **where)
+    return following(Attempt, spec, before, owner=sequence, **where)
 
 
 def begin(spec: Spec, inputs: Mapping[str, InputFacts], to: To) -> Positions:
-    """Where a reset lets a task begin: at the first message that is there, or behind the last one that is committed."""
+    """Where a reset lets a task begin: at the first message in the log, or behind the last committed one."""
     found = {i.binding: inputs[i.binding] for i in spec.inputs}
     offsets = {binding: facts.low if to == "earliest" else facts.stable for binding, facts in found.items()}
     return tuple(Position(i.binding, i.topic, found[i.binding].topic_id, offsets[i.binding]) for i in spec.inputs)
 
 
 def behind_loss(record: Record, inputs: Mapping[str, InputFacts]) -> Positions:
-    """Where a task goes on whose next messages retention took: at the first ones that are there."""
+    """Where a task goes on after retention took its next messages: at the first ones in the log."""
     return tuple(p._replace(offset=max(p.offset, inputs[p.binding].low)) for p in record.positions)
 
 
 def behind_compaction(spec: Spec, snapshot: Snapshot) -> Positions:
     """
-    Where a task goes on when compaction took some messages of an announced batch.
+    Where a task goes on after compaction took some messages of an announced batch.
 
-    Over what is left of it; a join goes on behind the batch, because what is left are no pairs.
+    It delivers what is left of the batch. A join goes on behind it, because messages without partners are no steps.
     """
     return snapshot.ends if spec.pairing == "join" else snapshot.positions

@@ -1,4 +1,4 @@
-"""What the backing topic holds: `Start`, `Snapshot` and `Attempt` (PROTOCOL 1)."""
+"""What a backing topic holds: `Start`, `Snapshot` and `Attempt` (O6)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 from cues_kafka.ports import Positions
 
 VERSION = 1
-"""Of the records' meaning. A record of another version is refused (R5)."""
+"""The version of what records mean. A task refuses a record of another version (R5)."""
 
 KEY = b"t"
 """The key of all of a task's records: compaction keeps the newest, and the newest committed one decides."""
@@ -19,14 +19,18 @@ Choice: TypeAlias = tuple[tuple[str, int], ...]
 
 
 class Totals(NamedTuple):
-    """Counts of deliveries and of what became of them; every delivery is in exactly one of the last three (I8).
+    """
+    Counts of deliveries and of their outcomes. Each delivery has exactly one of the three outcomes (I8).
 
     Attributes:
-        deliveries: steps.
+        deliveries: steps that are settled: their outcome is committed.
         outputs: steps that ended with at least one output message.
         errors: steps that ended with an error message.
         nils: steps that ended with nothing.
-        messages: output messages (a fork counts each of its own).
+        messages: output messages; a fork counts each of its messages.
+        taken: steps that the positions went past. Under exactly-once they are settled in the same transaction.
+        dropped: steps that were taken and never settled, which only at-most-once allows.
+        drained: output messages of no step: what a state handler gives when its region is drained.
     """
 
     deliveries: int = 0
@@ -34,6 +38,14 @@ class Totals(NamedTuple):
     errors: int = 0
     nils: int = 0
     messages: int = 0
+    taken: int = 0
+    dropped: int = 0
+    drained: int = 0
+
+    @property
+    def settled(self) -> Totals:
+        """The same counts for steps that are taken and settled in one transaction."""
+        return self._replace(taken=self.deliveries)
 
     def plus(self, other: Totals) -> Totals:
         """Field by field."""
@@ -42,13 +54,13 @@ class Totals(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who wrote a record: shown to people, and what tells a death from a discard (Q1).
+    """Who wrote a record. People read it, and it tells a death from a discarded transaction (Q1).
 
     Attributes:
-        transactional_id: of the session that it was written with.
+        transactional_id: of the session that wrote it.
         runtime: `native`, `memory` or `spark`; `tool` where an operator moved the task.
-        name: of the worker instance, as people know it.
-        incarnation: drawn anew by each process.
+        name: the worker instance, as people know it.
+        incarnation: a random text that each process draws when it starts.
     """
 
     transactional_id: str
@@ -61,9 +73,9 @@ class Extent(NamedTuple):
     """What a staged batch takes of one source of its query, as Spark's offset log has it (T2).
 
     Attributes:
-        source: the input's binding; where there is no graph, the source's number in the query.
-        topic_id: of the topic that it is; of a source of any number of topics their ids as JSON; empty: it is none.
-        start, end: Spark's offsets as canonical JSON; empty: none yet, or not known: Spark logs no start of batch 0.
+        source: the input's binding; without a graph, the number of the source in the query.
+        topic_id: id of the source's topic; ids as JSON if it has several topics; empty if it is no topic.
+        start, end: Spark's offsets as canonical JSON; empty if there are none yet. Spark logs no start of batch 0.
     """
 
     source: str
@@ -73,7 +85,7 @@ class Extent(NamedTuple):
 
     @property
     def ids(self) -> dict[str, str]:
-        """By topic, where it may have several; else the one."""
+        """The topic ids by topic name; a source of one topic has the name ''."""
         return dict(json.loads(self.topic_id)) if len(self.topic_id) > 16 else {"": self.topic_id.hex()}
 
 
@@ -82,14 +94,14 @@ class Staged:
     """Which staged batch a record is about, and which part of it (T2, T3).
 
     Attributes:
-        query: Spark's id of the query; the same after each restart from its checkpoint.
+        query: Spark's id of the query; it stays the same after each restart from its checkpoint.
         batch: number of the micro-batch.
-        attempt: the directory of the staged files, one for each attempt at the batch.
+        attempt: the directory of the staged files; each attempt at the batch has its own.
         checksum: of the manifest, which names the files.
-        number: of the publication: the sequence of the snapshot that announced it; -1: not announced yet.
-        part: which of the parts; 0 has the announcement too.
-        parts: how many there are, the same since the processor's first record.
-        extents: what the batch takes of each source; part 0 alone has them.
+        number: publication number: the sequence of the snapshot that announced the batch; -1: not announced yet.
+        part: number of the part; part 0 also holds the announcement.
+        parts: number of parts; it never changes after the processor's first record.
+        extents: what the batch takes of each source; only part 0 has them.
     """
 
     query: str
@@ -104,31 +116,45 @@ class Staged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What all three kinds carry.
+    """
+    What all three kinds carry.
+
+    The fields are final. What nothing writes yet has its default, which a task carries on unchanged.
 
     Attributes:
         sequence: one more than the record before it (I13); the first is 0.
-        step: steps of this task since its beginning, this record's batch included when it is an attempt.
-        positions: where the task stands: the next offset of each input; a snapshot's: the starts of its ranges.
-        totals: since the beginning of the task.
-        batch: of this record's batch alone.
+        step: steps that the task has taken since its beginning; an attempt counts those of its batch.
+        positions: the next offset of each input; in a snapshot the starts of its ranges.
+        tails: the next offset of each tailer of an imperative processor.
+        place: where the source of a feed stands, as that source writes it; empty for partitions of Kafka.
+        ledger: ids of the newest messages of a feed; the task drops a message that it has already.
+        totals: counts since the beginning of the task.
+        batch: counts of this record's batch.
         starts: deaths in user code of exactly these ranges and this choice (Q1).
-        left: the writer left in order while this snapshot was its newest record (Q1).
+        left: the writer stopped cleanly while this snapshot was its newest record (Q1).
         careful_until: one step per transaction up to here (Q2); empty: careful mode is off.
-        choice: a snapshot's order of bindings; an attempt's: what remains of it, with effects and in careful mode.
-            Alts only.
-        owner: sequence of the first record of this start of the task; fences effects (E1).
+        choice: alts only. In a snapshot, the order of bindings; in an attempt, what remains of that order, which is
+            kept with effects and in careful mode.
+        owner: sequence of the first record of this start of the task; effects are fenced by it (E1).
+        epoch: rises when steps are counted from 0 again or keys move between tasks; guards of upserts compare it first.
+        journal_from: offset of the first snapshot of these ranges in the backing partition, where their journaled
+            responses begin; -1: there are none.
         born: partition count of the lead input at the processor's first `Start`.
-        writer: who wrote it.
+        writer: who wrote the record.
         strategy: `exactly-once`, `at-least-once` or `at-most-once`.
         fingerprint: of the plan, see `hashing.fingerprint`.
-        staged: the staged batch that it is about; None: the processor is not written staged.
-        version: of the record's meaning.
+        moved_to: the name that the processor moved to: this task delivers nothing more under its old name (R5).
+        moving_from: the name that the processor is moving from: this task waits until the move is complete (R5).
+        staged: the staged batch that the record is about; None if the processor is not staged.
+        version: of what the record means.
     """
 
     sequence: int
     step: int
     positions: Positions
+    tails: Positions = ()
+    place: str = ""
+    ledger: tuple[str, ...] = ()
     totals: Totals = Totals()
     batch: Totals = Totals()
     starts: int = 0
@@ -136,22 +162,26 @@ class Record:
     careful_until: Positions = ()
     choice: Choice = ()
     owner: int = 0
+    epoch: int = 0
+    journal_from: int = -1
     born: int
     writer: Writer
     strategy: str = "exactly-once"
     fingerprint: bytes = b""
+    moved_to: str = ""
+    moving_from: str = ""
     staged: Staged | None = None
     version: int = VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start(Record):
-    """Zero steps: makes the first positions durable, so that `start=latest` means one moment (R5)."""
+    """No steps. It makes the first positions durable, so that `start=latest` means one moment (R5)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot(Record):
-    """About to deliver these ranges, from `positions` up to `ends`, which hold `steps` deliveries."""
+    """The task is about to deliver the ranges from `positions` up to `ends`, which hold `steps` deliveries."""
 
     ends: Positions
     steps: int
@@ -159,4 +189,4 @@ class Snapshot(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt(Record):
-    """Delivered up to these positions, which are the snapshot of what comes next."""
+    """The task has delivered up to these positions."""

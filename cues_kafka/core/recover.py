@@ -1,4 +1,4 @@
-"""R5: from the newest committed record to the decision how a task goes on. Pure; read it as a list of cases."""
+"""R5: how a task goes on, decided from its newest committed record. Read it as a list of cases."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from cues_kafka.ports import Position, Positions
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """No record: resolve `start=`, commit a `Start` with it."""
+    """There is no record: resolve `start=` and commit a `Start` with the positions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Newest is an attempt or a start: go on at its positions."""
+    """The newest record is an attempt or a start: go on at its positions."""
 
     record: Record
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Newest is a snapshot: deliver the same ranges and choice again; `starts` counts the deaths on them (Q1)."""
+    """The newest record is a snapshot: deliver its ranges and choice again. `starts` counts the deaths on them (Q1)."""
 
     record: Snapshot
     starts: int
@@ -36,11 +36,11 @@ class Pending:
 @dataclass(frozen=True, slots=True)
 class Refuse:
     """
-    Going on would lose or repeat data. Nothing is written (I12).
+    Going on would lose or repeat data, so the task writes nothing (I12).
 
     Attributes:
-        halt: what is wrong, and the remedy.
-        stale: a cut-off leader or coordinator may have answered from the past: worth asking new clients for a while.
+        halt: the cause and the remedy.
+        stale: a leader or coordinator that is cut off may have given an old answer; the task asks again for a while.
     """
 
     halt: Halt
@@ -54,13 +54,13 @@ def recover(
     spec: Spec, record: Record | None, offsets: Mapping[str, int | None], inputs: Mapping[str, InputFacts]
 ) -> Decision:
     """
-    Decide how a task goes on (PROTOCOL R5).
+    Decide how a task goes on (R5).
 
     Args:
         spec: the task.
         record: the newest committed record of its backing partition.
-        offsets: the group's next offset for each binding, None: none committed (they expire, which is fine).
-        inputs: what the cluster says now of each binding's partition.
+        offsets: the group's next offset for each binding; None if it has none, for example because it expired.
+        inputs: what the cluster says now about the partition of each binding.
     """
     missing = [i for i in spec.inputs if i.binding not in inputs]
     if missing:
@@ -71,36 +71,38 @@ def recover(
     if record is None:
         return _without_record(spec, offsets)
     refusal = (
-        other_writer(spec, record)
+        _other_writer(spec, record)
         or _other_bindings(spec, record)
         or _other_topics(spec, record, inputs)
-        or _other_offsets(record, offsets)
+        or _other_offsets(spec, record, offsets)
         or _outside_the_log(spec, record, inputs)
     )
     if refusal:
         return refusal
+    record = replace(record, positions=_in_order(spec, record.positions))
     if isinstance(record, Snapshot):
+        record = replace(record, ends=_in_order(spec, record.ends))
         return Pending(record, record.starts + died(spec, record))
-    return Delivered(_in_order(spec, record))
+    return Delivered(record)
 
 
-def _in_order(spec: Spec, record: Record) -> Record:
+def _in_order(spec: Spec, positions: Positions) -> Positions:
     """
-    The record with its positions in the order of declaration, which may have changed since (only a snapshot fixes it).
+    Positions in the order of declaration, which may differ from the record's (O7).
 
-    Whoever pairs messages goes by place: in the old order, one binding would be given the messages of another.
+    The shell pairs messages by the place of their input, so the old order would give one binding another's messages.
     """
-    by_binding = {position.binding: position for position in record.positions}
-    return replace(record, positions=tuple(by_binding[i.binding] for i in spec.inputs))
+    by_binding = {position.binding: position for position in positions}
+    return tuple(by_binding[i.binding] for i in spec.inputs)
 
 
 def died(spec: Spec, record: Record) -> bool:
-    """Whether this snapshot's writer died in user code: another incarnation that did not leave in order (Q1)."""
+    """Whether the writer of this snapshot died in user code: another incarnation that did not say `left` (Q1)."""
     return not record.left and record.writer.incarnation != spec.writer.incarnation
 
 
 def plan_of(spec: Spec, inputs: Mapping[str, InputFacts]) -> bytes:
-    """The fingerprint of the plan as it stands now."""
+    """The fingerprint of the plan that the task has now."""
     return fingerprint(spec.processor, spec.pairing, [(i.binding, inputs[i.binding].topic_id) for i in spec.inputs])
 
 
@@ -108,13 +110,14 @@ def first_positions(spec: Spec, inputs: Mapping[str, InputFacts], born: int | No
     """
     Where a fresh task starts.
 
-    `latest` means the moment of the processor's first start, so a partition that was added later starts at its
-    beginning: what it holds came after that moment. Never the high watermark: an open transaction may still commit.
+    `latest` means the moment of the processor's first start. All messages of a partition that was added later came
+    after that moment, so the task starts at its beginning. A task never starts at the high watermark, because an open
+    transaction below it may still commit.
 
     Args:
         spec: the task.
-        inputs: what the cluster says of the inputs.
-        born: from a sibling's record; None: there is no sibling yet.
+        inputs: what the cluster says about the inputs.
+        born: partition count in a sibling's record; None if no sibling has one.
     """
     at_end = spec.start == "latest" and (born is None or spec.partition < born)
 
@@ -136,17 +139,17 @@ def _without_record(spec: Spec, offsets: Mapping[str, int | None]) -> Decision:
     held = {binding: offset for binding, offset in offsets.items() if offset is not None}
     if not held:
         return Fresh()
-    # An empty backing partition under committed offsets: it was deleted or truncated, and with it the proof of what
-    # was delivered (faults.md O8). A coordinator's "none" is transient (KAFKA-20416), but this is the other way round.
+    # The backing partition was deleted or truncated, and with it the proof of what was delivered. A coordinator that
+    # knows no offsets may be wrong for a moment (KAFKA-20416); here it knows some.
     return _refuse(
         f"backing topic {spec.backing!r} is empty, yet group {spec.group!r} has committed offsets {held}",
-        f"restore the backing topic, or run `cues-kafka reset` for {spec.processor!r} to start anew on purpose",
+        f"restore the backing topic, or run `cues-kafka reset` for {spec.processor!r} to begin again on purpose",
         stale=True,
     )
 
 
 def foreign(spec: Spec, record: Record) -> Refuse | None:
-    """Refuse a record of another release, or of another application."""
+    """Refuse a record of another release, of another application, or of a processor that moved to another name."""
     if record.version != VERSION:
         return _refuse(
             f"the newest record of {spec.backing!r} has version {record.version}, this release knows {VERSION}",
@@ -157,13 +160,27 @@ def foreign(spec: Spec, record: Record) -> Refuse | None:
             f"the newest record of {spec.backing!r} was written by {record.writer.transactional_id!r}",
             f"give this application its own graph name; {spec.transactional_id!r} is the only writer allowed here",
         )
+    if record.moved_to:
+        return _refuse(
+            f"processor {spec.processor!r} has moved to the name {record.moved_to!r}",
+            f"run it as {record.moved_to!r}; give the function that is named {spec.processor!r} now another name",
+        )
+    if record.moving_from:
+        return _refuse(
+            f"the move of {spec.processor!r} from the name {record.moving_from!r} is not complete",
+            "run the command that moves it again, to its end",
+        )
     return None
 
 
-def other_writer(spec: Spec, record: Record) -> Refuse | None:
-    """Refuse a record that this task cannot have written."""
+def _other_writer(spec: Spec, record: Record) -> Refuse | None:
     if refusal := foreign(spec, record):
         return refusal
+    if record.strategy != spec.strategy:
+        return _refuse(
+            f"the newest record of {spec.backing!r} was written {record.strategy}; the graph says {spec.strategy}",
+            f"declare strategy={record.strategy!r} again, or give the processor a new name",
+        )
     if record.staged and not spec.staged:
         return _refuse(
             f"the newest record of {spec.backing!r} is that of a staged processor",
@@ -204,15 +221,15 @@ def _other_topics(spec: Spec, record: Record, inputs: Mapping[str, InputFacts]) 
     return None
 
 
-def _other_offsets(record: Record, offsets: Mapping[str, int | None]) -> Refuse | None:
-    if record.strategy != "exactly-once":
+def _other_offsets(spec: Spec, record: Record, offsets: Mapping[str, int | None]) -> Refuse | None:
+    if not spec.rules.fenced:
         return None
     for position in record.positions:
         held = offsets.get(position.binding)
         if held is not None and held != position.offset:
             return _refuse(
                 f"group offset {held} of {position.topic!r} is not the record's {position.offset}: "
-                "somebody else committed or reset offsets of this group",
+                "another program committed or reset offsets of this group",
                 "set the group's offsets back to the record's, or delete them: the record decides",
                 stale=True,
             )

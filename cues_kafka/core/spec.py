@@ -1,4 +1,4 @@
-"""What a task is, fixed for its life: names, inputs, and the rules that its declaration chose."""
+"""What never changes in the life of a task: names, inputs, and the rules that its declaration chose."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from cues_kafka.core.records import Extent, Staged, Writer
 from cues_kafka.core.staged import Role
+from cues_kafka.core.strategies import STRATEGIES, Strategy
 from cues_kafka.ports import Positions
 
 
@@ -25,8 +26,8 @@ class Move:
     Attributes:
         after: sequence of the record that the operator was shown; -1: there was none.
         positions: next offsets; empty for a slot of a staged processor.
-        staged: of a staged processor: what its record says; its slots have no positions.
-        begins: of its slot 0: where the group's offsets are to stand, which lag tools read.
+        staged: a staged processor: what its record says; its slots have no positions.
+        begins: slot 0 of a staged processor: where the group's offsets shall stand, which lag tools read.
     """
 
     after: int
@@ -45,21 +46,21 @@ class Spec:
         processor: name of the processor.
         partition: number; the task reads this partition of every input.
         inputs: in the order of declaration; the first is the lead.
-        pairing: `single`, `join` (the k-th of each) or `alts` (one of any).
-        effects: user code acts outside Kafka, so calls are not made ahead (P7) and alts choices are kept (S2).
-        errors: an errors topic takes what cannot be delivered.
+        pairing: `single`, `join` (the k-th message of each input) or `alts` (one message of any input).
+        effects: user code acts outside Kafka, so no call is made ahead (P7) and choices of alts are kept (S2).
+        errors: the processor has an errors topic.
         transactional_id: the lock of the task.
         group: holds the offsets, for lag tools and as a cross-check.
         backing: name of the backing topic.
-        start: `earliest`, `latest`, or the offset where whoever feeds the task began (DataFrames).
-        strategy: `exactly-once`, `at-least-once` or `at-most-once`.
-        quarantine_after: deaths on a single message before it is taken out (Q3); None: never.
-        compacted: compaction may take messages of the only input while a retry of them is due; it goes on without them.
+        start: `earliest`, `latest`, or the offset at which Spark began (DataFrames).
+        strategy: a name in `strategies.STRATEGIES`.
+        quarantine_after: deaths on a single message before it is quarantined (Q3); None: it never is.
+        compacted: compaction may take messages of the only input while their retry is due; the task goes on without.
         width: partition count of the lead input.
-        slot: it lives for one Spark task, outside the group, and never takes its id again when it is fenced (D5).
-        staged: what a slot of a staged processor is there for; it has no inputs of its own (T2, T3).
-        move: what a tool is there for (X2); None: it is no tool, and delivers.
-        writer: who we are.
+        slot: the task lives for one Spark task, outside the group; when it is fenced it never takes its id again (D5).
+        staged: the role of a slot of a staged processor; such a slot has no inputs (T2, T3).
+        move: what a tool does to the task (X2); None if the task is run to deliver.
+        writer: what this process signs records with.
     """
 
     graph: str
@@ -83,11 +84,16 @@ class Spec:
     writer: Writer
 
     @property
+    def rules(self) -> Strategy:
+        """What holds for tasks of this strategy."""
+        return STRATEGIES[self.strategy]
+
+    @property
     def name(self) -> str:
-        """As printed in logs: `enrich/3`."""
+        """The name in logs: `enrich/3`."""
         return f"{self.processor}/{self.partition}"
 
     @property
     def full_name(self) -> str:
-        """As written into provenance headers: `shop.enrich/3`."""
+        """The name in provenance headers: `shop.enrich/3`."""
         return f"{self.graph}.{self.processor}/{self.partition}"

@@ -1,10 +1,10 @@
-"""T2 and T3: what a driver may announce of a staged batch, and what a part of it may still publish. Pure.
+"""T2 and T3: what a driver may announce of a staged batch, and what a part of it may still publish.
 
-A staged batch is prepared as often as Spark likes, each time as files of their own. One attempt is announced, by a
-snapshot in the backing partition of slot 0, and the first committed announcement wins: the lock is the transactional
-id, so no file system is asked who was first. Its sequence is the *publication number*. Each part is published by an
-attempt that carries this number, in the slot of that part: a smaller one there means that the part is due, the same
-one that it is done, a greater one that whoever asks is a zombie. A reset takes a number too, in every slot.
+Spark may prepare a staged batch several times; each attempt has files of its own. A snapshot in the backing partition
+of slot 0 announces one attempt, and the first committed announcement wins: the transactional id is the lock, so no file
+system decides who was first. The sequence of that snapshot is the *publication number*. An attempt with this number in
+the slot of a part publishes that part. A smaller number there means that the part is due, the same number that it is
+done, and a greater number that the driver that asks is a zombie. A reset takes a number too, in every slot.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Attempt, Record, Staged
 
 RESET: Final = -1
-"""In the place of a batch's number: an operator has reset the processor; the query is the one that is void since."""
+"""The batch number of a reset by an operator; its query is the one whose checkpoint is void since then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Enter:
     """
-    A query starts: end what a predecessor left open, and see whether the query may go on from the newest record.
+    A query starts: end the open transaction of a predecessor, and see whether the query may go on.
 
     Attributes:
-        query: its id; empty: its checkpoint is new.
-        stateless: Spark keeps nothing for it between two batches.
-        part: which slot.
+        query: id of the query; empty if its checkpoint is new.
+        stateless: Spark keeps no state for it between two batches.
+        part: number of the slot.
     """
 
     query: str
@@ -39,12 +39,12 @@ class Enter:
 @dataclass(frozen=True, slots=True)
 class Announce:
     """
-    T2: this batch is prepared; commit its snapshot, or find that one was announced before.
+    T2: this batch is prepared; commit its snapshot, or find that it was announced before.
 
     Attributes:
-        batch: with its extents; it gets its number from the snapshot.
+        batch: the batch with its extents; the snapshot gives it its number.
         stateless: as in `Enter`.
-        settled: the publication that this driver saw in every part; -1: none.
+        settled: the publication that this driver saw in every part; -1 if it saw none.
     """
 
     batch: Staged
@@ -54,13 +54,13 @@ class Announce:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """T3: publish this part, unless it is."""
+    """T3: publish this part, unless it is published."""
 
     batch: Staged
 
 
 Role: TypeAlias = Enter | Announce | Publish
-"""What a slot of a staged processor is there for."""
+"""What a slot of a staged processor does."""
 
 
 class Turn(Enum):
@@ -80,9 +80,9 @@ def verdict(role: Role, record: Record | None, *, settled: bool | None = None) -
     Decide what a slot does.
 
     Args:
-        role: what it is there for.
+        role: what the slot shall do.
         record: the newest committed record of its backing partition.
-        settled: whether every part of that record's batch is published; None: not asked yet.
+        settled: whether every part of that record's batch is published; None if that was not asked yet.
     """
     if record is None:
         return _without_record(role)
@@ -102,7 +102,7 @@ def verdict(role: Role, record: Record | None, *, settled: bool | None = None) -
 
 
 def is_published(role: Role | None, record: Record | None) -> bool:
-    """Whether the part is out: its slot's newest record is an attempt with this publication number."""
+    """Whether the newest record of the slot is an attempt with this publication number."""
     wanted = role.batch.number if isinstance(role, Publish) else -1
     return isinstance(record, Attempt) and record.staged is not None and record.staged.number == wanted
 
@@ -191,7 +191,7 @@ def _foreign(was: Staged) -> Halt:
 
 def _void() -> Halt:
     text = "the processor was reset, and this checkpoint is from before that"
-    return Halt("refused", text, "delete the checkpoint's directory, or give another one: the query begins anew")
+    return Halt("refused", text, "delete the checkpoint's directory, or give another one: the query begins again")
 
 
 def _due(mine: Staged, was: Staged) -> Verdict:

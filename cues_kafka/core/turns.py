@@ -1,11 +1,14 @@
-"""Which inputs of alts the next batch takes, and how many messages of each: no input waits for the end of another one.
+"""Alts: which inputs a batch takes and how many messages of each, and recorded choices of them.
 
-Any order is allowed (S2). Without a rule, an input that never runs dry would starve the others (I10).
+Any order is allowed (S2). `shares` takes turns, because an input that never runs dry would starve the others (I10). A
+recorded choice is run-length coded: `(("a", 3), ("b", 1))` takes three messages of `a`, then one of `b`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from cues_kafka.core.records import Choice
 
 
 def shares(waiting: Sequence[int], limit: int, turn: int) -> tuple[tuple[tuple[int, int], ...], int]:
@@ -32,3 +35,32 @@ def shares(waiting: Sequence[int], limit: int, turn: int) -> tuple[tuple[tuple[i
             taken.append((index, count))
             room -= count
     return tuple(taken), having[limit] if len(having) > limit else 0
+
+
+def take(choice: Choice, steps: int) -> Choice:
+    """The first `steps` steps of a choice."""
+    taken: list[tuple[str, int]] = []
+    for binding, count in choice:
+        if steps <= 0:
+            break
+        taken.append((binding, min(count, steps)))
+        steps -= count
+    return tuple(taken)
+
+
+def drop(choice: Choice, steps: int) -> Choice:
+    """What remains of a choice after `steps` steps."""
+    rest: list[tuple[str, int]] = []
+    for binding, count in choice:
+        kept = max(0, count - steps)
+        steps -= count - kept
+        if kept:
+            rest.append((binding, kept))
+    return tuple(rest)
+
+
+def joined(first: Choice, then: Choice) -> Choice:
+    """One choice followed by another."""
+    if first and then and first[-1][0] == then[0][0]:
+        return (*first[:-1], (first[-1][0], first[-1][1] + then[0][1]), *then[1:])
+    return first + then

@@ -25,7 +25,7 @@ from cues_kafka.core.moves import MOVED, To, begin, behind_compaction, behind_lo
 from cues_kafka.core.records import Attempt, Extent, Record, Snapshot, Staged, Start
 from cues_kafka.core.spec import Input, Move, Spec
 from cues_kafka.core.staged import RESET
-from cues_kafka.core.task import take
+from cues_kafka.core.turns import take
 from cues_kafka.errors import CodecError, ConfigError, RecoveryError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, no_such_processor

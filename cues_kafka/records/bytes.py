@@ -4,8 +4,8 @@
 
     C3 01 | CRC-64-AVRO of the schema, little-endian, 8 bytes | body
 
-The schemas are `schemas/backing.avsc` and `schemas/error.avsc`. A schema that changes gets a file of its own beside the
-old one, which stays readable for ever.
+The schemas are `schemas/backing.avsc`, `schemas/staged.avsc` and `schemas/error.avsc`. A schema that changes gets a new
+file beside the old one, which every later release still reads: `decode_record` chooses by the fingerprint.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -119,6 +119,9 @@ def _common(record: Record) -> dict[str, Any]:
         "born": record.born,
         "writer": {name: getattr(record.writer, name) for name in Writer.__slots__},
         "strategy": record.strategy,
+        "epoch": record.epoch,
+        "moved_to": record.moved_to,
+        "moving_from": record.moving_from,
     }
 
 
@@ -126,11 +129,15 @@ def _fields(record: Record) -> dict[str, Any]:
     snapshot = record if isinstance(record, Snapshot) else None
     return _common(record) | {
         "positions": _plain(record.positions),
+        "tails": _plain(record.tails),
+        "place": record.place,
+        "ledger": list(record.ledger),
         "starts": record.starts,
         "left": record.left,
         "careful_until": _plain(record.careful_until),
         "choice": [{"binding": binding, "count": count} for binding, count in record.choice],
         "owner": record.owner,
+        "journal_from": record.journal_from,
         "fingerprint": record.fingerprint,
         "ends": _plain(snapshot.ends) if snapshot else [],
         "steps": snapshot.steps if snapshot else 0,
@@ -149,29 +156,41 @@ def decode_record(data: bytes) -> Record:
     Raises:
         CodecError: the bytes are no backing record, or one of a version that this program does not know.
     """
-    staged = data[:10] == _staged().header
-    fields = _unpack(_staged() if staged else _backing(), data, "backing record")
+    schema, read = _readers().get(data[:10], (_backing(), _task_fields))
+    fields = _unpack(schema, data, "backing record")
     version = fields["version"]
     if version != VERSION:
         raise CodecError(f"A backing record has version {version}; this program knows {VERSION}. Update cues-kafka.")
-    if staged:
-        extents = tuple(Extent(**extent) for extent in fields["staged"].pop("extents"))
-        fields |= {"staged": Staged(**fields["staged"], extents=extents), "positions": [], "ends": [], "steps": 0}
-    ends, steps = _positions(fields.pop("ends")), fields.pop("steps")
+    fields |= read(fields)
     kind = _KINDS[fields.pop("kind")]
-    if kind is Snapshot:
-        fields |= {"ends": ends, "steps": steps}
+    snapshot = {name: fields.pop(name) for name in ("ends", "steps")}
     return kind(
         **fields
         | {
-            "positions": _positions(fields["positions"]),
-            "careful_until": _positions(fields.get("careful_until", [])),
-            "choice": tuple((run["binding"], run["count"]) for run in fields.get("choice", [])),
             "totals": Totals(**fields["totals"]),
             "batch": Totals(**fields["batch"]),
             "writer": Writer(**fields["writer"]),
         }
+        | (snapshot if kind is Snapshot else {})
     )
+
+
+@functools.cache
+def _readers() -> dict[bytes, tuple[_Schema, Callable[[dict[str, Any]], dict[str, Any]]]]:
+    """By the header of a record, its schema and what makes values of its fields. Each schema stays here."""
+    return {_backing().header: (_backing(), _task_fields), _staged().header: (_staged(), _slot_fields)}
+
+
+def _task_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    places = {name: _positions(fields[name]) for name in ("positions", "tails", "careful_until", "ends")}
+    choice = tuple((run["binding"], run["count"]) for run in fields["choice"])
+    return places | {"choice": choice, "ledger": tuple(fields["ledger"])}
+
+
+def _slot_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    staged = fields["staged"]
+    extents = tuple(Extent(**extent) for extent in staged["extents"])
+    return {"staged": Staged(**staged | {"extents": extents}), "positions": (), "ends": (), "steps": 0}
 
 
 def _plain(positions: Positions) -> list[dict[str, Any]]:

@@ -12,10 +12,11 @@ import pytest
 from cues_kafka.brokers.memory.clients import MemorySession
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
-from cues_kafka.core import recover, task
+from cues_kafka.core import machine, recover, task, turns
+from cues_kafka.core.machine import TRANSITIONS
 from cues_kafka.core.records import Record
 from cues_kafka.core.spec import Spec
-from cues_kafka.core.task import TRANSITIONS, State, Task
+from cues_kafka.core.task import State, Task
 from cues_kafka.ports import Coordinates, Positions
 from cues_kafka.runtime.calling import pairing
 from cues_kafka.runtime.calling.batch import Batch
@@ -36,7 +37,7 @@ def handler(patch: Patch, state: State, event: type, made: Callable[[Handler], H
 def positions_from_memory(patch: Patch) -> None:
     """A recovery goes on where this process believes to be, instead of where the record stands (R6)."""
     known: dict[tuple[str, str], Positions] = {}
-    attempt = task._attempt
+    attempt = machine._attempt
 
     def remember(it: Task, positions: Positions, batch: Any) -> Any:
         known[it.spec.full_name, it.spec.writer.incarnation] = positions
@@ -50,7 +51,7 @@ def positions_from_memory(patch: Patch) -> None:
 
         return read
 
-    patch.setattr(task, "_attempt", remember)
+    patch.setattr(machine, "_attempt", remember)
     handler(patch, State.FETCHING_INPUTS, on.InputsFetched, forgetful)
 
 
@@ -155,8 +156,7 @@ def suspect_commit_trusted(patch: Patch) -> None:
 
 def choice_not_replayed(patch: Patch) -> None:
     """I7: a retry of alts takes another order."""
-    take = task.take
-    patch.setattr(task, "take", lambda choice, steps: tuple(reversed(take(choice, steps))))
+    patch.setattr(machine, "take", lambda choice, steps: tuple(reversed(turns.take(choice, steps))))
 
 
 def discard_counted_as_a_death(patch: Patch) -> None:

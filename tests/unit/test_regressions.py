@@ -28,8 +28,9 @@ from cues_kafka.brokers.memory import Faults, MemoryBroker, MemoryMessage, Memor
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
+from cues_kafka.core.machine import handle
 from cues_kafka.core.records import Snapshot
-from cues_kafka.core.task import State, Task, handle
+from cues_kafka.core.task import State, Task
 from cues_kafka.operate.moving import Maintenance
 from cues_kafka.ports import Fetched, NewTopic, Outgoing, Position, TopicPartition
 from cues_kafka.records.bytes import ErrorMessage
@@ -644,7 +645,7 @@ def test_a_stopped_task_that_owes_left_does_not_hold_up_a_shutdown_in_an_outage(
     cluster: Any = Gone()
     world = World(cluster, SystemClock(), lambda _: None, lambda: cluster)
     interpreter = Interpreter(make_spec(), world)
-    interpreter.task = Task(make_spec(), state=State.STOPPED, unleft=True)
+    interpreter.task = Task(make_spec(), state=State.STOPPED, left_due=True)
     assert isinstance(interpreter.advance(on.Revoked()), do.Release | None)
     assert (interpreter.task.state, cluster.patience) == (State.RELEASED, [LEAVING_INIT_TIMEOUT_S])
 

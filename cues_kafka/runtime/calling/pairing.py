@@ -14,8 +14,7 @@ from itertools import groupby, islice
 from typing import Any, TypeAlias
 
 from cues_kafka.core.records import Choice
-from cues_kafka.core.task import drop
-from cues_kafka.core.turns import shares
+from cues_kafka.core.turns import drop, shares
 from cues_kafka.ports import Fetched, Position, Positions, WireMessage
 
 Step: TypeAlias = Any

@@ -14,10 +14,11 @@ from typing import Any, TypeAlias
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
+from cues_kafka.core.machine import handle
 from cues_kafka.core.moves import MOVED
 from cues_kafka.core.records import KEY, Attempt, Record
 from cues_kafka.core.spec import Spec
-from cues_kafka.core.task import State, Task, handle
+from cues_kafka.core.task import State, Task
 from cues_kafka.errors import BrokerError, CodecError, ConfigError, FatalError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Observer, Positions, Session, TopicPartition

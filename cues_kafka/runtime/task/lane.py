@@ -381,7 +381,7 @@ class Lane:
         interpreter.gate.close()
         interpreter.log.catch_up(at_once=True)
         task = self.task
-        recovering = task.state not in _COMMITTING | {State.READY, State.CALLING} and not task.unleft
+        recovering = task.state not in _COMMITTING | {State.READY, State.CALLING} and not task.left_due
         if not interpreter.lock.acquire(
             timeout=max(0.0, min(timeout_s, RECOVERY_PATIENCE_S) if recovering else timeout_s)
         ):
@@ -391,7 +391,7 @@ class Lane:
             return
         try:
             if self.task.state is not State.RELEASED:
-                late = timeout_s < 0 and self.task.unleft
+                late = timeout_s < 0 and self.task.left_due
                 interpreter.advance(on.Lost() if late else on.Revoked())
         finally:
             self._let_go()

@@ -9,7 +9,8 @@ from typing import Any
 
 from cues_kafka.core.records import Record, Snapshot, Totals, Writer
 from cues_kafka.core.spec import Input, Move, Spec
-from cues_kafka.core.task import Task, take
+from cues_kafka.core.task import Task
+from cues_kafka.core.turns import take
 from tests.proof.model.machine import Facts, Key, Machine, Register, offsets_of
 from tests.proof.model.states import (
     ABORTING,
@@ -258,7 +259,7 @@ class Cluster:
         """I13, Q1: what each record must be to the one before it."""
         if record.sequence != (before.sequence + 1 if before else 0):
             return f"I13: sequence {record.sequence} follows {before.sequence if before else 'nothing'}"
-        if record.step != (before.step if before else 0) + record.batch.deliveries:
+        if record.step != (before.step if before else 0) + record.batch.taken:
             return f"I13: step {record.step} of {shown(record)} does not follow from the record before it"
         if record.totals != (before.totals if before else Totals()).plus(record.batch):
             return f"I13: totals {record.totals} of {shown(record)} do not follow from the record before it"

@@ -1,4 +1,4 @@
-"""What must hold in every state, PROTOCOL 8 as far as a world shows it.
+"""What must hold in every state, as far as a world shows it.
 
 - I1, I8: no delivery has two committed outcomes, and each has all of its records.
 - I2, I3: outcomes, record and offsets belong together: what lies below the record's positions, and nothing else, has an
@@ -87,7 +87,9 @@ def _counted(world: World, part: Part, record: Record, steps: list[Step]) -> str
     due = max(below) if world.setting.pairing == "join" else sum(below)
     delivered = {offset for step in steps for _, offset in step}
     due -= sum(offset < ends[0] and offset not in delivered for offset in part.cleaned)
-    totals = Totals(*(now - was for now, was in zip(record.totals, (*part.base, 0), strict=True)))
+    totals = Totals(*(now - was for now, was in zip(record.totals, part.base, strict=False)))
+    if not record.step == record.totals.taken == record.totals.deliveries:
+        return f"I13: {record.step} steps beside {record.totals}, and each of them is settled when it is taken"
     if part.phase == IDLE and part.held != ends and not part.reset:
         return f"I2: group offsets {part.held} beside positions {ends}"
     if totals.deliveries != due or totals.outputs + totals.errors + totals.nils != due:

@@ -2,7 +2,7 @@
 
 `handle` is pure: the same task and the same event give the same answer. So each pair is asked once, and the answer is
 kept; tasks, effects and records are numbered in the order in which they are met. This is no reduction: every
-transition of every state goes through `cues_kafka.core.task.handle`.
+transition of every state goes through `cues_kafka.core.machine.handle`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
-from cues_kafka.core import task as core
+from cues_kafka.core import machine as core
 from cues_kafka.core.records import Choice, Record, Totals
 from cues_kafka.core.spec import Input, Spec
+from cues_kafka.core.task import Task
 from cues_kafka.ports import Position, Positions
 
 Key: TypeAlias = tuple[Any, ...]
@@ -82,14 +83,14 @@ class Machine:
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        self.tasks: Register[core.Task] = Register()
+        self.tasks: Register[Task] = Register()
         self.effects: Register[Any] = Register()
         self.records: Register[Record] = Register()
         self._known: dict[tuple[int, Key], tuple[int, int]] = {}
 
     def new(self, spec: Spec) -> int:
         """A task that nobody told anything yet."""
-        return self.tasks.number(core.Task(spec))
+        return self.tasks.number(Task(spec))
 
     def tell(self, task: int, key: Key) -> tuple[int, int]:
         """
@@ -107,13 +108,13 @@ class Machine:
             known = self._known[task, key] = self._tell(self.tasks.items[task], key)
         return known
 
-    def _tell(self, task: core.Task, key: Key) -> tuple[int, int]:
+    def _tell(self, task: Task, key: Key) -> tuple[int, int]:
         task, effect = self._handled(task, _EVENTS[key[0]](self, *key[1:]), key)
         while (answer := self.at_once(effect, key)) is not None:
             task, effect = self._handled(task, answer, key)
         return self.tasks.number(task), self.effects.number(effect)
 
-    def _handled(self, task: core.Task, event: on.Event, key: Key) -> tuple[core.Task, do.Effect]:
+    def _handled(self, task: Task, event: on.Event, key: Key) -> tuple[Task, do.Effect]:
         """What the core alone does: a failure of the explorer itself is no counterexample."""
         try:
             return core.handle(task, event)

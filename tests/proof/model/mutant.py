@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from cues_kafka.core import effects as do
-from cues_kafka.core import task as core
+from cues_kafka.core import machine as core
 from cues_kafka.core.task import State, Task
 from tests.proof.model.search import Found, Search
 from tests.proof.model.states import Faults

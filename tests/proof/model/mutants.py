@@ -1,4 +1,4 @@
-"""Mutants: one rule taken out of the core or the world at a time, each of which the explorer must catch (PROTOCOL 9).
+"""Mutants: one rule taken out of the core or the world at a time, each of which the explorer must catch.
 
 A rule that another one covers for goes together with it: such a mutant names both, and `COVERED` lists what survives
 alone and why. What has no subject here is listed in `NO_SUBJECT` with the reason.
@@ -11,13 +11,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cues_kafka.core import effects as do
+from cues_kafka.core import machine as core
 from cues_kafka.core import moves, turns
 from cues_kafka.core import recover as rules
-from cues_kafka.core import task as core
+from cues_kafka.core import task as value
 from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Attempt, Snapshot, Totals
 from cues_kafka.core.recover import Delivered, Pending
-from cues_kafka.core.task import State, Task
+from cues_kafka.core.task import Due, State, Task
 from cues_kafka.ports import Coordinates
 from tests.proof.model import lanes as around
 from tests.proof.model import states
@@ -387,7 +388,7 @@ def _turn_forgotten() -> Patch:
 def _deaths_kept() -> Patch:
     old = core._polled_again
 
-    def again(task: Task, due: core.Due, event: Any) -> Task:
+    def again(task: Task, due: Due, event: Any) -> Task:
         after = old(task, due, event)
         assert after.due
         return replace(after, due=replace(after.due, starts=due.starts))
@@ -398,7 +399,7 @@ def _deaths_kept() -> Patch:
 def _all_demanded() -> Patch:
     old = core._polled_again
 
-    def again(task: Task, due: core.Due, event: Any) -> Task:
+    def again(task: Task, due: Due, event: Any) -> Task:
         return old(replace(task, spec=replace(task.spec, compacted=False)), due, event)
 
     return core, "_polled_again", again
@@ -563,7 +564,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         (handler("_flushed", anywhere), _OFFSETS_TRUSTED, _EMPTY_TRUSTED),
     ),
     Mutant("nobody is alone after a death", "together", NOTHING, ((Task, "alone", property(lambda _: False)),)),
-    Mutant("alone from the second death on", "together", NOTHING, ((core, "ALONE_AT", 2),)),
+    Mutant("alone from the second death on", "together", NOTHING, ((value, "ALONE_AT", 2),)),
     Mutant("alone until the call only", "together", NOTHING, (_released_at_the_call(),)),
     Mutant("alone until the attempt's transaction only", "together", NOTHING, (_released_before_the_commit(),)),
     Mutant("alone until a failure only", "together", NET, (_released_by_a_failure(),), progress=False),
@@ -606,4 +607,4 @@ NO_SUBJECT: Final[tuple[tuple[str, str], ...]] = (
     ("SQL effects fenced by sequence alone under pipelining", "nothing is called ahead in the worlds"),
     ("store not rolled back; replay appended to the input", "not built yet"),
 )
-"""Mutants of PROTOCOL 9 that cannot be made here, and why."""
+"""Mutants that cannot be made here, and why."""

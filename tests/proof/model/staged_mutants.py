@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cues_kafka.core import effects as do
+from cues_kafka.core import machine as core
 from cues_kafka.core import staged as rules
-from cues_kafka.core import task as core
+from cues_kafka.core import task as value
+from cues_kafka.core import writing
 from cues_kafka.core.records import Attempt, Staged
 from cues_kafka.core.staged import Announce, Turn
 from cues_kafka.core.task import Task
@@ -37,14 +39,14 @@ from tests.proof.model.states import State
 
 def _recorded(**change: Any) -> Patch:
     """Another record of a part."""
-    old = core._publication  # mutants take rules out of the inside
+    old = writing.publication_of
 
     def publication(task: Task, batch: Any) -> Attempt:
         record = old(task, batch)
         assert record.staged
         return replace(record, staged=replace(record.staged, **change))
 
-    return core, "_publication", publication
+    return core, "publication_of", publication
 
 
 def _same_query(new: Callable[[Staged, Staged], Any]) -> Patch:
@@ -128,7 +130,7 @@ def _any_attempt() -> Patch:
 
 
 _ABOVE = (rules, "_due", lambda *_: Turn.GO)
-_TWICE = (core, "is_published", lambda *_: False)
+_TWICE = (value, "is_published", lambda *_: False)
 _HAVE_STATE_HERE = around_world("_stateless", lambda *_: True, StagedWorld)
 
 STAGED: Final[tuple[Mutant, ...]] = (

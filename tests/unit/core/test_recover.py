@@ -56,8 +56,6 @@ ROWS = [
     Row("an attempt by this very run", attempt(SPEC, 5, writer=ME), "delivered"),
     Row("an attempt under another fingerprint: kind and order may change", attempt(SPEC, 5, fingerprint=b"another!"),
         "delivered"),
-    Row("an attempt at-least-once does not bind the group's offsets", attempt(SPEC, 5, strategy="at-least-once"),
-        "delivered", offsets={"in": 3}),
     Row("a join's attempt", attempt(JOIN, 5, 6), "delivered", spec=JOIN, offsets={"left": 5, "right": 6}),
     Row("a join's attempt, one offset expired", attempt(JOIN, 5, 6), "delivered", spec=JOIN,
         offsets={"left": None, "right": 6}),
@@ -91,8 +89,12 @@ ROWS = [
         spec=JOIN, inputs=facts(JOIN) | {"right": InputFacts(ANEW, 0, 100, 100)}),
     Row("another kind under a snapshot", snapshot(JOIN, (5, 6), (7, 8), 2),
         refused("changed while a batch of steps was being delivered", "the former version"), spec=ALTS),
-    Row("another order under a snapshot", snapshot(JOIN, (5, 6), (7, 8), 2),
-        refused("changed while a batch", "the former version"), spec=make_spec(TWO[::-1], pairing="join")),
+    Row("another strategy", attempt(SPEC, 5, strategy="at-least-once"),
+        refused("was written at-least-once", "declare strategy='at-least-once' again")),
+    Row("the processor moved to another name", attempt(SPEC, 5, moved_to="q"),
+        refused("'p' has moved to the name 'q'", "run it as 'q'")),
+    Row("the processor is moving from another name", attempt(SPEC, 5, moving_from="o"),
+        refused("the move of 'p' from the name 'o' is not complete", "run the command that moves it again")),
     # Refused: offsets
     Row("the group is behind the record", attempt(SPEC, 5), refused("group offset 4 of 'alpha' is not the record's 5",
         "the record decides", stale=True), offsets={"in": 4}),
@@ -149,6 +151,18 @@ def test_inputs_declared_in_another_order_are_read_in_that_order() -> None:
     assert isinstance(decision, Delivered)
     assert decision.record.positions == at(6, 5, spec=turned)
     assert [p.topic_id for p in decision.record.positions] == [B, A]
+
+
+def test_an_announced_batch_is_delivered_again_after_its_inputs_were_reordered() -> None:
+    """O7: fingerprint, ends and choice go by the names of the bindings, not by their order."""
+    turned = make_spec(TWO[::-1], pairing="alts")
+    announced = snapshot(ALTS, (5, 6), (7, 8), 4, choice=(("left", 2), ("right", 2)))
+    decision = recover(turned, announced, {"left": 5, "right": 6}, facts(turned))
+
+    assert isinstance(decision, Pending)
+    assert decision.record.positions == at(6, 5, spec=turned)
+    assert decision.record.ends == at(8, 7, spec=turned)
+    assert decision.record.choice == announced.choice
 
 
 @pytest.mark.parametrize(

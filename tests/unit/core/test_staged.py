@@ -218,7 +218,7 @@ def test_a_part_is_published_once_with_what_was_announced() -> None:
     assert task.published
     assert isinstance(task.record, Attempt)
     assert task.record.staged == staged()
-    assert task.record.totals == Totals(43, 32, 5, 6, 32)
+    assert task.record.totals == Totals(43, 32, 5, 6, 32, 43)
     again, told, _ = run(Publish(staged()), announced(SPEC, staged()), published(SPEC, staged()))
     assert told.published
     assert not any(isinstance(effect, do.Begin) for effect in again.effects)

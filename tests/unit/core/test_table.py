@@ -11,10 +11,11 @@ import pytest
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
+from cues_kafka.core.machine import MAX_ROUNDS, TRANSITIONS, IllegalEvent, handle
 from cues_kafka.core.records import Attempt, Snapshot, Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Announce, Enter, Publish
-from cues_kafka.core.task import MAX_ROUNDS, TRANSITIONS, Due, IllegalEvent, State, Task, handle
+from cues_kafka.core.task import Due, State, Task
 from tests.unit.core.world import (
     ME,
     OTHER_QUERY,
@@ -120,7 +121,7 @@ def outline(task: Task) -> tuple[Any, ...]:
     return (
         task.state, task.then, task.due, task.first, task.careful_until, task.choice, task.fenced_twice,
         task.rounds >= MAX_ROUNDS, task.owner is None, task.stale_since_s is None, task.fenced_at_s is None, task.halt,
-        task.unleft, task.leaving, task.offsets if task.state in READING else (),
+        task.left_due, task.leaving, task.offsets if task.state in READING else (),
         type(record), record and (record.positions, record.starts, record.left, record.writer, record.staged),
         type(pending), pending and (pending.positions, pending.starts, pending.left, pending.staged),
     )  # fmt: skip

@@ -8,8 +8,10 @@ import pytest
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
+from cues_kafka.core.machine import FENCED_WITHIN_S, MAX_ROUNDS, STALE_FOR_S, IllegalEvent, handle
 from cues_kafka.core.records import Attempt, Choice, Record, Snapshot, Start, Totals, Writer
-from cues_kafka.core.task import FENCED_WITHIN_S, MAX_ROUNDS, STALE_FOR_S, IllegalEvent, State, Task, drop, handle, take
+from cues_kafka.core.task import State, Task
+from cues_kafka.core.turns import drop, take
 from tests.unit.core.world import (
     BEFORE,
     ME,
@@ -193,7 +195,7 @@ def test_sequence_steps_and_totals_have_no_gap() -> None:
     assert [r.sequence for r in world.log] == [0, 1, 2, 3, 4]
     assert [r.step for r in world.log] == [0, 0, 4, 9, 9]
     assert [r.totals for r in world.log] == [
-        Totals(), Totals(), Totals(4, 2, 1, 1, 2), Totals(9, 7, 1, 1, 7), Totals(9, 7, 1, 1, 7),
+        Totals(), Totals(), Totals(4, 2, 1, 1, 2, 4), Totals(9, 7, 1, 1, 7, 9), Totals(9, 7, 1, 1, 7, 9),
     ]  # fmt: skip
     assert world.log[-1].batch == Totals()
     assert [r.positions for r in world.log] == [at(0), at(0), at(4), at(9), at(11)]
@@ -455,7 +457,7 @@ def test_a_message_that_kills_three_times_alone_is_quarantined() -> None:
     task, effect = world.run(task, called(at(6), errors=1))
     assert effect == do.Await()
     assert isinstance(world.log[-1], Attempt)
-    assert world.log[-1].batch == Totals(1, 0, 1, 0)
+    assert world.log[-1].batch == Totals(1, 0, 1, 0).settled
 
 
 @pytest.mark.parametrize(("deaths", "after"), [(2, 2), (1, 1), (9, None), (0, 0)])
@@ -517,7 +519,7 @@ def test_a_whole_crash_loop_ends_with_one_error_and_all_others_delivered() -> No
 
     assert deaths == 6
     assert delivered == [0, 2]
-    assert world.log[-1].totals == Totals(3, 2, 1, 0, 2)
+    assert world.log[-1].totals == Totals(3, 2, 1, 0, 2, 3)
 
 
 # P5 to P8

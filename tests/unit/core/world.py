@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.hashing import fingerprint
+from cues_kafka.core.machine import handle
 from cues_kafka.core.records import Attempt, Extent, Record, Snapshot, Staged, Start, Totals, Writer
 from cues_kafka.core.spec import Input, Spec
-from cues_kafka.core.task import Task, handle
+from cues_kafka.core.task import Task
 from cues_kafka.ports import Position, Positions
 
 A, B, ANEW = b"a" * 16, b"b" * 16, b"n" * 16
@@ -50,7 +51,7 @@ _Kind = TypeVar("_Kind", bound=Record)
 def made(kind: type[_Kind], spec: Spec, positions: Positions, **fields: Any) -> _Kind:
     """A record of an earlier run of this task."""
     common: dict[str, Any] = {
-        "sequence": 7, "step": 40, "positions": positions, "totals": Totals(40, 30, 4, 6, 30), "born": 4,
+        "sequence": 7, "step": 40, "positions": positions, "totals": Totals(40, 30, 4, 6, 30, 40), "born": 4,
         "writer": BEFORE, "fingerprint": plan(spec),
     }  # fmt: skip
     return kind(**common | fields)

@@ -8,7 +8,7 @@ import pytest
 
 from cues_kafka import ConfigError, Graph, Json, Processor, RecoveryError, Source, TaskStopped, Topic
 from cues_kafka.brokers.memory import Faults
-from cues_kafka.core.records import Attempt, Snapshot, Start
+from cues_kafka.core.records import Attempt, Snapshot, Start, Totals
 from cues_kafka.operate.moving import Maintenance, apply_plan
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
@@ -64,7 +64,7 @@ def _new(facts: Any) -> Any:
 
 
 def test_reset_to_earliest_delivers_everything_again() -> None:
-    """It says what repeats, and the record goes on counting: no gap in sequence, totals kept (I13)."""
+    """It says what repeats, and the record goes on counting: no gap in sequence, totals kept (I13, X2)."""
     tester = delivered()
     moves = tool(tester).reset()
     assert [note for move in moves for note in move.notes] == [
@@ -78,7 +78,7 @@ def test_reset_to_earliest_delivers_everything_again() -> None:
     newest = tester.records("double")[-1]
     assert isinstance(newest, Attempt)
     assert [p.offset for p in newest.positions] == [0]
-    assert newest.batch == (0, 0, 0, 0, 0)
+    assert newest.batch == Totals()
     assert newest.totals.deliveries == newest.step == 4
     assert (newest.writer.runtime, newest.writer.name) == ("tool", "reset on here")
     tester.run()

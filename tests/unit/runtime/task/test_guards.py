@@ -10,7 +10,7 @@ import pytest
 
 from cues_kafka import Graph, Processor, RetriableError, Retry, Source, TaskStopped
 from cues_kafka.brokers.memory import Faults, MemoryBroker
-from cues_kafka.core import task as core
+from cues_kafka.core import machine as core
 from cues_kafka.core.records import Attempt, Snapshot
 from cues_kafka.core.task import State
 from cues_kafka.ports import Fetched, NewTopic, Position, TopicPartition
@@ -310,7 +310,7 @@ def test_a_stopped_task_that_owes_left_is_waited_for(monkeypatch: pytest.MonkeyP
         tester.run()
     faults.disturb = lambda _: None
     stopped = worker.lanes[0]
-    assert (stopped.task.state, stopped.task.unleft) == (State.STOPPED, True)
+    assert (stopped.task.state, stopped.task.left_due) == (State.STOPPED, True)
 
     held = threading.Event()
 

@@ -1,0 +1,544 @@
+"""The state machine of one task. Everything that decides about delivery lives here or in `recover`.
+
+`handle(task, event)` returns the task as it is afterwards and the one effect that must be done next. It is pure: tasks
+are frozen values, and time comes with events. An event that `TRANSITIONS` does not list for the task's state raises
+and changes nothing. The interpreter in `runtime` does the effects and reports events. When an effect fails, it reports
+`Failed`, and the task returns to R1.
+
+There are two ways to deliver. Where a snapshot is due (`Task.snapshot_due`), the shell reports `Polled` before it
+looks at a message, and calls user code when the task says `Call`. Elsewhere the shell may call user code while the
+last commit is under way (P7) and reports `Called` when the task is ready again. If that commit failed, the shell
+throws away what it called meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from cues_kafka.core import effects as do
+from cues_kafka.core import events as on
+from cues_kafka.core.moves import decide, moved_halt
+from cues_kafka.core.records import Attempt, Record, Snapshot, Totals
+from cues_kafka.core.recover import Delivered, Fresh, Pending, Refuse, first_positions, foreign, recover
+from cues_kafka.core.spec import Move
+from cues_kafka.core.staged import Publish, Turn, verdict
+from cues_kafka.core.task import Due, State, Task
+from cues_kafka.core.turns import take
+from cues_kafka.core.writing import announcement_of, attempt_of, left_of, publication_of, snapshot_of, start_of
+from cues_kafka.ports import Positions
+
+MAX_ROUNDS = 5
+"""R7: after this many returns to R1 without progress, the task stops and says why."""
+
+FENCED_WITHIN_S = 60.0
+"""R7: a task that another writer fences twice within this time stops and names it, instead of fencing it back."""
+
+FORGOTTEN_AFTER_S = 60.0
+"""R7: a task that has worked for this time since its last recovery counts its rounds from 0 again."""
+
+STALE_FOR_S = 15.0
+"""R5: for this time a task asks again before it believes a refusal that a cut-off broker could cause."""
+
+CAREFUL_AT = 2
+"""Q2: deaths on the same ranges after which each transaction has one step."""
+
+MARKER = 1
+"""Offsets that the marker of a transaction takes in each partition."""
+
+
+class IllegalEvent(AssertionError):
+    """The shell reported an event that cannot happen in the task's state."""
+
+
+Next: TypeAlias = tuple[Task, do.Effect]
+
+
+def handle(task: Task, event: on.Event) -> Next:
+    """
+    Take one step of the machine.
+
+    Raises:
+        IllegalEvent: `TRANSITIONS` does not list this event for the task's state. The task does not change.
+    """
+    try:
+        handler, states = TRANSITIONS[task.state][type(event)]
+    except KeyError:
+        raise IllegalEvent(f"{task.spec.name} is {task.state.value}: {type(event).__name__} cannot happen") from None
+    after, effect = handler(task, event)
+    if after.state not in states:
+        raise IllegalEvent(f"{task.spec.name}: {task.state.value} -> {after.state.value} is not in the table")
+    return after, effect
+
+
+# Recovery: R1 to R7. The session is initialised before anything is read. Init alone ends the open transaction of an
+# earlier owner and fences it; a task that reads first can miss a record that is committed a moment later.
+
+
+def _assigned(task: Task, event: on.Assigned) -> Next:
+    fresh = Task(task.spec, state=State.INITIALISING, first=event.first, left_due=task.left_due)
+    return fresh, do.Init()
+
+
+def _initialised(task: Task, _: on.Initialised) -> Next:
+    return replace(task, state=State.FETCHING_OFFSETS), do.FetchOffsets()
+
+
+def _offsets_fetched(task: Task, event: on.OffsetsFetched) -> Next:
+    return replace(task, state=State.FETCHING_WATERMARK, offsets=tuple(event.offsets.items())), do.FetchWatermark()
+
+
+def _watermark_fetched(task: Task, event: on.WatermarkFetched) -> Next:
+    return replace(task, state=State.READING_NEWEST, expected=event.high), do.ReadNewest(event.high)
+
+
+def _newest_read(task: Task, event: on.NewestRead) -> Next:
+    task = replace(task, record=event.record, left_due=False)  # the record tells from here on
+    record = event.record
+    if event.unreadable:
+        remedy = "find who else writes the backing topic: only this task may, under its transactional id"
+        return _stop(task, on.Halt("refused", event.unreadable, remedy))
+    if task.fenced_twice and record and record.writer.incarnation != task.spec.writer.incarnation:
+        return _stop(task, _claimed(record))
+    return replace(task, state=State.FETCHING_INPUTS), do.FetchInputs()
+
+
+def _inputs_fetched(task: Task, event: on.InputsFetched) -> Next:
+    task = replace(task, inputs=tuple(event.inputs.items()), recovered_at_s=event.at_s)
+    if task.spec.staged:
+        return _staged(task)
+    if task.spec.move:
+        return _move(task, task.spec.move)
+    match recover(task.spec, task.record, dict(task.offsets), event.inputs):
+        case Refuse(halt, stale):
+            return _refused(task, halt, event.at_s) if stale else _stop(task, halt)
+        case Fresh():
+            return _release(task) if task.leaving else (replace(task, state=State.FETCHING_SIBLING), do.FetchSibling())
+        case Delivered(record):
+            task = replace(task, record=record, careful_until=record.careful_until, choice=record.choice)
+            return _assign(replace(task, first=task.first or task.careful), record.positions)
+        case Pending(record, starts):
+            return _assign(_retry(task, record, starts), record.positions)
+
+
+def _retry(task: Task, record: Snapshot, starts: int) -> Task:
+    """Q1 to Q3: deliver the same ranges again; after two deaths on several steps, deliver step by step."""
+    until = record.careful_until or (record.ends if starts >= CAREFUL_AT else ())
+    kept = record.choice if until or task.spec.effects else ()
+    task = replace(task, first=True, careful_until=until, choice=kept)
+    if starts >= CAREFUL_AT and record.steps > 1:
+        return task
+    if record.writer.incarnation == task.spec.writer.incarnation and not record.left:
+        # After P8 the newest record is this very snapshot, so S1 holds; another one would only delay the call.
+        task = replace(task, first=False, owner=record.owner)
+    return replace(task, due=Due(record.ends, record.steps, take(record.choice, record.steps), starts))
+
+
+def _assign(task: Task, positions: Positions) -> Next:
+    if task.quarantined and not task.spec.errors:
+        places = ", ".join(f"{p.topic}/{task.spec.partition} at {p.offset}" for p in positions)
+        # "At least": deaths before the message had a snapshot of its own are not in this count (Q1, Q2).
+        text = f"the message {places} killed its process at least {task.due.starts if task.due else 0} times"
+        return _stop(task, on.Halt("refused", text, "declare an errors topic, which takes it, or fix the function"))
+    if task.leaving:
+        return _leave(task, State.RELEASED)
+    return replace(task, state=State.ASSIGNING, stale_since_s=None), do.AssignReader(positions)
+
+
+def _sibling_read(task: Task, event: on.SiblingRead) -> Next:
+    positions = first_positions(task.spec, dict(task.inputs), event.born)
+    born = task.spec.width if event.born is None else event.born
+    return _transact(task, start_of(task, positions, born), State.ASSIGNING)
+
+
+def _staged(task: Task, settled: bool | None = None) -> Next:
+    """T2, T3: a slot of a staged processor has no inputs; its newest record says what it may do."""
+    assert task.spec.staged
+    if task.record and (refusal := foreign(task.spec, task.record)):
+        return _stop(task, refusal.halt)
+    match verdict(task.spec.staged, task.record, settled=settled):
+        case on.Halt() as halt:
+            return _stop(task, halt)
+        case Turn.ASK:
+            assert task.record
+            assert task.record.staged
+            newest = task.record.staged
+            return replace(task, state=State.FETCHING_PARTS), do.FetchParts(newest.number, newest.parts)
+        case Turn.SNAPSHOT:
+            return _transact(task, announcement_of(task), State.READY)
+        case Turn.GO:
+            return replace(task, state=State.READY), do.Await()
+
+
+def _move(task: Task, move: Move) -> Next:
+    """X2: a tool writes one record, and stops."""
+    match decide(task.spec, move, task.record, dict(task.inputs)):
+        case on.Halt() as halt:
+            return _stop(task, halt)
+        case record:
+            return _transact(replace(task, halt=moved_halt(task.spec)), record, State.STOPPED)
+
+
+def _parts_read(task: Task, event: on.PartsRead) -> Next:
+    """T2: the record of part 0 is the task's own; an attempt says that it is published."""
+    return _staged(task, event.settled and isinstance(task.record, Attempt))
+
+
+def _reader_assigned(task: Task, _: on.Done) -> Next:
+    return replace(task, state=State.READY), do.Await()
+
+
+def _refused(task: Task, halt: on.Halt, at_s: float) -> Next:
+    """R5: a stale answer could cause this refusal, so the task asks again from R1 with new clients."""
+    if task.leaving:
+        return _release(task)
+    since = at_s if task.stale_since_s is None else task.stale_since_s
+    if at_s - since >= STALE_FOR_S:
+        return _stop(task, halt)
+    task = replace(task, stale_since_s=since, record=None, state=State.DISCARDING, left_due=task.may_owe_left)
+    return task, do.Discard(f"asked again: {halt.text}", 1.0)
+
+
+def _failed(task: Task, event: on.Failed) -> Next:
+    """P8, R7: the task never goes on with this session. Only R4 tells the outcome of a commit."""
+    if task.leaving:
+        return _release(task)
+    if event.fenced and task.spec.slot:
+        # D5: the one that fenced delivers this range, or is a native worker; taking the id back would only fence it.
+        return _stop(task, on.Halt("fenced", event.text, "see the newest record of the task: its writer runs it"))
+    fenced_twice = task.fenced_twice
+    if event.fenced:
+        last = task.fenced_at_s
+        fenced_twice = fenced_twice or (last is not None and event.at_s - last < FENCED_WITHIN_S)
+    if task.state in _WORKING and event.at_s - (task.recovered_at_s or 0.0) >= FORGOTTEN_AFTER_S:
+        task = replace(task, rounds=0)
+    if task.rounds >= MAX_ROUNDS:
+        return _stop(task, _exhausted(task, event))
+    back = Task(
+        task.spec,
+        state=State.DISCARDING,
+        rounds=task.rounds + 1,
+        fenced_at_s=event.at_s if event.fenced else task.fenced_at_s,
+        fenced_twice=fenced_twice,
+        stale_since_s=task.stale_since_s,
+        left_due=task.may_owe_left,
+    )
+    return back, do.Discard(event.text, min(0.1 * 2**task.rounds, 5.0) if task.rounds else 0.0)
+
+
+def _discarded(task: Task, _: on.Done) -> Next:
+    return replace(task, state=State.INITIALISING), do.Init()
+
+
+def _claimed(record: Record) -> on.Halt:
+    who = record.writer
+    return on.Halt(
+        "refused",
+        f"fenced twice by {who.name!r} ({who.runtime}, {who.incarnation}), which runs this task too",
+        "stop one of the two: a processor runs in one application and one runtime at a time",
+    )
+
+
+def _exhausted(task: Task, event: on.Failed) -> on.Halt:
+    who = f", newest record by {task.record.writer.name!r}" if task.record else ""
+    if event.fenced:
+        return on.Halt(
+            "refused", f"fenced {task.rounds + 1} times{who}: {event.text}", "stop the other writer of this task"
+        )
+    return on.Halt("refused", f"gave up after {task.rounds} rounds{who}: {event.text}", event.remedy or _REMEDY)
+
+
+_REMEDY = "fix the cause, and the task resumes; `cues-kafka plan MODULE:GRAPH --apply` recreates a deleted topic"
+
+
+# Transactions: P2, P5 to P7. One path for every record.
+
+
+def _transact(task: Task, record: Record, then: State) -> Next:
+    return replace(task, state=State.BEGINNING, pending=record, then=then), do.Begin()
+
+
+def _begun(task: Task, _: on.Done) -> Next:
+    assert task.pending
+    # Each transaction sends exactly the record's positions (P5): the coordinator checks the generation with them, and
+    # R5 of the next owner compares them.
+    announced = task.pending.staged if isinstance(task.pending, Snapshot) else None
+    begins = task.spec.move.begins if task.spec.move else ()
+    extents = announced.extents if announced else begins
+    return replace(task, state=State.SENDING_OFFSETS), do.SendOffsets(task.pending.positions, extents)
+
+
+def _offsets_sent(task: Task, _: on.Done) -> Next:
+    assert task.pending
+    return replace(task, state=State.PRODUCING), do.Produce(task.pending)
+
+
+def _produced(task: Task, _: on.Done) -> Next:
+    return replace(task, state=State.FLUSHING), do.Flush()
+
+
+def _flushed(task: Task, event: on.Flushed) -> Next:
+    if event.delivered != event.produced:
+        return _discard(task, f"{event.delivered} of {event.produced} records were acknowledged")
+    if event.first_offset != task.expected and task.spec.rules.fenced:
+        # P6a: the answer to R3 was stale, or another writer writes this partition.
+        return _discard(task, f"the record landed at {event.first_offset}, not at {task.expected}: another writer?")
+    return replace(task, state=State.COMMITTING, expected=_after(event.first_offset)), do.Commit()
+
+
+def _after(first_offset: int | None) -> int:
+    assert first_offset is not None
+    return first_offset + 1 + MARKER
+
+
+def _committed(task: Task, event: on.Committed) -> Next:
+    if event.suspect:
+        # The request may still be on its way and could end the next transaction of this epoch (KAFKA-17754). The
+        # transaction was probably committed, so this counts as progress: a slow coordinator never exhausts the rounds.
+        return _discard(replace(task, rounds=0), f"suspect commit: {event.suspect}")
+    record = task.pending
+    assert record
+    owner = record.sequence if task.owner is None else task.owner
+    # R7: a snapshot is no progress, or a task that fails behind it each time would never stop.
+    rounds = task.rounds if isinstance(record, Snapshot) else 0
+    return _on_from(replace(task, record=record, pending=None, owner=owner, rounds=rounds), record)
+
+
+def _on_from(task: Task, record: Record) -> Next:
+    """Go on to what this committed record leads to."""
+    match task.then:
+        case State.ASSIGNING:
+            return _assign(task, record.positions)
+        case State.CALLING:
+            assert isinstance(record, Snapshot)
+            due = Due(record.ends, record.steps, take(record.choice, record.steps), record.starts)
+            # With effects, a step that a retry delays keeps its place: a target would take another message under its
+            # step number for it (I7, E1).
+            choice = record.choice if task.spec.effects or task.careful else ()
+            return replace(task, state=State.CALLING, first=False, due=due, choice=choice), _call(due)
+        case State.STOPPED:
+            assert task.halt
+            return _stop(task, task.halt)
+        case State.RELEASED:
+            return _release(task)
+        case _ if isinstance(record, Snapshot) and record.left:
+            return replace(task, state=State.READY, first=True), do.Await()  # no snapshot stands before the due step
+        case _:
+            # Careful mode ends with the attempt that reaches its end; else its choice would hold for later messages.
+            task = replace(task, careful_until=record.careful_until, choice=record.choice, fenced_twice=False)
+            return replace(task, state=State.READY, due=None), do.Await()
+
+
+def _discard(task: Task, text: str) -> Next:
+    if task.leaving:
+        return _release(task)
+    if task.rounds >= MAX_ROUNDS:
+        return _stop(
+            task, on.Halt("refused", f"gave up after {task.rounds} rounds: {text}", "find who else writes here")
+        )
+    back = Task(
+        task.spec,
+        state=State.DISCARDING,
+        rounds=task.rounds + 1,
+        fenced_at_s=task.fenced_at_s,
+        fenced_twice=task.fenced_twice,
+        left_due=task.may_owe_left,
+    )
+    return back, do.Discard(text, 0.0)
+
+
+# Delivery: P1, P2, P4 and section 2.
+
+
+def _polled(task: Task, event: on.Polled) -> Next:
+    """P2: these ranges come next. If a snapshot is due, it is committed before any message is decoded."""
+    if task.due:
+        task = _polled_again(task, task.due, event)
+    due = task.due
+    if task.quarantined and due:
+        return replace(task, state=State.CALLING, first=False), do.Quarantine(due.ends, due.choice, due.starts)
+    if due and not task.first:
+        # User code is called again in the same start: its snapshot is the newest record already.
+        return replace(task, state=State.CALLING), _call(due)
+    return _transact(task, snapshot_of(task, event), State.CALLING)
+
+
+def _polled_again(task: Task, due: Due, event: on.Polled) -> Task:
+    """P2: the same ranges and all of their steps; fewer only if compaction may take messages (`Spec.compacted`)."""
+    fewer = task.spec.compacted and 0 < event.steps < due.steps
+    if due.ends != event.ends or (event.steps != due.steps and not fewer):
+        name = f"{task.spec.name}: due up to {due.ends}, {due.steps} steps"
+        raise IllegalEvent(f"{name}; polled up to {event.ends}, {event.steps} steps")
+    # The deaths count on several steps. A single step that is left has no death of its own yet (Q2, Q3).
+    starts = 0 if event.steps == 1 < due.steps else due.starts
+    return replace(task, due=replace(due, steps=event.steps, starts=starts))
+
+
+def _called(task: Task, event: on.Called) -> Next:
+    """P4 to P7: commit what was delivered; then go on, wait to call again, or stop."""
+    stops = event.halt is not None and event.halt.kind != "retry"
+    task = replace(task, halt=event.halt if stops else None)
+    if event.batch.deliveries:
+        return _transact(task, _attempt(task, event.ends, event.batch), State.STOPPED if stops else State.READY)
+    if stops:
+        return _leave(task, State.STOPPED)
+    if task.alone and task.must_leave(task.record):
+        # Q2a: other tasks may run during the pause before the retry, and their deaths must not count on this step.
+        return _say_left(task, State.READY)
+    return replace(task, state=State.READY), do.Await()
+
+
+def _idle(task: Task, event: on.Idle) -> Next:
+    """P1; over due ranges only if compaction may have taken all of their messages (`Spec.compacted`)."""
+    if task.due and not (task.spec.compacted and event.positions == task.due.ends):
+        name = f"{task.spec.name}: due up to {task.due.ends}, {task.due.steps} steps"
+        raise IllegalEvent(f"{name}; idle at {event.positions}")
+    task = replace(task, choice=())  # what it may still name was compacted away
+    return _transact(task, _attempt(task, event.positions, Totals()), State.READY)
+
+
+def _attempt(task: Task, positions: Positions, batch: Totals) -> Attempt:
+    """P5: the record of a batch whose steps are taken and settled together."""
+    if not task.spec.staged:
+        return attempt_of(task, positions, batch.settled)
+    if not isinstance(task.spec.staged, Publish) or task.published:
+        raise IllegalEvent(f"{task.spec.name} has nothing to publish")
+    return publication_of(task, batch.settled)
+
+
+def _call(due: Due) -> do.Call:
+    return do.Call(due.ends, due.steps, due.choice, due.starts)
+
+
+# Endings.
+
+
+def _leave(task: Task, to: State) -> Next:
+    """Q1: a task that stops cleanly under its own snapshot commits `left`, so that recovery counts no death."""
+    task = replace(task, leaving=to is State.RELEASED)
+    if task.must_leave(task.record):
+        return _say_left(task, to)
+    if to is State.STOPPED:
+        assert task.halt
+        return _stop(task, task.halt)
+    return _release(task)
+
+
+def _say_left(task: Task, then: State) -> Next:
+    assert isinstance(task.record, Snapshot)
+    return _transact(task, left_of(task.record), then)
+
+
+def _revoked(task: Task, _: on.Revoked) -> Next:
+    """A3: in READY and CALLING the session is idle, so the task can write `left`; else the next init decides."""
+    return _leave(task, State.RELEASED)
+
+
+def _interrupted(task: Task, _: on.Revoked) -> Next:
+    """
+    Q1: the task is revoked while it recovers, or after a failure stopped it; a rebalance is no death.
+
+    If it must say `left`, it returns to R1 once more to say it.
+    """
+    owed = task.left_due if task.state is State.STOPPED else task.may_owe_left
+    if not owed or task.leaving:
+        return _release(task)
+    back = Task(task.spec, state=State.DISCARDING, left_due=True, leaving=True)
+    return back, do.Discard("saying left before the partition is given up", 0.0)
+
+
+def _abandoned(task: Task, _: on.Lost | on.Revoked) -> Next:
+    return _release(task)
+
+
+def _release(task: Task) -> Next:
+    return replace(task, state=State.RELEASED, pending=None), do.Release()
+
+
+def _stop(task: Task, halt: on.Halt) -> Next:
+    """Stop, and remember whether `left` must be said; a slot never takes its id again (D5)."""
+    if task.leaving:
+        return _release(task)
+    left_due = task.may_owe_left and not task.spec.slot
+    return replace(task, state=State.STOPPED, pending=None, halt=halt, left_due=left_due), do.Stop(halt)
+
+
+Handler: TypeAlias = Callable[[Task, Any], Next]
+Row: TypeAlias = dict[type, tuple[Handler, frozenset[State]]]
+
+
+def _to(*names: str) -> frozenset[State]:
+    return frozenset(State[name] for name in names)
+
+
+_WORKING = _to("READY", "CALLING", "BEGINNING", "SENDING_OFFSETS", "PRODUCING", "FLUSHING", "COMMITTING")
+_BACK = _to("DISCARDING", "STOPPED")
+_MAY_END: Row = {on.Lost: (_abandoned, _to("RELEASED")), on.Revoked: (_abandoned, _to("RELEASED"))}
+_MAY_FAIL: Row = {on.Failed: (_failed, _BACK), **_MAY_END}
+_RECOVERING: Row = {**_MAY_FAIL, on.Revoked: (_interrupted, _to("DISCARDING", "RELEASED"))}
+_MAY_LEAVE: Row = {**_RECOVERING, on.Failed: (_failed, _BACK | _to("RELEASED"))}  # a leaving task passes these states
+_IN_TRANSACTION: Row = {**_MAY_FAIL, on.Failed: _MAY_LEAVE[on.Failed]}
+
+TRANSITIONS: dict[State, Row] = {
+    State.NEW: {on.Assigned: (_assigned, _to("INITIALISING")), **_MAY_END},
+    State.INITIALISING: {on.Initialised: (_initialised, _to("FETCHING_OFFSETS")), **_MAY_LEAVE},
+    State.FETCHING_OFFSETS: {on.OffsetsFetched: (_offsets_fetched, _to("FETCHING_WATERMARK")), **_MAY_LEAVE},
+    State.FETCHING_WATERMARK: {on.WatermarkFetched: (_watermark_fetched, _to("READING_NEWEST")), **_MAY_LEAVE},
+    State.READING_NEWEST: {on.NewestRead: (_newest_read, _to("FETCHING_INPUTS", "STOPPED", "RELEASED")), **_MAY_LEAVE},
+    State.FETCHING_INPUTS: {
+        on.InputsFetched: (
+            _inputs_fetched,
+            _to(
+                "FETCHING_SIBLING",
+                "FETCHING_PARTS",
+                "ASSIGNING",
+                "READY",
+                "DISCARDING",
+                "STOPPED",
+                "BEGINNING",
+                "RELEASED",
+            ),
+        ),
+        **_MAY_LEAVE,
+    },
+    State.FETCHING_SIBLING: {on.SiblingRead: (_sibling_read, _to("BEGINNING")), **_MAY_FAIL},
+    State.FETCHING_PARTS: {on.PartsRead: (_parts_read, _to("BEGINNING", "STOPPED")), **_MAY_FAIL},
+    State.ASSIGNING: {on.Done: (_reader_assigned, _to("READY")), **_RECOVERING},
+    State.READY: {
+        on.Polled: (_polled, _to("BEGINNING", "CALLING")),
+        on.Called: (_called, _to("BEGINNING", "READY", "STOPPED")),
+        on.Idle: (_idle, _to("BEGINNING")),
+        **_MAY_FAIL,
+        on.Revoked: (_revoked, _to("BEGINNING", "RELEASED")),
+    },
+    State.CALLING: {
+        on.Called: (_called, _to("BEGINNING", "READY", "STOPPED")),
+        **_MAY_FAIL,
+        on.Revoked: (_revoked, _to("BEGINNING", "RELEASED")),
+    },
+    State.BEGINNING: {
+        on.Done: (_begun, _to("SENDING_OFFSETS")),
+        **_IN_TRANSACTION,
+        on.Revoked: (_revoked, _to("BEGINNING", "RELEASED")),
+    },
+    State.SENDING_OFFSETS: {on.Done: (_offsets_sent, _to("PRODUCING")), **_IN_TRANSACTION},
+    State.PRODUCING: {on.Done: (_produced, _to("FLUSHING")), **_IN_TRANSACTION},
+    State.FLUSHING: {on.Flushed: (_flushed, _to("COMMITTING", "DISCARDING", "STOPPED", "RELEASED")), **_IN_TRANSACTION},
+    State.COMMITTING: {
+        on.Committed: (_committed, _to("READY", "CALLING", "ASSIGNING", "DISCARDING", "STOPPED", "RELEASED")),
+        **_IN_TRANSACTION,
+    },
+    State.DISCARDING: {
+        on.Done: (_discarded, _to("INITIALISING")),
+        **_MAY_END,
+        on.Revoked: (_interrupted, _to("DISCARDING", "RELEASED")),
+    },
+    State.STOPPED: {
+        on.Assigned: (_assigned, _to("INITIALISING")),
+        **_MAY_END,
+        on.Revoked: (_interrupted, _to("DISCARDING", "RELEASED")),
+    },
+    State.RELEASED: {},
+}
+"""What may happen in each state: event -> (handler, states that may follow). The docs' diagram is drawn from it."""

@@ -1,0 +1,117 @@
+"""The records that a task commits, each made from the one before it (O6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from cues_kafka.core import events as on
+from cues_kafka.core.records import Attempt, Record, Snapshot, Start, Totals
+from cues_kafka.core.recover import plan_of
+from cues_kafka.core.spec import Spec
+from cues_kafka.core.staged import Announce, Publish
+from cues_kafka.core.task import Task, before
+from cues_kafka.core.turns import drop, joined
+from cues_kafka.ports import Positions
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+def following(kind: type[AnyRecord], spec: Spec, newest: Record | None, **fields: Any) -> AnyRecord:
+    """
+    The record that follows `newest`: what a task carries on, signed by its writer.
+
+    Args:
+        kind: `Start`, `Snapshot` or `Attempt`.
+        spec: the task.
+        newest: the newest committed record; None before the first.
+        fields: what differs from the record before.
+    """
+    carried: dict[str, Any] = {"sequence": 0, "step": 0, "positions": ()}
+    if newest:
+        carried = {"sequence": newest.sequence + 1}
+        carried |= {name: getattr(newest, name) for name in _CARRIED}
+    return kind(**carried | {"writer": spec.writer, "strategy": spec.strategy} | fields)
+
+
+_CARRIED = ("step", "positions", "tails", "place", "ledger", "totals", "epoch", "born")
+
+
+def start_of(task: Task, positions: Positions, born: int) -> Start:
+    """R5: the first record of a task."""
+    return following(Start, task.spec, None, positions=positions, born=born, fingerprint=_plan(task))
+
+
+def snapshot_of(task: Task, polled: on.Polled) -> Snapshot:
+    """P2: these ranges come next."""
+    newest = task.record
+    assert newest
+    return following(
+        Snapshot,
+        task.spec,
+        newest,
+        starts=task.due.starts if task.due else 0,
+        careful_until=task.careful_until,
+        choice=joined(polled.choice, drop(task.choice, polled.steps)),  # all that remains: a death forgets nothing
+        owner=_owner(task),
+        fingerprint=_plan(task),
+        ends=polled.ends,
+        steps=polled.steps,
+    )
+
+
+def attempt_of(task: Task, positions: Positions, batch: Totals) -> Attempt:
+    """P5: delivered up to these positions."""
+    newest = task.record
+    assert newest
+    careful = before(positions, task.careful_until)
+    return following(
+        Attempt,
+        task.spec,
+        newest,
+        step=newest.step + batch.taken,
+        positions=positions,
+        totals=newest.totals.plus(batch),
+        batch=batch,
+        careful_until=task.careful_until if careful else (),
+        choice=drop(task.choice, batch.taken) if careful or task.spec.effects else (),
+        owner=_owner(task),
+        fingerprint=_plan(task),
+    )
+
+
+def left_of(record: Snapshot) -> Snapshot:
+    """Q1: the same snapshot once more, which its writer has left."""
+    return replace(record, sequence=record.sequence + 1, left=True)
+
+
+def announcement_of(task: Task) -> Snapshot:
+    """T2: the first committed one wins; its sequence is the publication number."""
+    role = task.spec.staged
+    assert isinstance(role, Announce)
+    numbered = replace(role.batch, number=task.next_sequence)
+    return following(Snapshot, task.spec, task.record, born=role.batch.parts, staged=numbered, ends=(), steps=0)
+
+
+def publication_of(task: Task, batch: Totals) -> Attempt:
+    """T3: the record of a part says which publication it is of; part 0 keeps the announcement, which T2 asks for."""
+    role, newest = task.spec.staged, task.record
+    assert isinstance(role, Publish)
+    return following(
+        Attempt,
+        task.spec,
+        newest,
+        step=(newest.step if newest else 0) + batch.taken,
+        totals=(newest.totals if newest else Totals()).plus(batch),
+        batch=batch,
+        born=role.batch.parts,
+        staged=newest.staged if newest and role.batch.part == 0 else role.batch,
+    )
+
+
+def _owner(task: Task) -> int:
+    return task.next_sequence if task.owner is None else task.owner
+
+
+def _plan(task: Task) -> bytes:
+    return plan_of(task.spec, dict(task.inputs))
