@@ -1,29 +1,29 @@
-"""JSON: whatever the standard library reads and writes, or instances of a dataclass, validated on both ways.
+"""JSON: plain values, or instances of a dataclass that are checked when they are read and when they are written.
 
-The rules, for a dataclass as for anything that `schema.describe` takes:
+The rules, for a dataclass and for anything else that `schema.describe` takes:
 
-- Unknown fields are ignored when reading, so that a producer may add fields first; missing ones take their default,
-  and without a default the message is refused.
-- Nothing is coerced: a number is not text, `true` is not a number. A whole number is a fine float.
+- Unknown fields are ignored when reading, so that a producer may add fields first. Missing fields take their default;
+  a message without a field that has no default is refused.
+- Nothing is coerced: a number is not text, and `true` is not a number. A whole number is a valid float.
 - NaN and infinity are refused (JSON has neither), and so is nesting beyond the interpreter's recursion limit.
-- `datetime`, `date`, `UUID` travel in ISO form, `Decimal` as text, `bytes` as Base64, an Enum by its value.
+- `datetime`, `date` and `UUID` travel in ISO form, `Decimal` as text, `bytes` as Base64, an Enum by its value.
 
-A class is compiled once into closures; the field loop tests the exact type first, which is all that happens to most
-values. The path of an error (``order.lines[3].price``) is put together only when there is one.
+A class is compiled once into closures. The loop over its fields tests the exact type first, and most values need no
+more. The path of an error (``order.lines[3].price``) is put together only when there is an error.
 """
 
 from __future__ import annotations
 
-import binascii
-import functools
 import json
 import math
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
+from functools import partial
+from itertools import repeat
 from operator import attrgetter, itemgetter
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, ClassVar, NoReturn, TypeAlias
 from uuid import UUID
 
 from cues_kafka.codecs.schema import (
@@ -46,6 +46,8 @@ from cues_kafka.errors import CodecError
 
 Convert: TypeAlias = Callable[[Any], Any]
 
+# --------------------------------------------------------------------------------------------------------- text
+
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
@@ -53,9 +55,8 @@ def _refuse_constant(name: str) -> NoReturn:
 
 # Made once: `json.loads` with options builds a decoder for each call.
 _decoder = json.JSONDecoder(parse_constant=_refuse_constant)
-_loads = _decoder.decode
-# What `decode` calls between two searches for white space, which messages written by programs have none of.
-_scan: Callable[[str, int], tuple[Any, int]] = getattr(_decoder, "scan_once")  # noqa: B009  the stubs have it not
+# What `decode` calls between two searches for white space, which messages written by programs do not have.
+_scan: Callable[[str, int], tuple[Any, int]] = getattr(_decoder, "scan_once")  # noqa: B009  the stubs lack it
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
@@ -72,138 +73,97 @@ def _dumper() -> Callable[[Any], str]:
 _dumps = _dumper()
 
 
-def _read(data: bytes) -> Any:
-    try:
-        text = data.decode()
-        plain, end = _scan(text, 0)
-        if end == len(text):
-            return plain
-    except Exception:  # noqa: BLE001  the long way has the words
-        return _read_slowly(data)
-    return _read_slowly(data)
-
-
-def _read_slowly(data: bytes) -> Any:
-    try:
-        return _loads(data.decode())
-    except UnicodeDecodeError as error:
-        raise CodecError(f"The message is not UTF-8 at byte {error.start}. Send JSON, or declare Raw().") from error
-    except RecursionError:
-        # Without its traceback, which is as deep as the message.
-        raise CodecError("The message is nested too deeply. Send flatter JSON, or declare Raw().") from None
-    except ValueError as error:
-        raise CodecError(f"The message is not JSON: {error}. Send JSON, or declare Raw().") from error
-
-
-def _write(value: Any) -> bytes:
-    try:
-        return _dumps(value).encode()
-    except RecursionError:
-        raise CodecError("The value is nested too deeply for JSON. Flatten it.") from None
-    except UnicodeEncodeError as error:
-        raise CodecError("The value holds text with half of a surrogate pair, which UTF-8 cannot carry.") from error
-    except TypeError as error:
-        raise CodecError(
-            f"The value is not JSON: {error}. Return plain data, or declare Json(SomeDataclass)."
-        ) from error
-    except ValueError as error:  # NaN, infinity, a list inside itself
-        raise CodecError(f"The value is not JSON: {error}.") from error
-
-
 class JsonCodec:
-    """Any JSON: dict, list, str, int, float, bool, None."""
-
-    nullable = True
-    shape = None
-
-    def encode(self, value: Any) -> bytes:
-        """
-        Raises:
-            CodecError: the value is no JSON; NaN and infinity are not.
-        """
-        return _write(value)
-
-    def decode(self, data: bytes) -> Any:
-        """
-        Raises:
-            CodecError: the bytes are no JSON.
-        """
-        return _read(data)
-
-
-class TypedJsonCodec:
-    """JSON of one class.
+    """
+    JSON of one class, or any JSON: dict, list, str, int, float, bool, None.
 
     Args:
-        annotation: a dataclass, or any other annotation that `describe` takes.
+        annotation: a dataclass, or any other annotation that `describe` takes; `Any`: any JSON.
 
     Raises:
         GraphError: the class has a field that cannot travel.
     """
 
-    def __init__(self, annotation: Any) -> None:
-        shape = self.shape = describe(annotation)
-        self.nullable = "null" in json_types(shape)
+    def __init__(self, annotation: Any = Any) -> None:
+        shape = describe(annotation)
         name = shape_name(shape)
+        self.shape = None if shape == Anything() else shape
+        self.nullable = "null" in json_types(shape)
         self._root = name[:1].lower() + name[1:] if isinstance(shape, Structure) else "value"
-        self._to_value = _Compiler(_decoders).convert(shape)
-        self._to_plain = _Compiler(_encoders).convert(shape)
-        self._lasting = isinstance(shape, Structure) and _by_type_alone(shape) and _is_frozen(shape.cls)
+        self._to_value = _Decoding().convert(shape)
+        self._to_plain = _Encoding().convert(shape)
+        self._keeps_last = isinstance(shape, Structure) and _by_type_alone(shape) and _is_frozen(shape.cls)
         self._last: tuple[Any, bytes] = (None, b"null")
 
     def encode(self, value: Any) -> bytes:
         """
         Raises:
-            CodecError: the value does not fit the class; names the path and what was expected.
+            CodecError: the value does not fit; names the path and what was expected.
         """
-        if self._lasting and value is not None:
-            # A fork sends the same value to several topics; one that cannot change is encoded once.
+        if self._keeps_last and value is not None:
+            # A fork sends the same value to several topics; a value that cannot change is encoded once.
             same, data = self._last
             if same is value:
                 return data
         try:
             data = _dumps(self._to_plain(value)).encode()
-        except Exception:  # noqa: BLE001  the long way has the words
-            return self._encode_slowly(value)
-        if self._lasting and value is not None:
+        except Exception as error:  # noqa: BLE001
+            self._refuse_value(error)
+        if self._keeps_last and value is not None:
             self._last = value, data
         return data
 
-    def _encode_slowly(self, value: Any) -> bytes:
-        try:
-            plain = self._to_plain(value)
-        except Misfit as misfit:
-            raise CodecError(f"{misfit.text(self._root)}. Return a value that fits its annotation.") from misfit.cause
-        except RecursionError:
-            raise CodecError("The value is nested too deeply for JSON. Flatten it.") from None
-        return _write(plain)
+    def _refuse_value(self, error: Exception) -> NoReturn:
+        match error:
+            case Misfit():
+                text, cause = f"{error.text(self._root)}. Return a value that fits its annotation.", error.cause
+            case RecursionError():  # without its traceback, which is as deep as the value
+                text, cause = "The value is nested too deeply for JSON. Flatten it.", None
+            case UnicodeEncodeError():
+                text, cause = "The value holds text with half of a surrogate pair, which UTF-8 cannot carry.", error
+            case TypeError():
+                text = f"The value is not JSON: {error}. Return plain data, or declare Json(SomeDataclass)."
+                cause = error
+            case ValueError():  # NaN, infinity, a list inside itself
+                text, cause = f"The value is not JSON: {error}.", error
+            case _:
+                raise error
+        raise CodecError(text) from cause
 
     def decode(self, data: bytes) -> Any:
         """
         Raises:
-            CodecError: the bytes are no JSON, or do not fit the class; names the path and what was expected.
+            CodecError: the bytes are not JSON, or do not fit the class; names the path and what was expected.
         """
         try:
             text = data.decode()
             plain, end = _scan(text, 0)
             if end == len(text):
                 return self._to_value(plain)
-        except Exception:  # noqa: BLE001  the long way has the words
+        except Exception:  # noqa: BLE001  white space in front, or an error, whose words are found the long way
             return self._decode_slowly(data)
         return self._decode_slowly(data)
 
     def _decode_slowly(self, data: bytes) -> Any:
-        plain = _read_slowly(data)
         try:
-            return self._to_value(plain)
+            return self._to_value(_parse(data))
         except Misfit as misfit:
             raise CodecError(f"{misfit.text(self._root)}. Fix the message, or its class.") from misfit.cause
-        except RecursionError:
+        except RecursionError:  # without its traceback, which is as deep as the message
             raise CodecError("The message is nested too deeply. Send flatter JSON, or declare Raw().") from None
 
 
+def _parse(data: bytes) -> Any:
+    try:
+        return _decoder.decode(data.decode())
+    except UnicodeDecodeError as error:
+        raise CodecError(f"The message is not UTF-8 at byte {error.start}. Send JSON, or declare Raw().") from error
+    except ValueError as error:
+        raise CodecError(f"The message is not JSON: {error}. Send JSON, or declare Raw().") from error
+
+
 class Misfit(Exception):
-    """A value that does not fit. On its way out each container puts its own part in front of the path."""
+    """A value that does not fit. On its way out each container adds its own part of the path."""
 
     def __init__(self, expected: str, found: str, cause: Exception | None = None, *, choice: bool = False) -> None:
         super().__init__()
@@ -222,53 +182,13 @@ _LOOKS: dict[type[Any], str] = {dict: "an object", list: "an array", str: "text"
 
 
 def _found(value: Any) -> str:
-    """What was found instead, never its content beyond a short scalar: messages hold what logs must not."""
+    """What was found instead. Messages hold what logs must not, so only a short number is shown."""
     if type(value) in (int, float):
         return f"the number {value!r:.40}"
     return _LOOKS.get(type(value)) or type(value).__name__
 
 
-class _Never:
-    """No value has exactly this type."""
-
-
-class _Missing:
-    """Stands for a field that the message does not have."""
-
-
-_MISSING = _Missing()
-
-
-class _Compiler:
-    """Turns shapes into closures; a class inside itself finds its own closure when it is called."""
-
-    def __init__(self, rules: Callable[[Shape, _Compiler], Convert]) -> None:
-        self._rules = rules
-        self._records: dict[type[Any], Convert] = {}
-
-    def convert(self, shape: Shape) -> Convert:
-        """The closure that turns one value of this shape."""
-        if isinstance(shape, Ref):
-            return self._later(shape.cls)
-        convert = self._rules(shape, self)
-        if isinstance(shape, Structure):
-            self._records[shape.cls] = convert
-        return convert
-
-    def _later(self, cls: type[Any]) -> Convert:
-        def convert(value: Any) -> Any:
-            return self._records[cls](value)
-
-        return convert
-
-
-def _fast(shape: Shape) -> type[Any]:
-    """The exact type whose values pass as they are; floats never do, because of NaN."""
-    options = shape.options if isinstance(shape, OneOf) else (shape,)
-    for option in options:
-        if isinstance(option, Scalar) and option.cls in (str, int, bool):
-            return option.cls
-    return _Never
+# ------------------------------------------------------------------------------------------- values and containers
 
 
 def _same(value: Any) -> Any:
@@ -295,17 +215,52 @@ def _float(value: Any) -> float:
     raise Misfit("a finite number", _found(value))
 
 
-def _union(options: tuple[Shape, ...], compiler: _Compiler, expected: str) -> Convert:
-    converts = [compiler.convert(option) for option in options if not isinstance(option, Null)]
-    optional = len(converts) < len(options)
-    convert = converts[0] if len(converts) == 1 else _first_that_fits(converts, expected)
-    if not optional:
-        return convert
+def _parsed(parse: Convert, expected: str) -> Convert:
+    def decode(value: Any) -> Any:
+        if type(value) is not str:
+            raise Misfit(expected, _found(value))
+        try:
+            return parse(value)
+        except (ValueError, InvalidOperation) as error:
+            raise Misfit(expected, "other text", error) from None
 
-    def convert_optional(value: Any) -> Any:
-        return None if value is None else convert(value)
+    return decode
 
-    return convert_optional
+
+def _decimal(text: str) -> Decimal:
+    number = Decimal(text)
+    if not number.is_finite():
+        raise ValueError(f"{text} is not finite")
+    return number
+
+
+def _formatted(cls: type[Any], render: Callable[[Any], str]) -> Convert:
+    def encode(value: Any) -> str:
+        if type(value) is not cls:
+            raise Misfit(cls.__name__, _found(value))
+        return render(value)
+
+    return encode
+
+
+def _decimal_text(number: Decimal) -> str:
+    if not number.is_finite():
+        raise Misfit("a finite Decimal", str(number))
+    return str(number)
+
+
+def _one_of(values: Iterable[Any], results: Iterable[Any], expected: str) -> Convert:
+    # With the type in the key, because True == 1.
+    members = {(type(value), value): result for value, result in zip(values, results, strict=True)}
+
+    def convert(value: Any) -> Any:
+        try:
+            return members[type(value), value]
+        except (KeyError, TypeError):
+            found = f"{value!r:.40}" if type(value) is str else _found(value)
+            raise Misfit(expected, found, choice=True) from None
+
+    return convert
 
 
 def _first_that_fits(converts: list[Convert], expected: str) -> Convert:
@@ -323,39 +278,26 @@ def _first_that_fits(converts: list[Convert], expected: str) -> Convert:
     return convert
 
 
-def _array(convert: Convert, accepted: tuple[type[Any], ...], container: type[Any]) -> Convert:
+def _array(
+    converts: Iterable[Convert], length: int | None, accepted: tuple[type[Any], ...], container: type[Any]
+) -> Convert:
+    expected = "an array" if length is None else f"an array of {length} items"
+
     def convert_array(value: Any) -> Any:
         if type(value) not in accepted:
-            raise Misfit("an array", _found(value))
-        place = 0
-        items = []
+            raise Misfit(expected, _found(value))
+        if length is not None and len(value) != length:
+            raise Misfit(expected, f"{len(value)} of them")
+        items: list[Any] = []
         try:
-            for item in value:
+            for convert, item in zip(converts, value):  # noqa: B905  the same convert for all items has no end
                 items.append(convert(item))
-                place += 1
         except Misfit as misfit:
-            misfit.path.append(f"[{place}]")
+            misfit.path.append(f"[{len(items)}]")
             raise
         return items if container is list else container(items)
 
     return convert_array
-
-
-def _places(converts: list[Convert], accepted: tuple[type[Any], ...], container: type[Any]) -> Convert:
-    def convert_places(value: Any) -> Any:
-        if type(value) not in accepted or len(value) != len(converts):
-            found = f"{len(value)} of them" if type(value) in accepted else _found(value)
-            raise Misfit(f"an array of {len(converts)} items", found)
-        items = []
-        for place, item in enumerate(value):
-            try:
-                items.append(converts[place](item))
-            except Misfit as misfit:
-                misfit.path.append(f"[{place}]")
-                raise
-        return container(items)
-
-    return convert_places
 
 
 def _object(convert: Convert) -> Convert:
@@ -376,154 +318,180 @@ def _object(convert: Convert) -> Convert:
     return convert_object
 
 
-# ------------------------------------------------------------------------------------------------------- reading
+# ------------------------------------------------------------------------------------------- from shapes to closures
 
 
-def _decoders(shape: Shape, compiler: _Compiler) -> Convert:
-    match shape:
-        case Anything():
-            return _same
-        case Null():
-            return _exactly(type(None), "null")
-        case Scalar(cls):
-            return _SCALAR_DECODERS[cls]
-        case Choice(values, enum):
-            return _choice_decoder(values, enum, shape_name(shape))
-        case Items(item, container):
-            return _array(compiler.convert(item), (list,), container)
-        case Fixed(items):
-            return _places([compiler.convert(item) for item in items], (list,), tuple)
-        case Mapped(value):
-            return _object(compiler.convert(value))
-        case OneOf(options):
-            return _union(options, compiler, shape_name(shape))
-        case Structure():
-            return _record_decoder(shape, compiler)
-        case Ref():
-            return compiler.convert(shape)
+class _Compiler:
+    """Turns shapes into closures that convert values; the base of both ways."""
+
+    SCALARS: ClassVar[Mapping[type[Any], Convert]]
+    ARRAYS: ClassVar[tuple[type[Any], ...]]
+    CONTAINER: ClassVar[type[Any] | None] = None
+
+    def __init__(self) -> None:
+        self._records: dict[type[Any], Convert] = {}
+
+    def convert(self, shape: Shape) -> Convert:
+        """The closure that converts one value of this shape."""
+        match shape:
+            case Anything():
+                return _same
+            case Null():
+                return self.SCALARS[type(None)]
+            case Scalar(cls):
+                return self.SCALARS[cls]
+            case Choice():
+                return self._choice(shape)
+            case Items(item, container):
+                return _array(repeat(self.convert(item)), None, self.ARRAYS, self.CONTAINER or container)
+            case Fixed(items):
+                return _array([*map(self.convert, items)], len(items), self.ARRAYS, self.CONTAINER or tuple)
+            case Mapped(value):
+                return _object(self.convert(value))
+            case OneOf(options):
+                return self._union(options, shape_name(shape))
+            case Structure(cls):
+                convert = self._records[cls] = self._record(shape)
+                return convert
+            case Ref(cls):  # the class is inside itself: its closure is there when a value comes
+                return lambda value: self._records[cls](value)  # noqa: PLW0108
+
+    def _union(self, options: tuple[Shape, ...], expected: str) -> Convert:
+        converts = [self.convert(option) for option in options if not isinstance(option, Null)]
+        convert = converts[0] if len(converts) == 1 else _first_that_fits(converts, expected)
+        return (lambda value: None if value is None else convert(value)) if len(converts) < len(options) else convert
+
+    def _choice(self, choice: Choice) -> Convert:
+        raise NotImplementedError
+
+    def _record(self, record: Structure) -> Convert:
+        raise NotImplementedError
 
 
-def _parsed(parse: Convert, expected: str) -> Convert:
-    def decode(value: Any) -> Any:
-        if type(value) is not str:
-            raise Misfit(expected, _found(value))
-        try:
-            return parse(value)
-        except (ValueError, InvalidOperation, binascii.Error) as error:
-            raise Misfit(expected, "other text", error) from None
-
-    return decode
+class _Never:
+    """No value has exactly this type."""
 
 
-def _decimal(text: str) -> Decimal:
-    number = Decimal(text)
-    if not number.is_finite():
-        raise ValueError(f"{text} is not finite")
-    return number
+def _type_that_passes(shape: Shape) -> type[Any]:
+    """The exact type whose values pass as they are; floats never do, because of NaN."""
+    options = shape.options if isinstance(shape, OneOf) else (shape,)
+    return next((one.cls for one in options if isinstance(one, Scalar) and one.cls in (str, int, bool)), _Never)
 
 
-_SCALAR_DECODERS: dict[type[Any], Convert] = {
-    bool: _exactly(bool, "a boolean"),
-    int: _exactly(int, "a whole number"),
-    float: _float,
-    str: _exactly(str, "text"),
-    bytes: _parsed(functools.partial(b64decode, validate=True), "Base64 text"),
-    datetime: _parsed(datetime.fromisoformat, "an ISO date and time as text"),
-    date: _parsed(date.fromisoformat, "an ISO date as text"),
-    Decimal: _parsed(_decimal, "a decimal number as text"),
-    UUID: _parsed(UUID, "a UUID as text"),
-}
+class _Decoding(_Compiler):
+    """From plain JSON to values."""
+
+    ARRAYS = (list,)
+    SCALARS: ClassVar[Mapping[type[Any], Convert]] = {
+        type(None): _exactly(type(None), "null"),
+        bool: _exactly(bool, "a boolean"),
+        int: _exactly(int, "a whole number"),
+        float: _float,
+        str: _exactly(str, "text"),
+        bytes: _parsed(partial(b64decode, validate=True), "Base64 text"),
+        datetime: _parsed(datetime.fromisoformat, "an ISO date and time as text"),
+        date: _parsed(date.fromisoformat, "an ISO date as text"),
+        Decimal: _parsed(_decimal, "a decimal number as text"),
+        UUID: _parsed(UUID, "a UUID as text"),
+    }
+
+    def _choice(self, choice: Choice) -> Convert:
+        expected = shape_name(choice)
+        if choice.cls:
+            expected = f"{expected} ({' or '.join(map(repr, choice.values))})"
+        return _one_of(choice.values, map(choice.cls or _same, choice.values), expected)
+
+    def _record(self, record: Structure) -> Convert:
+        cls = record.cls
+        names = [each.name for each in record.fields]
+        keywords = any(each.keyword_only for each in record.fields)
+        fields = [
+            (each.name, _type_that_passes(each.shape), self.convert(each.shape), each.default or _missing(each.shape))
+            for each in record.fields
+        ]
+
+        def decode(data: Any) -> Any:
+            if type(data) is not dict:
+                raise Misfit(f"an object ({cls.__name__})", _found(data))
+            values: list[Any] = []
+            name = ""
+            try:
+                for name, passes, convert, default in fields:
+                    value = data.get(name, ...)
+                    if type(value) is passes:
+                        values.append(value)
+                    else:
+                        values.append(default() if value is ... else convert(value))
+            except Misfit as misfit:
+                misfit.path.append(f".{name}")
+                raise
+            try:
+                return cls(**dict(zip(names, values, strict=True))) if keywords else cls(*values)
+            except Exception as error:  # noqa: BLE001  a class may raise what it likes when it validates itself
+                raise Misfit(f"a valid {cls.__name__}", f"{type(error).__name__}: {error}", error) from None
+
+        if keywords or not _by_type_alone(record):
+            return decode
+        return _short_cut(decode, itemgetter(*names), attrgetter(*names), dict, _maker(cls, names))
 
 
-def _choice_decoder(values: tuple[Any, ...], enum: Any, expected: str) -> Convert:
-    # With the type in the key, because True == 1.
-    members = {(type(value), value): enum(value) if enum else value for value in values}
-    if enum:
-        expected = f"{expected} ({' or '.join(map(repr, values))})"
+def _missing(shape: Shape) -> Callable[[], NoReturn]:
+    def refuse() -> NoReturn:
+        raise Misfit(shape_name(shape), "nothing: the field is missing")
 
-    def decode(value: Any) -> Any:
-        try:
-            return members[type(value), value]
-        except (KeyError, TypeError):
-            found = f"{value!r:.40}" if type(value) is str else _found(value)
-            raise Misfit(expected, found, choice=True) from None
-
-    return decode
+    return refuse
 
 
-def _record_decoder(record: Structure, compiler: _Compiler) -> Convert:
-    cls = record.cls
-    fields = [(each.name, _fast(each.shape), compiler.convert(each.shape)) for each in record.fields]
-    defaults = {each.name: each.default for each in record.fields if each.default}
-    expected = {each.name: shape_name(each.shape) for each in record.fields}
-    names = [each.name for each in record.fields]
-    keywords = any(each.keyword_only for each in record.fields)
+class _Encoding(_Compiler):
+    """From values to plain JSON."""
 
-    def missing(name: str) -> Any:
-        make = defaults.get(name)
-        if make is None:
-            raise Misfit(expected[name], "nothing: the field is missing")
-        return make()
+    ARRAYS = (list, tuple)
+    CONTAINER = list
+    SCALARS: ClassVar[Mapping[type[Any], Convert]] = {
+        type(None): _exactly(type(None), "None"),
+        bool: _exactly(bool, "bool"),
+        int: _exactly(int, "int"),
+        float: _float,
+        str: _exactly(str, "str"),
+        bytes: _formatted(bytes, lambda value: b64encode(value).decode()),
+        datetime: _formatted(datetime, datetime.isoformat),
+        date: _formatted(date, date.isoformat),
+        Decimal: _formatted(Decimal, _decimal_text),
+        UUID: _formatted(UUID, str),
+    }
 
-    def decode(data: Any) -> Any:
-        if type(data) is not dict:
-            raise Misfit(f"an object ({cls.__name__})", _found(data))
-        values: list[Any] = []
-        append = values.append
-        get = data.get
-        name = ""
-        try:
-            for name, fast, convert in fields:
-                value = get(name, _MISSING)
-                if type(value) is fast:
-                    append(value)
-                elif value is _MISSING:
-                    append(missing(name))
-                else:
-                    append(convert(value))
-        except Misfit as misfit:
-            misfit.path.append(f".{name}")
-            raise
-        try:
-            return cls(*values) if not keywords else cls(**dict(zip(names, values, strict=True)))
-        except Exception as error:  # noqa: BLE001  a class may raise what it likes when it validates itself
-            raise Misfit(f"a valid {cls.__name__}", f"{type(error).__name__}: {error}", error) from None
+    def _choice(self, choice: Choice) -> Convert:
+        if choice.cls:
+            member = _exactly(choice.cls, shape_name(choice))
+            return lambda value: member(value).value
+        return _one_of(choice.values, choice.values, shape_name(choice))
 
-    if keywords or not _by_type_alone(record):
-        return decode
-    make = _by_dict(cls, names) if _sets_fields_only(cls) else lambda values: cls(*values)
-    return _short_cut(decode, itemgetter(*names), attrgetter(*names), dict, make)
+    def _record(self, record: Structure) -> Convert:
+        cls = record.cls
+        names = [each.name for each in record.fields]
+        fields = [(each.name, _type_that_passes(each.shape), self.convert(each.shape)) for each in record.fields]
+        # attrgetter gives a tuple for two names or more, and a bare value for one.
+        read: Convert = attrgetter(*names) if len(names) > 1 else lambda value: [getattr(value, name) for name in names]
 
+        def encode(value: Any) -> dict[str, Any]:
+            if not isinstance(value, cls):
+                raise Misfit(cls.__name__, _found(value))
+            result = {}
+            name = ""
+            try:
+                for (name, passes, convert), item in zip(fields, read(value), strict=False):
+                    result[name] = item if type(item) is passes else convert(item)
+            except Misfit as misfit:
+                misfit.path.append(f".{name}")
+                raise
+            return result
 
-def _sets_fields_only(cls: type[Any]) -> bool:
-    """Whether making an instance does nothing but put its fields into its dictionary: all methods are the generated."""
-    init, methods = vars(cls).get("__init__"), {name: getattr(cls, name) for name in ("__new__", "__setattr__")}
-    generated = getattr(getattr(init, "__code__", None), "co_filename", "") == "<string>"  # dataclasses compiles text
-    return (
-        generated
-        and not hasattr(cls, "__post_init__")
-        and methods["__new__"] is object.__new__
-        and (_is_frozen(cls) or methods["__setattr__"] is object.__setattr__)
-        and not any("__slots__" in vars(base) for base in cls.__mro__[:-1])
-    )
+        if not _by_type_alone(record):
+            return encode
+        return _short_cut(encode, read, itemgetter(*names), cls, lambda values: dict(zip(names, values)))  # noqa: B905
 
 
-def _by_dict(cls: type[Any], names: Sequence[str]) -> Convert:
-    """An instance from its fields, without a call for each: a frozen dataclass sets them one by one, in Python."""
-    new, put = object.__new__, object.__setattr__
-
-    def make(values: Any) -> Any:
-        made = new(cls)
-        put(made, "__dict__", dict(zip(names, values)))  # noqa: B905  as long as they are known to be
-        return made
-
-    return make
-
-
-def _is_frozen(cls: type[Any]) -> bool:
-    """Whether instances of a dataclass cannot be changed."""
-    return bool(cls.__dataclass_params__.frozen)
-
+# ------------------------------------------------------------------------------------- short cuts for plain records
 
 MAX_SHAPES = 64
 """Combinations of field types that are remembered for one class; more of them would be a class of anything."""
@@ -531,34 +499,62 @@ MAX_SHAPES = 64
 
 def _by_type_alone(record: Structure) -> bool:
     """Whether the exact types of the fields decide about a value: no field has a rule about what is in it."""
-    plain = {str, int, float, bool}
 
     def decided(shape: Shape) -> bool:
         match shape:
-            case Null():
-                return True
             case Scalar(cls):
-                return cls in plain
+                return cls in (str, int, float, bool)
             case OneOf(options):
                 return all(map(decided, options))
-        return False
+        return isinstance(shape, Null)
 
     return len(record.fields) > 1 and all(decided(each.shape) for each in record.fields)
 
 
+def _is_frozen(cls: type[Any]) -> bool:
+    """Whether instances of a dataclass cannot be changed."""
+    return bool(cls.__dataclass_params__.frozen)
+
+
+def _maker(cls: type[Any], names: list[str]) -> Convert:
+    """
+    Makes an instance from the values of its fields.
+
+    The constructor of a frozen dataclass sets fields one by one, in Python. Where making an instance does nothing else
+    than setting fields, because all methods are generated, they go into its dictionary at once.
+    """
+    init, new, put = vars(cls).get("__init__"), object.__new__, object.__setattr__
+    generated = getattr(getattr(init, "__code__", None), "co_filename", "") == "<string>"  # dataclasses compiles text
+    if not (
+        generated
+        and not hasattr(cls, "__post_init__")
+        and getattr(cls, "__new__") is new  # noqa: B009  mypy refuses the attribute of a class
+        and (_is_frozen(cls) or getattr(cls, "__setattr__") is put)  # noqa: B009
+        and not any("__slots__" in vars(base) for base in cls.__mro__[:-1])
+    ):
+        return lambda values: cls(*values)
+
+    def make(values: Any) -> Any:
+        made = new(cls)
+        put(made, "__dict__", dict(zip(names, values)))  # noqa: B905  as many as there are names
+        return made
+
+    return make
+
+
 def _short_cut(convert: Convert, pick: Convert, pick_made: Convert, cls: type[Any], make: Convert) -> Convert:
     """
-    A conversion that remembers which types of fields it took as they are, and asks no questions of the like.
+    A conversion that remembers which types of fields it took as they are, and then makes its result at once.
 
     The first value of its kind goes the long way, field by field. If all fields came out as the same objects, the next
-    one with the same exact types would too, so it is made at once; all that happens in C.
+    value with the same exact types would too, so its result is made by functions in C.
 
     Args:
         convert: the long way.
         pick: the fields of what comes in, as a tuple.
         pick_made: the fields of what comes out.
         cls: the exact class of what comes in.
-        make: what comes out, of the fields.
+        make: what comes out, from the fields.
     """
     known: set[tuple[type[Any], ...]] = set()
 
@@ -578,97 +574,3 @@ def _short_cut(convert: Convert, pick: Convert, pick_made: Convert, cls: type[An
         return made
 
     return quick
-
-
-# ------------------------------------------------------------------------------------------------------- writing
-
-
-def _encoders(shape: Shape, compiler: _Compiler) -> Convert:
-    match shape:
-        case Anything():
-            return _same
-        case Null():
-            return _exactly(type(None), "None")
-        case Scalar(cls):
-            return _SCALAR_ENCODERS[cls]
-        case Choice(values, enum):
-            return _choice_encoder(values, enum, shape_name(shape))
-        case Items(item):
-            return _array(compiler.convert(item), (list, tuple), list)
-        case Fixed(items):
-            return _places([compiler.convert(item) for item in items], (list, tuple), list)
-        case Mapped(value):
-            return _object(compiler.convert(value))
-        case OneOf(options):
-            return _union(options, compiler, shape_name(shape))
-        case Structure():
-            return _record_encoder(shape, compiler)
-        case Ref():
-            return compiler.convert(shape)
-
-
-def _formatted(cls: type[Any], render: Callable[[Any], str]) -> Convert:
-    def encode(value: Any) -> str:
-        if type(value) is not cls:
-            raise Misfit(cls.__name__, _found(value))
-        return render(value)
-
-    return encode
-
-
-def _decimal_text(number: Decimal) -> str:
-    if not number.is_finite():
-        raise Misfit("a finite Decimal", str(number))
-    return str(number)
-
-
-_SCALAR_ENCODERS: dict[type[Any], Convert] = {
-    bool: _exactly(bool, "bool"),
-    int: _exactly(int, "int"),
-    float: _float,
-    str: _exactly(str, "str"),
-    bytes: _formatted(bytes, lambda value: b64encode(value).decode()),
-    datetime: _formatted(datetime, lambda value: value.isoformat()),
-    date: _formatted(date, lambda value: value.isoformat()),
-    Decimal: _formatted(Decimal, _decimal_text),
-    UUID: _formatted(UUID, str),
-}
-
-
-def _choice_encoder(values: tuple[Any, ...], enum: Any, expected: str) -> Convert:
-    if enum:
-
-        def encode_member(value: Any) -> Any:
-            if type(value) is enum:
-                return value.value
-            raise Misfit(expected, _found(value))
-
-        return encode_member
-    return _choice_decoder(values, None, expected)
-
-
-def _record_encoder(record: Structure, compiler: _Compiler) -> Convert:
-    cls = record.cls
-    fields = [(each.name, _fast(each.shape), compiler.convert(each.shape)) for each in record.fields]
-    names = [each.name for each in record.fields]
-    # attrgetter gives a tuple for two names or more, and a bare value for one.
-    read: Convert = (
-        attrgetter(*names) if len(names) > 1 else lambda value: tuple(getattr(value, name) for name in names)
-    )
-
-    def encode(value: Any) -> dict[str, Any]:
-        if not isinstance(value, cls):
-            raise Misfit(cls.__name__, _found(value))
-        result = {}
-        name = ""
-        try:
-            for (name, fast, convert), item in zip(fields, read(value), strict=False):
-                result[name] = item if type(item) is fast else convert(item)
-        except Misfit as misfit:
-            misfit.path.append(f".{name}")
-            raise
-        return result
-
-    if not _by_type_alone(record):
-        return encode
-    return _short_cut(encode, read, itemgetter(*names), cls, lambda values: dict(zip(names, values)))  # noqa: B905

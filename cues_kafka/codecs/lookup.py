@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, Literal, NamedTuple
 
-from cues_kafka.codecs.json import JsonCodec, TypedJsonCodec
+from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.codecs.raw import RawCodec
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import Avro, CodecSpec, Json, Raw
@@ -46,7 +46,7 @@ def codec_for(declaration: CodecSpec, made_for: MadeFor) -> Codec:
 @cache
 def _json(declaration: Json) -> Codec:
     """One for each class: compiling it takes a while, and topics can share it."""
-    return JsonCodec() if declaration.cls is None else TypedJsonCodec(declaration.cls)
+    return JsonCodec(Any if declaration.cls is None else declaration.cls)
 
 
 def _avro(_: Avro, __: MadeFor) -> Codec:

@@ -1,16 +1,15 @@
-"""The schema of a dataclass: one neutral description, from which JSON validation and Avro schemas are made.
+"""Shapes: the neutral schema of a dataclass, from which codecs make their checks and Spark its columns.
 
-`describe` reads the annotations of a class once and gives a tree of shapes. What cannot travel, or could not be told
-apart when it comes back, is refused there, with the remedy, so that no codec has rules of its own about classes.
+`describe` reads the annotations of a class once and gives a tree of shapes. It refuses types that cannot travel, or
+that could not be told apart when they are read, and names the remedy. So no codec has rules of its own about classes.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -26,7 +25,7 @@ SCALARS: tuple[type[Any], ...] = (bool, int, float, str, bytes, datetime, date, 
 
 @dataclass(frozen=True, slots=True)
 class Anything:
-    """Whatever the format can carry."""
+    """Any value that the format can carry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ class Mapped:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """A union. No two options look alike in JSON, save records that a `Literal` field tells apart."""
+    """A union. No two options look alike in JSON, except records that a `Literal` field tells apart."""
 
     options: tuple[Shape, ...]
 
@@ -97,7 +96,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """A dataclass; fields with ``init=False`` are derived, so they do not travel."""
+    """A dataclass. Fields with ``init=False`` are derived, so they do not travel."""
 
     cls: type[Any]
     fields: tuple[Field, ...]
@@ -128,7 +127,7 @@ def _name(annotation: Any) -> str:
 
 
 class _Describer:
-    """One walk; `_open` holds the classes that are being described, `_done` those that are."""
+    """One walk: `_open` holds the classes that are being described, `_done` the described ones."""
 
     def __init__(self) -> None:
         self._open: list[type[Any]] = []
@@ -137,31 +136,17 @@ class _Describer:
     def shape(self, annotation: Any, where: str) -> Shape:
         if isinstance(annotation, typing.NewType):
             return self.shape(annotation.__supertype__, where)
-        if annotation is Any or annotation is object:
-            return Anything()
-        if annotation is None or annotation is type(None):
-            return Null()
-        origin = get_origin(annotation)
-        if origin is not None:
+        if origin := get_origin(annotation):
             return self._generic(origin, get_args(annotation), where)
-        if isinstance(annotation, type):
-            return self._class(annotation, where)
-        raise GraphError(f"{where}: {_name(annotation)} cannot travel. {_ALLOWED}")
-
-    def _class(self, cls: type[Any], where: str) -> Shape:
-        if dataclasses.is_dataclass(cls):
-            return self._record(cls)
-        if issubclass(cls, Enum):
-            return Choice(_choices([member.value for member in cls], where), cls)
-        if cls in SCALARS:
-            return Scalar(cls)
-        if cls in (list, tuple):
-            return Items(Anything(), cls)
-        if cls is dict:
-            return Mapped(Anything())
-        if cls in (set, frozenset):
+        if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+            return self._record(annotation)
+        if isinstance(annotation, type) and issubclass(annotation, Enum):
+            return Choice(_choices([member.value for member in annotation], where), annotation)
+        if annotation in (set, frozenset):
             raise GraphError(f"{where}: {_NO_SETS}")
-        raise GraphError(f"{where}: {_name(cls)} cannot travel. {_ALLOWED}")
+        if isinstance(annotation, Hashable) and annotation in _PLAIN:
+            return _PLAIN[annotation]
+        raise GraphError(f"{where}: {_name(annotation)} cannot travel. {_ALLOWED}")
 
     def _generic(self, origin: Any, arguments: tuple[Any, ...], where: str) -> Shape:
         if origin is typing.Annotated:
@@ -208,6 +193,16 @@ class _Describer:
         return record
 
 
+_PLAIN: dict[Any, Shape] = {
+    **{cls: Scalar(cls) for cls in SCALARS},
+    Any: Anything(),
+    object: Anything(),
+    None: Null(),
+    type(None): Null(),
+    list: Items(Anything(), list),
+    tuple: Items(Anything(), tuple),
+    dict: Mapped(Anything()),
+}
 _ALLOWED = (
     "Write a dataclass, an Enum, a Literal, Any, list[...], tuple[...], dict[str, ...], a union of these, or one of "
     + ", ".join(cls.__name__ for cls in SCALARS)
@@ -221,8 +216,8 @@ def _hints(cls: type[Any]) -> dict[str, Any]:
         hints = typing.get_type_hints(cls)
     except NameError as error:
         raise GraphError(
-            f"{cls.__name__}: the annotation {error.name!r} is not a name of its module. Define both classes at module "
-            f"level, and import what annotations name outside of `if TYPE_CHECKING`."
+            f"{cls.__name__}: its module has no name {error.name!r}, which an annotation needs. Define both classes at "
+            "module level, and import what annotations name outside of `if TYPE_CHECKING`."
         ) from error
     for name, hint in hints.items():
         if isinstance(hint, dataclasses.InitVar):
@@ -238,12 +233,8 @@ def _is_missing(default: Any) -> bool:
 def _default(declared: dataclasses.Field[Any]) -> Callable[[], Any] | None:
     factory: Any = declared.default_factory
     if not _is_missing(factory):
-        made: Callable[[], Any] = factory
-        return made
-    if _is_missing(declared.default):
-        return None
-    value = declared.default
-    return lambda: value
+        return factory  # type: ignore[no-any-return]
+    return None if _is_missing(declared.default) else lambda: declared.default
 
 
 def _choices(values: list[Any], where: str) -> tuple[Any, ...]:
@@ -325,108 +316,3 @@ def shape_name(shape: Shape) -> str:
             return f"dict of {shape_name(value)}"
         case OneOf(options):
             return " or ".join(map(shape_name, options))
-
-
-# ---------------------------------------------------------------------------------------------------------- Avro
-
-_AVRO_SCALARS: dict[type[Any], Any] = {
-    bool: "boolean",
-    int: "long",
-    float: "double",
-    str: "string",
-    bytes: "bytes",
-    datetime: {"type": "long", "logicalType": "timestamp-micros"},
-    date: {"type": "int", "logicalType": "date"},
-    # Avro's decimal fixes the number of digits, which Python's type does not know.
-    Decimal: "string",
-    UUID: {"type": "string", "logicalType": "uuid"},
-}
-_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def avro_schema(annotation: Any, *, namespace: str | None = None) -> Any:
-    """
-    The Avro schema of a dataclass, as parsed JSON.
-
-    Whole numbers are `long`, `datetime` is microseconds since the epoch, an Enum of names is an Avro enum. A default
-    of None puts null first, as Avro wants it.
-
-    Args:
-        annotation: a dataclass, or any other annotation that `describe` takes.
-        namespace: of the named types; None: none.
-
-    Raises:
-        GraphError: Avro has no type for it; names the class.
-    """
-    schema = _Avro().schema(describe(annotation))
-    if namespace and isinstance(schema, dict):
-        schema = {"type": schema["type"], "namespace": namespace} | schema
-    return schema
-
-
-class _Avro:
-    def __init__(self) -> None:
-        self._named: dict[str, type[Any]] = {}
-
-    def schema(self, shape: Shape) -> Any:
-        match shape:
-            case Null():
-                return "null"
-            case Scalar(cls):
-                return _AVRO_SCALARS[cls]
-            case Choice(values, cls):
-                return self._choice(values, cls)
-            case Items(item):
-                return {"type": "array", "items": self.schema(item)}
-            case Fixed(items) if items and len(set(items)) == 1:
-                return {"type": "array", "items": self.schema(items[0])}
-            case Mapped(value):
-                return {"type": "map", "values": self.schema(value)}
-            case OneOf(options):
-                return [self.schema(option) for option in options]
-            case Ref(cls):
-                return cls.__name__
-            case Structure(cls, fields):
-                return self._record(cls, fields)
-            case _:
-                raise GraphError(
-                    f"Avro has no type for {shape_name(shape)}. Use Json(...), or give Avro(...) a schema of its own."
-                )
-
-    def _known(self, cls: type[Any]) -> bool:
-        """Whether the named type was defined before: Avro defines it once, and names it afterwards."""
-        known = cls.__name__ in self._named
-        if self._named.setdefault(cls.__name__, cls) is not cls:
-            raise GraphError(f"Two classes are named {cls.__name__}, and Avro knows types by name. Rename one of them.")
-        return known
-
-    def _record(self, cls: type[Any], fields: tuple[Field, ...]) -> Any:
-        if self._known(cls):
-            return cls.__name__
-        return {"type": "record", "name": cls.__name__, "fields": [self._field(each) for each in fields]}
-
-    def _choice(self, values: tuple[Any, ...], cls: type[Enum] | None) -> Any:
-        if all(isinstance(value, bool) for value in values):
-            return "boolean"
-        if all(type(value) is int for value in values):
-            return "long"
-        if not all(isinstance(value, str) for value in values):
-            raise GraphError(
-                f"Avro has no type for the choice of {', '.join(map(repr, values))}. Make all of them text."
-            )
-        if cls is None or not all(_AVRO_NAME.fullmatch(value) for value in values):
-            return "string"
-        if self._known(cls):
-            return cls.__name__
-        return {"type": "enum", "name": cls.__name__, "symbols": list(values)}
-
-    def _field(self, declared: Field) -> dict[str, Any]:
-        schema = self.schema(declared.shape)
-        default = declared.default() if declared.default else MISSING
-        if default is None and isinstance(schema, list):
-            schema = sorted(schema, key=lambda option: option != "null")
-            return {"name": declared.name, "type": schema, "default": None}
-        plain = isinstance(default, bool | int | float | str) and not isinstance(default, Enum)
-        if (plain and not isinstance(schema, list)) or default in ([], {}):
-            return {"name": declared.name, "type": schema, "default": default}
-        return {"name": declared.name, "type": schema}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cues_kafka import CodecError, ConfigError, GraphError, Json, Raw
 from cues_kafka.codecs import lookup
-from cues_kafka.codecs.json import TypedJsonCodec
+from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.codecs.lookup import MadeFor
 from cues_kafka.graph.declare import Avro
 from cues_kafka.ports import Codec
@@ -338,10 +338,10 @@ def test_a_value_that_cannot_change_is_encoded_once_and_one_that_can_each_time()
         name: str
         size: int
 
-    lasting, codec = Lasting("a", 1), TypedJsonCodec(Lasting)
+    lasting, codec = Lasting("a", 1), JsonCodec(Lasting)
     assert codec.encode(lasting) is codec.encode(lasting)
     assert codec.encode(Lasting("a", 2)) == b'{"name":"a","size":2}'
-    changing, codec = Changing("a", 1), TypedJsonCodec(Changing)
+    changing, codec = Changing("a", 1), JsonCodec(Changing)
     assert codec.encode(changing) == b'{"name":"a","size":1}'
     changing.size = 2
     assert codec.encode(changing) == b'{"name":"a","size":2}'
@@ -356,7 +356,7 @@ def test_types_that_were_taken_as_they_are_let_nothing_else_through() -> None:
         y: float
         z: str | None = None
 
-    codec = TypedJsonCodec(Point)
+    codec = JsonCodec(Point)
     for _ in range(3):
         assert codec.decode(b'{"x":1,"y":2.0,"z":null}') == Point(1, 2.0)
         assert codec.decode(b'{"x":1,"y":2,"z":"a"}') == Point(1, 2.0, "a")
