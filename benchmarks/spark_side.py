@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -26,6 +25,7 @@ from cues_kafka import Kafka, start
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.kafka.session import KafkaSession
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.brokers.temporary import temporary_directory
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.spark.direct.plain import PlainBatch
 from cues_kafka.runtime.spark.direct.slot import Slot
@@ -178,8 +178,8 @@ def main() -> None:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
-    with tempfile.TemporaryDirectory() as directory:
-        run(given, session, directory)
+    with temporary_directory("cues-kafka-bench-") as directory:
+        run(given, session, str(directory))
     session.stop()
 
 

@@ -12,7 +12,6 @@ import json
 import logging
 import multiprocessing
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -24,6 +23,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import cues_kafka.spark
 from cues_kafka import Kafka
+from cues_kafka.brokers.temporary import temporary_directory
 from cues_kafka.core.delivery import HEADER
 
 PARTS = 4
@@ -88,7 +88,8 @@ def main() -> None:
     spoken.addHandler(_Published())
     spoken.propagate = False
     session = _session()
-    with tempfile.TemporaryDirectory() as checkpoint:
+    with temporary_directory("cues-kafka-bench-") as folder:
+        checkpoint = str(folder)
         if given.mode == "publish":
             for run in range(3):
                 _publish(session, given, f"{checkpoint}/{run}", f"{given.name}-{run}")

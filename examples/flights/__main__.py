@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,11 +14,14 @@ from pathlib import Path
 from rich.console import Console
 
 from cues_kafka.brokers.local import LocalBroker
+from cues_kafka.brokers.temporary import temporary_directory
 from cues_kafka.errors import CuesError
 from examples.flights.check import Result, check
 from examples.flights.demo import ROWS, Demo, Failed
 from examples.flights.picture import draw
 from examples.flights.table import Bars, print_result
+
+PICTURE = Path(__file__).with_name("flights.png")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -83,7 +84,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--native", action="store_true", help="run all processors in native workers, none on Spark")
     parser.add_argument("--workers", type=int, default=2, help="number of native worker processes (2)")
     parser.add_argument("--bootstrap", help="address of a cluster without the graph's topics; default: start a broker")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="file for the picture (a new temporary file)")
+    parser.add_argument(
+        "--picture",
+        type=Path,
+        default=PICTURE,
+        metavar="FILE",
+        help="file for the picture (flights.png beside the demo)",
+    )
     parser.add_argument("--seed", type=int, help="seed of the random moments and targets of the kills")
     return parser
 
@@ -93,16 +100,11 @@ def _where(args: argparse.Namespace) -> str:
     return native if args.native else f"clean, route and hourly on Spark, ledger on {native}"
 
 
-def _picture(result: Result, file: Path | None) -> str:
-    """Where it is, or why there is none; the demo is no worse for it."""
-    if file is None:
-        descriptor, name = tempfile.mkstemp(prefix="flights-", suffix=".png")
-        os.close(descriptor)
-        file = Path(name)
+def _picture(result: Result, file: Path) -> str:
+    """Draw the picture; its file, or why there is no picture."""
     try:
         draw(result.hours, file)
     except ImportError as error:
-        file.unlink(missing_ok=True)
         return f"not drawn: {error.name} is not installed. Install it: pip install 'cues-kafka[demo]'"
     return str(file)
 
@@ -115,8 +117,8 @@ def _cluster(bootstrap: str | None, console: Console) -> Iterator[tuple[str, Pat
     With a broker of our own the directory is inside the broker's, which goes away even when this process is killed.
     """
     if bootstrap is not None:
-        with tempfile.TemporaryDirectory(prefix="cues-kafka-flights-") as directory:
-            yield bootstrap, Path(directory)
+        with temporary_directory("cues-kafka-flights-") as directory:
+            yield bootstrap, directory
         return
     with LocalBroker(say=lambda text: console.print(text, markup=False)) as broker:
         inside = broker.directory / "flights"

@@ -182,6 +182,7 @@ class SparkDriver(Side):
             "JAVA_HOME": str(find_java().home),
             "SPARK_LOCAL_DIRS": str(directory),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LAUNCHER_OPTS": "-XX:-UsePerfData",
             "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={directory} {SHORT_LIVED}",
         }
 

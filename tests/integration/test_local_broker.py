@@ -17,7 +17,7 @@ import pytest
 
 from cues_kafka.brokers.local import LocalBroker, probe
 from cues_kafka.brokers.local.jars import LOCK, VERSION, find_jars, read_lock
-from cues_kafka.brokers.local.java import FROM_PACKAGE, find_java
+from cues_kafka.brokers.local.java import FROM_PACKAGE, NO_PERF_DATA, find_java
 from cues_kafka.errors import BrokerError
 from cues_kafka.testing.fixtures import FaultClusters, KafkaFixture
 
@@ -102,6 +102,7 @@ def test_it_serves_and_leaves_no_process_and_no_directory() -> None:
         (node,) = broker.nodes
         pid, directory, guard = node.pid, broker.directory, broker.guard_pid
         assert pid is not None
+        assert NO_PERF_DATA in psutil.Process(pid).cmdline()
         view = probe.look(node.port)
         assert broker.bootstrap == f"127.0.0.1:{node.port}"
         assert view == probe.View(frozenset({1}), 1)

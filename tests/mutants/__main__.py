@@ -16,13 +16,13 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cues_kafka.brokers.temporary import temporary_directory
 from tests.mutants.rules import MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[2]
@@ -139,8 +139,7 @@ def write(path: Path, known: Mapping[str, Any]) -> None:
 def copied() -> Iterator[Path]:
     """A copy of what git knows, as it is in the working tree."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
-    with tempfile.TemporaryDirectory(prefix="cues-mutants-") as name:
-        tree = Path(name)
+    with temporary_directory("cues-mutants-") as tree:
         for file in filter(None, listed.split("\0")):
             if (ROOT / file).is_file():
                 (tree / file).parent.mkdir(parents=True, exist_ok=True)

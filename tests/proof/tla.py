@@ -10,7 +10,6 @@ import argparse
 import re
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from shutil import copy
 
 from cues_kafka.brokers.local.jars import Locked, Wanted, fetched
 from cues_kafka.brokers.local.java import find_java
+from cues_kafka.brokers.temporary import temporary_directory
 from cues_kafka.errors import ConfigError
 
 MODULE = Path(__file__).parents[2] / "docs" / "proof" / "worker.tla"
@@ -185,14 +185,21 @@ def run(check: Check, module: Path = MODULE) -> Found:
     java = find_java(who="TLC", otherwise="")
     jars = fetched(TLC, java, say=lambda text: print(text, file=sys.stderr))
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="tlc-") as folder:
-        work = Path(folder)
+    with temporary_directory("tlc-") as work:
         copy(module, work)
         text = check.configuration(module.with_suffix(".cfg").read_text(encoding="utf-8"))
         (work / "check.cfg").write_text(text, encoding="utf-8")
         # TLC unpacks its standard modules into Java's temporary directory. -fp and -lncheck: without them every run
         # hashes differently and looks at progress at other moments, so that counterexamples of it differ.
-        command = [str(java.program), "-XX:+UseSerialGC", "-Xmx2g", f"-Djava.io.tmpdir={work}", "-cp", jars.class_path]
+        command = [
+            str(java.program),
+            "-XX:+UseSerialGC",
+            "-XX:-UsePerfData",
+            "-Xmx2g",
+            f"-Djava.io.tmpdir={work}",
+            "-cp",
+            jars.class_path,
+        ]
         command += ["tlc2.TLC", *["-workers", "1", "-fp", "0", "-lncheck", "final", "-config", "check.cfg"]]
         command += ["-metadir", str(work / "states")]
         done = subprocess.run(

@@ -11,7 +11,6 @@ import json
 import os
 import random
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -23,6 +22,7 @@ from typing import Any
 from cues_kafka import Kafka
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.brokers.temporary import temporary_directory
 from cues_kafka.runtime.prepare import prepare
 from tests.fault.support import ROOT, Setup
 from tests.proof.digest import digest
@@ -82,7 +82,7 @@ def run(part: int, count: int) -> Mapping[str, Any]:
     names = [list(POINTS)[(part * count + number) % len(POINTS)] for number in range(count)]
     kills: Counter[str] = Counter()
     with ExitStack() as ends:
-        directory = Path(ends.enter_context(tempfile.TemporaryDirectory(prefix="cues-proof-")))
+        directory = ends.enter_context(temporary_directory("cues-proof-"))
         broker = LocalBroker()
         broker.start()
         ends.callback(broker.stop)

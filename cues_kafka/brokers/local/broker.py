@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -21,20 +20,20 @@ from types import TracebackType
 from typing import Any, Self
 
 from cues_kafka.brokers.local import probe
-from cues_kafka.brokers.local.guard import LOCK_NAME
 from cues_kafka.brokers.local.jars import Say, find_jars
 from cues_kafka.brokers.local.java import find_java
 from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.brokers.local.prepare import MOST_NODES, QUICK, STRONG, Prepared, java_options, prepare
 from cues_kafka.brokers.local.properties import Ports, node_properties, write_properties
+from cues_kafka.brokers.temporary import locked_directory
 from cues_kafka.errors import BrokerError, ConfigError
 from cues_kafka.words import count
 
 GUARD = Path(__file__).with_name("guard.py")
+PREFIX = "cues-kafka-broker-"
 ATTEMPTS = 3
 """Starts with fresh ports: between the moment a free port is found and the JVM binds it, somebody else may take it."""
 POLL_S = 0.02
-STALE_S = 60.0
 log = logging.getLogger("cues_kafka.brokers.local")
 
 
@@ -194,8 +193,8 @@ class LocalBroker:
     def _start_once(self, command: Sequence[str], prepared: Prepared) -> None:
         """One attempt: fresh directory, fresh ports, a guard, the JVMs."""
         began = time.monotonic()
-        directory = _new_directory(self.options.directory)
-        self._guard = guard = _Guard(directory)
+        self._guard = guard = _Guard(self.options.directory or Path(tempfile.gettempdir()))
+        directory = guard.directory
         self._bound = ports = self._ports()
         nodes = []
         for node_id, own in enumerate(ports, start=1):
@@ -408,21 +407,25 @@ class _PortTaken(BrokerError):
 class _Guard:
     """The guard process, seen from its parent."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, place: Path) -> None:
+        self.directory, owned = locked_directory(PREFIX, place)
         self._owner = os.getpid()
         self._lock = threading.Lock()
-        with (directory / "guard.log").open("wb") as errors:
-            self._process = subprocess.Popen(
-                # Isolated and without site-packages: it needs neither, and starts in half the time.
-                [sys.executable, "-I", "-S", "-B", str(GUARD), str(directory), str(os.getpid())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                # A Ctrl-C in the terminal is for the user's program, which ends the guard in its own time.
-                start_new_session=True,
-                cwd="/",
-            )
+        with (self.directory / "guard.log").open("wb") as errors:
+            try:
+                self._process = subprocess.Popen(
+                    # Isolated and without site-packages: it needs neither, and starts in half the time.
+                    [sys.executable, "-I", "-S", "-B", str(GUARD), str(self.directory), str(os.getpid())],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    # A Ctrl-C in the terminal is for the user's program, which ends the guard in its own time.
+                    start_new_session=True,
+                    cwd="/",
+                    pass_fds=[owned],  # the guard owns the directory from now on
+                )
+            finally:
+                os.close(owned)
 
     @property
     def pid(self) -> int:
@@ -460,28 +463,4 @@ class _Guard:
         self._process.wait()
         self._process.stdout.close()
         # The guard itself may have been killed.
-        shutil.rmtree(self._directory, ignore_errors=True)
-
-
-def _new_directory(parent: Path | None) -> Path:
-    """A new directory of our own; those that killed guards left behind are swept first."""
-    base = parent or Path(tempfile.gettempdir()) / f"cues-kafka-{os.getuid()}"
-    base.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if base.stat().st_uid != os.getuid():
-        raise ConfigError(f"{base} belongs to another user. Set TMPDIR to a directory of your own.")
-    for old in base.glob("broker-*"):
-        if _is_stale(old):
-            shutil.rmtree(old, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix="broker-", dir=base))
-
-
-def _is_stale(directory: Path) -> bool:
-    """Whether no guard holds its lock. A new one is left alone: its guard may not have come so far."""
-    try:
-        if time.time() - directory.stat().st_mtime < STALE_S:
-            return False
-        with (directory / LOCK_NAME).open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-    except OSError:
-        return False
+        shutil.rmtree(self.directory, ignore_errors=True)

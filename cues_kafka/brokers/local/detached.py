@@ -6,7 +6,6 @@ guard holds a lock as long as it lives, and only that is believed. So a record t
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -22,9 +21,9 @@ import platformdirs
 
 from cues_kafka.brokers.local import probe
 from cues_kafka.brokers.local.broker import LocalBroker, LocalOptions
-from cues_kafka.brokers.local.guard import LOCK_NAME
 from cues_kafka.brokers.local.jars import Say, cache_dir, exclusive
 from cues_kafka.brokers.local.ports import is_free
+from cues_kafka.brokers.temporary import has_owner
 from cues_kafka.errors import BrokerError, ConfigError
 
 DOWN_TIMEOUT_S = 20.0
@@ -110,7 +109,7 @@ def status(name: str) -> RunningBroker | None:
     except FileNotFoundError:
         return None
     record = RunningBroker(**{**data, "nodes": tuple(RecordedNode(**node) for node in data["nodes"])})
-    return record if _is_locked(Path(record.directory)) else None
+    return record if has_owner(Path(record.directory)) else None
 
 
 def names() -> list[str]:
@@ -150,17 +149,6 @@ def _check_ports(options: LocalOptions) -> None:
                 f"Port {port} of 127.0.0.1 is taken by another process. "
                 "Give another with --port, or --port 0 for a free one."
             )
-
-
-def _is_locked(directory: Path) -> bool:
-    try:
-        with (directory / LOCK_NAME).open("r") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
 
 
 def _forget(name: str) -> None:

@@ -7,7 +7,7 @@ directory. A process that is killed cleans nothing up; so somebody else does it.
 2. It ends when its input ends, when its parent dies (which it also sees when a forked sibling still holds the pipe
    open), or on SIGTERM or SIGINT: it kills the JVMs, waits for them, removes the directory.
 3. Should the guard itself be killed, the kernel kills the JVMs (PR_SET_PDEATHSIG), and the directory is swept by
-   the next start: the guard holds a lock on a file in it for as long as it lives. PR_SET_PDEATHSIG fires when the
+   the next start: the guard inherits the lock on it, and holds it as long as it lives. PR_SET_PDEATHSIG fires when the
    *thread* ends that started the child, which is why this program has one thread, and why the JVMs are not
    started by the user's program itself.
 4. It is told to `detach` for ``cues-kafka broker up``: from then on only a signal ends it.
@@ -18,7 +18,6 @@ It imports the standard library alone and is run by path, isolated, so it starts
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import json
 import os
 import select
@@ -30,7 +29,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-LOCK_NAME = "guard.lock"
 PR_SET_PDEATHSIG = 1
 
 
@@ -54,11 +52,6 @@ class Guard:
         signal.signal(signal.SIGINT, self._on_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.set_wakeup_fd(self._wake_write)
-        lock = (self._directory / LOCK_NAME).open("a+")
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
         try:
             if os.getppid() == self._parent:  # Else the parent died before it could be watched.
                 self._serve()

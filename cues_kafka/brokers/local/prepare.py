@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cues_kafka.brokers.local.jars import HERE, Jars, Say, cache_dir, exclusive
-from cues_kafka.brokers.local.java import Java
+from cues_kafka.brokers.local.java import NO_PERF_DATA, Java
 from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.brokers.local.probe import GROUP, TRANSACTION, has_coordinator, look
 from cues_kafka.brokers.local.properties import Ports, node_properties, write_properties
@@ -56,7 +56,7 @@ def java_options(directory: Path, options: Sequence[str] = QUICK) -> list[str]:
     """Options of every JVM: what it drops, it drops in its own directory."""
     return [
         *options,
-        "-XX:-UsePerfData",
+        NO_PERF_DATA,
         f"-XX:ErrorFile={directory}/hs_err_%p.log",
         f"-Djava.io.tmpdir={directory}",
         f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}",

@@ -11,13 +11,10 @@ own, which the end of the session removes, or the next start if the process was 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import select
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -31,6 +28,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from cues_kafka.brokers.temporary import temporary_directory
 from cues_kafka.errors import ConfigError, CuesError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.runtime.spark.java import find_java
@@ -81,7 +79,7 @@ def opened_session(master: str, *, name: str, quiet: bool = True) -> Iterator[Sp
     prepare_environment(master)
     before = set(_below(os.getpid()))
     session = None
-    with temporary_directory() as directory:
+    with temporary_directory(TEMPORARY) as directory:
         try:
             with _environment(directory):
                 session = _session(master, name, quiet=quiet)
@@ -109,39 +107,6 @@ def choose_shuffle_partitions(session: SparkSession, slots: int) -> str:
     number = max(slots, min(session.sparkContext.defaultParallelism, MOST_CORES))
     session.conf.set(SHUFFLES, str(number))
     return f"{SHUFFLES} is {number}; a checkpoint with state keeps the number that it began with"
-
-
-@contextmanager
-def temporary_directory() -> Iterator[Path]:
-    """
-    A directory for this process alone; those of processes that were killed are removed first.
-
-    Its owner holds a lock on it, which the kernel releases however the owner ends.
-    """
-    place = Path(tempfile.gettempdir())
-    for left in place.glob(f"{TEMPORARY}*"):
-        with contextlib.suppress(OSError), _locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            shutil.rmtree(left, ignore_errors=True)
-    while True:
-        directory = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=place))
-        with _locked(directory, fcntl.LOCK_EX):
-            if not directory.exists():  # another process found it before it was locked, and removed it
-                continue
-            try:
-                yield directory
-            finally:
-                shutil.rmtree(directory, ignore_errors=True)
-            return
-
-
-@contextmanager
-def _locked(directory: Path, how: int) -> Iterator[None]:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, how)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
