@@ -46,10 +46,15 @@ def up(
     Its data lives until `cues-kafka broker down`.
     """
     from cues_kafka.brokers.local import detached
-    from cues_kafka.brokers.local.broker import LocalOptions
 
-    options = LocalOptions(nodes=nodes, port=port or None, overrides=_settings(setting or []), benchmark=benchmark)
-    record, started = detached.up(name, options, say=lambda text: typer.echo(text, err=True))
+    record, started = detached.up(
+        name,
+        nodes=nodes,
+        port=port or None,
+        overrides=_settings(setting or []),
+        benchmark=benchmark,
+        say=lambda text: typer.echo(text, err=True),
+    )
     if started:
         typer.echo(f"broker {name!r} serves at {record.bootstrap}")
         typer.echo(f"logs: {record.directory}")

@@ -13,8 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,47 +31,14 @@ from cues_kafka.words import count
 GUARD = Path(__file__).with_name("guard.py")
 PREFIX = "cues-kafka-broker-"
 ATTEMPTS = 3
-"""Starts with fresh ports: between the moment a free port is found and the JVM binds it, somebody else may take it."""
+"""Starts with new ports: another process may take a free port before the JVM binds it."""
 POLL_S = 0.02
 log = logging.getLogger("cues_kafka.brokers.local")
 
 
-@dataclass(frozen=True, slots=True)
-class LocalOptions:
-    """
-    What a local broker is started with.
-
-    Attributes:
-        nodes: 1 or 3.
-        port: the first node's port; the others have the next ones. None: free ones.
-        overrides: Kafka's settings that win over ours.
-        benchmark: both compilers and a heap of 1 GiB; starts slower.
-        start_timeout_s: from the start of the JVMs until all nodes serve.
-        directory: where the broker's directory is made; None: the system's temporary directory.
-        secured: with one more listener, `LocalBroker.secured`, for users who log in by SCRAM-SHA-512 and may do what
-            ACLs allow. The listener without a login is the super user's, who makes the users and the ACLs.
-        listeners: names of more listeners; `overrides` say in Kafka's settings what they are.
-    """
-
-    nodes: int = 1
-    port: int | None = None
-    overrides: Mapping[str, str] = field(default_factory=dict)
-    benchmark: bool = False
-    start_timeout_s: float = 60.0
-    directory: Path | None = None
-    secured: bool = False
-    listeners: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        if self.nodes not in (1, MOST_NODES):
-            raise ConfigError(f"A local broker has 1 or {MOST_NODES} nodes, not {self.nodes}.")
-        if self.port is not None and not 1024 <= self.port <= 65_535 - self.nodes:
-            raise ConfigError(f"port={self.port} cannot be used. Give one from 1024 up, or none.")
-
-
 class LocalBroker:
     """
-    A real Apache Kafka, child of a guard process, gone when this program is gone.
+    A real Apache Kafka, run by a guard process that ends with this program.
 
     ::
 
@@ -81,8 +47,7 @@ class LocalBroker:
             broker.nodes[0].kill()
             broker.nodes[0].start()
 
-    Its data lives as long as it does. May be started again after `stop`, empty. Not for two threads at once, but for
-    calls on its nodes.
+    `stop` removes its data; it may be started again, empty. Only calls on its nodes are safe from several threads.
     """
 
     def __init__(
@@ -100,36 +65,41 @@ class LocalBroker:
         say: Say = log.info,
     ) -> None:
         """
-        Keep the options; nothing is started yet.
+        Check the options; `start` starts.
 
         Args:
-            nodes: see `LocalOptions`, as for all up to `secured`.
-            port: the first node's port.
+            nodes: 1 or 3.
+            port: the first node's port; the others have the next ones. None: free ones.
             overrides: Kafka's settings that win over ours.
-            benchmark: both compilers and a bigger heap.
+            benchmark: use both compilers and a heap of 1 GiB; the start is slower.
             start_timeout_s: from the start of the JVMs until all nodes serve.
-            directory: where the broker's directory is made.
-            secured: with a listener for users who log in.
-            listeners: names of more listeners.
+            directory: the parent of the broker's directory; None: the system's temporary directory.
+            secured: add a listener, `secured`, for users who log in by SCRAM-SHA-512 and have the rights that ACLs
+                give them. The listener without a login is the super user's, who creates the users and the ACLs.
+            listeners: names of more listeners, which `overrides` define in Kafka's settings.
             env: the environment that names Java, jars and cache; None: the process's own.
-            say: is told, in words, of what takes long.
+            say: is called with a sentence before each step that takes long.
 
         Raises:
             ConfigError: an option is out of range.
         """
-        self.options = LocalOptions(
-            nodes, port, dict(overrides or {}), benchmark, start_timeout_s, directory, secured, listeners
-        )
+        if nodes not in (1, MOST_NODES):
+            raise ConfigError(f"A local broker has 1 or {MOST_NODES} nodes, not {nodes}. Give one of these numbers.")
+        if port is not None and not 1024 <= port <= 65_535 - nodes:
+            raise ConfigError(f"port={port} cannot be used. Give a port from 1024 up, or none.")
+        self._size, self._port, self._overrides = nodes, port, dict(overrides or {})
+        self._benchmark, self._start_timeout_s = benchmark, start_timeout_s
+        self._place, self._secured, self._listeners = directory, secured, listeners
         self._env = os.environ if env is None else env
         self._say = say
         self._guard: _Guard | None = None
         self._nodes: tuple[Node, ...] = ()
-        self._bound: list[Ports] = []
+        self._ports: list[Ports] = []
 
     @property
     def bootstrap(self) -> str:
         """``bootstrap.servers``: the addresses of all nodes."""
-        return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        return _addresses(node.port for node in self.nodes)
 
     @property
     def secured(self) -> str:
@@ -139,13 +109,13 @@ class LocalBroker:
         Raises:
             BrokerError: it was not started with `secured=True`.
         """
-        if not self.options.secured or not self._nodes:
+        if not self._secured or not self._nodes:
             raise BrokerError("This local broker has no listener for users. Start it with secured=True.")
-        return ",".join(f"127.0.0.1:{ports.sasl}" for ports in self._bound)
+        return _addresses(ports.sasl for ports in self._ports)
 
     def listener(self, name: str) -> str:
         """``bootstrap.servers`` of one of its `listeners`."""
-        return ",".join(f"127.0.0.1:{ports.more[name]}" for ports in self._bound)
+        return _addresses(ports.more[name] for ports in self._ports)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -160,7 +130,7 @@ class LocalBroker:
 
     @property
     def directory(self) -> Path:
-        """The directory of logs, settings and data; removed with the broker."""
+        """The directory of logs, settings and data, which the end of the broker removes."""
         return self.nodes[0].directory.parent
 
     def start(self) -> Self:
@@ -169,7 +139,7 @@ class LocalBroker:
 
         Raises:
             ConfigError: there is no Java, or no jars, or they do not match the lock file.
-            BrokerError: it did not start; the end of the nodes' log is in the text.
+            BrokerError: it did not start; the text holds the end of the nodes' log.
         """
         if self._guard is not None:
             raise BrokerError("This local broker runs already.")
@@ -183,7 +153,7 @@ class LocalBroker:
                 return self
             except _PortTaken as error:
                 self.stop()
-                if self.options.port is not None or attempt == ATTEMPTS:
+                if self._port is not None or attempt == ATTEMPTS:
                     raise BrokerError(str(error)) from None
             except BaseException:
                 self.stop()
@@ -191,71 +161,65 @@ class LocalBroker:
         raise AssertionError("unreachable")
 
     def _start_once(self, command: Sequence[str], prepared: Prepared) -> None:
-        """One attempt: fresh directory, fresh ports, a guard, the JVMs."""
+        """Start once, with a new directory, new ports and a new guard."""
         began = time.monotonic()
-        self._guard = guard = _Guard(self.options.directory or Path(tempfile.gettempdir()))
-        directory = guard.directory
-        self._bound = ports = self._ports()
+        self._guard = guard = _Guard(self._place or Path(tempfile.gettempdir()))
+        self._ports = self._choose_ports()
         nodes = []
-        for node_id, own in enumerate(ports, start=1):
-            home = directory / f"node-{node_id}"
+        for node_id, own in enumerate(self._ports, start=1):
+            home = guard.directory / f"node-{node_id}"
             shutil.copytree(prepared.template(node_id), home / "data")
-            settings = node_properties(node_id, ports=ports, data=home / "data", overrides=self.options.overrides)
+            settings = node_properties(node_id, ports=self._ports, data=home / "data", overrides=self._overrides)
             write_properties(home / "server.properties", settings)
             argv = [command[0], *self._java_options(home, prepared), *command[1:], str(home / "server.properties")]
             nodes.append(Node(node_id, own.client, home, argv, guard))
         for node in nodes:
             node.spawn()
         self._nodes = tuple(nodes)
-        end = began + self.options.start_timeout_s
+        end = began + self._start_timeout_s
         for node in nodes:
             node.wait_ready(all_of=len(nodes), timeout_s=end - time.monotonic())
         for kind in (probe.TRANSACTION, probe.GROUP):
             nodes[0].wait_coordinator(kind, timeout_s=end - time.monotonic())
         log.info("broker_ready bootstrap=%s seconds=%.2f", self.bootstrap, time.monotonic() - began)
 
-    def _ports(self) -> list[Ports]:
-        count = self.options.nodes
-        free = iter(free_ports((3 + len(self.options.listeners)) * count))
-        first = self.options.port
+    def _choose_ports(self) -> list[Ports]:
+        free = iter(free_ports((3 + len(self._listeners)) * self._size))
         return [
             Ports(
-                client=next(free) if first is None else first + place,
+                client=next(free) if self._port is None else self._port + place,
                 controller=next(free),
-                sasl=next(free) if self.options.secured else None,
-                more={name: next(free) for name in self.options.listeners},
+                sasl=next(free) if self._secured else None,
+                more={name: next(free) for name in self._listeners},
             )
-            for place in range(count)
+            for place in range(self._size)
         ]
 
     def _java_options(self, home: Path, prepared: Prepared) -> list[str]:
-        if self.options.benchmark:
-            return java_options(home, STRONG)
-        options = java_options(home, QUICK)
-        return [*options, f"-XX:SharedArchiveFile={prepared.archive}"] if prepared.archive.is_file() else options
+        options = java_options(home, STRONG if self._benchmark else QUICK)
+        if self._benchmark or not prepared.archive.is_file():
+            return options
+        return [*options, f"-XX:SharedArchiveFile={prepared.archive}"]
 
     def stop(self) -> None:
-        """Kill the nodes and remove their directory. Nothing when it does not run."""
+        """Kill the nodes and remove their directory, if it runs."""
         guard, self._guard, self._nodes = self._guard, None, ()
         if guard is not None:
             guard.close()
 
     @property
     def guard_pid(self) -> int:
-        """Process id of the guard, the parent of the JVMs; SIGTERM to it ends everything.
-
-        Raises:
-            BrokerError: it is not started.
-        """
-        if self._guard is None:
-            raise BrokerError("This local broker does not run.")
-        return self._guard.pid
+        """Process id of the guard, the parent of the JVMs; SIGTERM to it ends everything."""
+        return self._running_guard().pid
 
     def detach(self) -> None:
-        """Let it live on without this program; from now on only a signal to the guard ends it."""
+        """Let the broker outlive this program; from now on only a signal to the guard ends it."""
+        self._running_guard().ask("detach")
+
+    def _running_guard(self) -> _Guard:
         if self._guard is None:
-            raise BrokerError("This local broker does not run.")
-        self._guard.ask("detach")
+            raise BrokerError("This local broker does not run. Call start() first.")
+        return self._guard
 
     def __enter__(self) -> Self:
         return self.start()
@@ -267,6 +231,10 @@ class LocalBroker:
 
     def __repr__(self) -> str:
         return f"LocalBroker({self.bootstrap!r})" if self._nodes else "LocalBroker(stopped)"
+
+
+def _addresses(ports: Iterable[int | None]) -> str:
+    return ",".join(f"127.0.0.1:{port}" for port in ports)
 
 
 class Node:
@@ -293,16 +261,16 @@ class Node:
 
     @property
     def log_file(self) -> Path:
-        """What the JVM writes to stdout and stderr, of all its starts."""
+        """The output of the JVM, of all its starts."""
         return self.directory / "broker.log"
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is dead."""
+        """Send SIGKILL, and wait until the node is dead."""
         self._end(signal.SIGKILL, timeout_s=10)
 
     def terminate(self, *, timeout_s: float = 15.0) -> None:
         """
-        SIGTERM: Kafka hands over its leaders and closes its logs; wait for it.
+        Send SIGTERM, and wait until Kafka has handed over its leaders, closed its logs and ended.
 
         Raises:
             BrokerError: it has not ended in this time.
@@ -310,19 +278,22 @@ class Node:
         self._end(signal.SIGTERM, timeout_s=timeout_s)
 
     def pause(self) -> None:
-        """SIGSTOP: it holds its connections and answers nothing."""
-        self._guard.ask("signal", name=str(self.id), number=int(signal.SIGSTOP))
+        """Send SIGSTOP: the node keeps its connections and does not answer."""
+        self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT after `pause`."""
-        self._guard.ask("signal", name=str(self.id), number=int(signal.SIGCONT))
+        """Send SIGCONT after `pause`."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        self._guard.ask("signal", name=str(self.id), number=int(number))
 
     def start(self, *, timeout_s: float = 60.0) -> None:
         """
         Start again after `kill` or `terminate`, on the same port and directory; wait until it serves.
 
         Raises:
-            BrokerError: it runs, or it does not serve in this time.
+            BrokerError: it runs already, or it does not serve in this time.
         """
         if self._pid is not None:
             raise BrokerError(f"Node {self.id} runs already (pid {self._pid}).")
@@ -335,10 +306,10 @@ class Node:
 
     def wait_ready(self, *, all_of: int = 1, timeout_s: float = 60.0) -> None:
         """
-        Wait until it answers, sees itself, at least `all_of` nodes, and a controller.
+        Wait until it answers, and sees itself, at least `all_of` nodes, and a controller.
 
         Raises:
-            BrokerError: it ended, or the time is over; the end of its log is in the text.
+            BrokerError: it ended, or the time is over; the text holds the end of its log.
         """
 
         def ready() -> bool:
@@ -348,7 +319,7 @@ class Node:
         self._wait(ready, f"see {count(all_of, 'node')}", timeout_s)
 
     def wait_coordinator(self, kind: int, *, timeout_s: float = 60.0) -> None:
-        """Wait until transactions (or groups) have a coordinator; see `probe.has_coordinator`."""
+        """Wait until groups or transactions have a coordinator; see `probe.has_coordinator`."""
         self._wait(lambda: probe.has_coordinator(self.port, kind), "name a coordinator", timeout_s)
 
     def log_tail(self, lines: int = 30) -> str:
@@ -360,7 +331,7 @@ class Node:
         return "\n".join(text.splitlines()[-lines:])
 
     def spawn(self) -> None:
-        """Start the JVM and wait for nothing; `start` is what tests want."""
+        """Start the JVM without a wait; tests call `start`."""
         answer = self._guard.ask(
             "start", name=str(self.id), argv=self._argv, log=str(self.log_file), cwd=str(self.directory)
         )
@@ -383,9 +354,9 @@ class Node:
     def _end(self, number: signal.Signals, *, timeout_s: float) -> None:
         if self._pid is None:
             return
-        self._guard.ask("signal", name=str(self.id), number=int(number))
+        self._signal(number)
         end = time.monotonic() + timeout_s
-        # In slices: other threads ask about other nodes meanwhile, and the guard looks whether its parent lives.
+        # In slices, so that other threads can ask about other nodes, and the guard can check that its parent lives.
         while self._exit_code(0.2) is None and time.monotonic() < end:
             continue
         if self._exit_code(0.0) is None:
@@ -401,11 +372,11 @@ class Node:
 
 
 class _PortTaken(BrokerError):
-    """Another process was quicker to take the port. Start again with other ports."""
+    """Another process took the port first. Start again with other ports."""
 
 
 class _Guard:
-    """The guard process, seen from its parent."""
+    """The guard process, as its parent sees it."""
 
     def __init__(self, place: Path) -> None:
         self.directory, owned = locked_directory(PREFIX, place)
@@ -419,7 +390,7 @@ class _Guard:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=errors,
-                    # A Ctrl-C in the terminal is for the user's program, which ends the guard in its own time.
+                    # A Ctrl-C in the terminal goes to the user's program, which ends the guard when it is done.
                     start_new_session=True,
                     cwd="/",
                     pass_fds=[owned],  # the guard owns the directory from now on
@@ -433,7 +404,7 @@ class _Guard:
         return self._process.pid
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """One command, one answer."""
+        """Send a command, and return its answer."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -451,16 +422,16 @@ class _Guard:
         return answer
 
     def close(self) -> None:
-        """Close its input and wait until it has removed everything. Not from a forked child: it is not its parent."""
+        """Close its input and wait until it has removed everything. A forked child does nothing."""
         if os.getpid() != self._owner:
             return
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
-        # A forked child of this program may hold the pipe open, so the end of the input is not enough.
+        # A forked child of this program may keep the pipe open, so closing it is not enough.
         self._process.terminate()
         self._process.wait()
         self._process.stdout.close()
-        # The guard itself may have been killed.
+        # If the guard was killed, it removed nothing.
         shutil.rmtree(self.directory, ignore_errors=True)

@@ -1,7 +1,7 @@
 """Local brokers that outlive the program that starts them: one per user and name (``cues-kafka broker up``).
 
-A record in the user's state directory says where a broker is. Whether it runs is not a matter of the record: its
-guard holds a lock as long as it lives, and only that is believed. So a record that a reboot left behind does no harm.
+A record in the user's state directory says where a broker is. The lock that its guard holds says whether it runs, so a
+record that a reboot left behind does no harm.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from pathlib import Path
 import platformdirs
 
 from cues_kafka.brokers.local import probe
-from cues_kafka.brokers.local.broker import LocalBroker, LocalOptions
+from cues_kafka.brokers.local.broker import LocalBroker
 from cues_kafka.brokers.local.jars import Say, cache_dir, exclusive
 from cues_kafka.brokers.local.ports import is_free
 from cues_kafka.brokers.temporary import has_owner
@@ -61,38 +61,40 @@ class RunningBroker:
         return tuple(node.id for node in self.nodes if probe.look(node.port) is not None)
 
 
-def up(name: str, options: LocalOptions, *, say: Say) -> tuple[RunningBroker, bool]:
+def up(
+    name: str, *, nodes: int, port: int | None, overrides: Mapping[str, str], benchmark: bool, say: Say
+) -> tuple[RunningBroker, bool]:
     """
     Start a broker of this name, unless it runs.
 
+    Args:
+        name: the user's name for it.
+        nodes: as for `LocalBroker`, like the others.
+        port: the first node's port.
+        overrides: Kafka's settings.
+        benchmark: whether it is tuned for benchmarks.
+        say: is called before each step that takes long.
+
     Returns:
-        Its record, and whether it was started by this call.
+        Its record, and whether this call started it.
 
     Raises:
-        ConfigError: the port is taken, or what `LocalBroker.start` needs is not there.
+        ConfigError: the port is taken, or something that `LocalBroker.start` needs is missing.
         BrokerError: it did not start.
     """
     with _one_at_a_time():
         if (record := status(name)) is not None:
             return record, False
-        _check_ports(options)
         home = _home(name)
+        broker = LocalBroker(nodes, port=port, overrides=overrides, benchmark=benchmark, directory=home, say=say)
+        if port is not None:
+            _check_ports(range(port, port + nodes))
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        broker = LocalBroker(
-            options.nodes,
-            port=options.port,
-            overrides=options.overrides,
-            benchmark=options.benchmark,
-            start_timeout_s=options.start_timeout_s,
-            directory=home,
-            say=say,
-        )
         try:
             broker.start()
-            nodes = tuple(RecordedNode(node.id, node.port, node.pid or 0) for node in broker.nodes)
-            directory, bootstrap = str(broker.directory), broker.bootstrap
-            # The record comes before the detachment: a broker that nobody could find would run for ever.
-            record = RunningBroker(name, bootstrap, broker.guard_pid, directory, nodes)
+            started = tuple(RecordedNode(node.id, node.port, node.pid or 0) for node in broker.nodes)
+            # The record comes first: a detached broker without a record could not be found, and would run on.
+            record = RunningBroker(name, broker.bootstrap, broker.guard_pid, str(broker.directory), started)
             (home / "record.json").write_text(json.dumps(asdict(record), indent=1) + "\n", "utf-8")
             broker.detach()
         except BaseException:
@@ -103,7 +105,7 @@ def up(name: str, options: LocalOptions, *, say: Say) -> tuple[RunningBroker, bo
 
 
 def status(name: str) -> RunningBroker | None:
-    """The broker of this name if it runs."""
+    """The broker of this name, if it runs."""
     try:
         data = json.loads((_home(name) / "record.json").read_text("utf-8"))
     except FileNotFoundError:
@@ -113,7 +115,7 @@ def status(name: str) -> RunningBroker | None:
 
 
 def names() -> list[str]:
-    """Names of all brokers of this user that run."""
+    """Names of this user's running brokers."""
     home = _home("any").parent
     found = sorted(file.parent.name for file in home.glob("*/record.json")) if home.is_dir() else []
     return [name for name in found if status(name) is not None]
@@ -121,29 +123,27 @@ def names() -> list[str]:
 
 def down(name: str) -> bool:
     """
-    Stop the broker of this name and remove its data; whether there was one.
+    Stop the broker of this name and remove its data; returns whether it ran.
 
     Raises:
-        BrokerError: it did not end; its pid is in the text.
+        BrokerError: it did not end; the text names its pid.
     """
     with _one_at_a_time():
         record = status(name)
         if record is not None:
-            # The lock is held, so this pid is the guard's and nobody else's.
+            # The lock is held, so this pid is still the guard's.
             os.kill(record.guard, signal.SIGTERM)
             end = time.monotonic() + DOWN_TIMEOUT_S
-            while Path(record.directory).exists():  # Removed last of all.
+            while Path(record.directory).exists():  # the guard removes it last
                 if time.monotonic() > end:
-                    raise BrokerError(f"The broker {name!r} (guard {record.guard}) has not ended on SIGTERM.")
-                time.sleep(0.02)  # It is no child of this process: nothing to wait on.
+                    raise BrokerError(f"The broker {name!r} (guard {record.guard}) has not ended on SIGTERM. Kill it.")
+                time.sleep(0.02)  # it is not a child of this process, so there is nothing to wait on
         _forget(name)
         return record is not None
 
 
-def _check_ports(options: LocalOptions) -> None:
-    if options.port is None:
-        return
-    for port in range(options.port, options.port + options.nodes):
+def _check_ports(ports: Iterable[int]) -> None:
+    for port in ports:
         if not is_free(port, reuse=True):
             raise ConfigError(
                 f"Port {port} of 127.0.0.1 is taken by another process. "
@@ -157,13 +157,13 @@ def _forget(name: str) -> None:
     for folder in (home.parent, home.parent.parent):
         try:
             folder.rmdir()
-        except OSError:  # Other brokers, or other things of the user, are in it.
+        except OSError:  # other files are in it
             return
 
 
 def _home(name: str) -> Path:
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,80}", name):
-        raise ConfigError(f"{name!r} is no name for a broker. Use letters, digits, _ and -, at most 80.")
+        raise ConfigError(f"{name!r} is not a valid name for a broker. Use letters, digits, _ and -, at most 80.")
     return _state_dir(os.environ) / "brokers" / name
 
 
@@ -173,5 +173,5 @@ def _state_dir(env: Mapping[str, str]) -> Path:
 
 
 def _one_at_a_time() -> AbstractContextManager[None]:
-    """In the cache, as lock files cannot be removed safely and the state directory shall be left empty."""
+    """A lock in the cache: a lock file cannot be removed safely, and the state directory shall be left empty."""
     return exclusive(cache_dir() / "broker-up.lock")

@@ -1,18 +1,18 @@
 """The guard: parent of the broker's JVMs, run as a program of its own.
 
-Why it exists: whatever ends the program that started a broker, SIGKILL included, must end the JVMs and remove their
-directory. A process that is killed cleans nothing up; so somebody else does it.
+However the program that started a broker ends, also by SIGKILL, the JVMs must end and their directory must go. A killed
+process cannot clean up, so another process does it.
 
-1. The guard starts the JVMs as its children, on commands that come as JSON lines on its standard input.
-2. It ends when its input ends, when its parent dies (which it also sees when a forked sibling still holds the pipe
-   open), or on SIGTERM or SIGINT: it kills the JVMs, waits for them, removes the directory.
-3. Should the guard itself be killed, the kernel kills the JVMs (PR_SET_PDEATHSIG), and the directory is swept by
-   the next start: the guard inherits the lock on it, and holds it as long as it lives. PR_SET_PDEATHSIG fires when the
-   *thread* ends that started the child, which is why this program has one thread, and why the JVMs are not
-   started by the user's program itself.
-4. It is told to `detach` for ``cues-kafka broker up``: from then on only a signal ends it.
+1. The guard starts the JVMs as its children, by commands that come as JSON lines on its standard input.
+2. It ends when its input ends, when its parent dies, or on SIGTERM or SIGINT. It watches its parent itself, because a
+   forked sibling may keep the pipe open. At its end it kills the JVMs, waits for them, and removes the directory.
+3. If the guard itself is killed, the kernel kills the JVMs (PR_SET_PDEATHSIG), and the next start removes the
+   directory: the guard inherits the lock on it, and holds it as long as it lives. PR_SET_PDEATHSIG fires when the
+   *thread* that started the child ends. So this program has one thread, and the user's program starts no JVM.
+4. After the command `detach`, for ``cues-kafka broker up``, only a signal ends it.
 
-It imports the standard library alone and is run by path, isolated, so it starts in a few hundredths of a second.
+It imports the standard library alone, and Python runs it by path and isolated, so it starts in a few hundredths of a
+second.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class Guard:
-    """Children by name, and the loop that serves commands until the end."""
+    """The children by name, and the loop that serves commands."""
 
     def __init__(self, directory: Path, parent: int) -> None:
         self._directory = directory
@@ -43,17 +43,17 @@ class Guard:
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._libc = ctypes.CDLL(None) if sys.platform == "linux" else None
         self._parent = parent
-        # macOS has no pidfd: there, the end of the input has to do.
+        # macOS has no pidfd; there, only the end of the input shows that the parent ended.
         self._parent_fd = os.pidfd_open(parent) if hasattr(os, "pidfd_open") else -1
 
     def run(self) -> None:
-        """Serve until the end, then leave nothing."""
+        """Serve commands, and clean up at the end."""
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.set_wakeup_fd(self._wake_write)
         try:
-            if os.getppid() == self._parent:  # Else the parent died before it could be watched.
+            if os.getppid() == self._parent:  # else the parent died before it could be watched
                 self._serve()
         finally:
             self._end()
@@ -86,7 +86,7 @@ class Guard:
     def _answer(self, command: dict[str, Any]) -> None:
         try:
             answer = getattr(self, f"do_{command.pop('do')}")(**command)
-        except Exception as error:  # noqa: BLE001 - told to the caller, who raises it
+        except Exception as error:  # noqa: BLE001 - the caller gets it and raises it
             answer = {"error": f"{type(error).__name__}: {error}"}
         try:
             os.write(1, json.dumps(answer).encode() + b"\n")
@@ -94,7 +94,7 @@ class Guard:
             self._ending = not self._detached
 
     def do_start(self, name: str, argv: list[str], log: str, cwd: str) -> dict[str, Any]:
-        """Start a child under this name; its output is appended to `log`."""
+        """Start a child of this name, and append its output to `log`."""
         with Path(log).open("ab") as out:
             self._children[name] = subprocess.Popen(
                 argv,
@@ -107,26 +107,26 @@ class Guard:
         return {"pid": self._children[name].pid}
 
     def do_signal(self, name: str, number: int) -> dict[str, Any]:
-        """Send a signal to a child; nothing when it has ended (its pid may be another process by now)."""
+        """Send a signal to a child, unless it has ended: its pid may belong to another process by now."""
         child = self._children[name]
         if child.poll() is None:
             child.send_signal(number)
         return {}
 
     def do_wait(self, name: str, timeout_s: float) -> dict[str, Any]:
-        """Exit code of a child, None when it still runs after this time."""
+        """Exit code of a child; None if it still runs after this time."""
         try:
             return {"exit": self._children[name].wait(timeout_s)}
         except subprocess.TimeoutExpired:
             return {"exit": None}
 
     def do_detach(self) -> dict[str, Any]:
-        """Live on without the parent."""
+        """Outlive the parent."""
         self._detached = True
         return {}
 
     def _die_with_me(self) -> None:
-        """In the child, before the JVM: default signals, and death with the guard."""
+        """Run in the child before the JVM: restore the signals, and let the child die with the guard."""
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
@@ -143,7 +143,7 @@ class Guard:
             return
 
     def _end(self) -> None:
-        """Throw everything away: the data has no further use, so no JVM is asked to close its files."""
+        """Kill the JVMs and remove the directory; the data is not read again, so no JVM closes its files."""
         for child in self._children.values():
             if child.poll() is None:
                 child.kill()

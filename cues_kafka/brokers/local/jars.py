@@ -1,8 +1,9 @@
-"""The broker's jars: four ways to get them, one list of hashes that they must match. Other jars come by the last three.
+"""The broker's jars, which come from one of four places and must match a list of hashes.
 
-In this order: `CUES_KAFKA_HOME`, the user's cache, Maven, the Ivy that lies in an installed pyspark. Maven and Ivy use
-whatever repositories the user configured for them; no address is known here. Whichever way a jar came, and every time
-that it is used, it is checked against ``broker-4.3.1.lock``, or what stands for it (`Wanted`).
+The places, in this order: `CUES_KAFKA_HOME`, the user's cache, Maven, the Ivy of an installed pyspark. Maven and Ivy
+use the repositories that the user configured for them; this module knows no address. Each jar is checked against
+``broker-4.3.1.lock`` each time it is used. Other jars (`Wanted`) come from the last three places, with hashes of their
+own.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ VERSION = "4.3.1"
 HERE = Path(__file__).parent
 LOCK = HERE / f"broker-{VERSION}.lock"
 FETCH_TIMEOUT_S = 900.0
-"""45 MB over a slow line, with a resolver that first reads some 100 small files."""
+"""Enough for 45 MB over a slow line, after a resolver has read about 100 small files."""
 
 MAVEN_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 
@@ -40,7 +41,7 @@ log = logging.getLogger("cues_kafka.brokers.local")
 
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """What the lock file says of one jar."""
+    """The hash and the size of one jar, from the lock file."""
 
     sha256: str
     size: int
@@ -48,14 +49,14 @@ class Locked:
 
 @dataclass(frozen=True, slots=True)
 class Jars:
-    """Jars that were checked: the class path in a fixed order, and where they came from, for messages."""
+    """Checked jars in the order of the class path, and their origin, for messages."""
 
     files: tuple[Path, ...]
     origin: str
 
     @property
     def class_path(self) -> str:
-        """The value of ``-cp``. Spelled out: a class archive asks for one fixed order."""
+        """The value of ``-cp``, without a wildcard: a class archive needs one fixed order."""
         return os.pathsep.join(str(file) for file in self.files)
 
 
@@ -66,11 +67,11 @@ class Wanted:
 
     Attributes:
         name: for messages.
-        folder: their place in the cache.
-        lock: what they must be.
-        listed: where the lock is, for messages.
-        maven: what Maven is asked for: goal and options.
-        ivy: the same for Ivy.
+        folder: their folder in the cache.
+        lock: their names, with the hash and size that each must have.
+        listed: the name of the lock, for messages.
+        maven: the goal and options for Maven.
+        ivy: the options for Ivy.
         tried: what was tried before, a line each.
         otherwise: remedies beside the cache, Maven and Ivy, each a sentence.
     """
@@ -86,7 +87,7 @@ class Wanted:
 
     @classmethod
     def artifact(cls, name: str, *, group: str, artifact: str, version: str, locked: Locked) -> Wanted:
-        """One jar by its coordinates, without what it depends on."""
+        """One jar by its coordinates, without its dependencies."""
         return cls(
             name, f"{artifact}-{version}", {f"{artifact}-{version}.jar": locked}, "the pinned hash",
             maven=(f"{MAVEN_PLUGIN}:copy", f"-Dartifact={group}:{artifact}:{version}"),
@@ -95,44 +96,44 @@ class Wanted:
 
 
 def _broker() -> Wanted:
-    """The two artifacts of `pom.xml`, and all that they depend on."""
+    """The two artifacts of `pom.xml`, with their dependencies."""
     return Wanted(
         f"Apache Kafka {VERSION}", f"broker-{VERSION}", read_lock(), LOCK.name,
         maven=("-f", str(HERE / "pom.xml"), f"{MAVEN_PLUGIN}:copy-dependencies", "-DincludeScope=runtime"),
         ivy=("-ivy", str(HERE / "ivy.xml")),
         tried=("  CUES_KAFKA_HOME: not set",),
         otherwise="Or unpack an Apache Kafka distribution and set CUES_KAFKA_HOME to it. "
-        "Or set CUES_KAFKA_BOOTSTRAP to a broker that runs already.",
+        "Or set CUES_KAFKA_BOOTSTRAP to a running broker.",
     )  # fmt: skip
 
 
 class _NotThisWay(Exception):
-    """One way to the jars is closed; the text says why."""
+    """Jars could not be fetched in one way; the text says why."""
 
 
 def cache_dir(env: Mapping[str, str] = os.environ) -> Path:
-    """Where downloads and prepared directories are kept: `CUES_KAFKA_CACHE`, else the user's cache directory."""
+    """The folder of downloads and prepared directories: `CUES_KAFKA_CACHE`, else the user's cache directory."""
     given = env.get("CUES_KAFKA_CACHE")
     return Path(given) if given else platformdirs.user_cache_path("cues_kafka")
 
 
 def read_lock(file: Path = LOCK) -> dict[str, Locked]:
-    """The lock file: jar name -> hash and size."""
+    """Hash and size of each jar of the lock file, by name."""
     lines = [line.split() for line in file.read_text("utf-8").splitlines() if line and not line.startswith("#")]
     return {name: Locked(sha256, int(size)) for sha256, size, name in lines}
 
 
 def find_jars(java: Java, env: Mapping[str, str] = os.environ, *, say: Say = log.info) -> Jars:
     """
-    The broker's jars, the first way that works.
+    The broker's jars, from the first place that has them.
 
     Args:
-        java: runs Ivy, and Maven where no JAVA_HOME is set.
-        env: the environment; Maven and Ivy get it as it is.
-        say: is told of what takes long.
+        java: runs Ivy, and Maven if JAVA_HOME is not set.
+        env: the environment, also of Maven and Ivy.
+        say: is called before each step that takes long.
 
     Raises:
-        ConfigError: a jar does not match the lock file (it is named), or no way worked (all are named).
+        ConfigError: a jar does not match the lock file, or no place has them; the text names the jar or the places.
     """
     if home := env.get("CUES_KAFKA_HOME"):
         return _from_home(Path(home), say)
@@ -144,20 +145,20 @@ def fetched(wanted: Wanted, java: Java, env: Mapping[str, str] = os.environ, *, 
     Jars from the user's cache, which Maven or Ivy fills the first time.
 
     Raises:
-        ConfigError: a jar is not what the lock says (it is named), or no way worked (all are named).
+        ConfigError: as in `find_jars`.
     """
     target = cache_dir(env) / "jars" / wanted.folder
     if target.is_dir():
         remedy = f"Remove {target}; the next start fetches them again."
         return _checked(target, wanted, origin=f"cache {target}", remedy=remedy)
     with exclusive(target.with_name(f"{target.name}.lock")):
-        if not target.is_dir():  # Another process may have filled it while this one waited.
+        if not target.is_dir():  # another process may have filled it while this one waited
             _fill(target, wanted, java, env, say)
     return fetched(wanted, java, env, say=say)
 
 
 def _fill(target: Path, wanted: Wanted, java: Java, env: Mapping[str, str], say: Say) -> None:
-    """Fetch into a directory beside `target`, check, rename: `target` is either whole or absent."""
+    """Fetch into a directory beside `target`, check, and rename, so that `target` is complete or absent."""
     reasons = [*wanted.tried, f"  cache: no {target}"]
     for name, fetch in (("Maven", _with_maven), ("Ivy of pyspark", _with_ivy)):
         with tempfile.TemporaryDirectory(prefix="fetch-", dir=target.parent) as work:
@@ -169,12 +170,12 @@ def _fill(target: Path, wanted: Wanted, java: Java, env: Mapping[str, str], say:
                 reasons.append(f"  {name}: {reason}")
                 log.warning("jars_not_fetched way=%r reason=%r", name, str(reason))
                 continue
-            remedy = f"What {name} brought cannot be trusted: look at its repository."
+            remedy = f"The jars that {name} fetched cannot be trusted: check its repository."
             _checked(jars, wanted, origin=name, remedy=remedy)
             jars.rename(target)
             return
     raise ConfigError(
-        f"The jars of {wanted.name} are not there, and no way to them worked:\n" + "\n".join(reasons) + "\n"
+        f"The jars of {wanted.name} are missing, and could not be fetched:\n" + "\n".join(reasons) + "\n"
         "Do one of these: copy the cache of a machine that has them; install Maven (`mvn` on PATH); "
         "`pip install pyspark` (its Ivy is used; CUES_KAFKA_MAVEN_MIRROR names a mirror). " + wanted.otherwise
     )
@@ -186,11 +187,11 @@ def _with_maven(wanted: Wanted, work: Path, java: Java, env: Mapping[str, str], 
         raise _NotThisWay("no `mvn` on PATH")
     say(f"fetching {wanted.name} ({_megabytes(wanted)}, once) with Maven")
     jars = work / "jars"
-    # -C: a checksum that differs is an error, not a warning.
+    # -C: a wrong checksum is an error, not a warning.
     command = [program, "-B", "-q", "-C", *wanted.maven, f"-DoutputDirectory={jars}"]
     options = f"{NO_PERF_DATA} {env.get('MAVEN_OPTS', '')}".strip()
     _run(command, work, {"JAVA_HOME": str(java.home), **env, "MAVEN_OPTS": options})
-    _some(jars)
+    _check_not_empty(jars)
 
 
 def _with_ivy(wanted: Wanted, work: Path, java: Java, env: Mapping[str, str], say: Say) -> None:
@@ -215,10 +216,10 @@ def _with_ivy(wanted: Wanted, work: Path, java: Java, env: Mapping[str, str], sa
         *settings,
     ]
     command += ["-cache", str(work / "ivy"), *wanted.ivy, "-confs", "default"]
-    # Two words: "jar bundle" in one matches nothing and still exits with 0.
+    # As one word, "jar bundle" matches nothing, and Ivy still exits with 0.
     command += ["-types", "jar", "bundle", "-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]"]
     _run(command, work, env)
-    _some(jars)
+    _check_not_empty(jars)
 
 
 def _megabytes(wanted: Wanted) -> str:
@@ -226,7 +227,7 @@ def _megabytes(wanted: Wanted) -> str:
 
 
 def _ivy_settings(work: Path, mirror: str) -> Path:
-    """Settings with one resolver; without a given mirror Ivy runs on its own built-in settings."""
+    """Settings with one resolver, the mirror; without a mirror Ivy uses its own settings."""
     file = work / "ivysettings.xml"
     file.write_text(
         '<ivysettings><settings defaultResolver="mirror"/><resolvers>'
@@ -250,31 +251,31 @@ def _run(command: Sequence[str], work: Path, env: Mapping[str, str]) -> None:
         raise _NotThisWay(f"exit code {done.returncode}: " + " / ".join(lines[-6:])[-1200:])
 
 
-def _some(jars: Path) -> None:
-    """Ivy can fetch nothing and exit with 0."""
+def _check_not_empty(jars: Path) -> None:
+    """Refuse a folder without jars: Ivy can fetch nothing and exit with 0."""
     if not any(jars.glob("*.jar")):
-        raise _NotThisWay("it ended without an error and brought no jar")
+        raise _NotThisWay("it ended without an error, but fetched no jar")
 
 
 def _from_home(home: Path, say: Say) -> Jars:
     files = sorted((home / "libs").glob("*.jar"))
     if not any(file.name.startswith("kafka_2.13-") for file in files):
         raise ConfigError(
-            f"CUES_KAFKA_HOME={home} is not an unpacked Apache Kafka distribution: no libs/kafka_2.13-*.jar in it. "
+            f"CUES_KAFKA_HOME={home} is not an unpacked Apache Kafka distribution: it has no libs/kafka_2.13-*.jar. "
             "Set it to the directory that holds bin, config and libs, or unset it."
         )
     wanted = _broker()
     known = [file for file in files if file.name in wanted.lock]
     _compare(known, wanted, remedy="Unpack the distribution again, or unset CUES_KAFKA_HOME.")
     say(
-        f"CUES_KAFKA_HOME={home}: {len(known)} of {len(files)} jars are in {LOCK.name} and match it, "
-        "the others are unchecked"
+        f"CUES_KAFKA_HOME={home}: {len(known)} of {len(files)} jars are in {LOCK.name} and match it; "
+        "the others are not checked"
     )
     return Jars(tuple(files), f"CUES_KAFKA_HOME={home}")
 
 
 def _checked(folder: Path, wanted: Wanted, *, origin: str, remedy: str) -> Jars:
-    """All jars of a folder that must hold exactly what the lock lists."""
+    """The jars of a folder, which must be exactly those of the lock."""
     files = sorted(folder.glob("*.jar"))
     names = {file.name for file in files}
     if missing := sorted(wanted.lock.keys() - names):
@@ -295,7 +296,7 @@ def _compare(files: Sequence[Path], wanted: Wanted, *, remedy: str) -> None:
 
 @contextmanager
 def exclusive(file: Path) -> Iterator[None]:
-    """Hold a lock file: one process at a time; the system frees it when the process dies."""
+    """Hold a lock file, one process at a time; the system releases it when the process ends."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)

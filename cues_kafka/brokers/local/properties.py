@@ -15,8 +15,8 @@ class Ports:
     Attributes:
         client: for clients, without a login.
         controller: for the nodes among themselves.
-        sasl: for clients that log in; None: there is no such listener.
-        more: of other listeners, by name.
+        sasl: for clients that log in; None: without such a listener.
+        more: ports of other listeners, by name.
     """
 
     client: int
@@ -32,9 +32,9 @@ COMMON = {
     "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
-    # 128 MiB are allocated at once by default.
+    # By default Kafka allocates 128 MiB at once.
     "log.cleaner.dedupe.buffer.size": "2097152",
-    # A hanging transaction is seen after half a second instead of ten.
+    # Kafka notices a hanging transaction after half a second instead of ten.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     # Compaction within seconds, for tests that wait for it.
     "log.cleaner.backoff.ms": "200",
@@ -50,13 +50,13 @@ ONE_NODE = {
     "transaction.state.log.num.partitions": "1",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
-    # The controller refuses a node that comes back before its old session is over: 3 s to restart instead of 15 s.
+    # The controller refuses a node that returns before its old session ends: a restart takes 3 s instead of 15 s.
     "broker.session.timeout.ms": "1500",
     "broker.heartbeat.interval.ms": "300",
 }
 
 SECURED = {
-    # Nothing is allowed that no ACL allows, but to the listener without a login, which sets up users and ACLs.
+    # Only ACLs give rights, except on the listener without a login, which creates users and ACLs.
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "false",
     "super.users": "User:ANONYMOUS",
@@ -66,7 +66,7 @@ SECURED = {
         "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     ),
 }
-"""Of a broker with a listener for clients that log in."""
+"""Settings of a broker with a listener for clients that log in."""
 
 MORE_NODES = {
     "default.replication.factor": "3",
@@ -96,7 +96,7 @@ def node_properties(
         node_id: 1 for the first node.
         ports: the ports of all nodes, in order of their ids.
         data: the node's data directory.
-        overrides: win over everything.
+        overrides: settings that win over all others.
     """
     own = ports[node_id - 1]
     clients = f"PLAINTEXT://127.0.0.1:{own.client}"
@@ -107,7 +107,7 @@ def node_properties(
         **(ONE_NODE if len(ports) == 1 else MORE_NODES),
         **(SECURED if own.sasl is not None else {}),
         "node.id": str(node_id),
-        # Static voters: a formatted directory is not bound to ports, so it can be copied.
+        # With static voters a formatted directory does not depend on ports, so it can be copied.
         "controller.quorum.voters": ",".join(f"{i}@127.0.0.1:{p.controller}" for i, p in enumerate(ports, start=1)),
         "listeners": f"{clients},CONTROLLER://127.0.0.1:{own.controller}",
         "advertised.listeners": clients,
@@ -117,6 +117,6 @@ def node_properties(
 
 
 def write_properties(file: Path, properties: Mapping[str, str]) -> None:
-    """Write them in the format of Java; a backslash is its escape character."""
+    """Write them in Java's format, whose escape character is the backslash."""
     lines = [f"{key}={value}".replace("\\", "\\\\") for key, value in properties.items()]
     file.write_text("\n".join(lines) + "\n", "utf-8")

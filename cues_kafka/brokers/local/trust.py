@@ -1,8 +1,8 @@
 """Give a Java the certificate authorities that Python trusts.
 
-A Java runtime from PyPI brings its own list and does not look at the system's. Behind a company's proxy that signs with
-its own authority, Maven with the system's Java reaches its repositories and Ivy with this Java does not. Python follows
-the system's list and ``SSL_CERT_FILE``; that list is written as a Java key store.
+A Java runtime from PyPI has its own list and does not read the system's. Behind a company's proxy with an authority of
+its own, it would reach no repository. Python reads the system's list and ``SSL_CERT_FILE``, and this module writes that
+list as a Java key store.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 PASSWORD = "changeit"  # noqa: S105 - guards nothing
-"""Java's customary one. The file holds public certificates only; the password guards nothing but the digest."""
+"""The usual one of Java. The file holds public certificates only, and the password protects only the digest."""
 
 
 def trust_options(file: Path) -> list[str]:
-    """Write the key store; the options that make a JVM use it, none when Python trusts nobody."""
+    """Write the key store, and return the JVM options that use it; no options if Python trusts no authority."""
     certificates = ssl.create_default_context().get_ca_certs(binary_form=True)
     if not certificates:
         return []
