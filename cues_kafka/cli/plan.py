@@ -97,7 +97,7 @@ def plan(
 
 def _principals(given: Collection[str]) -> dict[str, str]:
     """Principals by role."""
-    from cues_kafka.plan.plan import Role
+    from cues_kafka.plan.acls import Role
 
     found = dict(one.partition("=")[::2] for one in given)
     for role, principal in found.items():

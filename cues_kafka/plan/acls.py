@@ -19,7 +19,6 @@ from cues_kafka.graph.names import (
 
 if TYPE_CHECKING:
     from cues_kafka.graph.definition import Graph
-    from cues_kafka.graph.processor import DataFrameProcessor, Processor
 
 Role: TypeAlias = Literal["worker", "sender", "deployer", "operator", "verifier"]
 Resource: TypeAlias = Literal["topic", "group", "transactional-id"]
@@ -53,8 +52,15 @@ class Acl(NamedTuple):
 
 def acls_of(graph: Graph) -> tuple[Acl, ...]:
     """All permissions that the roles of a graph need and no more, sorted. No name is a wildcard."""
-    needed = [*_worker(graph), *_sender(graph), *_deployer(graph), *_operator(graph), *_verifier(graph)]
-    return tuple(sorted({acl[:5]: acl for acl in _without_implied(needed)}.values()))
+    needed = {acl[:5]: acl for acl in _needed(graph)}
+    granted = {(acl.role, acl.resource, acl.name, acl.operation) for acl in needed.values()}
+    return tuple(
+        sorted(
+            acl
+            for acl in needed.values()
+            if not any((acl.role, acl.resource, acl.name, by) in granted for by in IMPLIED.get(acl.operation, ()))
+        )
+    )
 
 
 def kafka_acls(acls: Iterable[Acl], principals: Mapping[str, str] | None = None) -> dict[Role, tuple[str, ...]]:
@@ -72,12 +78,12 @@ def kafka_acls(acls: Iterable[Acl], principals: Mapping[str, str] | None = None)
     for acl in acls:
         operations.setdefault((acl.role, acl.resource, acl.pattern, acl.name), set()).add(acl.operation)
     names: dict[tuple[Role, Resource, Pattern, tuple[str, ...]], list[str]] = {}
-    for (role, resource, pattern, name), verbs in sorted(operations.items()):
-        names.setdefault((role, resource, pattern, tuple(sorted(verbs))), []).append(name)
+    for (role, resource, pattern, name), needed in sorted(operations.items()):
+        names.setdefault((role, resource, pattern, tuple(sorted(needed))), []).append(name)
     commands: dict[Role, tuple[str, ...]] = {}
-    for (role, resource, pattern, verbs_), named in names.items():
+    for (role, resource, pattern, granted), named in names.items():
         principal = (principals or {}).get(role, f"User:{role}")
-        command = grant(principal, verbs_, resource, named, pattern=pattern)
+        command = grant(principal, granted, resource, named, pattern=pattern)
         commands[role] = (*commands.get(role, ()), command)
     return commands
 
@@ -86,7 +92,7 @@ def grant(
     principal: str, operations: Sequence[str], resource: str, names: Sequence[str], *, pattern: Pattern = "literal"
 ) -> str:
     """
-    The `kafka-acls` command that grants operations on resources. Whoever runs it adds the address and the login.
+    The `kafka-acls` command that grants operations on resources; the cluster's address and the login are to be added.
 
     Args:
         principal: such as ``User:worker``.
@@ -107,78 +113,41 @@ def _shell(principal: str) -> str:
     return f"'{principal}'" if any(character in principal for character in " *=,") else principal
 
 
-def _without_implied(acls: Sequence[Acl]) -> Iterator[Acl]:
-    granted = {(acl.role, acl.resource, acl.name, acl.operation) for acl in acls}
-    for acl in acls:
-        implied_by = IMPLIED.get(acl.operation, ())
-        if not any((acl.role, acl.resource, acl.name, operation) in granted for operation in implied_by):
-            yield acl
-
-
-def _checks(role: Role, graph: Graph) -> Iterator[Acl]:
-    """A plan asks for all topics of the graph, whichever processors are run."""
-    for topic in (*graph.topics_used(), *graph.internal_topics()):
-        yield Acl(role, "topic", "literal", topic, "Describe", "see whether it is there")
-        yield Acl(role, "topic", "literal", topic, "DescribeConfigs", "check its settings")
-
-
-def _worker(graph: Graph) -> Iterator[Acl]:
-    everyone: list[Processor | DataFrameProcessor] = [*graph.processors.values(), *graph.dataframes.values()]
-    for one in everyone:
-        prefix, group = transactional_prefix(graph.name, one.name), group_id(graph.name, one.name)
-        yield Acl("worker", "transactional-id", "prefixed", prefix, "Write", f"transactions of {one.name}")
-        yield Acl("worker", "group", "literal", group, "Read", f"membership and offsets of {one.name}")
-        for topic in one.read_topics:
-            yield Acl("worker", "topic", "literal", topic, "Read", "input")
-        for topic in one.output_topics:
-            yield Acl("worker", "topic", "literal", topic, "Write", "output")
-        for topic in _records(graph, one.name):
-            yield Acl("worker", "topic", "literal", topic, "Read", "recovery")
-            yield Acl("worker", "topic", "literal", topic, "Write", "records of tasks")
-    for topic in graph.error_topics():
-        yield Acl("worker", "topic", "literal", topic, "Write", "error messages")
-    yield from _checks("worker", graph)
-
-
-def _records(graph: Graph, processor: str) -> Iterator[str]:
-    yield backing_topic(graph.name, processor)
-    if processor in graph.processors:
-        yield from (changelog_topic(graph.name, processor, store) for store in graph.processors[processor].state)
-
-
-def _sender(graph: Graph) -> Iterator[Acl]:
+def _needed(graph: Graph) -> Iterator[Acl]:
+    used, own, errors = graph.topics_used(), graph.internal_topics(), graph.error_topics()
+    for name, one in graph.all_processors.items():
+        prefix = transactional_prefix(graph.name, name)
+        yield Acl("worker", "transactional-id", "prefixed", prefix, "Write", f"transactions of {name}")
+        yield Acl("worker", "group", "literal", group_id(graph.name, name), "Read", f"membership and offsets of {name}")
+        yield from _topics("worker", one.read_topics, Read="input")
+        yield from _topics("worker", one.output_topics, Write="output")
+        stores = graph.processors[name].state if name in graph.processors else ()
+        records = [backing_topic(graph.name, name), *(changelog_topic(graph.name, name, store) for store in stores)]
+        yield from _topics("worker", records, Read="recovery", Write="records of tasks")
+        yield from _topics("verifier", records, Read="read the records of tasks")
+    yield from _topics("worker", errors, Write="error messages")
     for topic in graph.sources:
-        yield Acl("sender", "topic", "literal", topic, "Write", "send")
         prefix = sender_id(graph.name, topic, "")
         yield Acl("sender", "transactional-id", "prefixed", prefix, "Write", "send_many")
+    yield from _topics("sender", graph.sources, Write="send")
+    declared = [topic for topic in used if topic in graph.topics_written() or topic in graph.topics]
+    yield from _topics("deployer", (*declared, *own), Create="create the topic")
+    yield from _topics("deployer", own, Alter="add partitions when an input has more")
+    yield from _topics("operator", errors, Read="read error messages")
+    yield from _topics("verifier", used, Read="compare inputs and outputs")
+    checkers: tuple[Role, ...] = ("worker", "deployer", "verifier")
+    for role in checkers:  # a plan asks for all topics of the graph, whichever processors are run
+        yield from _topics(
+            role, (*used, *own), Describe="see whether it is there", DescribeConfigs="check its settings"
+        )
+    readers: tuple[Role, ...] = ("operator", "verifier") if errors else ("verifier",)
+    for role in readers:  # a client that reads must name a group and find its coordinator, although it never joins
+        why = "read; nothing joins it or commits there"
+        yield Acl(role, "group", "literal", tools_group(graph.name), "Describe", why)
 
 
-def _deployer(graph: Graph) -> Iterator[Acl]:
-    own, declared = graph.internal_topics(), {*graph.topics_written(), *graph.topics}
-    for topic in (*(name for name in graph.topics_used() if name in declared), *own):
-        yield Acl("deployer", "topic", "literal", topic, "Create", "create the topic")
-    for topic in own:
-        yield Acl("deployer", "topic", "literal", topic, "Alter", "add partitions when an input has more")
-    yield from _checks("deployer", graph)
-
-
-def _operator(graph: Graph) -> Iterator[Acl]:
-    for topic in graph.error_topics():
-        yield Acl("operator", "topic", "literal", topic, "Read", "read error messages")
-    if graph.error_topics():
-        yield _reading("operator", graph)
-
-
-def _verifier(graph: Graph) -> Iterator[Acl]:
-    for topic in graph.topics_used():
-        yield Acl("verifier", "topic", "literal", topic, "Read", "compare inputs and outputs")
-    for name in (*graph.processors, *graph.dataframes):
-        for topic in _records(graph, name):
-            yield Acl("verifier", "topic", "literal", topic, "Read", "read the records of tasks")
-    yield from _checks("verifier", graph)
-    yield _reading("verifier", graph)
-
-
-def _reading(role: Role, graph: Graph) -> Acl:
-    """A client that reads must name a group, and asks where it is coordinated, although it never joins it."""
-    return Acl(role, "group", "literal", tools_group(graph.name), "Describe", "read; nothing joins it or commits there")
+def _topics(role: Role, topics: Iterable[str], **operations: str) -> Iterator[Acl]:
+    """Operations on each of these topics, with what they are for."""
+    for topic in topics:
+        for operation, why in operations.items():
+            yield Acl(role, "topic", "literal", topic, operation, why)

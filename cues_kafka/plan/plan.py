@@ -1,18 +1,17 @@
 """What a graph is on a cluster: tasks, names, topics to create, ACLs, and the reasons why it must not run.
 
-`plan` is pure: it gets the cluster's facts as a value and gives a value. It can be printed before anything is created
-and compared with an earlier one, and it refuses. Whatever creates topics or starts tasks takes names and settings here.
+`plan` is pure: it gets the cluster's facts as a value and returns a value, which can be printed before anything is
+created. The code that creates topics and starts tasks takes all names and settings from it.
 
-What only the backing records show (a topic made anew, bindings that changed under undelivered messages) is refused
-where they are read, in the recovery of a task (R5).
+Only the backing records show whether a topic was recreated, or bindings changed under undelivered messages. Recovery
+reads them, and refuses both (R5).
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from cues_kafka.core.hashing import fingerprint
 from cues_kafka.errors import ConfigError
@@ -23,49 +22,23 @@ from cues_kafka.graph.names import (
     changelog_topic,
     group_id,
     replay_topic,
-    sender_id,
-    transactional_id,
     transactional_prefix,
 )
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.graph.topic import Topic
-from cues_kafka.plan.acls import Acl, Role, acls_of, kafka_acls
+from cues_kafka.plan.acls import Acl, acls_of
 from cues_kafka.plan.inspectors import Findings
 from cues_kafka.plan.processors import FramePlan, PlannedTask, ProcessorPlan
 from cues_kafka.plan.refusals import misspelt_inputs, refusals_of, unmade_inputs, unread_settings, warnings_of
-from cues_kafka.plan.text import frame_data, lines, processor_data, topic_data
+from cues_kafka.plan.text import frame_data, lines, processor_data
 from cues_kafka.plan.topics import (
     Growth,
     backing_config,
     in_sync,
     partitions_of,
     replication,
-    topics_to_ask,
 )
 from cues_kafka.ports import ClusterFacts, NewTopic
-
-__all__ = [
-    "Acl",
-    "FramePlan",
-    "Growth",
-    "Plan",
-    "PlannedTask",
-    "ProcessorPlan",
-    "Role",
-    "acls_of",
-    "backing_config",
-    "backing_topic",
-    "changelog_topic",
-    "fingerprint",
-    "group_id",
-    "kafka_acls",
-    "plan",
-    "replay_topic",
-    "sender_id",
-    "topics_to_ask",
-    "transactional_id",
-    "transactional_prefix",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +80,7 @@ class Plan:
         Raises:
             KeyError: the plan has no processor of that name.
         """
-        for one in self.processors:
-            if one.name == processor:
-                return one
-        raise KeyError(processor)
+        return {one.name: one for one in self.processors}[processor]
 
     @property
     def tasks(self) -> tuple[PlannedTask, ...]:
@@ -140,11 +110,6 @@ class Plan:
                 f"Graph {self.graph!r} must not run{'' if self.brokers is None else ' on this cluster'}:{reasons}"
             )
 
-    def diff(self, earlier: Plan) -> str:
-        """What changed since an earlier plan, line by line, names and permissions included; empty if nothing did."""
-        before, after = (one.text(topics=True, acls=True).splitlines() for one in (earlier, self))
-        return "\n".join(difflib.unified_diff(before, after, "earlier plan", "this plan", lineterm="", n=1))
-
     def text(self, *, topics: bool = False, acls: bool = False, principals: Mapping[str, str] | None = None) -> str:
         """
         Plain text, the same for the same plan: a line for each processor, what changes, then warnings and refusals.
@@ -163,7 +128,7 @@ class Plan:
             "brokers": self.brokers,
             "processors": [processor_data(one) for one in self.processors],
             "dataframes": [frame_data(one) for one in self.dataframes],
-            "create": [topic_data(topic) for topic in self.create],
+            "create": [asdict(topic) for topic in self.create],
             "grow": [growth._asdict() for growth in self.grow],
             "expected": list(self.expected),
             "changes": list(self.changes),
@@ -194,7 +159,7 @@ def plan(
     sizes = {topic: partitions_of(graph, topic, facts) for topic in graph.topics_used()}
     processors = tuple(_processor_plan(graph, processor, sizes, facts) for processor in graph.processors.values())
     frames = tuple(_frame_plan(graph, frame, sizes, facts) for frame in graph.dataframes.values())
-    own = (*_own_topics(processors), *(_OwnTopic(one.backing, one.slots, compacted=True) for one in frames))
+    own = _own_topics(processors, frames)
     create = (*_user_topics(graph, facts), *_missing(own, facts))
     unread = tuple(unread_settings(graph, facts))
     return Plan(
@@ -218,35 +183,29 @@ def plan(
     )
 
 
-# --- Tasks and topics
-
-
-class _OwnTopic(NamedTuple):
-    """A topic of the framework's own."""
-
-    name: str
-    partitions: int | None
-    compacted: bool
+def _common(graph: Graph, part: Processor | DataFrameProcessor) -> dict[str, Any]:
+    """The fields of `PartPlan`."""
+    return {
+        "name": part.name,
+        "inputs": part.inputs,
+        "errors": graph.errors if isinstance(part, DataFrameProcessor) else graph.errors_of(part),
+        "group": group_id(graph.name, part.name),
+        "transactional_prefix": transactional_prefix(graph.name, part.name),
+        "backing": backing_topic(graph.name, part.name),
+    }
 
 
 def _processor_plan(
     graph: Graph, processor: Processor, sizes: Mapping[str, int | None], facts: ClusterFacts | None
 ) -> ProcessorPlan:
     name = processor.name
-    errors = graph.errors_of(processor)
-    backing = backing_topic(graph.name, name)
-    known = None if facts is None else facts.topics.get(backing)
+    known = None if facts is None else facts.topics.get(backing_topic(graph.name, name))
     return ProcessorPlan(
-        name=name,
+        **_common(graph, processor),
+        outputs=(*processor.outputs, *processor.appenders.items()),
         kind=processor.kind,
         strategy=graph.strategy_of(processor),
-        inputs=processor.inputs,
-        outputs=(*processor.outputs, *processor.appenders.items()),
-        errors=errors,
-        group=group_id(graph.name, name),
-        transactional_prefix=transactional_prefix(graph.name, name),
-        backing=backing,
-        replay=None if errors is None else replay_topic(graph.name, name),
+        replay=None if graph.errors_of(processor) is None else replay_topic(graph.name, name),
         changelogs=tuple((store, changelog_topic(graph.name, name, store)) for store in processor.state),
         partitions=sizes[processor.lead],
         backing_partitions=sizes[processor.lead] if known is None else known.partitions,
@@ -283,34 +242,26 @@ def _fingerprint(processor: Processor, facts: ClusterFacts | None) -> bytes | No
     return fingerprint(processor.name, processor.input_shape, ids)
 
 
-def _own_topics(processors: Iterable[ProcessorPlan]) -> Iterator[_OwnTopic]:
-    for one in processors:
-        yield _OwnTopic(one.backing, one.partitions, compacted=True)
-        if one.replay is not None:
-            yield _OwnTopic(one.replay, one.partitions, compacted=False)
-        for _, topic in one.changelogs:
-            yield _OwnTopic(topic, one.partitions, compacted=True)
-
-
 def _frame_plan(
     graph: Graph, frame: DataFrameProcessor, sizes: Mapping[str, int | None], facts: ClusterFacts | None
 ) -> FramePlan:
-    backing = backing_topic(graph.name, frame.name)
-    known = None if facts is None else facts.topics.get(backing)
+    known = None if facts is None else facts.topics.get(backing_topic(graph.name, frame.name))
     staged = len(frame.inputs) > 1 or len(frame.outputs) > 1
     widths = [sizes[topic] for topic in frame.read_topics]
     widest = None if None in widths else max(size for size in widths if size is not None)
-    return FramePlan(
-        name=frame.name,
-        inputs=frame.inputs,
-        outputs=frame.outputs,
-        errors=graph.errors,
-        group=group_id(graph.name, frame.name),
-        transactional_prefix=transactional_prefix(graph.name, frame.name),
-        backing=backing,
-        staged=staged,
-        slots=known.partitions if staged and known else widest,  # added input partitions add no parts
-    )
+    slots = known.partitions if staged and known else widest  # added input partitions add no parts
+    return FramePlan(**_common(graph, frame), outputs=frame.outputs, staged=staged, slots=slots)
+
+
+def _own_topics(processors: Iterable[ProcessorPlan], frames: Iterable[FramePlan]) -> dict[str, tuple[int, bool]]:
+    """Topics of the framework's own whose size is known: partitions, and whether they are compacted."""
+    found: dict[str, tuple[int | None, bool]] = {}
+    for one in processors:
+        found[one.backing] = one.partitions, True
+        found |= {one.replay: (one.partitions, False)} if one.replay else {}
+        found |= {topic: (one.partitions, True) for _, topic in one.changelogs}
+    found |= {frame.backing: (frame.slots, True) for frame in frames}
+    return {topic: (width, compacted) for topic, (width, compacted) in found.items() if width is not None}
 
 
 def _user_topics(graph: Graph, facts: ClusterFacts | None) -> Iterator[NewTopic]:
@@ -327,19 +278,18 @@ def _user_topics(graph: Graph, facts: ClusterFacts | None) -> Iterator[NewTopic]
             yield NewTopic(name, settings.partitions, replication(brokers), config)
 
 
-def _missing(own: Iterable[_OwnTopic], facts: ClusterFacts | None) -> Iterator[NewTopic]:
+def _missing(own: Mapping[str, tuple[int, bool]], facts: ClusterFacts | None) -> Iterator[NewTopic]:
     brokers = None if facts is None else facts.brokers
-    for topic in own:
-        if topic.partitions is None or (facts is not None and topic.name in facts.topics):
-            continue
-        config = backing_config(brokers)
-        if not topic.compacted:
-            config |= {"cleanup.policy": "delete", "retention.ms": "-1"}  # a replay is due until it was done
-        yield NewTopic(topic.name, topic.partitions, replication(brokers), config)
+    for topic, (width, compacted) in own.items():
+        if facts is None or topic not in facts.topics:
+            config = backing_config(brokers)
+            if not compacted:
+                config |= {"cleanup.policy": "delete", "retention.ms": "-1"}  # a replay is due until it was done
+            yield NewTopic(topic, width, replication(brokers), config)
 
 
-def _growths(own: Iterable[_OwnTopic], facts: ClusterFacts | None) -> Iterator[Growth]:
-    for topic in own:
-        known = None if facts is None else facts.topics.get(topic.name)
-        if known is not None and topic.partitions is not None and known.partitions < topic.partitions:
-            yield Growth(topic.name, known.partitions, topic.partitions)
+def _growths(own: Mapping[str, tuple[int, bool]], facts: ClusterFacts | None) -> Iterator[Growth]:
+    for topic, (width, _) in own.items():
+        known = None if facts is None else facts.topics.get(topic)
+        if known is not None and known.partitions < width:
+            yield Growth(topic, known.partitions, width)

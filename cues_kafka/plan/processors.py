@@ -22,46 +22,56 @@ class PlannedTask(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessorPlan:
+class PartPlan:
     """
-    One processor on the cluster.
+    What plain processors and processors of DataFrames have in common on a cluster.
 
     Attributes:
         name: the processor's name.
-        kind: its kind, for people.
-        strategy: its strategy.
         inputs: (binding, topic) of each input.
         outputs: (binding, topic) of each output.
         errors: its errors topic, or None.
-        group: its consumer group.
-        transactional_prefix: what its transactional ids begin with.
+        group: its consumer group, where lag tools see its position.
+        transactional_prefix: the beginning of its transactional ids.
         backing: its backing topic.
+    """
+
+    name: str
+    inputs: Pairs
+    outputs: Pairs
+    errors: str | None
+    group: str
+    transactional_prefix: str
+    backing: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorPlan(PartPlan):
+    """
+    One plain processor on the cluster.
+
+    Attributes:
+        kind: its kind, for people.
+        strategy: its strategy.
         replay: its replay topic, or None where it has no errors topic.
         changelogs: (store, topic) of each store.
         partitions: partitions of its inputs, so its number of tasks; None: not known offline.
         backing_partitions: partitions that the backing topic has, or will have when it is created.
         fingerprint: the plan fingerprint (O7); None where the topics' ids are not known yet.
         unchecked: output bindings that the function's annotation does not name, so that a misspelt one shows only when
-            the function gives it.
+            the function returns it.
         compacted: topics of its inputs that Kafka compacts.
     """
 
-    name: str
     kind: str
     strategy: Strategy
-    inputs: tuple[tuple[str, str], ...]
-    outputs: tuple[tuple[str, str], ...]
-    errors: str | None
-    group: str
-    transactional_prefix: str
-    backing: str
     replay: str | None
-    changelogs: tuple[tuple[str, str], ...]
+    changelogs: Pairs
     partitions: int | None
     backing_partitions: int | None
     fingerprint: bytes | None
-    unchecked: tuple[str, ...] = ()
-    compacted: tuple[str, ...] = ()
+    unchecked: tuple[str, ...]
+    compacted: tuple[str, ...]
 
     @property
     def tasks(self) -> tuple[PlannedTask, ...]:
@@ -79,30 +89,16 @@ class ProcessorPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class FramePlan:
+class FramePlan(PartPlan):
     """
     One processor of DataFrames on the cluster.
 
     Attributes:
-        name: the processor's name.
-        inputs: (binding, topic) of each input.
-        outputs: (binding, topic) of each output.
-        errors: the graph's errors topic, or None.
-        group: where lag tools see how far it is.
-        transactional_prefix: what its transactional ids begin with.
-        backing: its backing topic.
-        staged: it is written staged whatever its function does, because it has several inputs or outputs; else only
-            Spark's plan says so.
-        slots: transactions side by side: of a staged processor the parts, which its first record fixes; else one for
-            each partition of the input; None: not known offline.
+        staged: it is written staged whatever its function does, because it has several inputs or outputs. Otherwise
+            Spark's plan decides.
+        slots: transactions side by side. A staged processor has one for each part, which its first record fixes; any
+            other has one for each partition of the input. None: not known offline.
     """
 
-    name: str
-    inputs: tuple[tuple[str, str], ...]
-    outputs: tuple[tuple[str, str], ...]
-    errors: str | None
-    group: str
-    transactional_prefix: str
-    backing: str
     staged: bool
     slots: int | None

@@ -1,4 +1,4 @@
-"""Why a graph must not run on a cluster, and what its operator should know before."""
+"""Why a graph must not run on a cluster, and what its operator should know before it runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from cues_kafka.graph import topology
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import hint, quoted
-from cues_kafka.graph.processor import DataFrameProcessor, Processor, Strategy
+from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.acls import grant
 from cues_kafka.plan.processors import FramePlan, ProcessorPlan
 from cues_kafka.plan.topics import DAY_MS, MIN_IN_SYNC, REPLICATION, config_of, retention_ms, topics_to_ask
@@ -16,7 +16,7 @@ from cues_kafka.words import count
 
 LEAST_BYTES = 65_536
 """The least `max.message.bytes` of a topic that is written. It bounds a batch of records, so each batch of a task keeps
-to the least of its topics; with less than this a batch holds a few messages, or not even an error message (16,500)."""
+to the least of its topics. Below this a batch holds only a few messages, or not even an error message (16,500)."""
 
 
 def refusals_of(
@@ -39,15 +39,14 @@ def refusals_of(
     for frame in frames:
         yield from _bad_policy((frame.backing,), facts)
     yield from _narrow(graph, facts)
-    for topic, known in sorted(facts.topics.items()):
-        if facts.brokers >= REPLICATION and topic in topics_to_ask(graph) and _promised(graph):
-            yield from _unsafe(known)
+    if facts.brokers >= REPLICATION and (frames or any(one.strategy == "exactly-once" for one in processors)):
+        for topic in sorted(facts.topics.keys() & {*topics_to_ask(graph)}):
+            yield from _unsafe(facts.topics[topic])
 
 
 def unread_settings(graph: Graph, facts: ClusterFacts | None) -> Iterator[str]:
-    """A setting that nobody could look at may be the one that breaks the promise: a backing topic that is not kept."""
-    topics = [topic for topic in topics_to_ask(graph) if facts is not None and topic in facts.unchecked]
-    if facts is not None and topics:
+    """Topics whose settings could not be read; one of these may break the guarantee, such as a short retention."""
+    if facts is not None and (topics := [topic for topic in topics_to_ask(graph) if topic in facts.unchecked]):
         command = grant(f"User:{facts.user or 'NAME'}", ["DescribeConfigs"], "topic", topics)
         who = f"user `{facts.user}`" if facts.user else "the user of this client"
         yield (
@@ -57,18 +56,11 @@ def unread_settings(graph: Graph, facts: ClusterFacts | None) -> Iterator[str]:
         )
 
 
-def _promised(graph: Graph) -> bool:
-    """Whether any processor promises exactly-once; those of DataFrames always do."""
-    return bool(graph.dataframes) or any(
-        graph.strategy_of(processor) == "exactly-once" for processor in graph.processors.values()
-    )
-
-
 def unmade_inputs(graph: Graph) -> Iterator[tuple[str, str]]:
     """(Processor, topic) of each input that nothing in the graph writes or declares."""
     made = {*graph.topics_written(), *graph.topics}
-    everyone: tuple[Processor | DataFrameProcessor, ...] = (*graph.processors.values(), *graph.dataframes.values())
-    yield from ((part.name, topic) for part in everyone for topic in part.read_topics if topic not in made)
+    for name, part in graph.all_processors.items():
+        yield from ((name, topic) for topic in part.read_topics if topic not in made)
 
 
 def _missing_inputs(graph: Graph, facts: ClusterFacts) -> Iterator[str]:
@@ -82,7 +74,7 @@ def _missing_inputs(graph: Graph, facts: ClusterFacts) -> Iterator[str]:
 
 
 def misspelt_inputs(graph: Graph) -> Iterator[str]:
-    """Offline nobody knows which topics exist, but a name that is nearly one of the graph's is worth a look."""
+    """Inputs whose names are nearly a topic of the graph: offline it is not known which topics exist."""
     for name, topic in unmade_inputs(graph):
         if near := hint(topic, graph.topics_written()):
             yield (
@@ -114,8 +106,8 @@ def _compacted_join(processor: Processor, compacted: Iterable[str]) -> Iterator[
     for topic in compacted:
         yield (
             f"The join {processor.name} reads {topic!r}, which is compacted. A join pairs the k-th messages of its "
-            "inputs. Compaction takes messages out, so wrong ones would be paired, and no error would show it. Read a "
-            "topic that keeps every message: let its writer send to a second topic with cleanup.policy=delete."
+            "inputs. Compaction removes messages, so wrong ones would be paired without an error. Read a topic that "
+            "keeps every message: let its writer send to a second topic with cleanup.policy=delete."
         )
 
 
@@ -137,16 +129,15 @@ def _bad_backing(planned: ProcessorPlan, facts: ClusterFacts) -> Iterator[str]:
     if backing is not None and planned.partitions is not None and backing.partitions > planned.partitions:
         yield (
             f"{planned.backing!r} has {count(backing.partitions, 'partition')}, but the inputs of {planned.name} have "
-            f"{planned.partitions}. Partitions never become fewer, so the inputs are others than before: bind the "
-            "processor to the old topics, or give it a new name=: it then begins at its start=, and with 'earliest' "
-            "all that its inputs hold is delivered again, so outputs repeat."
+            f"{planned.partitions}. Partitions never become fewer, so these are other inputs than before. Bind the "
+            "processor to the old topics, or give it a new name=. Under a new name it starts at its start=, and with "
+            "'earliest' it delivers again what its inputs hold, so outputs repeat."
         )
 
 
 def _narrow(graph: Graph, facts: ClusterFacts) -> Iterator[str]:
-    """Topics that take smaller batches than tasks write; an error message, too, must always fit its topic."""
-    everyone: tuple[Processor | DataFrameProcessor, ...] = (*graph.processors.values(), *graph.dataframes.values())
-    for topic in sorted({*graph.error_topics(), *(topic for part in everyone for topic in part.output_topics)}):
+    """Topics that take smaller batches than tasks write. An error message must always fit its topic, too."""
+    for topic in sorted({*graph.error_topics(), *_output_topics(graph)}):
         known = facts.topics.get(topic)
         most = config_of(graph, topic, facts).get("max.message.bytes")
         if most is not None and int(most) < LEAST_BYTES:
@@ -159,6 +150,10 @@ def _narrow(graph: Graph, facts: ClusterFacts) -> Iterator[str]:
                     else f"Set it: kafka-configs --alter --topic {topic} --add-config max.message.bytes={LEAST_BYTES}."
                 )
             )
+
+
+def _output_topics(graph: Graph) -> set[str]:
+    return {topic for part in graph.all_processors.values() for topic in part.output_topics}
 
 
 def _unsafe(topic: TopicFacts) -> Iterator[str]:
@@ -185,19 +180,19 @@ def warnings_of(graph: Graph, processors: Iterable[ProcessorPlan], facts: Cluste
     """What is allowed but weakens something, a sentence each."""
     if facts is not None and facts.brokers < REPLICATION:
         yield (
-            f"The cluster has {count(facts.brokers, 'broker')}: what its disks lose is lost. The promise needs "
-            f"{REPLICATION}; this is for development."
+            f"The cluster has {count(facts.brokers, 'broker')}, but the guarantee needs {REPLICATION}: a lost disk can "
+            "lose data. Use it for development."
         )
     for group in topology.cycles(graph):
         yield f"Messages can go round in a cycle: {quoted(group)}. Make sure that they come to an end."
-    everyone: tuple[Processor | DataFrameProcessor, ...] = (*graph.processors.values(), *graph.dataframes.values())
-    for topic in sorted({topic for p in everyone for topic in p.output_topics}):
+    for topic in sorted(_output_topics(graph)):
         if not graph.topic(topic).provenance:
             yield f"Topic {topic!r} has provenance=False, so verify cannot say what in it is lost or duplicated."
     yield from outgrown(processors)
     for one in processors:
         if one.strategy != "exactly-once":
-            yield f"{one.name} runs {one.strategy}: a crash may {_weakness(one.strategy)} messages."
+            effect = "repeat" if one.strategy == "at-least-once" else "lose"
+            yield f"{one.name} runs {one.strategy}: a crash may {effect} messages."
         yield from _aged(graph, graph.processors[one.name], facts)
         yield from _compacted_alts(graph.processors[one.name], one.compacted)
     for frame in graph.dataframes:
@@ -208,11 +203,10 @@ def outgrown(processors: Iterable[ProcessorPlan]) -> Iterator[str]:
     """Warnings of inputs with more partitions than their backing topics, which applying the plan resolves."""
     for one in processors:
         if one.stopped:
-            stopped = ", ".join(map(str, one.stopped))
             yield (
                 f"{one.inputs[0][1]!r} has {count(one.partitions or 0, 'partition')}, {one.backing!r} has "
-                f"{one.backing_partitions}: {stopped} stop until 'cues-kafka plan MODULE:GRAPH --apply' has added the "
-                "rest."
+                f"{one.backing_partitions}: {', '.join(map(str, one.stopped))} stop until 'cues-kafka plan "
+                "MODULE:GRAPH --apply' has added the rest."
             )
 
 
@@ -226,10 +220,10 @@ def _aged(graph: Graph, processor: Processor, facts: ClusterFacts | None) -> Ite
         stamped = config_of(graph, topic, facts).get("message.timestamp.type") == "LogAppendTime"
         if kept[topic] < kept[oldest] and not stamped:
             yield (
-                f"Topic {topic!r} keeps messages for {kept[topic] / DAY_MS:g} days, {oldest!r} for longer. What "
-                f"{processor.name} makes of older messages has their timestamps, so Kafka deletes it soon after it is "
-                f"written. Set it: kafka-configs --alter --topic {topic} --add-config retention.ms=-1, or "
-                "message.timestamp.type=LogAppendTime."
+                f"Topic {topic!r} keeps messages for {kept[topic] / DAY_MS:g} days, {oldest!r} for longer. Outputs of "
+                f"{processor.name} have the timestamps of their inputs, so Kafka deletes outputs of older messages "
+                f"soon after they are written. Set it: kafka-configs --alter --topic {topic} --add-config "
+                "retention.ms=-1, or message.timestamp.type=LogAppendTime."
             )
 
 
@@ -239,10 +233,6 @@ def _compacted_alts(processor: Processor, compacted: Iterable[str]) -> Iterator[
     for topic in compacted:
         yield (
             f"{processor.name} (alts) reads {topic!r}, which is compacted. If a worker dies in a batch and compaction "
-            "takes a message of that batch before it is retried, the task stops. 'cues-kafka accept-loss MODULE:GRAPH "
+            "removes a message of that batch before the retry, the task stops. 'cues-kafka accept-loss MODULE:GRAPH "
             f"{processor.name}' then lets it go on with what is left."
         )
-
-
-def _weakness(strategy: Strategy) -> str:
-    return "repeat" if strategy == "at-least-once" else "lose"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cues_kafka.plan.acls import Acl, kafka_acls
-from cues_kafka.plan.processors import FramePlan, Pairs, ProcessorPlan
+from cues_kafka.plan.acls import kafka_acls
+from cues_kafka.plan.processors import FramePlan, Pairs, PartPlan, ProcessorPlan
 from cues_kafka.ports import NewTopic
 from cues_kafka.words import count
 
@@ -26,12 +26,14 @@ def lines(planned: Plan, *, topics: bool, acls: bool, principals: Mapping[str, s
         ]:
             yield from _section(f"Names of {title}", _table(names))
     if acls:
-        yield from _acl_lines(planned.acls, principals)
+        for role, commands in kafka_acls(planned.acls, principals).items():
+            yield from _section(f"ACLs of the {role}", commands)
     yield from _section("Topics that must exist", planned.expected)
     yield from _section("Topics to create", [_new_topic(topic, settings=topics) for topic in planned.create])
     yield from _section("Partitions to add", [f"{g.topic}: from {g.partitions} to {g.wanted}" for g in planned.grow])
     yield from _section("Changes elsewhere", planned.changes)
-    yield from _section("Output bindings not checked", map(_not_checked, filter(_has_unchecked, planned.processors)))
+    unchecked = [_not_checked(one) for one in planned.processors if one.unchecked]
+    yield from _section("Output bindings not checked", unchecked)
     yield from _section("Warnings", planned.warnings)
     yield from _section("Refused", planned.refusals)
 
@@ -111,45 +113,30 @@ def _new_topic(topic: NewTopic, *, settings: bool) -> str:
     return shown + "".join(f", {name}={value}" for name, value in sorted(topic.config.items()) if settings)
 
 
-def _has_unchecked(one: ProcessorPlan) -> bool:
-    return bool(one.unchecked)
-
-
 def _not_checked(one: ProcessorPlan) -> str:
     shown = ", ".join(f'"{binding}"' for binding in one.unchecked)
     return f"{one.name}: to have them checked, annotate its result with their names as Literal[{shown}]"
 
 
-def _acl_lines(acls: Collection[Acl], principals: Mapping[str, str]) -> Iterator[str]:
-    """The commands that grant what each role needs."""
-    for role, commands in kafka_acls(acls, principals).items():
-        yield from _section(f"ACLs of the {role}", commands)
-
-
-def topic_data(topic: NewTopic) -> dict[str, Any]:
-    """A topic that is created, for `Plan.to_dict`."""
+def _common_data(one: PartPlan) -> dict[str, Any]:
     return {
-        "name": topic.name,
-        "partitions": topic.partitions,
-        "replication": topic.replication,
-        "config": dict(topic.config),
+        "name": one.name,
+        "inputs": dict(one.inputs),
+        "outputs": dict(one.outputs),
+        "errors": one.errors,
+        "group": one.group,
+        "transactional_prefix": one.transactional_prefix,
+        "backing": one.backing,
     }
 
 
 def processor_data(one: ProcessorPlan) -> dict[str, Any]:
     """A plain processor, for `Plan.to_dict`."""
-    return {
-        "name": one.name,
+    return _common_data(one) | {
         "kind": one.kind,
         "strategy": one.strategy,
-        "inputs": dict(one.inputs),
-        "outputs": dict(one.outputs),
-        "errors": one.errors,
         "tasks": one.partitions,
         "waiting": [str(task) for task in one.stopped],
-        "group": one.group,
-        "transactional_prefix": one.transactional_prefix,
-        "backing": one.backing,
         "replay": one.replay,
         "changelogs": dict(one.changelogs),
         "fingerprint": None if one.fingerprint is None else one.fingerprint.hex(),
@@ -159,14 +146,4 @@ def processor_data(one: ProcessorPlan) -> dict[str, Any]:
 
 def frame_data(one: FramePlan) -> dict[str, Any]:
     """A processor of DataFrames, for `Plan.to_dict`."""
-    return {
-        "name": one.name,
-        "inputs": dict(one.inputs),
-        "outputs": dict(one.outputs),
-        "errors": one.errors,
-        "staged": one.staged,
-        "slots": one.slots,
-        "group": one.group,
-        "transactional_prefix": one.transactional_prefix,
-        "backing": one.backing,
-    }
+    return _common_data(one) | {"staged": one.staged, "slots": one.slots}

@@ -22,9 +22,9 @@ from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
 from cues_kafka.operate.moving import Maintenance, apply_plan
-from cues_kafka.plan.acls import Acl
+from cues_kafka.plan.acls import Acl, acls_of, kafka_acls
 from cues_kafka.plan.inspectors import Terms
-from cues_kafka.plan.plan import acls_of, kafka_acls, plan
+from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import NewTopic
 from cues_kafka.runtime.prepare import plan_start, prepare
