@@ -138,13 +138,8 @@ class Admin:
             for topic in topics
         ]
         asked = self._ask(self._client.create_topics, wanted)
-        try:
-            self._results(asked, "creating", "Create", ignore={"TOPIC_ALREADY_EXISTS"})
-        except BrokerError as error:
-            if error.forbidden:
-                instead = "or let a user who may create them run `cues-kafka plan MODULE:GRAPH --apply`"
-                raise FatalError(f"{error}, {instead}", code=error.code) from error
-            raise
+        instead = ", or let a user who may create them run `cues-kafka plan MODULE:GRAPH --apply`"
+        self._results(asked, "creating", "Create", ignore={"TOPIC_ALREADY_EXISTS"}, remedy=instead)
         names = [topic.name for topic in topics]
         self._until(lambda: self._led(dict.fromkeys(names, 1)), f"topics {', '.join(names)} are not led by brokers")
 
@@ -217,13 +212,8 @@ class Admin:
         if not topics:
             return {}
         asked = self._ask(self._client.describe_topics, TopicCollection(list(dict.fromkeys(topics))))
-        try:
-            found = self._results(asked, "describing", "Describe", ignore=_MISSING)
-        except BrokerError as error:
-            if error.forbidden:
-                more = "`cues-kafka plan MODULE:GRAPH --offline --acls` prints all rights that each role needs"
-                raise FatalError(f"{error}; {more}", code=error.code) from error
-            raise
+        more = "; `cues-kafka plan MODULE:GRAPH --offline --acls` prints all rights that each role needs"
+        found = self._results(asked, "describing", "Describe", ignore=_MISSING, remedy=more)
         return {topic: facts for topic, facts in found.items() if facts is not None}
 
     def _configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -284,9 +274,9 @@ class Admin:
             raise self._failed(problem, doing, needs) from problem
 
     def _results(
-        self, asked: Mapping[str, Future[Any]], doing: str, operation: str, *, ignore: Collection[str]
+        self, asked: Mapping[str, Future[Any]], doing: str, operation: str, *, ignore: Collection[str], remedy: str = ""
     ) -> dict[str, Any]:
-        """The answers by topic, None for an ignored error; one error names all topics that lack a right."""
+        """The answers by topic, None for an ignored error; one error names all refused topics, with `remedy`."""
         found: dict[str, Any] = {}
         refused: dict[str, KafkaException] = {}
         for topic, future in asked.items():
@@ -303,7 +293,8 @@ class Admin:
         if refused:
             first = next(iter(refused.values()))
             needs = [Right(operation, "topic", topic) for topic in refused]
-            raise self._failed(first, f"{doing} {len(asked)} topics", needs) from first
+            error = self._failed(first, f"{doing} {len(asked)} topics", needs)
+            raise FatalError(f"{error}{remedy}", code=error.code) from first
         return found
 
     def _failed(self, problem: Exception, doing: str, needs: Sequence[Right] = ()) -> BrokerError:

@@ -263,14 +263,7 @@ class KafkaSession:
 
 
 class _Reports:
-    """
-    Delivery reports of one transaction (P6).
-
-    Attributes:
-        report: the callback of a record.
-        first: the callback of the transaction's first record.
-        delivered: gives how many records were acknowledged.
-    """
+    """Delivery reports of one transaction (P6): `report` is the callback of a record, `first` of its first record."""
 
     delivered: Callable[[], int]
 
@@ -316,10 +309,9 @@ def warm(producer: Producer, timeout_s: float) -> threading.Thread:
 
 def _bounded(timeout_s: float, call: Callable[..., Any], *args: Any) -> BaseException | None:
     """
-    Call the client, and wait at most half a second longer than the call may take.
+    Call the client, and wait at most half a second longer than the call may take; gives what the call raised.
 
-    Returns:
-        What the call raised.
+    A queue and not a future: a future that raises stays alive in a cycle with the exception, and keeps the client.
 
     Raises:
         queue.Empty: the time is over; the thread that waits in the client stays behind.

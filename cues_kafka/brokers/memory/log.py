@@ -139,6 +139,17 @@ class Log:
         Raises:
             AbortableError: the settings of the topic refuse the message.
         """
+        timestamp = (CREATE_TIME, timestamp_ms) if timestamp_ms and not self.append_time else now[self.append_time]
+        self._check(key, value, age_ms=now[self.append_time][1] - timestamp[1] if timestamp_ms > 0 else 0)
+        offset = self.end
+        copied = list(headers) if headers else None
+        message = MemoryMessage(self.topic, self.partition, offset, key, value, copied, timestamp, transaction)
+        self.offsets.append(offset)
+        self.messages.append(message)
+        self.end = offset + 1
+        return message
+
+    def _check(self, key: bytes | None, value: bytes | None, *, age_ms: int) -> None:
         if self.compacted and key is None:
             raise AbortableError(
                 f"{self.topic}: a compacted topic takes no message without a key", code="INVALID_RECORD"
@@ -148,22 +159,12 @@ class Log:
                 f"{self.topic}: a value of {len(value)} bytes is over max.message.bytes={self.max_bytes}",
                 code="MSG_SIZE_TOO_LARGE",
             )
-        timestamp = now[self.append_time]
-        if timestamp_ms and not self.append_time:
-            if timestamp_ms > 0 and not -self.newer_ms <= timestamp[1] - timestamp_ms <= self.older_ms:
-                raise AbortableError(
-                    f"{self.topic}: the timestamp {timestamp_ms} is outside of message.timestamp.before.max.ms and "
-                    "message.timestamp.after.max.ms",
-                    code="INVALID_TIMESTAMP",
-                )
-            timestamp = (CREATE_TIME, timestamp_ms)
-        offset = self.end
-        copied = list(headers) if headers else None
-        message = MemoryMessage(self.topic, self.partition, offset, key, value, copied, timestamp, transaction)
-        self.offsets.append(offset)
-        self.messages.append(message)
-        self.end = offset + 1
-        return message
+        if not -self.newer_ms <= age_ms <= self.older_ms:
+            raise AbortableError(
+                f"{self.topic}: a timestamp of {age_ms} ms ago is outside of message.timestamp.before.max.ms and "
+                "message.timestamp.after.max.ms",
+                code="INVALID_TIMESTAMP",
+            )
 
     def mark(self) -> None:
         """Write a control record (a commit or abort marker): one offset without a message."""
