@@ -119,7 +119,7 @@ def _inputs_fetched(task: Task, event: on.InputsFetched) -> Next:
             task = replace(task, record=record, careful_until=record.careful_until, choice=record.choice)
             return _assign(replace(task, first=task.first or task.careful), record.positions)
         case Pending(record, starts):
-            return _assign(_retry(task, record, starts), record.positions)
+            return _assign(_retry(replace(task, record=record), record, starts), record.positions)
 
 
 def _retry(task: Task, record: Snapshot, starts: int) -> Task:

@@ -133,7 +133,7 @@ class Cluster:
             graph="g",
             processor="p",
             partition=p,
-            inputs=self.machine.facts.inputs,
+            inputs=self.machine.facts.inputs[:: -1 if setting.reorders and deaths % 2 else 1],
             pairing=setting.pairing,
             effects=setting.effects,
             errors=setting.errors,

@@ -8,6 +8,7 @@ transition of every state goes through `cues_kafka.core.machine.handle`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from cues_kafka.core import effects as do
@@ -15,7 +16,7 @@ from cues_kafka.core import events as on
 from cues_kafka.core import machine as core
 from cues_kafka.core.records import Choice, Record, Totals
 from cues_kafka.core.spec import Input, Spec
-from cues_kafka.core.task import Task
+from cues_kafka.core.task import State, Task
 from cues_kafka.ports import Position, Positions
 
 Key: TypeAlias = tuple[Any, ...]
@@ -109,15 +110,29 @@ class Machine:
         return known
 
     def _tell(self, task: Task, key: Key) -> tuple[int, int]:
-        task, effect = self._handled(task, _EVENTS[key[0]](self, *key[1:]), key)
+        task, effect = self._handled(task, self._in_order(task, _EVENTS[key[0]](self, *key[1:])), key)
         while (answer := self.at_once(effect, key)) is not None:
             task, effect = self._handled(task, answer, key)
         return self.tasks.number(task), self.effects.number(effect)
 
+    def _in_order(self, task: Task, event: on.Event) -> on.Event:
+        """The shell gives positions in the order in which its process declares the bindings."""
+        if task.spec.inputs != self.facts.inputs:
+            match event:
+                case on.Polled(ends) | on.Called(ends):
+                    return replace(event, ends=ends[::-1])
+                case on.Idle(positions):
+                    return on.Idle(positions[::-1])
+        return event
+
     def _handled(self, task: Task, event: on.Event, key: Key) -> tuple[Task, do.Effect]:
         """What the core alone does: a failure of the explorer itself is no counterexample."""
         try:
-            return core.handle(task, event)
+            after, effect = core.handle(task, event)
+            if after.state is State.READY and after.positions:
+                declared = [i.binding for i in task.spec.inputs]
+                assert [p.binding for p in after.positions] == declared, "the shell pairs messages by place (O7)"
+            return after, effect
         except (AssertionError, LookupError, TypeError, ValueError) as error:
             raise Broken(f"{task.spec.name} is {task.state.value}, told {key}: {error!r}") from error
 
@@ -136,8 +151,8 @@ class Machine:
 
 
 def offsets_of(positions: Positions) -> tuple[int, ...]:
-    """In the order of bindings."""
-    return tuple(p.offset for p in positions)
+    """In the order of the names of bindings, which is the world's; a process may declare them in another one."""
+    return tuple(p.offset for p in sorted(positions))
 
 
 def _held(machine: Machine, held: tuple[int, ...]) -> on.Event:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cues_kafka.core import effects as do
+from cues_kafka.core import hashing, moves, turns, writing
 from cues_kafka.core import machine as core
-from cues_kafka.core import moves, turns
 from cues_kafka.core import recover as rules
 from cues_kafka.core import task as value
 from cues_kafka.core.events import Halt
@@ -409,6 +409,23 @@ def _nothing_left() -> Patch:
     return handler("_idle", lambda old, task, event: (task, do.Await()) if task.due else old(task, event))
 
 
+# The order of bindings.
+
+
+def _plan_as_declared(spec: Any, inputs: Any) -> bytes:
+    """O7: the fingerprint takes the bindings in the order of declaration."""
+    ids = b"".join(inputs[i.binding].topic_id for i in spec.inputs)
+    return hashing.fingerprint(spec.processor, spec.pairing, [("all", ids)])
+
+
+_PLAN_AS_DECLARED = ((rules, "plan_of", _plan_as_declared), (writing, "plan_of", _plan_as_declared))
+
+
+def _old_order() -> Patch:
+    """O7: a batch that was announced keeps the order in which it was announced."""
+    return rules, "_in_order", lambda _, positions: positions
+
+
 # Moves.
 
 
@@ -574,6 +591,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant("deaths of a range count on the message that compaction left", "compacted", CRASHES, (_deaths_kept(),)),
     Mutant("a retry demands what compaction took", "compacted", CRASH, (_all_demanded(),)),
     Mutant("a retry of which nothing is left waits for it", "compacted", CRASH, (_nothing_left(),)),
+    Mutant("the fingerprint depends on the order of declaration", "reordered", CRASH, _PLAN_AS_DECLARED),
+    Mutant("positions in the order of an earlier declaration", "reordered", CRASH, (_old_order(),)),
     Mutant("a move over a record that the operator was not shown", "moved-snapshot", NOTHING, (_planned_over_any(),)),
     Mutant("a failed commit of a move taken for a move", "moved", NET, (_move_believed(),), progress=False),
     Mutant("step numbers begin anew with a move", "moved-snapshot", NOTHING, (_moved(lambda r: replace(r, step=0)),)),

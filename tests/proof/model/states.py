@@ -214,6 +214,7 @@ class Setting:
         turns: batches of alts take from the inputs as `core.turns` says, not in every order that is allowed.
         moves: so many lives has a tool that resets all tasks (X2): starts, and deaths.
         compacts: so many messages of the only input may be compacted away, at any time; never the last one.
+        reorders: every second life of a worker declares its inputs in the other order (O7).
         start: see `Spec`.
         intruder: somebody may write into the backing partition, with another transactional id.
         resets: somebody may set the group's offsets, and an operator then deletes them.
@@ -238,6 +239,7 @@ class Setting:
     turns: bool = False
     moves: int = 0
     compacts: int = 0
+    reorders: bool = False
     start: str = "earliest"
     intruder: bool = False
     resets: bool = False

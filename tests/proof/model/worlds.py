@@ -84,6 +84,14 @@ _WORLDS = [
         turns=True,
     ),
     Setting(
+        name="reordered",
+        about="each second process declares the inputs in the other order, and delivers what was announced before",
+        inputs=("ok", "o"),
+        pairing="alts",
+        workers=("native",),
+        reorders=True,
+    ),
+    Setting(
         name="moved",
         about="an operator resets the tasks beside a worker that he believes stopped, and does so again",
         inputs=("o",),

@@ -837,3 +837,17 @@ def test_a_task_that_gives_up_says_what_helps_against_its_failure() -> None:
 
     assert after.halt is not None
     assert after.halt.remedy == "accept it"
+
+
+def test_a_retry_under_another_order_of_inputs_goes_on_in_that_order() -> None:
+    """O7: the snapshot of the earlier declaration, its retry and what follows it all have the declared order."""
+    turned = make_spec(TWO[::-1], pairing="alts")
+    before = snapshot(make_spec(TWO, pairing="alts"), (5, 6), (7, 8), 4, choice=(("left", 2), ("right", 2)))
+    world = World(turned, log=[before], offsets={"left": 5, "right": 6})
+    task, _ = world.begin()
+
+    assert task.positions == at(6, 5, spec=turned)
+    task, effect = world.run(task, on.Polled(at(8, 7, spec=turned), 4, before.choice))
+    assert effect == do.Call(at(8, 7, spec=turned), 4, before.choice, 1)
+    world.run(task, called(at(8, 7, spec=turned), outputs=4))
+    assert [record.positions for record in world.log[1:]] == [at(6, 5, spec=turned), at(8, 7, spec=turned)]
