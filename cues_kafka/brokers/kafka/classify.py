@@ -140,8 +140,11 @@ def error_of(problem: Exception | KafkaError) -> KafkaError:
     """The `KafkaError` inside an exception of the client."""
     if isinstance(problem, KafkaError):
         return problem
-    if isinstance(problem, SystemError) and isinstance(problem.__cause__, KafkaException):
-        return error_of(problem.__cause__)
+    cause: BaseException | None = problem
+    while isinstance(cause, SystemError):  # one for each delivery report that the call still made
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(cause, KafkaException) and cause is not problem:
+        return error_of(cause)
     first = problem.args[0] if problem.args else None
     return first if isinstance(first, KafkaError) else KafkaError(KafkaError._FAIL, str(problem))  # noqa: SLF001 - its codes are named so
 

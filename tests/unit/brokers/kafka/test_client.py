@@ -89,11 +89,13 @@ def test_an_error_that_points_at_a_fatal_one_becomes_that_one() -> None:
 
 
 def test_a_client_error_inside_a_system_error_is_found() -> None:
-    """The client calls back with an exception set; Python wraps it."""
-    wrapped = SystemError("returned a result with an exception set")
-    wrapped.__cause__ = KafkaException(KafkaError(codes()["_FENCED"], "f", True))
+    """The client calls back with an exception set; Python wraps it, once for each call back."""
+    problem: Exception = KafkaException(KafkaError(codes()["_FENCED"], "f", True))
+    for _ in range(2):
+        wrapped = SystemError("returned a result with an exception set")
+        wrapped.__cause__, problem = problem, wrapped
 
-    assert translate(wrapped, "x").fenced
+        assert translate(wrapped, "x").fenced
 
 
 def test_the_generation_is_read_from_the_metadata_of_this_client() -> None:
