@@ -14,7 +14,7 @@ from cues_kafka.graph.declare import Avro, CodecSpec, Json, Raw, Retry, Store
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.filters import HasTag, HasType
 from cues_kafka.graph.names import check_topic, hint, no_such_processor, quoted
-from cues_kafka.graph.processor import DataFrameProcessor, Processor, Source
+from cues_kafka.graph.processor import DataFrameProcessor, Declaration, Processor, Source
 from cues_kafka.graph.topic import Topic
 
 VERSION = 1
@@ -178,7 +178,7 @@ def _retry(data: Mapping[str, Any]) -> Retry:
 # --- Parts
 
 
-def _part_data(part: Source | Processor | DataFrameProcessor) -> dict[str, Any]:
+def _part_data(part: Declaration) -> dict[str, Any]:
     if isinstance(part, Source):
         return {"source": part.topic, **({"default": True} if part.default else {})}
     writers: dict[str, Callable[[Any], Any]] = {
@@ -194,7 +194,7 @@ def _part_data(part: Source | Processor | DataFrameProcessor) -> dict[str, Any]:
     return {"processor" if isinstance(part, Processor) else "dataframe": data.pop("name"), **data}
 
 
-def _part(data: Mapping[str, Any]) -> Source | Processor | DataFrameProcessor:
+def _part(data: Mapping[str, Any]) -> Declaration:
     fields = dict(data)
     if "source" in fields:
         return Source(fields["source"], default=fields.get("default", False))
@@ -257,7 +257,7 @@ def merge(graphs: Sequence[Graph], name: str) -> Graph:
     """See `Graph.merge`: the first graph's settings stay, and the parts of the others get theirs explicitly."""
     first = graphs[0]
     label = f"Merging into {name!r}"
-    parts: dict[str, Source | Processor | DataFrameProcessor] = {}
+    parts: dict[str, Declaration] = {}
     topics: dict[str, Topic] = {}
     system: dict[str, Callable[[], Any]] = {}
     for graph in graphs:
@@ -277,9 +277,8 @@ def merge(graphs: Sequence[Graph], name: str) -> Graph:
     return Graph(name, *parts.values(), **settings)
 
 
-def _fixed(
-    part: Source | Processor | DataFrameProcessor, graph: Graph, first: Graph
-) -> Source | Processor | DataFrameProcessor:
+def _fixed(part: Declaration, graph: Graph, first: Graph) -> Declaration:
+    """A part that behaves with the first graph's settings as it does in its own graph."""
     if not isinstance(part, Processor):
         return part
     changes: dict[str, Any] = {}
@@ -324,11 +323,7 @@ def rebind(graph: Graph, topics: Mapping[str, str], opts: Mapping[str, Mapping[s
     return Graph(graph.name, *(_rebound(part, topics, opts) for part in graph.parts), **settings)
 
 
-def _rebound(
-    part: Source | Processor | DataFrameProcessor,
-    topics: Mapping[str, str],
-    opts: Mapping[str, Mapping[str, Any]],
-) -> Source | Processor | DataFrameProcessor:
+def _rebound(part: Declaration, topics: Mapping[str, str], opts: Mapping[str, Mapping[str, Any]]) -> Declaration:
     if isinstance(part, Source):
         return Source(topics.get(part.topic, part.topic), default=part.default)
     arguments = part.arguments()
@@ -338,8 +333,6 @@ def _rebound(
             arguments[place] = topics.get(bound, bound)
         elif isinstance(bound, Mapping):
             arguments[place] = {binding: topics.get(topic, topic) for binding, topic in bound.items()}
-    if isinstance(part, DataFrameProcessor):
-        return DataFrameProcessor(**arguments)
-    if part.name in opts:
+    if isinstance(part, Processor) and part.name in opts:
         arguments["opts"] = {**part.opts, **opts[part.name]}
-    return Processor(**arguments)
+    return type(part)(**arguments)

@@ -20,12 +20,20 @@ from cues_kafka.graph.names import (
     quoted,
     replay_topic,
 )
-from cues_kafka.graph.processor import DECORATED, DataFrameProcessor, Processor, Source, Strategy, check_mapping
+from cues_kafka.graph.processor import (
+    DECORATED,
+    DataFrameProcessor,
+    Declaration,
+    Processor,
+    Source,
+    Strategy,
+    check_mapping,
+)
 from cues_kafka.graph.topic import Topic, check_choice, frozen, settle
 from cues_kafka.graph.wiring import check_topics, check_wiring
 from cues_kafka.words import article
 
-Part: TypeAlias = Source | Processor | DataFrameProcessor | Callable[..., Any]
+Part: TypeAlias = Declaration | Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -47,7 +55,7 @@ class Graph:
     """
 
     name: str
-    parts: tuple[Source | Processor | DataFrameProcessor, ...]
+    parts: tuple[Declaration, ...]
     errors: str | None
     defaults: Topic
     topics: Mapping[str, Topic]
@@ -203,8 +211,8 @@ class Graph:
         return isomorphic(self, other)
 
 
-def _part(part: Any, graph: str) -> Source | Processor | DataFrameProcessor:
-    if isinstance(part, Source | Processor | DataFrameProcessor):
+def _part(part: Any, graph: str) -> Declaration:
+    if isinstance(part, Declaration):
         return part
     declared = getattr(part, DECORATED, None)
     if isinstance(declared, Processor):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from cues_kafka.errors import GraphError
@@ -42,9 +42,9 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Processor:
+class BoundFunction:
     """
-    A function between topics.
+    A function and the topics that it is bound to; what processors of both kinds have in common.
 
     Attributes:
         fn: the function.
@@ -54,6 +54,76 @@ class Processor:
         outputs: (binding, topic) of each output.
         output_shape: none, one (``outputs="topic"``) or many (``outputs={...}``).
         by_name: whether inputs are passed by name.
+    """
+
+    fn: Callable[..., Any]
+    name: str
+    inputs: Bindings
+    input_shape: InputShape
+    outputs: Bindings
+    output_shape: OutputShape
+    by_name: bool
+
+    def _bind(self, fn: Callable[..., Any], name: str | None, inputs: Any, alts: Any, outputs: Any) -> None:
+        settle(self, fn=fn, name=_name_of(fn) if name is None else name)
+        check_name(self.name, self.label)
+        input_shape, input_bindings = _inputs(inputs, alts, self.label)
+        output_shape, output_bindings = _outputs(outputs, self.label)
+        settle(self, inputs=input_bindings, input_shape=input_shape, by_name=not isinstance(inputs, str))
+        settle(self, outputs=output_bindings, output_shape=output_shape)
+
+    @property
+    def label(self) -> str:
+        """How error messages name the processor."""
+        return f"{type(self).__name__} {self.name!r}"
+
+    @property
+    def inputs_word(self) -> str:
+        """The argument that declared the inputs: inputs or alts."""
+        return "alts" if self.input_shape == "alts" else "inputs"
+
+    @property
+    def input_topics(self) -> tuple[str, ...]:
+        """Topics of the inputs, in order."""
+        return tuple(topic for _, topic in self.inputs)
+
+    @property
+    def read_topics(self) -> tuple[str, ...]:
+        """All topics that it reads."""
+        return self.input_topics
+
+    @property
+    def output_topics(self) -> tuple[str, ...]:
+        """All topics that it writes, without its errors topic."""
+        return tuple(topic for _, topic in self.outputs)
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that construct an equal processor; those that equal a default are left out."""
+        own: dict[str, Any] = {"fn": self.fn, "name": self.name}
+        own[self.inputs_word] = dict(self.inputs) if self.by_name else self.inputs[0][1]
+        if self.outputs:
+            own["outputs"] = dict(self.outputs) if self.output_shape == "many" else self.outputs[0][1]
+        settings = {f.name: getattr(self, f.name) for f in fields(self) if f.name in _DEFAULTS}
+        return own | {name: setting for name, setting in settings.items() if setting != _DEFAULTS[name]}
+
+
+_DEFAULTS: dict[str, Any] = {
+    **dict.fromkeys(("errors", "filter", "strategy", "retry")),
+    **{name: {} for name in ("state", "opts", "tailers", "appenders")},
+    **dict.fromkeys(("effects", "batch"), False),
+    "concurrency": 1,
+    "start": "earliest",
+    "quarantine_after": 2,
+    "output_mode": "append",
+}
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Processor(BoundFunction):
+    """
+    A function between topics.
+
+    Attributes:
         errors: the errors topic; None: the graph's; False: no errors topic, even if the graph has one.
         filter: which messages are passed to the function; the others are delivered as nil.
         strategy: None: the graph's. This release has exactly-once only, and refuses the others at the start.
@@ -70,13 +140,6 @@ class Processor:
         call: how `fn` is called.
     """
 
-    fn: Callable[..., Any]
-    name: str
-    inputs: Bindings
-    input_shape: InputShape
-    outputs: Bindings
-    output_shape: OutputShape
-    by_name: bool
     errors: str | Literal[False] | None
     filter: Callable[[Any], bool] | None
     strategy: Strategy | None
@@ -114,20 +177,10 @@ class Processor:
         quarantine_after: int | None = 2,
         name: str | None = None,
     ) -> None:
-        name = _name_of(fn) if name is None else name
-        label = f"Processor {name!r}"
-        check_name(name, label)
-        input_shape, ins = _inputs(inputs, alts, label)
-        output_shape, outs = _outputs(outputs, label)
+        self._bind(fn, name, inputs, alts, outputs)
+        label = self.label
         settle(
             self,
-            fn=fn,
-            name=name,
-            inputs=ins,
-            input_shape=input_shape,
-            outputs=outs,
-            output_shape=output_shape,
-            by_name=not isinstance(inputs, str),
             errors=errors,
             filter=filter,
             strategy=strategy,
@@ -148,20 +201,10 @@ class Processor:
         _check_concurrency(self, label)
 
     @property
-    def label(self) -> str:
-        """How error messages name the processor."""
-        return f"Processor {self.name!r}"
-
-    @property
     def kind(self) -> str:
         """The kind's name: pipe, fork, join-sink and so on."""
         name = KINDS[self.input_shape, self.output_shape]
         return f"imperative {name}" if self.tailers or self.appenders else name
-
-    @property
-    def inputs_word(self) -> str:
-        """The argument that declared the inputs: inputs or alts."""
-        return "alts" if self.input_shape == "alts" else "inputs"
 
     @property
     def may_miss_bindings(self) -> bool:
@@ -172,11 +215,6 @@ class Processor:
     def lead(self) -> str:
         """Topic of the first input, which the group subscribes to (A1)."""
         return self.inputs[0][1]
-
-    @property
-    def input_topics(self) -> tuple[str, ...]:
-        """Topics of the inputs, in order."""
-        return tuple(topic for _, topic in self.inputs)
 
     @property
     def read_topics(self) -> tuple[str, ...]:
@@ -196,29 +234,6 @@ class Processor:
     def replace(self, **changes: Any) -> Processor:
         """The same declaration with other arguments, validated again."""
         return Processor(**{**self.arguments(), **changes})
-
-    def arguments(self) -> dict[str, Any]:
-        """The arguments that construct an equal processor; what equals a default is left out."""
-        own = {"fn": self.fn, "name": self.name, self.inputs_word: _declared(self.inputs, bound=self.by_name)}
-        if self.outputs:
-            own["outputs"] = _declared(self.outputs, bound=self.output_shape == "many")
-        settings = {name: getattr(self, name) for name in _DEFAULTS}
-        return own | {name: setting for name, setting in settings.items() if setting != _DEFAULTS[name]}
-
-
-_DEFAULTS: dict[str, Any] = {
-    **dict.fromkeys(("errors", "filter", "strategy", "retry")),
-    **{name: {} for name in ("state", "opts", "tailers", "appenders")},
-    **dict.fromkeys(("effects", "batch"), False),
-    "concurrency": 1,
-    "start": "earliest",
-    "quarantine_after": 2,
-}
-
-
-def _declared(pairs: Bindings, *, bound: bool) -> str | dict[str, str]:
-    """Bindings in the form in which they were declared: a mapping, or one topic."""
-    return dict(pairs) if bound else pairs[0][1]
 
 
 def _name_of(fn: Any) -> str:
@@ -335,26 +350,16 @@ def _check_concurrency(processor: Processor, label: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class DataFrameProcessor:
+class DataFrameProcessor(BoundFunction):
     """
     A function of DataFrames, for the Spark runtime; the native runtime refuses it.
 
+    The function takes one DataFrame for each input, and returns one or ``{binding: DataFrame}``.
+
     Attributes:
-        fn: takes one DataFrame for each input, and returns one or ``{binding: DataFrame}``.
-        name: its name in the graph; by default the function's.
-        inputs: (binding, topic) of each input.
-        outputs: (binding, topic) of each output.
-        output_shape: one or many.
-        by_name: whether inputs are passed by name.
         output_mode: Spark's: ``append`` writes rows that are final, ``update`` each row that a batch has changed.
     """
 
-    fn: Callable[..., Any]
-    name: str
-    inputs: Bindings
-    outputs: Bindings
-    output_shape: OutputShape
-    by_name: bool
     output_mode: OutputMode
 
     def __init__(
@@ -366,55 +371,26 @@ class DataFrameProcessor:
         name: str | None = None,
         output_mode: OutputMode = "append",
     ) -> None:
-        name = _name_of(fn) if name is None else name
-        label = f"DataFrameProcessor {name!r}"
+        self._bind(fn, name, inputs, None, outputs)
+        settle(self, output_mode=output_mode)
         if output_mode not in get_args(OutputMode):
             raise GraphError(
-                f"{label}: output_mode={output_mode!r}. Choose 'append' (rows that are final) or 'update' (each row "
-                "that a batch has changed). 'complete' would write all rows again with every batch."
+                f"{self.label}: output_mode={output_mode!r}. Choose 'append' (rows that are final) or 'update' (each "
+                "row that a batch has changed). 'complete' would write all rows again with every batch."
             )
-        check_name(name, label)
         if not callable(fn):
-            raise GraphError(f"{label}: {fn!r} cannot be called. Give the function itself as the first argument.")
-        _, ins = _inputs(inputs, None, label)
-        shape, outs = _outputs(outputs, label)
-        if shape == "none":
-            raise GraphError(f"{label} has no outputs. Name a topic in outputs=.")
-        settle(
-            self,
-            fn=fn,
-            name=name,
-            inputs=ins,
-            outputs=outs,
-            output_shape=shape,
-            by_name=not isinstance(inputs, str),
-            output_mode=output_mode,
-        )
+            raise GraphError(f"{self.label}: {fn!r} cannot be called. Give the function itself as the first argument.")
+        if not self.outputs:
+            raise GraphError(f"{self.label} has no outputs. Name a topic in outputs=.")
 
     @property
     def kind(self) -> str:
         """The kind's name."""
         return "dataframe"
 
-    @property
-    def read_topics(self) -> tuple[str, ...]:
-        """Topics of the inputs."""
-        return tuple(topic for _, topic in self.inputs)
 
-    @property
-    def output_topics(self) -> tuple[str, ...]:
-        """Topics of the outputs."""
-        return tuple(topic for _, topic in self.outputs)
-
-    def arguments(self) -> dict[str, Any]:
-        """The arguments that construct an equal processor."""
-        return {
-            "fn": self.fn,
-            "name": self.name,
-            "inputs": _declared(self.inputs, bound=self.by_name),
-            "outputs": _declared(self.outputs, bound=self.output_shape == "many"),
-        } | ({} if self.output_mode == "append" else {"output_mode": self.output_mode})
-
+Declaration: TypeAlias = Source | Processor | DataFrameProcessor
+"""A part of a graph."""
 
 DECORATED = "__cues_processor__"
 
