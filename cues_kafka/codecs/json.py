@@ -18,6 +18,7 @@ import json
 import math
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from functools import partial
@@ -162,16 +163,15 @@ def _parse(data: bytes) -> Any:
         raise CodecError(f"The message is not JSON: {error}. Send JSON, or declare Raw().") from error
 
 
+@dataclass(eq=False)
 class Misfit(Exception):
     """A value that does not fit. On its way out each container adds its own part of the path."""
 
-    def __init__(self, expected: str, found: str, cause: Exception | None = None, *, choice: bool = False) -> None:
-        super().__init__()
-        self.choice = choice
-        self.expected = expected
-        self.found = found
-        self.cause = cause
-        self.path: list[str] = []
+    expected: str
+    found: str
+    cause: Exception | None = None
+    choice: bool = False
+    path: list[str] = field(default_factory=list)
 
     def text(self, root: str) -> str:
         """`order.lines[3].price: expected Decimal, got a number`."""

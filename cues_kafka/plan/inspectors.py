@@ -81,9 +81,8 @@ def inspect_cluster(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     facts = broker.facts(topics_to_ask(graph))
     if terms.names is None:
         return Findings(facts)
-    known = (*graph.processors, *graph.dataframes)
-    if unknown := sorted(set(terms.new) - set(known)):
-        raise ConfigError(f"--new: {no_such_processor(graph.name, unknown, known)}")
+    if unknown := sorted(set(terms.new) - set(graph.all_processors)):
+        raise ConfigError(f"--new: {no_such_processor(graph.name, unknown, graph.all_processors)}")
     listed = broker.partitions()
     left = orphans(graph, listed)
     return Findings(facts, tuple(_renamed(graph, broker, terms, listed, left)), tuple(_without_processor(left)))
@@ -104,7 +103,7 @@ def _renamed(
     """Processors that may be others of this graph under a new name, with the ways out."""
     left = {topic: name for topic, name in left.items() if _has_records(broker, topic, listed)}
     suspects = set(terms.names or ()) - set(terms.new) if left else set()
-    for name in (*graph.processors, *graph.dataframes):
+    for name in graph.all_processors:
         if name in suspects and not _has_records(broker, backing_topic(graph.name, name), listed):
             yield (
                 f"{name!r} has no place on this cluster yet, and {quoted(left)} holds the place of "

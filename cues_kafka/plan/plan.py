@@ -11,19 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from cues_kafka.core.hashing import fingerprint
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.binding import shows_bindings
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import (
-    backing_topic,
-    changelog_topic,
-    group_id,
-    replay_topic,
-    transactional_prefix,
-)
+from cues_kafka.graph.names import backing_topic, changelog_topic, group_id, replay_topic, transactional_prefix
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.graph.topic import Topic
 from cues_kafka.plan.acls import Acl, acls_of
@@ -31,13 +25,7 @@ from cues_kafka.plan.inspectors import Findings
 from cues_kafka.plan.processors import FramePlan, PlannedTask, ProcessorPlan
 from cues_kafka.plan.refusals import misspelt_inputs, refusals_of, unmade_inputs, unread_settings, warnings_of
 from cues_kafka.plan.text import frame_data, lines, processor_data
-from cues_kafka.plan.topics import (
-    Growth,
-    backing_config,
-    in_sync,
-    partitions_of,
-    replication,
-)
+from cues_kafka.plan.topics import Growth, backing_config, in_sync, partitions_of, replication
 from cues_kafka.ports import ClusterFacts, NewTopic
 
 
@@ -56,8 +44,8 @@ class Plan:
         acls: the permissions that are needed, sorted.
         warnings: what is allowed but weakens something, in full sentences.
         refusals: why the graph must not run, in full sentences with the remedy.
-        expected: inputs that nothing in the graph writes or declares, so that they must exist on the cluster; offline
-            only, for with a cluster a missing one is refused.
+        expected: inputs that must exist on the cluster, because nothing in the graph writes or declares them. Listed
+            offline only; with a cluster a missing input is refused.
         changes: what has to change outside of the cluster, each with the command that does it.
     """
 
@@ -142,32 +130,36 @@ class Plan:
         return self.text()
 
 
-def plan(
-    graph: Graph,
-    facts: ClusterFacts | None = None,
-    *,
-    accept_unchecked: bool = False,
-) -> Plan:
+def plan(graph: Graph, facts: ClusterFacts | None = None, *, accept_unchecked: bool = False) -> Plan:
     """
     Plan a graph.
 
     Args:
         graph: the graph.
         facts: what the cluster says of `topics_to_ask`; None: offline.
-        accept_unchecked: warn of topics whose settings may not be read, instead of refusing.
+        accept_unchecked: topics whose settings may not be read are a warning, not a refusal.
     """
     sizes = {topic: partitions_of(graph, topic, facts) for topic in graph.topics_used()}
     processors = tuple(_processor_plan(graph, processor, sizes, facts) for processor in graph.processors.values())
     frames = tuple(_frame_plan(graph, frame, sizes, facts) for frame in graph.dataframes.values())
-    own = _own_topics(processors, frames)
-    create = (*_user_topics(graph, facts), *_missing(own, facts))
+    brokers, known = (None, {}) if facts is None else (facts.brokers, facts.topics)
+    own = _own_topics(processors, frames, brokers)
+    wanted = _user_topics(graph, brokers) | own
     unread = tuple(unread_settings(graph, facts))
     return Plan(
         graph=graph.name,
-        brokers=None if facts is None else facts.brokers,
+        brokers=brokers,
         processors=processors,
-        create=create,
-        grow=tuple(_growths(own, facts)),
+        create=tuple(
+            NewTopic(topic, width, replication(brokers), config)
+            for topic, (width, config) in wanted.items()
+            if topic not in known
+        ),
+        grow=tuple(
+            Growth(topic, known[topic].partitions, width)
+            for topic, (width, _) in own.items()
+            if topic in known and known[topic].partitions < width
+        ),
         acls=acls_of(graph),
         warnings=(
             *(misspelt_inputs(graph) if facts is None else ()),
@@ -219,8 +211,8 @@ def _compacted(graph: Graph, processor: Processor, facts: ClusterFacts | None) -
     """
     Inputs whose messages are superseded by newer ones of their key.
 
-    What the cluster says decides. Where it does not show a topic's settings, only a declaration of that very topic
-    counts, and the defaults of the graph do not: a message of a topic that keeps all of them is never done without.
+    The cluster's settings decide. Where they cannot be read, only a declaration of that very topic counts, not the
+    defaults of the graph: a task must never skip a message of a topic that keeps all of them.
     """
     for topic in dict.fromkeys(processor.input_topics):
         known = None if facts is None else facts.topics.get(topic)
@@ -253,43 +245,31 @@ def _frame_plan(
     return FramePlan(**_common(graph, frame), outputs=frame.outputs, staged=staged, slots=slots)
 
 
-def _own_topics(processors: Iterable[ProcessorPlan], frames: Iterable[FramePlan]) -> dict[str, tuple[int, bool]]:
-    """Topics of the framework's own whose size is known: partitions, and whether they are compacted."""
-    found: dict[str, tuple[int | None, bool]] = {}
-    for one in processors:
-        found[one.backing] = one.partitions, True
-        found |= {one.replay: (one.partitions, False)} if one.replay else {}
-        found |= {topic: (one.partitions, True) for _, topic in one.changelogs}
-    found |= {frame.backing: (frame.slots, True) for frame in frames}
-    return {topic: (width, compacted) for topic, (width, compacted) in found.items() if width is not None}
+_Wanted: TypeAlias = dict[str, tuple[int, dict[str, str]]]
+"""Topics with their partitions and settings."""
 
 
-def _user_topics(graph: Graph, facts: ClusterFacts | None) -> Iterator[NewTopic]:
-    brokers = None if facts is None else facts.brokers
+def _user_topics(graph: Graph, brokers: int | None) -> _Wanted:
+    """Topics that the graph writes or declares."""
+    found: _Wanted = {}
     for name in graph.topics_used():
-        if facts is not None and name in facts.topics:
-            continue
         if name in graph.topics_written() or name in graph.topics:
             settings = graph.topic(name)
             config = {"min.insync.replicas": str(in_sync(brokers))}
             if name in graph.error_topics():
-                config["message.timestamp.type"] = "LogAppendTime"  # no clock but the brokers' ages an error message
-            config |= settings.config
-            yield NewTopic(name, settings.partitions, replication(brokers), config)
+                config["message.timestamp.type"] = "LogAppendTime"  # an error message ages by the brokers' clock only
+            found[name] = settings.partitions, config | dict(settings.config)
+    return found
 
 
-def _missing(own: Mapping[str, tuple[int, bool]], facts: ClusterFacts | None) -> Iterator[NewTopic]:
-    brokers = None if facts is None else facts.brokers
-    for topic, (width, compacted) in own.items():
-        if facts is None or topic not in facts.topics:
-            config = backing_config(brokers)
-            if not compacted:
-                config |= {"cleanup.policy": "delete", "retention.ms": "-1"}  # a replay is due until it was done
-            yield NewTopic(topic, width, replication(brokers), config)
-
-
-def _growths(own: Mapping[str, tuple[int, bool]], facts: ClusterFacts | None) -> Iterator[Growth]:
-    for topic, (width, _) in own.items():
-        known = None if facts is None else facts.topics.get(topic)
-        if known is not None and known.partitions < width:
-            yield Growth(topic, known.partitions, width)
+def _own_topics(processors: Iterable[ProcessorPlan], frames: Iterable[FramePlan], brokers: int | None) -> _Wanted:
+    """Topics of the framework's own whose size is known."""
+    kept = backing_config(brokers)
+    replayed = kept | {"cleanup.policy": "delete", "retention.ms": "-1"}  # a replay stays due until it is done
+    found: dict[str, tuple[int | None, dict[str, str]]] = {}
+    for one in processors:
+        found[one.backing] = one.partitions, kept
+        found |= {one.replay: (one.partitions, replayed)} if one.replay else {}
+        found |= {topic: (one.partitions, kept) for _, topic in one.changelogs}
+    found |= {frame.backing: (frame.slots, kept) for frame in frames}
+    return {topic: (width, config) for topic, (width, config) in found.items() if width is not None}

@@ -18,13 +18,10 @@ def lines(planned: Plan, *, topics: bool, acls: bool, principals: Mapping[str, s
     """The lines of `Plan.text`."""
     yield _headline(planned)
     yield ""
-    yield from _table([*map(_processor_row, planned.processors), *map(_frame_row, planned.dataframes)])
-    if topics:
-        for title, names in [
-            *((one.name, _processor_names(one)) for one in planned.processors),
-            *((one.name, _frame_names(one)) for one in planned.dataframes),
-        ]:
-            yield from _section(f"Names of {title}", _table(names))
+    everyone: list[ProcessorPlan | FramePlan] = [*planned.processors, *planned.dataframes]
+    yield from _table(map(_row, everyone))
+    for one in everyone if topics else ():
+        yield from _section(f"Names of {one.name}", _table(_names(one)))
     if acls:
         for role, commands in kafka_acls(planned.acls, principals).items():
             yield from _section(f"ACLs of the {role}", commands)
@@ -32,8 +29,7 @@ def lines(planned: Plan, *, topics: bool, acls: bool, principals: Mapping[str, s
     yield from _section("Topics to create", [_new_topic(topic, settings=topics) for topic in planned.create])
     yield from _section("Partitions to add", [f"{g.topic}: from {g.partitions} to {g.wanted}" for g in planned.grow])
     yield from _section("Changes elsewhere", planned.changes)
-    unchecked = [_not_checked(one) for one in planned.processors if one.unchecked]
-    yield from _section("Output bindings not checked", unchecked)
+    yield from _section("Output bindings not checked", [_not_checked(p) for p in planned.processors if p.unchecked])
     yield from _section("Warnings", planned.warnings)
     yield from _section("Refused", planned.refusals)
 
@@ -63,49 +59,41 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
         yield from (f"  {line.removeprefix('  ')}" for line in lines)
 
 
-def _processor_row(one: ProcessorPlan) -> tuple[str, ...]:
-    kind = one.kind if one.strategy == "exactly-once" else f"{one.kind}, {one.strategy}"
-    tasks = "? tasks" if one.partitions is None else count(one.partitions, "task")
-    return one.name, kind, tasks, _wires(one.inputs, one.outputs, one.errors)
+def _row(one: ProcessorPlan | FramePlan) -> tuple[str, ...]:
+    match one:
+        case ProcessorPlan():
+            kind = one.kind if one.strategy == "exactly-once" else f"{one.kind}, {one.strategy}"
+            width, unit = one.partitions, "task"
+        case FramePlan():
+            width, (kind, unit) = one.slots, ("dataframe, staged", "part") if one.staged else ("dataframe", "slot")
+    return one.name, kind, f"? {unit}s" if width is None else count(width, unit), _wires(one)
 
 
-def _frame_row(one: FramePlan) -> tuple[str, ...]:
-    kind, slot = ("dataframe, staged", "part") if one.staged else ("dataframe", "slot")
-    slots = f"? {slot}s" if one.slots is None else count(one.slots, slot)
-    return one.name, kind, slots, _wires(one.inputs, one.outputs, one.errors)
-
-
-def _wires(inputs: Pairs, outputs: Pairs, errors: str | None) -> str:
+def _wires(one: PartPlan) -> str:
     """``orders -> checked; errors: shop.errors``; a binding's name is shown where there are several."""
-    wires = f"{_bound(inputs)} -> {_bound(outputs)}" if outputs else _bound(inputs)
-    return f"{wires}; errors: {errors}" if errors else wires
+    wires = f"{_bound(one.inputs)} -> {_bound(one.outputs)}" if one.outputs else _bound(one.inputs)
+    return f"{wires}; errors: {one.errors}" if one.errors else wires
 
 
 def _bound(pairs: Pairs) -> str:
     return pairs[0][1] if len(pairs) == 1 else ", ".join(f"{binding}={topic}" for binding, topic in pairs)
 
 
-def _processor_names(one: ProcessorPlan) -> Iterator[tuple[str, str]]:
-    yield from _names(one, one.partitions)
-    if one.replay:
-        yield "replay", one.replay
-    for store, topic in one.changelogs:
-        yield f"changelog {store}", topic
-    if one.fingerprint:
-        yield "fingerprint", one.fingerprint.hex()
-
-
-def _frame_names(one: FramePlan) -> Iterator[tuple[str, str]]:
-    yield "written", "staged" if one.staged else "direct, or staged if its plan shuffles or keeps state"
-    yield from _names(one, one.slots)
-
-
-def _names(one: ProcessorPlan | FramePlan, width: int | None) -> Iterator[tuple[str, str]]:
-    first = f"{one.transactional_prefix}0"
-    last = "" if not width or width == 1 else f" .. {one.transactional_prefix}{width - 1}"
+def _names(one: ProcessorPlan | FramePlan) -> Iterator[tuple[str, str]]:
+    """All names of a processor on the cluster, with what they name."""
+    if isinstance(one, FramePlan):
+        yield "written", "staged" if one.staged else "direct, or staged if its plan shuffles or keeps state"
+    width = (one.slots if isinstance(one, FramePlan) else one.partitions) or 1
     yield "group", one.group
-    yield "transactional ids", f"{first}{last}"
+    last = f" .. {one.transactional_prefix}{width - 1}" if width > 1 else ""
+    yield "transactional ids", f"{one.transactional_prefix}0{last}"
     yield "backing", one.backing
+    if isinstance(one, ProcessorPlan):
+        if one.replay:
+            yield "replay", one.replay
+        yield from ((f"changelog {store}", topic) for store, topic in one.changelogs)
+        if one.fingerprint:
+            yield "fingerprint", one.fingerprint.hex()
 
 
 def _new_topic(topic: NewTopic, *, settings: bool) -> str:

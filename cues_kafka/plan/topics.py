@@ -1,4 +1,4 @@
-"""Topics of a graph: which ones it has, with how many partitions and which settings."""
+"""The topics of a graph, with their partitions and settings."""
 
 from __future__ import annotations
 
@@ -13,20 +13,17 @@ from cues_kafka.ports import ClusterFacts
 REPLICATION = 3
 """Copies of every partition where the cluster has that many brokers: with two in sync one may be lost."""
 
-
 MIN_IN_SYNC = 2
-"""Copies that must have a record before it is acknowledged, so that no single broker's loss is a loss of data."""
-
+"""Copies that must have a record before it is acknowledged, so that losing one broker loses no data."""
 
 DAY_MS = 24 * 60 * 60 * 1000
 
-
 SEGMENT_BYTES = 16 * 1024 * 1024
-"""Compaction leaves the newest segment alone, so this bounds what stays of a task: 60,000 records of 256 bytes."""
+"""Compaction leaves the newest segment alone, so this bounds what a task keeps: 60,000 records of 256 bytes."""
 
 
 class Growth(NamedTuple):
-    """A topic of the framework's own that needs more partitions, because its input has more by now."""
+    """A topic of the framework's own that needs more partitions, because its input was given more."""
 
     topic: str
     partitions: int
@@ -34,16 +31,16 @@ class Growth(NamedTuple):
 
 
 def topics_to_ask(graph: Graph) -> tuple[str, ...]:
-    """The topics whose facts `plan` wants to know: all that the user named, and the framework's own."""
+    """The topics whose facts `plan` needs: those that the user named, and the framework's own."""
     return (*graph.topics_used(), *graph.internal_topics())
 
 
 def backing_config(brokers: int | None) -> dict[str, str]:
     """
-    Settings of backing topics (O5), replay topics apart.
+    Settings of backing topics (O5).
 
     Args:
-        brokers: how many brokers there are; None: not known, so at least three.
+        brokers: how many brokers there are; None: not known, so it counts as three.
     """
     return {
         "cleanup.policy": "compact",
@@ -55,7 +52,7 @@ def backing_config(brokers: int | None) -> dict[str, str]:
 
 
 def partitions_of(graph: Graph, topic: str, facts: ClusterFacts | None) -> int | None:
-    """How many partitions a topic has, or will have when it is created; None: nobody knows."""
+    """How many partitions a topic has, or will have when it is created; None: not known."""
     if facts is not None and topic in facts.topics:
         return facts.topics[topic].partitions
     if topic in graph.topics or topic in graph.topics_written():
@@ -82,13 +79,13 @@ def config_of(graph: Graph, topic: str, facts: ClusterFacts) -> Mapping[str, str
 def retention_ms(graph: Graph, topic: str, facts: ClusterFacts) -> float:
     """How long a topic keeps messages, by their timestamps; the brokers' default where it is not known."""
     config = config_of(graph, topic, facts)
-    for_ever = "delete" not in config.get("cleanup.policy", "delete") or config.get("retention.ms") == "-1"
-    return math.inf if for_ever else int(config.get("retention.ms", 7 * DAY_MS))
+    unlimited = "delete" not in config.get("cleanup.policy", "delete") or config.get("retention.ms") == "-1"
+    return math.inf if unlimited else int(config.get("retention.ms", 7 * DAY_MS))
 
 
 def orphans(graph: Graph, listed: Collection[str]) -> dict[str, str]:
-    """Backing topics under this graph's name whose processor is not in it: it was renamed, or removed."""
-    known = {backing_topic(graph.name, name) for name in (*graph.processors, *graph.dataframes)}
+    """The processor of each backing topic under this graph's name that is not in the graph: renamed, or removed."""
+    known = {backing_topic(graph.name, name) for name in graph.all_processors}
     prefix, suffix = backing_topic(graph.name, "|").split("|")
     found = {topic: topic.removeprefix(prefix).removesuffix(suffix) for topic in sorted(set(listed) - known)}
     return {topic: name for topic, name in found.items() if topic == f"{prefix}{name}{suffix}" and "." not in name}
