@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
@@ -73,6 +74,12 @@ class Refusing:
         arrays = [pa.array(columns[field.name], field.type) for field in piece.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=piece.schema)
 
+    @cached_property
+    def _decoders(self) -> list[Callable[[bytes], Any]]:
+        """Of the outputs, in their order; made once in each Spark task."""
+        topics = [self.target.topic(number).topic for number in range(len(self.codecs))]
+        return [codec_for(c, MadeFor(t, self.options)).decode for c, t in zip(self.codecs, topics, strict=True)]
+
     def _refused(self, piece: pa.RecordBatch) -> Iterator[tuple[int, str]]:
         outputs, values, sizes = piece.column("output"), piece.column("value"), _sizes(piece)
         for number in outputs.unique().to_pylist():
@@ -81,7 +88,7 @@ class Refusing:
                 for at in pc.indices_nonzero(pc.and_(fits, bad)).to_pylist():
                     yield at, why.replace(VALUE, str(column[at].as_py()))
                 fits = pc.and_not(fits, bad)
-            decode = codec_for(self.codecs[number], MadeFor(self.target.topic(number).topic, self.options)).decode
+            decode = self._decoders[number]
             if decode is as_is:
                 continue
             for at in pc.indices_nonzero(pc.and_(fits, pc.is_valid(values))).to_pylist():
