@@ -19,11 +19,11 @@ IMAGE = "apache/kafka-native:4.3.1"
 
 def container_environment(port: int) -> dict[str, str]:
     """
-    The environment of a broker that is reached at 127.0.0.1:`port` from outside.
+    The environment of a broker that clients outside of the container reach at 127.0.0.1:`port`.
 
-    Two listeners: the transaction coordinator in the container writes to partitions under the address that it
-    advertises to *brokers*, and the outer address does not exist in there; with one listener no transaction ends.
-    All settings are given: once the image sees one ``KAFKA_...`` it drops its default file.
+    It has two listeners. The transaction coordinator writes to partitions at the address that is advertised to
+    *brokers*, and the outer address does not exist in the container: with one listener no transaction ends. All
+    settings are given, because the image drops its default file if it sees one ``KAFKA_...``.
     """
     own = {
         "node.id": "1",
@@ -45,16 +45,16 @@ class ApacheKafkaContainer:
         with ApacheKafkaContainer() as kafka:
             use(kafka.bootstrap)
 
-    Where Ryuk cannot be pulled set ``TESTCONTAINERS_RYUK_DISABLED=true``.
+    If Ryuk cannot be pulled, set ``TESTCONTAINERS_RYUK_DISABLED=true``.
     """
 
     def __init__(self, image: str = IMAGE, *, timeout_s: float = 60.0) -> None:
         """
         Args:
-            image: an image of Apache Kafka: its JVM or its native form.
+            image: an image of Apache Kafka, with a JVM or native.
             timeout_s: from the start of the container until the broker answers.
         """
-        # An extra, and slow to import.
+        # It is an extra, and slow to import.
         DockerContainer = import_module("testcontainers.core.container").DockerContainer  # noqa: N806
 
         (self.port,) = free_ports(1)
@@ -75,7 +75,7 @@ class ApacheKafkaContainer:
         Start, and wait until it answers.
 
         Raises:
-            BrokerError: it does not answer in time; the end of its log is in the text.
+            BrokerError: it does not answer in time; the text holds the end of its log.
         """
         self.container.start()
         end = time.monotonic() + self._timeout_s
@@ -84,7 +84,7 @@ class ApacheKafkaContainer:
                 output = b"\n".join(self.container.get_logs()).decode("utf-8", "replace")[-2000:]
                 self.stop()
                 raise BrokerError(f"Kafka in the container did not answer at {self.bootstrap}. Its log ends:\n{output}")
-            time.sleep(0.1)  # A container has no event for "the broker in it serves".
+            time.sleep(0.1)  # a container has no event for "its broker serves"
         return self
 
     def stop(self) -> None:

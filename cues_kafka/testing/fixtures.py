@@ -1,12 +1,12 @@
 """A pytest plugin: a real broker for tests. It does nothing until a test asks for one of its fixtures.
 
 =======================  ==========================================================================================
-`kafka_cluster`          one broker for the whole run: what ``CUES_KAFKA_BOOTSTRAP`` names, else a local one
+`kafka_cluster`          one broker for the whole run: the one that ``CUES_KAFKA_BOOTSTRAP`` names, else a local one
 `kafka`                  that broker for one test, with names that no other test has
-`kafka_fault_cluster`    makes brokers of the test's own, of 1 or 3 nodes that it may kill, pause and restart
+`kafka_fault_cluster`    makes brokers for one test, with 1 or 3 nodes that the test may kill, pause and restart
 =======================  ==========================================================================================
 
-Without a broker the tests *fail*, with the reason. A skip would hide that nothing was proven.
+If no broker can be started the tests *fail* with the reason. A skip would hide that they showed nothing.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class KafkaFixture:
 
     Attributes:
         bootstrap: ``bootstrap.servers``.
-        prefix: begins every name that `unique` makes; no other test has it.
+        prefix: the beginning of all names of `unique`; no other test has it.
     """
 
     bootstrap: str
     prefix: str
 
     def unique(self, name: str) -> str:
-        """The name, made the test's own: for graphs, topics, groups, transactional ids."""
+        """The name with the test's prefix, for graphs, topics, groups and transactional ids."""
         return f"{self.prefix}-{name}"
 
 
 class FaultClusters(Protocol):
-    """Makes a running broker of the test's own; it ends with the test."""
+    """Starts a broker that ends with the test."""
 
     def __call__(self, nodes: int = 1, **options: Any) -> LocalBroker:
         """`options` go to `LocalBroker`."""
@@ -55,13 +55,13 @@ class FaultClusters(Protocol):
 
 @pytest.fixture(scope="session")
 def kafka_cluster() -> Iterator[str]:
-    """``bootstrap.servers`` of the broker of this run; the run fails without one."""
+    """``bootstrap.servers`` of the broker of this run; tests fail without one."""
     given = os.environ.get("CUES_KAFKA_BOOTSTRAP")
     if given:
         _must_answer(given)
         yield given
         return
-    from cues_kafka.brokers.local import LocalBroker  # noqa: PLC0415 - runs of tests without a broker pay nothing
+    from cues_kafka.brokers.local import LocalBroker  # noqa: PLC0415 - tests without a broker do not pay for it
 
     broker = LocalBroker()
     try:
@@ -76,15 +76,15 @@ def kafka_cluster() -> Iterator[str]:
 
 @pytest.fixture
 def kafka(kafka_cluster: str, request: pytest.FixtureRequest) -> KafkaFixture:
-    """The broker of this run, with names of this test's own."""
+    """The broker of this run, with a prefix for names of this test."""
     words = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name).strip("-")[:30].rstrip("-")
     return KafkaFixture(kafka_cluster, f"{words}-{uuid.uuid4().hex[:8]}")
 
 
 @pytest.fixture
 def kafka_fault_cluster() -> Iterator[FaultClusters]:
-    """Makes brokers of the test's own, for tests that kill them; always local ones."""
-    from cues_kafka.brokers.local import LocalBroker  # noqa: PLC0415 - runs of tests without a broker pay nothing
+    """Starts local brokers for one test, which may kill them."""
+    from cues_kafka.brokers.local import LocalBroker  # noqa: PLC0415 - tests without a broker do not pay for it
 
     with ExitStack() as running:
 
@@ -101,7 +101,7 @@ def kafka_fault_cluster() -> Iterator[FaultClusters]:
 
 
 def _must_answer(bootstrap: str) -> None:
-    """A wrong address is named at once, instead of by the time-out of each test."""
+    """Fail at once if nothing answers at the address, instead of at the time-out of each test."""
     reasons = []
     for address in bootstrap.split(","):
         host, _, port = address.strip().rpartition(":")

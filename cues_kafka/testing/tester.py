@@ -1,9 +1,9 @@
-"""`Tester`: a graph on the reference broker, one thread, virtual time; crashes included.
+"""`Tester` runs a graph in memory, in one thread and in virtual time, and can crash it.
 
-Supported: everything that the native runtime does, through the same code: recovery, snapshots, commits, errors, retry,
-quarantine. Time is virtual, so a retry that waits five minutes takes no time.
+It runs the code of the native runtime: recovery, snapshots, commits, errors, retries, quarantine. Time is virtual, so a
+retry that waits five minutes takes no time.
 
-Not supported: several workers at once, slow brokers, threads of your own that call the handle.
+Not supported: several workers at once, slow brokers, calls from other threads.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _IDLE_TURNS = 3
 
 
 class VirtualClock:
-    """Time that passes when somebody waits, and a little whenever somebody looks, so that every deadline comes."""
+    """Virtual time: it passes when code waits, and a little with each look at the clock, so that deadlines pass."""
 
     def __init__(self) -> None:
         self._now = 1_000_000.0
-        self._began_s = time.time() - self._now  # timestamps that users give are of their own present
+        self._began_s = time.time() - self._now  # so that users' timestamps of today are not in the future
 
     def monotonic(self) -> float:
         """Seconds from an arbitrary start."""
@@ -56,17 +56,15 @@ class VirtualClock:
         """Seconds since the epoch."""
         return self._began_s + self._now
 
-    def sleep(self, seconds: float) -> None:
-        """Let time pass."""
-        self.advance(seconds)
-
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         self._now += max(0.0, seconds)
 
+    sleep = advance
+
 
 class Inline(Executor):
-    """Does what is submitted, at once, on the caller's thread."""
+    """Runs what is submitted at once, on the caller's thread."""
 
     def submit(self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
         """Run it."""
@@ -78,7 +76,7 @@ class Inline(Executor):
 @dataclass(frozen=True, slots=True)
 class Crash:
     """
-    Where a crash happens: the process is gone `moment` (`before` or `after`) the `nth` effect of this name.
+    Where the process crashes: `moment` (`before` or `after`) the `nth` effect of this name.
 
     The names are those of the classes in `cues_kafka.core.effects`.
     """
@@ -91,6 +89,12 @@ class Crash:
 class Tester:
     """
     Runs a graph until it is idle.
+
+    Attributes:
+        graph: the graph.
+        clock: the virtual clock.
+        broker: the broker in memory.
+        crashed: whether the last run reached its crash.
 
     Example:
         >>> from cues_kafka import Graph, Processor, Source
@@ -115,12 +119,12 @@ class Tester:
     ) -> None:
         """
         Args:
-            graph: what to run.
-            system: what functions get in the place of what these factories of the graph's `system=` would open. Values,
-                not factories: they are not opened or closed, and the factories are not called.
+            graph: the graph to run.
+            system: objects that functions get instead of those that the graph's `system=` factories would open. They
+                are passed as they are: the factories are not called, and the objects are not closed.
             only: names of processors; None: all of them.
             policy: when batches are committed at the latest.
-            broker: logs to go on with; None: new ones.
+            broker: a broker to continue with; None: a new one.
         """
         self.graph = graph
         self._fakes = dict(system or {})
@@ -140,9 +144,7 @@ class Tester:
         self._crash: Crash | None = None
         self._seen = 0
         self._parked: threading.Event | None = None
-        self._died = False
-
-    # Feeding it.
+        self.crashed = False
 
     def send(self, topic: str, message: Any, **options: Any) -> Sent:
         """Send one message, see `Client.send`."""
@@ -152,19 +154,17 @@ class Tester:
         """Send messages in one transaction."""
         return self._client.send_many(topic, messages)
 
-    # Running it.
-
     def run(self, *, crash: Crash | None = None) -> Tester:
         """
         Run until idle, or until the crash.
 
-        A crash is a kill: nothing unwinds, nothing is closed; the thread that ran stands still for ever. Call `run`
-        again for the restart.
+        A crash is like SIGKILL: nothing unwinds and nothing is closed; the thread of the run never continues. Call
+        `run` again to restart.
 
         Raises:
-            Whatever user code raised that no errors topic took; TaskStopped: a task refuses to go on.
+            TaskStopped: a task stopped; or the exception of user code that no errors topic took.
         """
-        self._crash, self._seen = crash, 0
+        self._crash, self._seen, self.crashed = crash, 0, False
         if crash is None:
             self._run()
             return self
@@ -174,7 +174,7 @@ class Tester:
         def body() -> None:
             try:
                 self._run()
-            except BaseException as error:  # handed to the caller's thread
+            except BaseException as error:  # raised again on the caller's thread
                 failed.append(error)
             finally:
                 parked.set()
@@ -187,33 +187,29 @@ class Tester:
         return self
 
     def kill(self) -> None:
-        """Call it in user code: its process is gone here, as by SIGKILL. Only below `run(crash=)` or `run_to_death`."""
-        parked = self._parked
-        assert parked, "kill() outside of a run that expects it"
+        """Crash here, when called by user code in a run with `crash=` or in `run_to_death`."""
+        assert self._parked, "kill() needs a run with crash=, or run_to_death()"
+        self._die(self._parked)
+
+    def _die(self, parked: threading.Event) -> None:
         self._workers = []
-        self._died = True
+        self.crashed = True
         parked.set()
-        threading.Event().wait()
+        threading.Event().wait()  # this thread stays here, as if it were killed
 
     def run_to_death(self) -> bool:
-        """Run until idle or until user code calls `kill`; whether it did. The next run is a new process."""
-        self._died = False
-        self.restart().run(crash=Crash("never", "", 1))
-        return self._died
-
-    @property
-    def crashed(self) -> bool:
-        """Whether the last run ended in its crash."""
-        return self._crash is not None and self._seen >= self._crash.nth
+        """Restart, run until idle or until user code calls `kill`, and return whether it did."""
+        self.restart().run(crash=Crash("never", ""))
+        return self.crashed
 
     def restart(self) -> Tester:
-        """A new process: the former one is gone without a word."""
+        """Begin a new process, as after a crash of the former one."""
         self._workers = []
-        self._crash, self._seen = None, 0
+        self._crash, self._seen, self.crashed = None, 0, False
         return self
 
     def stop(self) -> None:
-        """Leave in order."""
+        """Stop the workers cleanly, and close the system."""
         for worker in self._workers:
             worker.close()
         self._workers = []
@@ -229,9 +225,7 @@ class Tester:
             self._seen += 1
             if self._seen == crash.nth:
                 assert incarnation
-                self._workers = []
-                incarnation.set()
-                threading.Event().wait()  # dead
+                self._die(incarnation)
 
         return hook
 
@@ -268,7 +262,7 @@ class Tester:
             self._workers.append(worker)
 
     def _turn(self) -> bool:
-        """One turn of everything; False: nothing happened and nothing is waited for."""
+        """Let each worker do one turn; False: nothing happened, and no worker waits for a time."""
         before = self._state()
         worked = False
         for worker in self._workers:
@@ -298,8 +292,6 @@ class Tester:
                 raise cause
             raise TaskStopped(f"task {lane.spec.name} stopped: {halt}") from cause
 
-    # Looking at it.
-
     def messages(self, topic: str, *, last: int | None = None, since: Since | None = None) -> list[Received]:
         """The committed messages of a topic, partition by partition; `last` and `since` as of `Client.messages`."""
         return self._client.messages(topic, limit=10**9, last=last, since=since)
@@ -319,7 +311,7 @@ class Tester:
         return records_of(found)
 
     def totals(self, processor: str) -> Totals:
-        """Counts of all tasks of a processor."""
+        """The summed counts of all tasks of a processor."""
         total = Totals()
         for partition in range(self._facts.topics[self.graph.processors[processor].lead].partitions):
             for record in self.records(processor, partition)[-1:]:
@@ -327,7 +319,7 @@ class Tester:
         return total
 
     def outcomes(self, processor: str) -> dict[str, list[str]]:
-        """By delivery hash: the topics that its outcomes went to. Nil deliveries leave no trace, see `totals`."""
+        """The topics of a processor's outcomes by delivery hash. Nil deliveries leave no trace; see `totals`."""
         task = f"{self.graph.name}.{processor}/"
         found: dict[str, list[str]] = {}
         for topic in self.graph.topics_written():
