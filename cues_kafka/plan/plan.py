@@ -23,7 +23,7 @@ from cues_kafka.graph.topic import Topic
 from cues_kafka.plan.acls import Acl, acls_of
 from cues_kafka.plan.inspectors import Findings
 from cues_kafka.plan.processors import FramePlan, PlannedTask, ProcessorPlan
-from cues_kafka.plan.refusals import misspelt_inputs, refusals_of, unmade_inputs, unread_settings, warnings_of
+from cues_kafka.plan.refusals import misspelt_inputs, refusals_of, undeclared_inputs, unread_settings, warnings_of
 from cues_kafka.plan.text import frame_data, lines, processor_data
 from cues_kafka.plan.topics import Growth, backing_config, in_sync, partitions_of, replication
 from cues_kafka.ports import ClusterFacts, NewTopic
@@ -171,7 +171,7 @@ def plan(graph: Graph, facts: ClusterFacts | None = None, *, accept_unchecked: b
             *(() if accept_unchecked else unread),
         ),
         dataframes=frames,
-        expected=tuple(sorted({topic for _, topic in unmade_inputs(graph)})) if facts is None else (),
+        expected=tuple(sorted({topic for _, topic in undeclared_inputs(graph)})) if facts is None else (),
     )
 
 

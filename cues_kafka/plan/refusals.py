@@ -34,14 +34,18 @@ def refusals_of(
         return
     yield from _missing_inputs(graph, facts)
     for one in processors:
-        yield from _bad_policy((one.backing, *(changelog for _, changelog in one.changelogs)), facts)
-        yield from _bad_backing(one, facts)
+        yield from _wrong_cleanup_policy((one.backing, *(changelog for _, changelog in one.changelogs)), facts)
+        yield from _too_wide_backing(one, facts)
     for frame in frames:
-        yield from _bad_policy((frame.backing,), facts)
-    yield from _narrow(graph, facts)
+        yield from _wrong_cleanup_policy((frame.backing,), facts)
+    yield from _small_batches(graph, facts)
     if facts.brokers >= REPLICATION and (frames or any(one.strategy == "exactly-once" for one in processors)):
         for topic in sorted(facts.topics.keys() & {*topics_to_ask(graph)}):
-            yield from _unsafe(facts.topics[topic])
+            yield from _unsafe_settings(facts.topics[topic])
+
+
+def _alter(topic: str, setting: str) -> str:
+    return f"Set it: kafka-configs --alter --topic {topic} --add-config {setting}"
 
 
 def unread_settings(graph: Graph, facts: ClusterFacts | None) -> Iterator[str]:
@@ -56,7 +60,7 @@ def unread_settings(graph: Graph, facts: ClusterFacts | None) -> Iterator[str]:
         )
 
 
-def unmade_inputs(graph: Graph) -> Iterator[tuple[str, str]]:
+def undeclared_inputs(graph: Graph) -> Iterator[tuple[str, str]]:
     """(Processor, topic) of each input that nothing in the graph writes or declares."""
     made = {*graph.topics_written(), *graph.topics}
     for name, part in graph.all_processors.items():
@@ -64,7 +68,7 @@ def unmade_inputs(graph: Graph) -> Iterator[tuple[str, str]]:
 
 
 def _missing_inputs(graph: Graph, facts: ClusterFacts) -> Iterator[str]:
-    for name, topic in unmade_inputs(graph):
+    for name, topic in undeclared_inputs(graph):
         if topic not in facts.topics:
             yield (
                 f"{name} reads {topic!r}, which does not exist and which nothing in the graph writes"
@@ -75,7 +79,7 @@ def _missing_inputs(graph: Graph, facts: ClusterFacts) -> Iterator[str]:
 
 def misspelt_inputs(graph: Graph) -> Iterator[str]:
     """Inputs whose names are nearly a topic of the graph: offline it is not known which topics exist."""
-    for name, topic in unmade_inputs(graph):
+    for name, topic in undeclared_inputs(graph):
         if near := hint(topic, graph.topics_written()):
             yield (
                 f"{name} reads {topic!r}, which nothing in the graph writes{near}. Correct the name; if the topic "
@@ -101,9 +105,7 @@ def _unequal_inputs(processor: Processor, sizes: Mapping[str, int | None]) -> It
 
 
 def _compacted_join(processor: Processor, compacted: Iterable[str]) -> Iterator[str]:
-    if processor.input_shape != "join":
-        return
-    for topic in compacted:
+    for topic in compacted if processor.input_shape == "join" else ():
         yield (
             f"The join {processor.name} reads {topic!r}, which is compacted. A join pairs the k-th messages of its "
             "inputs. Compaction removes messages, so wrong ones would be paired without an error. Read a topic that "
@@ -111,12 +113,10 @@ def _compacted_join(processor: Processor, compacted: Iterable[str]) -> Iterator[
         )
 
 
-def _bad_policy(topics: Iterable[str], facts: ClusterFacts) -> Iterator[str]:
+def _wrong_cleanup_policy(topics: Iterable[str], facts: ClusterFacts) -> Iterator[str]:
     for topic in topics:
         known = facts.topics.get(topic)
-        if known is None:
-            continue
-        policy = known.config.get("cleanup.policy", "compact")
+        policy = known.config.get("cleanup.policy", "compact") if known else "compact"
         if policy != "compact":
             yield (
                 f"Topic {topic!r} has cleanup.policy={policy}, so Kafka would delete what tasks recover from. Set it "
@@ -124,7 +124,7 @@ def _bad_policy(topics: Iterable[str], facts: ClusterFacts) -> Iterator[str]:
             )
 
 
-def _bad_backing(planned: ProcessorPlan, facts: ClusterFacts) -> Iterator[str]:
+def _too_wide_backing(planned: ProcessorPlan, facts: ClusterFacts) -> Iterator[str]:
     backing = facts.topics.get(planned.backing)
     if backing is not None and planned.partitions is not None and backing.partitions > planned.partitions:
         yield (
@@ -135,20 +135,17 @@ def _bad_backing(planned: ProcessorPlan, facts: ClusterFacts) -> Iterator[str]:
         )
 
 
-def _narrow(graph: Graph, facts: ClusterFacts) -> Iterator[str]:
+def _small_batches(graph: Graph, facts: ClusterFacts) -> Iterator[str]:
     """Topics that take smaller batches than tasks write. An error message must always fit its topic, too."""
     for topic in sorted({*graph.error_topics(), *_output_topics(graph)}):
-        known = facts.topics.get(topic)
         most = config_of(graph, topic, facts).get("max.message.bytes")
         if most is not None and int(most) < LEAST_BYTES:
+            fix = f"Declare it in Topic(config={{'max.message.bytes': '{LEAST_BYTES}'}}), or leave it out"
+            if topic in facts.topics:
+                fix = _alter(topic, f"max.message.bytes={LEAST_BYTES}")
             yield (
                 f"Topic {topic!r} has max.message.bytes={most}, which bounds a whole batch of records; tasks need at "
-                f"least {LEAST_BYTES}. "
-                + (
-                    f"Declare it in Topic(config={{'max.message.bytes': '{LEAST_BYTES}'}}), or leave it out."
-                    if known is None
-                    else f"Set it: kafka-configs --alter --topic {topic} --add-config max.message.bytes={LEAST_BYTES}."
-                )
+                f"least {LEAST_BYTES}. {fix}."
             )
 
 
@@ -156,8 +153,8 @@ def _output_topics(graph: Graph) -> set[str]:
     return {topic for part in graph.all_processors.values() for topic in part.output_topics}
 
 
-def _unsafe(topic: TopicFacts) -> Iterator[str]:
-    """The conditions of the promise (docs/guarantee.md), as far as the facts show the settings."""
+def _unsafe_settings(topic: TopicFacts) -> Iterator[str]:
+    """The conditions of the guarantee (docs/guarantee.md), as far as the facts show the settings."""
     if topic.replication < REPLICATION:
         yield (
             f"Topic {topic.name!r} has {count(topic.replication, 'replica')}, so the loss of brokers is the loss "
@@ -167,12 +164,12 @@ def _unsafe(topic: TopicFacts) -> Iterator[str]:
     if in_sync is not None and int(in_sync) < MIN_IN_SYNC:
         yield (
             f"Topic {topic.name!r} has min.insync.replicas={in_sync}, so an acknowledged record may be on one broker "
-            f"only. Set it: kafka-configs --alter --topic {topic.name} --add-config min.insync.replicas={MIN_IN_SYNC}."
+            f"only. {_alter(topic.name, f'min.insync.replicas={MIN_IN_SYNC}')}."
         )
     if topic.config.get("unclean.leader.election.enable", "false") == "true":
         yield (
-            f"Topic {topic.name!r} allows unclean leader election, which drops acknowledged records. Set it: "
-            f"kafka-configs --alter --topic {topic.name} --add-config unclean.leader.election.enable=false."
+            f"Topic {topic.name!r} allows unclean leader election, which drops acknowledged records. "
+            f"{_alter(topic.name, 'unclean.leader.election.enable=false')}."
         )
 
 
@@ -193,7 +190,7 @@ def warnings_of(graph: Graph, processors: Iterable[ProcessorPlan], facts: Cluste
         if one.strategy != "exactly-once":
             effect = "repeat" if one.strategy == "at-least-once" else "lose"
             yield f"{one.name} runs {one.strategy}: a crash may {effect} messages."
-        yield from _aged(graph, graph.processors[one.name], facts)
+        yield from _short_retention(graph, graph.processors[one.name], facts)
         yield from _compacted_alts(graph.processors[one.name], one.compacted)
     for frame in graph.dataframes:
         yield f"{frame} is a processor of DataFrames: the native runtime refuses it, Spark runs it."
@@ -210,7 +207,7 @@ def outgrown(processors: Iterable[ProcessorPlan]) -> Iterator[str]:
             )
 
 
-def _aged(graph: Graph, processor: Processor, facts: ClusterFacts | None) -> Iterator[str]:
+def _short_retention(graph: Graph, processor: Processor, facts: ClusterFacts | None) -> Iterator[str]:
     """Outputs have the timestamps of their inputs, by which retention counts."""
     if facts is None:
         return
@@ -222,15 +219,13 @@ def _aged(graph: Graph, processor: Processor, facts: ClusterFacts | None) -> Ite
             yield (
                 f"Topic {topic!r} keeps messages for {kept[topic] / DAY_MS:g} days, {oldest!r} for longer. Outputs of "
                 f"{processor.name} have the timestamps of their inputs, so Kafka deletes outputs of older messages "
-                f"soon after they are written. Set it: kafka-configs --alter --topic {topic} --add-config "
-                "retention.ms=-1, or message.timestamp.type=LogAppendTime."
+                f"soon after they are written. {_alter(topic, 'retention.ms=-1')}, or "
+                "message.timestamp.type=LogAppendTime."
             )
 
 
 def _compacted_alts(processor: Processor, compacted: Iterable[str]) -> Iterator[str]:
-    if processor.input_shape != "alts":
-        return
-    for topic in compacted:
+    for topic in compacted if processor.input_shape == "alts" else ():
         yield (
             f"{processor.name} (alts) reads {topic!r}, which is compacted. If a worker dies in a batch and compaction "
             "removes a message of that batch before the retry, the task stops. 'cues-kafka accept-loss MODULE:GRAPH "
