@@ -94,23 +94,23 @@ class JsonCodec:
         self._to_value = _Decoding().convert(shape)
         self._to_plain = _Encoding().convert(shape)
         self._keeps_last = isinstance(shape, Structure) and _by_type_alone(shape) and _is_frozen(shape.cls)
-        self._last: tuple[Any, bytes] = (None, b"null")
+        self._last: tuple[Any, bytes] = (self, b"")  # no value is this codec
 
     def encode(self, value: Any) -> bytes:
         """
         Raises:
             CodecError: the value does not fit; names the path and what was expected.
         """
-        if self._keeps_last and value is not None:
+        if self._keeps_last:
             # A fork sends the same value to several topics; a value that cannot change is encoded once.
             same, data = self._last
             if same is value:
                 return data
         try:
             data = _dumps(self._to_plain(value)).encode()
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001  what it is not made for is raised again
             self._refuse_value(error)
-        if self._keeps_last and value is not None:
+        if self._keeps_last:
             self._last = value, data
         return data
 
