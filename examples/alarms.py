@@ -1,4 +1,4 @@
-"""An alarm when a sensor was too hot three times in a row: state of your own in pandas, with `applyInPandasWithState`.
+"""An alarm when a sensor was too hot three times in a row: your own state in pandas, with `applyInPandasWithState`.
 
 Start a broker with ``cues-kafka broker up``, then run this file with ``python examples/alarms.py``.
 """
@@ -21,7 +21,7 @@ TIMES = 3
 
 @dataclass(frozen=True)
 class Reading:
-    """What comes in; `number` counts the readings of a sensor."""
+    """An input message; `number` counts the readings of a sensor."""
 
     sensor: str
     number: int
@@ -30,14 +30,14 @@ class Reading:
 
 @dataclass(frozen=True)
 class Alarm:
-    """What goes out: the reading that was one too many."""
+    """An output message: the reading that raised the alarm."""
 
     sensor: str
     number: int
 
 
 def watch(key: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    """One sensor's readings of a micro-batch; the state is how many of the last ones were too hot."""
+    """Handle one sensor's readings of a micro-batch; the state is the number of hot readings in a row."""
     [hot] = state.get if state.exists else (0,)
     alarms = []
     for reading in pd.concat(list(frames)).sort_values("number").itertuples():
@@ -49,7 +49,7 @@ def watch(key: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterat
 
 
 def alarms(readings: DataFrame) -> DataFrame:
-    """A key's messages lie in one partition, so its readings come in order from one micro-batch to the next."""
+    """Make alarms; the messages of a key are in one partition, so its readings come in order."""
     return (
         readings.select("sensor", "number", "celsius")
         .groupBy("sensor")

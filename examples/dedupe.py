@@ -1,6 +1,6 @@
-"""Events that callers sent more than once, each passed on once: `dropDuplicatesWithinWatermark`.
+"""Pass on each event once, even if a caller sent it several times: `dropDuplicatesWithinWatermark`.
 
-Whoever sends again after a time-out sends the same id. Ids are kept for an hour of event time, and no longer.
+A caller that sends again after a time-out uses the same id. Spark keeps ids for an hour of event time.
 Start a broker with ``cues-kafka broker up``, then run this file with ``python examples/dedupe.py``.
 """
 
@@ -16,7 +16,7 @@ from cues_kafka.spark import Spark
 
 @dataclass(frozen=True)
 class Event:
-    """What comes in and goes out."""
+    """An input and output message."""
 
     id: str
     amount: int
@@ -24,7 +24,7 @@ class Event:
 
 
 def dedupe(events: DataFrame) -> DataFrame:
-    """The first event of each id; `_cues` stays, so it goes out with the key and timestamp that it came with."""
+    """Keep the first event of each id; its column `_cues` keeps the key and timestamp of the input message."""
     return events.withWatermark("at", "1 hour").dropDuplicatesWithinWatermark(["id"])
 
 

@@ -17,7 +17,7 @@ from cues_kafka.spark import Spark
 
 @dataclass(frozen=True)
 class Order:
-    """What comes in: how many of each article."""
+    """An input message: how many of each article."""
 
     id: str
     items: dict[str, int]
@@ -25,7 +25,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Line:
-    """What goes out."""
+    """An output message."""
 
     id: str
     article: str
@@ -33,7 +33,7 @@ class Line:
 
 
 def lines(orders: DataFrame) -> DataFrame:
-    """One row for each article; `_cues` says which message a row was made from, and must stay."""
+    """Make a row for each article; keep the column `_cues`, which names the message that a row comes from."""
     return orders.select("id", f.explode("items").alias("article", "count"), "_cues")
 
 

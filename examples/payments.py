@@ -1,6 +1,6 @@
-"""Orders with their payments: a join of two streams, and a row too for each order that nobody paid within an hour.
+"""Orders with their payments: a join of two streams, with a row for each order that was not paid within an hour.
 
-Watermarks say how long a side is kept: an order is unpaid once no payment can come for it any more.
+Watermarks bound how long Spark keeps a side: an order is unpaid when no payment for it can come any more.
 Start a broker with ``cues-kafka broker up``, then run this file with ``python examples/payments.py``.
 """
 
@@ -17,7 +17,7 @@ from cues_kafka.spark import Spark
 
 @dataclass(frozen=True)
 class Order:
-    """What comes in."""
+    """A message of the first input."""
 
     id: str
     total: int
@@ -26,7 +26,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Payment:
-    """What comes in beside it."""
+    """A message of the second input."""
 
     order: str
     paid: int
@@ -35,7 +35,7 @@ class Payment:
 
 @dataclass(frozen=True)
 class Settled:
-    """What goes out; paid is None: not within an hour."""
+    """An output message; paid is None if the order was not paid within an hour."""
 
     id: str
     total: int
@@ -43,7 +43,7 @@ class Settled:
 
 
 def settle(orders: DataFrame, payments: DataFrame) -> DataFrame:
-    """Messages of either topic may be 10 minutes late; the topics need not have the same partitions."""
+    """Join both; messages may be 10 minutes late, and the topics may have different numbers of partitions."""
     left = orders.withWatermark("at", "10 minutes").select("id", "total", f.col("at").alias("ordered"))
     right = payments.withWatermark("at", "10 minutes").select("order", "paid", f.col("at").alias("paid_at"))
     within = "id = order AND paid_at BETWEEN ordered AND ordered + INTERVAL 1 HOUR"
@@ -82,7 +82,7 @@ if __name__ == "__main__":
         tempfile.TemporaryDirectory() as checkpoint,
         start(graph, Kafka("localhost:9092"), engine=Spark(session, checkpoint=checkpoint)) as running,
     ):
-        # The last of each side lets time go on; it is not settled yet itself.
+        # The last message of each side advances the watermarks; it is not settled itself.
         running.send_many("payments.orders", [*ORDERS, Order("later", 0, LATER)])
         running.send_many("payments.received", [*PAYMENTS, Payment("none", 0, LATER)])
         running.wait_idle(timeout_s=180)

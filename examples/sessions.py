@@ -1,6 +1,6 @@
-"""Sessions per visitor: state and timers of your own with `transformWithState`, each session exactly once.
+"""Sessions per visitor: your own state and timers with `transformWithState`, each session exactly once.
 
-A session ends with the page "bye", or 30 minutes after the last click; Spark keeps what is open in its state store.
+A session ends with the page "bye", or 30 minutes after the last click. Spark keeps open sessions in its state store.
 Start a broker with ``cues-kafka broker up``, then run this file with ``python examples/sessions.py``.
 """
 
@@ -21,7 +21,7 @@ GAP_MS = 30 * 60_000
 
 @dataclass(frozen=True)
 class Click:
-    """What comes in."""
+    """An input message."""
 
     visitor: str
     page: str
@@ -30,7 +30,7 @@ class Click:
 
 @dataclass(frozen=True)
 class Session:
-    """What goes out, once it is over."""
+    """An output message: a session that has ended."""
 
     visitor: str
     began_ms: int
@@ -42,12 +42,12 @@ class Sessions(StatefulProcessor):
     """Holds one open session of each visitor."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Spark calls it before anything else."""
+        """Open the state; Spark calls this first."""
         self._handle = handle
         self._open = handle.getValueState("open", "began_ms BIGINT, ended_ms BIGINT, clicks BIGINT")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
-        """Clicks of one visitor: those of one micro-batch, in any order."""
+        """Handle the clicks of one visitor in one micro-batch, which come in any order."""
         for click in sorted(rows, key=lambda row: (row.ms, row.page)):
             began, ended, clicks = self._open.get() or (click.ms, click.ms, 0)
             if click.ms > ended + GAP_MS:
@@ -58,11 +58,11 @@ class Sessions(StatefulProcessor):
                 yield self._close(key)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
-        """The watermark has passed the end of a session: nothing of it can come any more."""
+        """Close a session whose end the watermark has passed: no click of it can come."""
         yield self._close(key)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Release nothing."""
 
     def _set(self, began_ms: int, ended_ms: int, clicks: int) -> None:
         self._forget()
@@ -82,7 +82,7 @@ class Sessions(StatefulProcessor):
 
 
 def sessions(clicks: DataFrame) -> DataFrame:
-    """Clicks may be up to 10 minutes late; `Append`: a session is published when it is over, and never again."""
+    """Make sessions of clicks, which may be 10 minutes late; `Append` publishes a session once, when it has ended."""
     timed = clicks.withWatermark("at", "10 minutes").selectExpr("visitor", "page", "at", "unix_millis(at) AS ms")
     return timed.groupBy("visitor").transformWithState(
         statefulProcessor=Sessions(),
@@ -108,12 +108,12 @@ CLICKS = [
     for visitor, page, minute in (
         *(("ann", "home", 0), ("ann", "shop", 20), ("ann", "shop", 45), ("ann", "home", 80)),
         *(("bob", "home", 30), ("bob", "bye", 31), ("bob", "home", 32)),
-        ("eve", "home", 300),  # hours later: all sessions before are over
+        ("eve", "home", 300),  # hours later: all earlier sessions have ended
     )
 ]
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-"""`transformWithState` keeps its state there, and in no other store of Spark."""
+"""The only store of Spark that `transformWithState` works with."""
 
 if __name__ == "__main__":
     session = (

@@ -18,7 +18,7 @@ N = 2
 
 @dataclass(frozen=True)
 class Sale:
-    """What comes in."""
+    """An input message."""
 
     article: str
     count: int
@@ -27,7 +27,7 @@ class Sale:
 
 @dataclass(frozen=True)
 class Place:
-    """What goes out: rank 1 sold most; of equals the one whose name comes last."""
+    """An output message: rank 1 sold most; of equals, the one whose name comes last."""
 
     hour: datetime
     rank: int
@@ -36,7 +36,7 @@ class Place:
 
 
 def top(sales: DataFrame) -> DataFrame:
-    """Two aggregates, one on the other; an hour is published when the watermark has passed it, complete."""
+    """Aggregate twice; an hour is published when it is complete, because the watermark has passed it."""
     hours = sales.withWatermark("at", "10 minutes").groupBy(f.window("at", "1 hour"), "article")
     sums = hours.agg(f.sum("count").alias("count"))
     ranked = f.sort_array(f.collect_list(f.struct("count", "article")), asc=False)
@@ -58,7 +58,7 @@ graph = Graph(
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SALES = [Sale(("nut", "bolt", "pin")[n % 3], n, NOON + timedelta(minutes=7 * n)) for n in range(20)]
 LATER = Sale("pin", 1, NOON + timedelta(hours=5))
-"""It closes the hours before it, and its own hour stays open."""
+"""A sale that closes the hours before it; its own hour stays open."""
 
 if __name__ == "__main__":
     session = (

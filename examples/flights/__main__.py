@@ -1,4 +1,4 @@
-"""``python -m examples.flights``: load, kill, check, print; exits with 1 when anything is unequal."""
+"""``python -m examples.flights``: load, kill, check, print; the exit code is 1 if anything differs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ PICTURE = Path(__file__).with_name("flights.png")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run it; gives the exit code."""
+    """Run the demo, and return its exit code."""
     args = _parser().parse_args(arguments)
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, 110)
-    logging.getLogger("cues_kafka").addHandler(logging.NullHandler())  # kills are told in the bars and the table
+    logging.getLogger("cues_kafka").addHandler(logging.NullHandler())  # the bars and the table show the kills
     seed = args.seed if args.seed is not None else random.randrange(2**32)
     rows = min(args.limit, ROWS)
     began = time.monotonic()
@@ -114,7 +114,7 @@ def _cluster(bootstrap: str | None, console: Console) -> Iterator[tuple[str, Pat
     """
     A cluster, and a directory for the run.
 
-    With a broker of our own the directory is inside the broker's, which goes away even when this process is killed.
+    If the demo starts the broker, the directory is inside the broker's, which is removed also after a kill.
     """
     if bootstrap is not None:
         with temporary_directory("cues-kafka-flights-") as directory:

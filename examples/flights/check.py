@@ -1,4 +1,4 @@
-"""Reads back all that the run left, and compares it with the independent opinion and with `verify`."""
+"""Read back the results of a run, and compare them with the independent computation and with `verify`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ main()
 
 @dataclass
 class Counts:
-    """What one processor did, by one opinion."""
+    """Counts of one processor."""
 
     deliveries: int = 0
     outputs: int = 0
@@ -39,11 +39,11 @@ class Counts:
 @dataclass
 class Findings:
     """
-    Two opinions on one processor, and what is wrong with its messages.
+    The counts of one processor from two sources, and the defects of its messages.
 
     Attributes:
-        ours: by its tasks' own counters.
-        tables: by plain Python from the tables.
+        ours: its tasks' own counters.
+        tables: counts that plain Python computes from the tables.
         lost, duplicated, torn, disorder: messages, the greater number of the independent reading and of `verify`.
     """
 
@@ -58,15 +58,15 @@ class Findings:
 @dataclass
 class Result:
     """
-    All that was found.
+    The results of the comparison.
 
     Attributes:
-        processors: by name.
-        differences: whatever is unequal, for people; empty: all is well.
-        messages: how many were read back and compared.
-        hours: what `hourly` has published last of each airport and hour.
-        published: its messages.
-        without: hours with flights for which there is no weather.
+        processors: findings by name.
+        differences: sentences about what is unequal; empty: everything is equal.
+        messages: how many messages were read back and compared.
+        hours: the last message of `hourly` about each airport and hour.
+        published: how many messages `hourly` published.
+        without: hours with flights but without weather.
     """
 
     processors: dict[str, Findings]
@@ -78,7 +78,7 @@ class Result:
 
 
 class Verification:
-    """``cues-kafka verify`` in a process of its own, beside the independent reading."""
+    """``cues-kafka verify`` in a process of its own, beside the independent check."""
 
     def __init__(self, bootstrap: str, graph: str) -> None:
         command = ["verify", f"examples.flights.graph:{graph}", "--bootstrap", bootstrap, "--json"]
@@ -87,7 +87,7 @@ class Verification:
         )
 
     def report(self) -> dict[str, Any]:
-        """Its report, when it is ready."""
+        """Wait for its report."""
         out, _ = self._process.communicate()
         if not out:
             raise SystemExit(f"cues-kafka verify ended with {self._process.returncode}")
@@ -104,14 +104,14 @@ def check(
     hourly: Totals | None = None,
 ) -> Result:
     """
-    Read everything and compare; takes some seconds.
+    Read everything and compare it, which takes some seconds.
 
     Args:
         bootstrap: the cluster.
-        ledger: the file.
-        expected: the independent opinion.
-        totals: what the tasks counted, by processor.
-        hourly: what those of `hourly` counted; None: it did not run.
+        ledger: the file of the ledger.
+        expected: the results that plain Python computed.
+        totals: the tasks' counts, by processor.
+        hourly: the counts of the parts of `hourly`; None: it did not run.
     """
     verification = Verification(bootstrap, "plain" if hourly is None else "graph")
     result = Result({name: Findings() for name in TOPICS}, [], 0)
@@ -126,7 +126,7 @@ def check(
             result.differences.append(f"{name}: the tasks counted {found.ours}, the tables say {found.tables}")
     if hourly is not None:
         _compare_hours(result, bootstrap, expected, hourly)
-    _heed(result, verification.report())
+    _add_verification(result, verification.report())
     return result
 
 
@@ -152,7 +152,7 @@ def _compare_topics(result: Result, bootstrap: str, expected: independent.Expect
             _add(result, name, topic, difference)
             if difference and name == "route":
                 routed[topic] = sum((Counter(stream) for stream in found.values()), Counter())
-    if routed:  # equal topics cannot be torn; unequal ones are counted flight by flight
+    if routed:  # equal topics cannot be torn; in unequal topics each flight is counted
         have = {t: routed.get(t) or _counter(expected.topics[t]) for t in TOPICS["route"]}
         halves = have["flights.delayed"] + have["flights.on_time"]
         torn = (have["flights.all"] - halves) + (halves - have["flights.all"])
@@ -209,9 +209,9 @@ def _compare_hours(result: Result, bootstrap: str, expected: independent.Expecte
         result.differences.append(f"hourly: its parts counted {ours}, flights.hours has {result.published} messages")
 
 
-def _heed(result: Result, report: dict[str, Any]) -> None:
+def _add_verification(result: Result, report: dict[str, Any]) -> None:
     for one in report["processors"]:
-        found = result.processors.get(one["name"], Findings())  # of `hourly` its verdict alone
+        found = result.processors.get(one["name"], Findings())  # for `hourly`, only the verdict counts
         found.lost = max(found.lost, one["lost"])
         found.duplicated = max(found.duplicated, one["duplicated"])
         found.torn = max(found.torn, one["torn"])

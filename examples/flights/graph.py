@@ -1,4 +1,4 @@
-"""The graph: `clean` -> `route` -> `ledger`; and `hourly`, of DataFrames, behind `clean` and beside the weather.
+"""The graph: `clean` -> `route` -> `ledger`, and `hourly`, which joins the flights of `clean` with the weather.
 
 ::
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cues_kafka.runtime.calling.step import Step
 
 LATE_MIN = 15
-"""Minutes from which on the authorities call a flight delayed."""
+"""From this many minutes on, the authorities call a flight delayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class Flight:
     A flight that took off.
 
     Attributes:
-        date: ISO.
-        scheduled: departure, local time as hhmm.
-        dep_delay: minutes; negative: early.
-        arr_delay: None: it did not arrive where it should have.
-        tail: None: not known.
-        distance: miles.
+        date: local date of the departure, ISO.
+        scheduled: local time of the departure, as hhmm.
+        dep_delay: in minutes; negative: early.
+        arr_delay: in minutes; None: it did not arrive at its destination.
+        tail: tail number; None: not known.
+        distance: in miles.
     """
 
     date: str
@@ -55,14 +55,14 @@ class Flight:
 @dataclass(frozen=True, slots=True)
 class Weather:
     """
-    What it was at an airport in one hour. None: the station did not say.
+    The weather at an airport in one hour. None: not measured.
 
     Attributes:
-        hour: when it begins, as the table has it: UTC, ISO.
-        temp: Fahrenheit.
-        wind_speed: miles per hour.
-        precip: inches.
-        visib: miles.
+        hour: its begin, UTC, ISO, as in the table.
+        temp: in degrees Fahrenheit.
+        wind_speed: in miles per hour.
+        precip: in inches.
+        visib: in miles.
     """
 
     origin: str
@@ -76,11 +76,11 @@ class Weather:
 @dataclass(frozen=True, slots=True)
 class Hour:
     """
-    What is known by now of one hour at one airport: the newest message of a key is the one that counts.
+    The flights of one hour at one airport, and its weather; the newest message of a key counts.
 
     Attributes:
-        hour: when it begins, UTC, ISO.
-        flights: how many took off that were scheduled in this hour.
+        hour: its begin, UTC, ISO.
+        flights: number of flights that were scheduled in this hour and took off.
         delay: the sum of their delays on departure, in minutes.
         temp, wind_speed, precip, visib: see `Weather`.
     """
@@ -96,11 +96,11 @@ class Hour:
 
 
 class UnknownAirport(ValueError):
-    """The airports table lacks this destination. Add it to the table, and replay the error."""
+    """This destination is not in the airports table. Add it to the table, and replay the error."""
 
 
 def clean(line: bytes, airports: frozenset[str]) -> Flight | None:
-    """A line of the table as a flight; nothing where it never took off."""
+    """A line of the table as a flight; None if it did not take off."""
     row = dict(zip(COLUMNS, line.decode().split(","), strict=True))
     if row["dep_time"] == "NA":
         return None
@@ -121,7 +121,7 @@ def clean(line: bytes, airports: frozenset[str]) -> Flight | None:
 
 
 def route(flight: Flight) -> Iterator[Out[Literal["all", "delayed", "on_time"]]]:
-    """Every flight to `all`, and by its delay on arrival (else on departure) to one of the others: both or none."""
+    """Send each flight to `all`, and by its delay on arrival, or else on departure, to one of the others."""
     yield Out("all", flight)
     delay = flight.dep_delay if flight.arr_delay is None else flight.arr_delay
     yield Out("delayed" if delay >= LATE_MIN else "on_time", flight)
@@ -129,9 +129,9 @@ def route(flight: Flight) -> Iterator[Out[Literal["all", "delayed", "on_time"]]]
 
 def ledger(flights: list[Flight], step: list[Step], db: sqlite3.Connection) -> None:
     """
-    Book every flight once, although Kafka's transaction does not reach into SQLite.
+    Book every flight once, although Kafka's transaction does not include SQLite.
 
-    The delivery hash is the same whenever a flight is delivered again, so its row is there already.
+    A flight that is delivered again has the same delivery hash, so its row exists already and is not inserted.
     """
     booked = [
         (s.hash, f.date, f.carrier, f.number, f.origin, f.dest, f.distance) for f, s in zip(flights, step, strict=True)
@@ -142,28 +142,27 @@ def ledger(flights: list[Flight], step: list[Step], db: sqlite3.Connection) -> N
 
 YEAR = "366 days"
 """
-How late a message may be by its own time, for `hourly`.
+How late a message of `hourly` may be, by its own time.
 
-The table goes from January to October and ends with September, so a watermark that is narrower than the table drops
-flights, and which ones would depend on how they are cut into micro-batches. With this one nothing of 2013 is ever late.
+The table is not sorted: October follows January, and September is last. With a shorter watermark Spark would drop
+flights, depending on the micro-batches. With this one no message of 2013 is late.
 """
 
 
 def hourly(flights: DataFrame, weather: DataFrame) -> DataFrame:
     """
-    Flights and their delay in each hour, at each airport, beside the weather of that hour: a join of two streams, and
-    an aggregate of what it gives.
+    Join flights with the weather of their hour, and sum up their delays for each hour and airport.
 
-    In `update` mode a row goes out for each hour that a micro-batch has changed, so the last hour needs no end of the
-    stream to be seen, and nothing waits for a watermark. A flight waits for the weather, and the weather for flights,
-    whichever comes first. An hour without weather has no row; weather that is not known (NA) is null, and has one.
+    In `update` mode Spark writes a row for each hour that a micro-batch has changed, so no row waits for a watermark or
+    for the end of the stream. Flights wait for the weather of their hour, and the weather for flights. An hour without
+    weather has no row; a value that was not measured (NA) is null.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415 - native workers have no need of it
+    from pyspark.sql import functions as f  # noqa: PLC0415 - native workers do not need it
 
     scheduled = f.format_string("%s %04d America/New_York", "date", "scheduled")
     left = flights.select("origin", f.to_timestamp(scheduled, "yyyy-MM-dd HHmm VV").alias("at"), "dep_delay")
     right = weather.drop("_cues").withColumnsRenamed({"origin": "station"}).withColumn("since", f.to_timestamp("hour"))
-    # Equality makes the keys of the state; the range says when it may be forgotten.
+    # The equality gives the keys of the state, and the range bounds how long Spark keeps it.
     same = "origin = station AND date_trunc('HOUR', at) = since AND at >= since AND at < since + INTERVAL 1 HOUR"
     both = left.withWatermark("at", YEAR).join(right.withWatermark("since", YEAR), f.expr(same))
     seen = ("temp", "wind_speed", "precip", "visib")
@@ -175,17 +174,17 @@ def hourly(flights: DataFrame, weather: DataFrame) -> DataFrame:
 
 def open_ledger() -> sqlite3.Connection:
     """
-    The ledger in the file that FLIGHTS_LEDGER names; all workers write the same file.
+    Open the ledger in the file that FLIGHTS_LEDGER names; all workers write the same file.
 
-    Workers open it one at a time. SQLite's timeout does not cover the change to WAL: of two connections that change
-    a new file at the same moment, one gets "database is locked" at once.
+    Workers open it one at a time, because SQLite's timeout does not cover the change to WAL: of two connections that
+    change a new file at the same moment, one fails at once with "database is locked".
     """
     path = os.environ.get("FLIGHTS_LEDGER", "flights.db")
     with open(f"{path}.lock", "w") as lock:  # noqa: PTH123 - a descriptor to lock; its file stays empty
         fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed, also by a kill
         db = sqlite3.connect(path, timeout=60.0, check_same_thread=False)
         db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=FULL")  # the row must be on the disk before Kafka commits that it is booked
+        db.execute("PRAGMA synchronous=FULL")  # the row must be on the disk before Kafka commits the delivery
         db.execute(
             "CREATE TABLE IF NOT EXISTS ledger (hash TEXT PRIMARY KEY, date TEXT, carrier TEXT, number INT, origin "
             "TEXT, dest TEXT, distance INT) WITHOUT ROWID"
@@ -208,7 +207,7 @@ plain = Graph(
     topics={"flights.raw": Topic(value=Raw())},
     system={"airports": airports, "db": open_ledger},
 )
-"""What native workers can run by themselves."""
+"""The part of the graph that native workers can run."""
 
 _topics = {
     **plain.topics,
@@ -228,4 +227,4 @@ graph = Graph(
     ),
     **plain.settings() | {"topics": _topics},
 )
-"""All of it: Spark runs `hourly`, and `clean` and `route`, or native workers do."""
+"""The whole graph: Spark runs `hourly`; Spark or native workers run the other processors."""

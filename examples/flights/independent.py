@@ -1,6 +1,6 @@
-"""What must come out, computed from the tables by plain Python, and what did, read by a plain consumer.
+"""The expected results, which plain Python computes from the tables, and the real ones, which a plain consumer reads.
 
-Nothing here imports cues_kafka: it is the other opinion.
+This module does not import cues_kafka, so that it is an independent check.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ PARTITIONS = 4
 LATE_MIN = 15
 
 Hour = tuple[str, str]
-"""An airport, and when an hour begins, in UTC."""
+"""An airport, and the begin of an hour in UTC."""
 
 Streams = dict[str, list[bytes]]
-"""The messages of one topic in order, by what must keep its order: the key, or where there is none the partition."""
+"""The messages of one topic in order, by key; those without a key by partition."""
 
 
 @dataclass
 class Expected:
     """
-    The outcome by the tables.
+    The expected results by the tables.
 
     Attributes:
         topics: the messages of each output topic, as JSON.
-        unknown: destinations that are not in the airports table, and how many flights took off to them.
+        unknown: destinations that are missing in the airports table, with the number of flights that took off to them.
         never: flights that did not take off.
-        booked: rows of the ledger and how often each must be there.
+        booked: rows of the ledger, with the number of times that each must be there.
         rows: rows of the table.
-        delays: by airport and hour, how many flights took off, and the sum of their delays.
-        weather: by airport and hour.
+        delays: by airport and hour, the number of flights that took off, and the sum of their delays in minutes.
+        weather: the weather by airport and hour.
     """
 
     topics: dict[str, Streams] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
@@ -50,11 +50,11 @@ class Expected:
     weather: dict[Hour, dict[str, float | None]] = field(default_factory=dict)
 
     def count(self, topic: str) -> int:
-        """Messages of a topic."""
+        """The number of messages of a topic."""
         return sum(map(len, self.topics[topic].values()))
 
     def add(self, line: str, number: int, airports: frozenset[str]) -> None:
-        """Follow one line of the table, the `number`-th from 0."""
+        """Add one line of the table, the `number`-th from 0."""
         self.rows += 1
         year, month, day, departed, scheduled, dep_delay, _, _, arr_delay, *rest = line.split(",")
         carrier, flight, tail, origin, dest, _, distance = rest[:7]
@@ -80,14 +80,14 @@ class Expected:
         self.delays[hour] = flights + 1, delay + int(dep_delay)
 
     def see(self, line: str) -> None:
-        """Follow one line of the table of weather."""
+        """Add one line of the table of weather."""
         columns = line.split(",")
         seen = dict(zip(("temp", "wind_speed", "precip", "visib"), (columns[n] for n in (5, 9, 11, 13)), strict=True))
         known = {name: None if text == "NA" else float(text) for name, text in seen.items()}
         self.weather[columns[0], columns[-1]] = known
 
     def hours(self) -> dict[Hour, dict[str, Any]]:
-        """What must be known in the end of each hour that has both flights and weather."""
+        """The expected last message of each hour that has both flights and weather."""
         return {
             hour: {"origin": hour[0], "hour": hour[1], "flights": flights, "delay": delay, **self.weather[hour]}
             for hour, (flights, delay) in self.delays.items()
@@ -96,7 +96,7 @@ class Expected:
 
 
 def quoted(text: str) -> str:
-    """As JSON writes it; codes need no escapes."""
+    """A text as in JSON; codes need no escapes."""
     return f'"{text}"'
 
 
@@ -111,7 +111,7 @@ def read_topic(bootstrap: str, topic: str) -> Streams:
 
 
 def read_unknown(bootstrap: str, topic: str) -> Counter[str]:
-    """The destinations that the messages of the errors topic complain of; "?": of something else."""
+    """The unknown destinations in the messages of the errors topic; "?" for other errors."""
     found: Counter[str] = Counter()
     for message in _read(bootstrap, topic):
         text = re.search(rb"'(\w+)' is not in the airports table", message.value())
@@ -151,13 +151,13 @@ def _read(bootstrap: str, topic: str) -> Iterable[Any]:
 @dataclass(frozen=True)
 class Difference:
     """
-    What a topic has against what it must have.
+    The differences between the messages of a topic and the expected ones.
 
     Attributes:
-        lost: messages that are missing.
-        added: messages that are too many: duplicates, or never expected.
+        lost: missing messages.
+        added: messages too many: duplicates, or messages that were not expected.
         reordered: streams with the right messages in the wrong order.
-        example: the first one, for people.
+        example: the first difference, as a text.
     """
 
     lost: int = 0
@@ -170,7 +170,7 @@ class Difference:
 
 
 def compare(expected: Streams, found: Streams) -> Difference:
-    """Message by message, stream by stream."""
+    """Compare all messages of all streams."""
     lost = added = reordered = 0
     example = ""
     for stream in expected.keys() | found.keys():
@@ -186,12 +186,12 @@ def compare(expected: Streams, found: Streams) -> Difference:
 
 
 def _same(want: list[bytes], have: list[bytes]) -> bool:
-    """The same values, although written in another way."""
+    """Whether the values are the same, even if their JSON text differs."""
     return [json.loads(one) for one in want] == [json.loads(one) for one in have]
 
 
 def read_hours(bootstrap: str, topic: str) -> dict[Hour, list[dict[str, Any]]]:
-    """What was published of each hour, oldest first."""
+    """The messages about each hour, oldest first."""
     found: dict[Hour, list[dict[str, Any]]] = defaultdict(list)
     for message in _read(bootstrap, topic):
         row = json.loads(message.value())
@@ -201,10 +201,10 @@ def read_hours(bootstrap: str, topic: str) -> dict[Hour, list[dict[str, Any]]]:
 
 def compare_hours(expected: dict[Hour, dict[str, Any]], found: dict[Hour, list[dict[str, Any]]]) -> Difference:
     """
-    The last row of each hour must be the expected one, and each row must count more flights than the one before it.
+    Check that the last row of each hour is the expected one, and that each row counts more flights than the one before.
 
-    Which rows come before the last depends on how messages fall into micro-batches. But a row that is published only
-    when its hour has changed has counted more flights, so one that was published twice, or after a newer one, shows.
+    The rows before the last depend on the micro-batches. But a row is published only if its hour has changed, and then
+    it counts more flights. So a row that was published twice, or after a newer one, is found.
     """
     lost = added = reordered = 0
     example = ""
@@ -221,7 +221,7 @@ def compare_hours(expected: dict[Hour, dict[str, Any]], found: dict[Hour, list[d
 
 
 def read_ledger(path: Path) -> tuple[int, Counter[tuple[Any, ...]]]:
-    """How many different hashes the ledger has, and its rows."""
+    """The number of different hashes in the ledger, and its rows."""
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
         rows = Counter(db.execute("SELECT date, carrier, number, origin, dest, distance FROM ledger"))
         [hashes] = db.execute("SELECT count(DISTINCT hash) FROM ledger").fetchone()

@@ -1,4 +1,4 @@
-"""Sends the flights, as far as it is allowed to, and the weather beside them."""
+"""Send the flights and the weather, up to a limit that the demo raises."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from examples.flights import data, independent
 from examples.flights.graph import Weather, graph
 
 CHUNK_ROWS = 5_000
-"""In one transaction: readers see all of them or none."""
+"""Rows of one transaction, of which readers see all or none."""
 
 
 class Loader(threading.Thread):
     """
-    Sends rows while workers work, and tells the independent opinion of each.
+    Sends rows while workers work, and adds each row to the expected results.
 
     Attributes:
-        expected: what must come out of the rows that were sent.
-        sent: rows.
-        error: why it failed.
+        expected: the expected results of the rows that were sent.
+        sent: number of flights that were sent.
+        error: the exception that ended it; None: it did not fail.
     """
 
     def __init__(self, bootstrap: str, rows: int, *, weather: bool) -> None:
         """
         Args:
             bootstrap: the cluster.
-            rows: how many flights.
-            weather: whether to send that too.
+            rows: number of flights.
+            weather: whether to send the weather too.
         """
         super().__init__(name="loader", daemon=True)
         self.expected = independent.Expected()
@@ -41,18 +41,18 @@ class Loader(threading.Thread):
         self._more = threading.Condition()
 
     def allow(self, rows: int) -> None:
-        """Send up to so many rows in all."""
+        """Allow it to send up to this many rows in all."""
         with self._more:
             self._allowed = max(self._allowed, rows)
             self._more.notify()
 
     @property
     def done(self) -> bool:
-        """Whether all was sent."""
+        """Whether it has ended."""
         return not self.is_alive()
 
     def run(self) -> None:
-        """Send."""
+        """Send all rows."""
         try:
             self._run()
         except BaseException as error:
@@ -63,7 +63,7 @@ class Loader(threading.Thread):
         lines = enumerate(data.flights(self._rows))
         airports = data.airports()
         weather = list(data.weather()) if self._weather else []
-        told = 0
+        sent_weather = 0
         with connect(Kafka(self._servers), graph) as client:
             while self.sent < self._rows:
                 with self._more:
@@ -73,15 +73,15 @@ class Loader(threading.Thread):
                 for number, line in chunk:
                     self.expected.add(line, number, airports)
                 self.sent += client.send_many("flights.raw", [message(line, number) for number, line in chunk])
-                # Its table is in another order, so that sometimes the flights come first and sometimes the weather.
-                share = weather[told : len(weather) * self.sent // self._rows]
+                # The weather is sorted in another way, so that for some hours flights come first, for others weather.
+                share = weather[sent_weather : len(weather) * self.sent // self._rows]
                 for line in share:
                     self.expected.see(line)
-                told += client.send_many("flights.weather", [seen(line) for line in share]) if share else 0
+                sent_weather += client.send_many("flights.weather", [seen(line) for line in share]) if share else 0
 
 
 def message(line: str, number: int) -> Message[bytes]:
-    """A line with its tail number as the key; without one it goes to the partitions by turns."""
+    """A line with its tail number as the key; lines without one go to the partitions in turn."""
     tail = line.split(",", data.TAIL + 1)[data.TAIL]
     if tail == "NA":
         return Message(line.encode(), partition=number % independent.PARTITIONS)
@@ -89,7 +89,7 @@ def message(line: str, number: int) -> Message[bytes]:
 
 
 def seen(line: str) -> Weather:
-    """A line of the table of weather; "NA" is None."""
+    """A line of the table of weather, with None for "NA"."""
     row = dict(zip(data.WEATHER, line.split(","), strict=True))
     temp, wind_speed, precip, visib = (
         None if row[name] == "NA" else float(row[name]) for name in ("temp", "wind_speed", "precip", "visib")

@@ -25,10 +25,10 @@ from examples.flights.graph import graph
 PLAIN = ["clean", "route"]
 
 IDLE = "Waiting for data to arrive"
-"""What Spark says of a query that has found nothing to do."""
+"""Spark's message about a query that found nothing to do."""
 
 FIRST_S = 20.0
-"""How long `hourly` lets them go first, at the most."""
+"""How long `hourly` waits for the other queries at most."""
 
 BATCH = 40_000
 """Messages in one micro-batch of `clean` and of `route` at most, over all partitions."""
@@ -38,7 +38,7 @@ LARGE = 100_000
 
 
 def main() -> None:
-    """Run until SIGTERM, or until somebody kills it."""
+    """Run until SIGTERM or SIGKILL."""
     args = _parser().parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     if args.parent:
@@ -48,32 +48,32 @@ def main() -> None:
     larger = replace(engine, max_offsets_per_trigger=LARGE)
     kafka = Kafka(args.bootstrap)
     with start(graph, kafka, engine=engine, only=PLAIN, timeout_s=None) as plain:
-        # Each query starts Python processes, one for each input among them. All at once on two cores they may take more
-        # than the 10 s that Spark gives them, and then the queries that have failed are started once more.
+        # Each query starts several Python processes. If all queries start at once on two cores, the processes may need
+        # more than the 10 s that Spark gives them; then the queries fail and are restarted.
         deadline = time.monotonic() + FIRST_S
         while time.monotonic() < deadline and not _at_work(session, len(PLAIN)):
             time.sleep(0.1)
         with start(graph, kafka, engine=larger, only=["hourly"], timeout_s=None) as frames:
-            # A task that stops is tried again by itself, as it is under `cues-kafka run`.
+            # A stopped task is retried, as with `cues-kafka run`.
             while not (plain.failed or frames.failed):
                 time.sleep(0.2)
 
 
 def _at_work(session: SparkSession, queries: int) -> bool:
-    """Whether so many queries have each found something to do, or nothing: then their sources' processes are there."""
+    """Whether this many queries have looked for messages, so that the processes of their sources run."""
     found = [query.status for query in session.streams.active]
     return sum(bool(one["isDataAvailable"] or one["message"] == IDLE) for one in found) >= queries
 
 
 FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-"""Writes a checkpoint's file without starting a process that sets its rights: 7 ms a file instead of 73."""
+"""Writes a checkpoint's file without a process that sets its rights: 7 ms a file instead of 73."""
 
 
 def open_session() -> SparkSession:
     """
     Spark on two cores of this machine. A Spark task may fail three times, as on a cluster; with `local[2]` never.
 
-    The checkpoint is this run's alone and on the local disk, so its files need no checksum files beside them.
+    The checkpoint belongs to this run and lies on the local disk, so its files need no checksum files.
     """
     builder: SparkSession.Builder = SparkSession.builder
     session = (
@@ -92,10 +92,10 @@ def open_session() -> SparkSession:
 
 def end_with(parent: int) -> None:
     """
-    Let nothing of this outlive whoever started it, however that ends: then this process group is killed.
+    Kill this process group when the parent ends, however it ends.
 
-    The JVM is in it. Spark's Python workers are not, but end as soon as their JVM does. A driver that is killed loses
-    nothing: its successor recovers.
+    The JVM is in the group. Spark's Python workers are not, but end with their JVM. A killed driver loses nothing: its
+    successor recovers.
 
     Args:
         parent: its process id; it started this process with a group of its own.

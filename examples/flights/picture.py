@@ -1,4 +1,4 @@
-"""The hours as a picture: how long flights were delayed, by the weather of their hour."""
+"""A picture of the delays by the weather of the hour."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 @dataclass(frozen=True)
 class Scale:
     """
-    One kind of weather, in steps.
+    One measure of the weather, in steps.
 
     Attributes:
-        name: of the column.
-        label: for people.
-        steps: where each begins; what is below the first one belongs to it too.
+        name: name of the column.
+        label: the label in the picture.
+        steps: the begin of each step; lower values belong to the first one.
     """
 
     name: str
@@ -34,7 +34,7 @@ SCALES = (
 
 
 def means(hours: Iterable[Mapping[str, Any]], scale: Scale) -> list[tuple[float, float, int]]:
-    """For each step that has flights: where it begins, the mean delay of its flights, and how many they are."""
+    """For each step with flights: its begin, the mean delay of its flights in minutes, and their number."""
     sums: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
     for hour in hours:
         if (value := hour[scale.name]) is not None:
@@ -46,7 +46,7 @@ def means(hours: Iterable[Mapping[str, Any]], scale: Scale) -> list[tuple[float,
 
 def draw(hours: list[dict[str, Any]], file: Path) -> None:
     """
-    Write the picture.
+    Draw the picture into a file.
 
     Raises:
         ImportError: matplotlib is not installed; the extra `demo` has it.

@@ -1,8 +1,8 @@
 """
-What carries the graph, and whom of it a SIGKILL can hit.
+The processes that run the graph, and those of them that a SIGKILL can hit.
 
-Native workers, and Spark's driver with all that it starts; whoever dies is started again. Sides watch who writes the
-records of their tasks: only somebody who has committed something since he was started is worth killing.
+They are native workers, and Spark's driver with the processes that it starts. A process that dies is restarted. Sides
+watch which process writes the records of their tasks: a kill hits only a process that has committed since its start.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ NATIVE, DRIVER, PYTHON = "native worker", "Spark driver", "Python worker of Spar
 """Kinds of victims."""
 
 HEALTHY_AFTER_S = 1.0
-"""Whom we kill did nothing wrong: it shall not wait longer each time, as one that crashes by itself should."""
+"""Short, so that a process that we kill does not wait longer before each restart, as after crashes of its own."""
 
 SHORT_LIVED = "-XX:-UsePerfData -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""For a JVM that is killed soon: with one compiler and a simple collector it starts with half the work."""
+"""For a JVM that is killed soon: with one compiler and a simple collector its start is half the work."""
 
 GONE_S = 10.0
-"""How long a process that was killed may take to be gone."""
+"""How long a killed process may take to end."""
 
 
 @dataclass(frozen=True)
 class Victim:
     """
-    Somebody who can be killed.
+    A process that can be killed.
 
     Attributes:
-        kill: sends SIGKILL, and gives whether there was somebody to hit.
+        kill: sends SIGKILL, and returns whether there was a process to hit.
         wrote: whether this writer is the victim, or may be.
-        follows: whether this writer goes on in the victim's place; None: its records do not tell.
+        follows: whether this writer is the victim's successor; None: its records do not tell.
     """
 
     kill: Callable[[], bool]
@@ -57,11 +57,11 @@ class Victim:
 
 class Side:
     """
-    Processors that run, and go on whoever is killed.
+    Processes that run some processors, and are restarted when they die.
 
     Attributes:
-        log: what its processes print.
-        spread_s: within this time after a kill is due it comes, so that it hits any moment of a round of work.
+        log: the file with their output.
+        spread_s: a due kill comes within this time, so that it can hit any moment of a round of work.
     """
 
     spread_s = 0.0
@@ -83,29 +83,29 @@ class Side:
         raise NotImplementedError
 
     def environment(self, directory: Path) -> dict[str, str]:
-        """What else its processes have in their environment."""
+        """More variables of its processes' environment."""
         return {}
 
     def note(self, writer: Writer) -> None:
-        """Hear of a writer that has committed deliveries."""
+        """Take note of a writer that has committed deliveries."""
         raise NotImplementedError
 
     def victims(self, kind: str) -> list[Victim]:
-        """Whom of this kind there is to kill now."""
+        """The processes of this kind that can be killed now."""
         raise NotImplementedError
 
     @property
     def gave_up(self) -> int | None:
-        """The exit code of a process that no restart helps; None while there is none."""
+        """The exit code of a process that the supervisor gave up; None: it gave up none."""
         return self._supervisor.gave_up
 
     @property
     def restarts(self) -> int:
-        """Of all its processes."""
+        """The number of restarts of all its processes."""
         return sum(self._supervisor.restarts.values())
 
     def printed(self) -> str:
-        """All that its processes printed."""
+        """The output of its processes."""
         return self.log.read_text("utf-8", errors="replace")
 
     def __enter__(self) -> Self:
@@ -118,12 +118,12 @@ class Side:
 
 
 class NativeWorkers(Side):
-    """Worker processes, as `cues-kafka run --workers N` has them."""
+    """Worker processes, as `cues-kafka run --workers N` starts them."""
 
     def __init__(self, bootstrap: str, directory: Path, *, processors: Sequence[str], workers: int) -> None:
         self._options = ["--bootstrap", bootstrap, *(f"--only={name}" for name in processors)]
         self._live: dict[str, str] = {}
-        """The incarnation that committed last under each worker's name, since its last kill."""
+        """For each worker, the incarnation that committed last since the worker's last kill."""
         self._dead: set[str] = set()
         super().__init__(directory, name="workers", processes=workers)
 
@@ -161,7 +161,7 @@ class SparkDriver(Side):
 
     def __init__(self, bootstrap: str, directory: Path) -> None:
         self._live = ""
-        """The name that the driver which committed last has in records; empty after its kill."""
+        """The name in records of the driver that committed last; empty after its kill."""
         self._dead: set[str] = set()
         self._bootstrap = bootstrap
         self._checkpoint = directory / "checkpoint"
@@ -173,10 +173,10 @@ class SparkDriver(Side):
 
     def environment(self, directory: Path) -> dict[str, str]:
         """
-        What Spark reads there: its Java, where its files go, and that it listens on this machine only.
+        Spark's Java, the folder of its files, and the address that it listens on.
 
         Raises:
-            ConfigError: there is no Java for it; the text names the command that installs one.
+            ConfigError: there is no Java for Spark; the text names the command that installs one.
         """
         return {
             "JAVA_HOME": str(find_java().home),
@@ -194,8 +194,8 @@ class SparkDriver(Side):
         pid = self._supervisor.pids.get(1)
         if pid is None or not self._live:
             return []
-        everybody = {DRIVER: self._driver(pid), PYTHON: Victim(lambda: kill_python_worker(pid), wrote=_on_spark)}
-        return [everybody[kind]] if kind in everybody else []
+        victims = {DRIVER: self._driver(pid), PYTHON: Victim(lambda: kill_python_worker(pid), wrote=_on_spark)}
+        return [victims[kind]] if kind in victims else []
 
     def _driver(self, pid: int) -> Victim:
         name = self._live
@@ -207,12 +207,12 @@ class SparkDriver(Side):
 
         return Victim(
             kill,
-            wrote=_on_spark,  # of a task that it has just taken over, too: the newest record is its predecessor's
+            wrote=_on_spark,  # any driver: the newest record of a task may be by its predecessor
             follows=lambda writer: _on_spark(writer) and writer.name != name,
         )
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Spark's processes end a little after their driver; here they must not outlive it."""
+        """Kill Spark's processes with their driver, which they would outlive a little."""
         left = [process for pid in self._supervisor.pids.values() for process in family(pid)]
         super().__exit__(kind, error, None)
         for process in left:
@@ -222,7 +222,7 @@ class SparkDriver(Side):
 
 
 def kill_group(pid: int) -> bool:
-    """SIGKILL to a driver and its JVM at once, which are a process group; whether it was there."""
+    """Send SIGKILL to a driver and its JVM, which are a process group; whether it was there."""
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
         return True
@@ -230,16 +230,16 @@ def kill_group(pid: int) -> bool:
 
 
 def kill_python_worker(driver: int) -> bool:
-    """SIGKILL to a process that delivers a range, as far as can be seen; whether there was one."""
+    """Send SIGKILL to a process that seems to deliver a range; whether there was one."""
     with suppress(psutil.NoSuchProcess, ValueError):
-        # Who delivers has a producer and a consumer, and they have threads; who waits for a Spark task does not.
+        # A process that delivers has a producer and a consumer with threads; one that waits for a Spark task has not.
         max(python_workers(driver), key=psutil.Process.num_threads).kill()
         return True
     return False
 
 
 def family(driver: int) -> list[psutil.Process]:
-    """All that a driver started: the JVM, and Python processes below it."""
+    """The processes below a driver: the JVM, and Python processes."""
     found: list[psutil.Process] = []
     with suppress(psutil.NoSuchProcess):
         found += psutil.Process(driver).children(recursive=True)
@@ -247,7 +247,7 @@ def family(driver: int) -> list[psutil.Process]:
 
 
 def python_workers(driver: int) -> list[psutil.Process]:
-    """The processes in which Spark runs Python: forks of a daemon, which the JVM started for them."""
+    """The processes in which Spark runs Python: forks of a daemon that the JVM starts."""
     named = {process.pid: process for process in family(driver) if _is_python_worker(process)}
     return [process for process in named.values() if _parent(process) in named]
 
@@ -269,8 +269,8 @@ def _on_spark(writer: Writer) -> bool:
 
 
 def _environment(directory: Path) -> dict[str, str]:
-    """Of all processes: whatever they write goes to the run's directory."""
+    """The environment of all processes, which makes them write to the run's directory."""
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    # Restarted processes read what the first ones compiled; without it each of them compiles everything anew.
+    # Restarted processes load what the first ones compiled, instead of compiling it again.
     inherited.setdefault("PYTHONPYCACHEPREFIX", str(directory / "pycache"))
     return inherited | {"FLIGHTS_LEDGER": str(directory / "ledger.db"), "TMPDIR": str(directory)}

@@ -1,4 +1,4 @@
-"""What people see: progress bars while it runs, a table at the end."""
+"""The output of the demo: progress bars during the run, tables at the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from examples.flights.check import Counts, Result
 from examples.flights.demo import Demo, Outcome
 
 LINE_S = 10.0
-"""How often a line is printed where bars cannot be drawn."""
+"""Seconds between two printed lines if bars cannot be drawn."""
 
 
 class Bars:
@@ -38,7 +38,7 @@ class Bars:
         self._progress.stop()
 
     def show(self, demo: Demo) -> None:
-        """Draw how far it is."""
+        """Draw the progress."""
         kills = len(demo.outcome.kills)
         if not self._console.is_terminal and time.monotonic() - self._printed_s > LINE_S:
             self._printed_s = time.monotonic()
@@ -55,7 +55,7 @@ class Bars:
 
 
 def print_result(console: Console, result: Result, outcome: Outcome, *, loaded: int) -> None:
-    """The table, and the lines below it."""
+    """Print the table, and the lines below it."""
     table = Table(title="What the tasks counted, and what plain Python finds in the tables")
     table.add_column("", no_wrap=True)
     for name in ("deliveries", "outputs", "errors", "nil", "lost", "duplicated", "torn", "disorder"):
@@ -85,7 +85,7 @@ def print_result(console: Console, result: Result, outcome: Outcome, *, loaded: 
 
 
 def _print_kills(console: Console, outcome: Outcome) -> None:
-    """Which processes were killed, and how soon others took over."""
+    """Print which processes were killed, and how soon others took over."""
     table = Table(title="Killed processes")
     table.add_column("SIGKILL to", no_wrap=True)
     hourly = ["hourly publishing"] if outcome.hourly else []
