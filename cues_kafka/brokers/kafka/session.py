@@ -263,8 +263,17 @@ class KafkaSession:
 
 
 class _Reports:
-    """Delivery reports of one transaction (P6): `report` is the callback of a record, `first` of its first record."""
+    """
+    Delivery reports of one transaction (P6): `report` is the callback of a record, `first` of its first record.
 
+    The slots are needed. The client can call back while its exception is pending (see `CLIENT_ERRORS`). Python clears
+    a pending exception when it looks up an attribute that the class does not have, and the error would have no name.
+    """
+
+    __slots__ = ("delivered", "error", "first", "first_offset", "produced", "report")
+
+    report: Callable[[KafkaError | None, Message], None]
+    first: Callable[[KafkaError | None, Message], None]
     delivered: Callable[[], int]
 
     def __init__(self) -> None:

@@ -169,6 +169,19 @@ class Watch:
         ends: how many calls have ended a transaction; the coordinator must not have seen more of them.
     """
 
+    __slots__ = (  # needed in callbacks of the client, see `_Reports` in `session`
+        "_reasons",
+        "_said",
+        "_scrubbed",
+        "ends",
+        "fatal",
+        "label",
+        "pid",
+        "suspicions",
+        "unwritable",
+        "user",
+    )
+
     def __init__(self, label: str, options: Kafka | None = None) -> None:
         """
         Args:

@@ -15,7 +15,7 @@ from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.kafka.classify import MEANINGS, classify, translate
 from cues_kafka.brokers.kafka.reader import KafkaReader
 from cues_kafka.brokers.kafka.sender import KafkaSender
-from cues_kafka.brokers.kafka.session import KafkaSession, generation, no_member
+from cues_kafka.brokers.kafka.session import KafkaSession, _Reports, generation, no_member
 from cues_kafka.brokers.kafka.watch import Watch, likely_cause
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import AbortableError, BrokerError, ConfigError, FatalError, RetriableError, UnstableOffsets
@@ -96,6 +96,12 @@ def test_a_client_error_inside_a_system_error_is_found() -> None:
         wrapped.__cause__, problem = problem, wrapped
 
         assert translate(wrapped, "x").fenced
+
+
+@pytest.mark.parametrize("called_back", [_Reports(), Watch("x")])
+def test_what_the_client_calls_back_has_slots(called_back: object) -> None:
+    """The client may call while its exception is pending; a failed look-up in a class clears it and hides a fencing."""
+    assert not hasattr(called_back, "__dict__")
 
 
 def test_the_generation_is_read_from_the_metadata_of_this_client() -> None:
