@@ -15,8 +15,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 
 INTRO = """# Benchmarks
 
-What the framework costs beside a transactional loop written by hand with the same client. `make bench` measures it
-anew and writes this page; `make bench ARGS="--only latency"` renews one section, `ARGS=--quick` shakes the programs
+With this page you can see what the framework costs, beside a transactional loop written by hand with the same client.
+`make bench` measures it again and writes this page; `make bench ARGS="--only latency"` renews one section, `ARGS=--quick` shakes the programs
 down and writes nothing. Every figure comes from a run of [benchmarks/](../benchmarks), on a real broker on the same
 machine. Absolute figures belong to that machine. Ratios are of runs that alternated within minutes, and travel
 better.

@@ -307,11 +307,11 @@ def test_the_promise_is_the_same_everywhere() -> None:
     assert len(promises[0]) == 1
 
 
-def test_the_settings_that_operations_names_exist_with_their_defaults() -> None:
+def test_the_settings_that_the_page_names_exist_with_their_defaults() -> None:
     """The table of settings."""
     known = load(env={}, cwd=ROOT).settings
     table = (
-        (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").split("| setting | default |")[1].split("\n\n")[0]
+        (ROOT / "docs" / "settings.md").read_text(encoding="utf-8").split("| setting | default |")[1].split("\n\n")[0]
     )
     for names, defaults in re.findall(r"^\| (`.*`) \| (.*?) \|", table, re.MULTILINE):
         given = [float(number) for number in re.findall(r"[\d.]+", defaults.replace(",000", "000"))]

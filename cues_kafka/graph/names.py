@@ -1,6 +1,6 @@
 """Names: which are allowed, what things are called on the cluster, and how an error suggests a known one.
 
-The table of names on the cluster is in docs/operations.md. No other module composes these names.
+The table of names on the cluster is in docs/plan.md. No other module composes these names.
 """
 
 from __future__ import annotations

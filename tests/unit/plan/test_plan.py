@@ -51,7 +51,7 @@ JOIN = Graph("flights", Processor(anything, name="zip", inputs={"a": "left", "b"
 
 
 def test_everything_is_named_as_the_design_says() -> None:
-    """The table of names in docs/operations.md; the replay topic is X1."""
+    """The table of names in docs/plan.md; the replay topic is X1."""
     graph = Graph(
         "shop", Processor(anything, name="check", inputs="orders", outputs="o", state={"totals": Store()}, errors="e")
     )
