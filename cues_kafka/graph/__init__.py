@@ -1,3 +1,3 @@
-"""What the user declares: frozen, validated when constructed; the standard library is all that it needs."""
+"""The declarations of users: frozen, validated when they are constructed, and built on the standard library alone."""
 
 from __future__ import annotations

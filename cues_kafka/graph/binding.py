@@ -238,23 +238,26 @@ class Traits:
 
     @classmethod
     def of(cls, fn: Callable[..., Any]) -> Traits:
-        """Read the function below partials, wrappers, bound methods and ``__call__``."""
-        plain = _plain(fn)
+        """Read them from a function and its annotations."""
+        plain = _unwrapped(fn)
         returns = _return_annotation(plain)
         origin = typing.get_origin(returns) or returns
         is_async = inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain)
         if origin in _AWAITABLES:
             is_async = True
-            returns = _argument(returns, -1)
+            returns = _type_argument(returns, -1)
             origin = typing.get_origin(returns) or returns
         is_generator = inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain) or origin in _ITERATORS
         if is_generator:
             is_async = is_async or origin in _ASYNC_ITERATORS
-            returns = _argument(returns, 0) if origin in (*_ITERATORS, abc.Iterable, abc.AsyncIterable) else _Unknown
+            returns = (
+                _type_argument(returns, 0) if origin in (*_ITERATORS, abc.Iterable, abc.AsyncIterable) else _Unknown
+            )
         return cls(is_async, is_generator, returns)
 
 
-def _plain(fn: Callable[..., Any]) -> Any:
+def _unwrapped(fn: Callable[..., Any]) -> Any:
+    """The function below partials, wrappers, bound methods and ``__call__``."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     if not (inspect.isroutine(fn) or isinstance(fn, type)):
@@ -276,28 +279,28 @@ def _return_annotation(plain: Any) -> Any:
         return _Unknown
 
 
-def _argument(annotation: Any, index: int) -> Any:
+def _type_argument(annotation: Any, index: int) -> Any:
     arguments = typing.get_args(annotation)
     return arguments[index] if arguments else _Unknown
 
 
-def _members(annotation: Any) -> Iterator[Any]:
+def _possible_types(annotation: Any) -> Iterator[Any]:
     """The types that a value may have, without None; empty if they are not known."""
     origin = typing.get_origin(annotation)
     if origin is typing.Union or isinstance(annotation, types.UnionType):
         for member in typing.get_args(annotation):
-            yield from _members(member)
+            yield from _possible_types(member)
     elif (plain := getattr(annotation, "__supertype__", None) or getattr(annotation, "__value__", None)) is not None:
-        yield from _members(plain)  # a NewType, or an alias of Python 3.12
+        yield from _possible_types(plain)  # a NewType, or an alias of Python 3.12
     elif origin is typing.Annotated:
-        yield from _members(typing.get_args(annotation)[0])
+        yield from _possible_types(typing.get_args(annotation)[0])
     elif annotation not in (_Unknown, Any, object, None, type(None), typing.NoReturn, typing.Never) and not isinstance(
         annotation, typing.TypeVar
     ):
         yield annotation
 
 
-def _shown(annotation: Any) -> str:
+def _as_text(annotation: Any) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
 
 
@@ -311,7 +314,7 @@ def _check_returns(traits: Traits, processor: Processor) -> None:
                 "Return a list, or drop batch=True."
             )
         results = _batch_results(results, processor.label)
-    members = [member for member in _members(results) if not (processor.batch and _is_exception(member))]
+    members = [member for member in _possible_types(results) if not (processor.batch and _is_exception(member))]
     match processor.output_shape:
         case "none":
             _check_nothing(traits, members, processor.label)
@@ -324,22 +327,22 @@ def _check_returns(traits: Traits, processor: Processor) -> None:
 def shows_bindings(fn: Callable[..., Any], *, batch: bool) -> bool:
     """Whether the annotation of a function's result names the output bindings, so that they could be checked."""
     traits = Traits.of(fn)
-    results = [_argument(member, 0) for member in _members(traits.returns)] if batch else [traits.returns]
-    members = [member for result in results for member in _members(result) if not _is_exception(member)]
+    results = [_type_argument(member, 0) for member in _possible_types(traits.returns)] if batch else [traits.returns]
+    members = [member for result in results for member in _possible_types(result) if not _is_exception(member)]
     return bool(members) and all(_bindings_of(member, traits) for member in members)
 
 
 def _batch_results(returns: Any, label: str) -> Any:
     """The type of one result of a batch."""
-    for member in _members(returns):
+    for member in _possible_types(returns):
         origin = typing.get_origin(member) or member
         if not _is_subclass(origin, abc.Sequence) or issubclass(origin, str | bytes):
             raise GraphError(
                 f"{label}: batch=True returns as many results as it got messages, but the function is "
-                f"annotated -> {_shown(returns)}. Return a list of results, or drop batch=True."
+                f"annotated -> {_as_text(returns)}. Return a list of results, or drop batch=True."
             )
         arguments = typing.get_args(member)
-        return typing.Union[arguments] if origin is tuple and arguments else _argument(member, 0)  # noqa: UP007
+        return typing.Union[arguments] if origin is tuple and arguments else _type_argument(member, 0)  # noqa: UP007
     return _Unknown
 
 
@@ -359,7 +362,7 @@ def _check_nothing(traits: Traits, members: list[Any], label: str) -> None:
         )
     if members:
         raise GraphError(
-            f"{label}: the function returns {_shown(members[0])}, but there are no outputs. "
+            f"{label}: the function returns {_as_text(members[0])}, but there are no outputs. "
             'Declare outputs="topic", or annotate -> None and return nothing.'
         )
 
@@ -374,7 +377,7 @@ def _check_one(members: list[Any], label: str) -> None:
         key, value = _mapping_types(member)
         if typing.get_origin(key) is Literal or (typing.get_origin(value) or value) is Message:
             raise GraphError(
-                f"{label}: the function returns messages by binding ({_shown(member)}), but outputs= is one "
+                f"{label}: the function returns messages by binding ({_as_text(member)}), but outputs= is one "
                 'topic. Return the message itself, or declare outputs={"binding": "topic"}.'
             )
 
@@ -389,7 +392,7 @@ def _check_many(traits: Traits, members: list[Any], processor: Processor) -> Non
         if not (origin is Out if traits.is_generator else _is_subclass(origin, abc.Mapping)):
             raise GraphError(
                 f"{processor.label}: outputs= has bindings ({quoted(declared)}), but the function {gives} "
-                f"{_shown(member)}. {fix}"
+                f"{_as_text(member)}. {fix}"
             )
         for name in _bindings_of(member, traits):
             if name not in declared:
@@ -410,5 +413,5 @@ def _bindings_of(member: Any, traits: Traits) -> tuple[str, ...]:
     """The output bindings that the annotation of one result names; empty where it names none."""
     if typing.is_typeddict(member) and not traits.is_generator:
         return tuple(member.__annotations__)
-    names = _argument(member, 0) if traits.is_generator else _mapping_types(member)[0]
+    names = _type_argument(member, 0) if traits.is_generator else _mapping_types(member)[0]
     return typing.get_args(names) if typing.get_origin(names) is Literal else ()

@@ -34,7 +34,7 @@ def reference(target: Any) -> str:
     qualname = getattr(target, "__qualname__", None)
     if isinstance(module, str) and isinstance(qualname, str):
         name = f"{module}:{qualname}"
-        if "<" not in name and _follow(name, None) == target:
+        if "<" not in name and _import_path(name, None) == target:
             return name
     raise GraphError(
         f"{target!r} cannot be written down, because it cannot be imported by its name. "
@@ -49,7 +49,7 @@ def resolve(name: object) -> Any:
     Raises:
         GraphError: it cannot be imported.
     """
-    found = _follow(name, _MISSING) if isinstance(name, str) and ":" in name else _MISSING
+    found = _import_path(name, _MISSING) if isinstance(name, str) and ":" in name else _MISSING
     if found is _MISSING:
         raise GraphError(f"{name!r} cannot be imported. Check that 'module:name' exists and can be imported from here.")
     return found
@@ -58,7 +58,7 @@ def resolve(name: object) -> Any:
 _MISSING = object()
 
 
-def _follow(name: str, missing: object) -> Any:
+def _import_path(name: str, missing: object) -> Any:
     module, _, path = name.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -74,7 +74,7 @@ def _follow(name: str, missing: object) -> Any:
 # --- Values
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """A value as JSON; a type that JSON lacks becomes a mapping with one key that begins with ``$``."""
     match value:
         case None | bool() | int() | float() | str():
@@ -82,111 +82,111 @@ def _plain(value: Any) -> Any:
         case bytes():
             return {"$bytes": value.hex()}
         case list():
-            return [_plain(item) for item in value]
+            return [_to_json(item) for item in value]
         case tuple():
-            return {"$tuple": [_plain(item) for item in value]}
+            return {"$tuple": [_to_json(item) for item in value]}
         case set() | frozenset():
             kind = "$set" if isinstance(value, set) else "$frozenset"
-            return {kind: sorted((_plain(item) for item in value), key=repr)}
+            return {kind: sorted((_to_json(item) for item in value), key=repr)}
         case Mapping():
             if all(isinstance(key, str) and not key.startswith("$") for key in value):
-                return {key: _plain(item) for key, item in value.items()}
-            return {"$mapping": [[_plain(key), _plain(item)] for key, item in value.items()]}
+                return {key: _to_json(item) for key, item in value.items()}
+            return {"$mapping": [[_to_json(key), _to_json(item)] for key, item in value.items()]}
     return {"$ref": reference(value)}
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {
     "$bytes": bytes.fromhex,
-    "$tuple": lambda items: tuple(_value(item) for item in items),
-    "$set": lambda items: {_value(item) for item in items},
-    "$frozenset": lambda items: frozenset(_value(item) for item in items),
-    "$mapping": lambda pairs: {_value(key): _value(item) for key, item in pairs},
+    "$tuple": lambda items: tuple(_from_json(item) for item in items),
+    "$set": lambda items: {_from_json(item) for item in items},
+    "$frozenset": lambda items: frozenset(_from_json(item) for item in items),
+    "$mapping": lambda pairs: {_from_json(key): _from_json(item) for key, item in pairs},
     "$ref": resolve,
 }
 
 
-def _value(plain: Any) -> Any:
+def _from_json(plain: Any) -> Any:
     if isinstance(plain, list):
-        return [_value(item) for item in plain]
+        return [_from_json(item) for item in plain]
     if isinstance(plain, Mapping):
         for mark, item in plain.items():
             if mark.startswith("$") and len(plain) == 1 and mark in _READERS:
                 return _READERS[mark](item)
-        return {key: _value(item) for key, item in plain.items()}
+        return {key: _from_json(item) for key, item in plain.items()}
     return plain
 
 
-def _codec_data(codec: CodecSpec) -> dict[str, Any]:
+def _codec_to_json(codec: CodecSpec) -> dict[str, Any]:
     match codec:
         case Json(cls=cls):
             settings: dict[str, Any] = {"cls": None if cls is None else reference(cls)}
         case Avro(schema=schema, registry=registry, subject=subject):
-            settings = {"schema": _plain(schema), "subject": subject, "registry": registry or None}
+            settings = {"schema": _to_json(schema), "subject": subject, "registry": registry or None}
         case _:
             settings = {}
     return {"kind": codec.kind} | {name: value for name, value in settings.items() if value is not None}
 
 
-def _codec(data: Mapping[str, Any]) -> CodecSpec:
+def _codec_from_json(data: Mapping[str, Any]) -> CodecSpec:
     match data.get("kind"):
         case "json":
             return Json(resolve(data["cls"]) if "cls" in data else None)
         case "avro":
-            schema = _value(data.get("schema"))
+            schema = _from_json(data.get("schema"))
             return Avro(schema, registry=data.get("registry", False), subject=data.get("subject"))
         case "raw":
             return Raw()
     raise GraphError(f"{data.get('kind')!r} is not a kind of codec. Choose one of 'json', 'avro', 'raw'.")
 
 
-def _topic_data(topic: Topic) -> dict[str, Any]:
-    writers: dict[str, Callable[[Any], Any]] = {"value": _codec_data, "config": dict}
+def _topic_to_json(topic: Topic) -> dict[str, Any]:
+    writers: dict[str, Callable[[Any], Any]] = {"value": _codec_to_json, "config": dict}
     return {name: writers[name](item) if name in writers else item for name, item in topic.given.items()}
 
 
-def _topic(data: Mapping[str, Any]) -> Topic:
-    return Topic(**{**data, **({"value": _codec(data["value"])} if "value" in data else {})})
+def _topic_from_json(data: Mapping[str, Any]) -> Topic:
+    return Topic(**{**data, **({"value": _codec_from_json(data["value"])} if "value" in data else {})})
 
 
-def _filter_data(predicate: Callable[[Any], bool]) -> Any:
+def _filter_to_json(predicate: Callable[[Any], bool]) -> Any:
     if isinstance(predicate, HasType):
-        return {"has_type": [_plain(one) for one in predicate.types]}
+        return {"has_type": [_to_json(one) for one in predicate.types]}
     if isinstance(predicate, HasTag):
         return {"has_tag": list(predicate.tags)}
     return reference(predicate)
 
 
-def _filter(data: Any) -> Callable[[Any], bool]:
+def _filter_from_json(data: Any) -> Callable[[Any], bool]:
     if isinstance(data, Mapping):
         if "has_type" in data:
-            return HasType(tuple(_value(one) for one in data["has_type"]))
+            return HasType(tuple(_from_json(one) for one in data["has_type"]))
         if "has_tag" in data:
             return HasTag(tuple(data["has_tag"]))
     found: Callable[[Any], bool] = resolve(data)
     return found
 
 
-def _retry_data(retry: Retry) -> dict[str, Any]:
+def _retry_to_json(retry: Retry) -> dict[str, Any]:
     numbers = {name: getattr(retry, name) for name in ("for_s", "first_s", "max_s", "then")}
     return {"on": [reference(cls) for cls in retry.classes], **numbers}
 
 
-def _retry(data: Mapping[str, Any]) -> Retry:
+def _retry_from_json(data: Mapping[str, Any]) -> Retry:
     return Retry(**{**data, "on": tuple(resolve(name) for name in data["on"])})
 
 
 # --- Parts
 
 
-def _part_data(part: Declaration) -> dict[str, Any]:
+def _part_to_json(part: Declaration) -> dict[str, Any]:
     if isinstance(part, Source):
         return {"source": part.topic, **({"default": True} if part.default else {})}
     writers: dict[str, Callable[[Any], Any]] = {
         "fn": reference,
-        "filter": _filter_data,
-        "retry": _retry_data,
-        "state": lambda stores: {name: {"value": _codec_data(store.value)} for name, store in stores.items()},
-        "opts": lambda opts: {name: _plain(item) for name, item in opts.items()},
+        "filter": _filter_to_json,
+        "retry": _retry_to_json,
+        "state": lambda stores: {name: {"value": _codec_to_json(store.value)} for name, store in stores.items()},
+        "opts": lambda opts: {name: _to_json(item) for name, item in opts.items()},
         "tailers": dict,
         "appenders": dict,
     }
@@ -194,16 +194,16 @@ def _part_data(part: Declaration) -> dict[str, Any]:
     return {"processor" if isinstance(part, Processor) else "dataframe": data.pop("name"), **data}
 
 
-def _part(data: Mapping[str, Any]) -> Declaration:
+def _part_from_json(data: Mapping[str, Any]) -> Declaration:
     fields = dict(data)
     if "source" in fields:
         return Source(fields["source"], default=fields.get("default", False))
     readers: dict[str, Callable[[Any], Any]] = {
         "fn": resolve,
-        "filter": _filter,
-        "retry": _retry,
-        "state": lambda stores: {name: Store(_codec(store["value"])) for name, store in stores.items()},
-        "opts": lambda opts: {name: _value(item) for name, item in opts.items()},
+        "filter": _filter_from_json,
+        "retry": _retry_from_json,
+        "state": lambda stores: {name: Store(_codec_from_json(store["value"])) for name, store in stores.items()},
+        "opts": lambda opts: {name: _from_json(item) for name, item in opts.items()},
     }
     make: Callable[..., Processor | DataFrameProcessor]
     if "processor" in fields:
@@ -221,10 +221,10 @@ def to_dict(graph: Graph) -> dict[str, Any]:
     return {
         "version": VERSION,
         "name": graph.name,
-        "parts": [_part_data(part) for part in graph.parts],
+        "parts": [_part_to_json(part) for part in graph.parts],
         "errors": graph.errors,
-        "defaults": _topic_data(graph.defaults),
-        "topics": {name: _topic_data(topic) for name, topic in graph.topics.items()},
+        "defaults": _topic_to_json(graph.defaults),
+        "topics": {name: _topic_to_json(topic) for name, topic in graph.topics.items()},
         "system": {name: reference(factory) for name, factory in graph.system.items()},
         "strategy": graph.strategy,
     }
@@ -239,10 +239,10 @@ def from_dict(data: Mapping[str, Any]) -> Graph:
     try:
         return Graph(
             data["name"],
-            *(_part(part) for part in data["parts"]),
+            *(_part_from_json(part) for part in data["parts"]),
             errors=data.get("errors"),
-            defaults=_topic(data.get("defaults", {})),
-            topics={name: _topic(topic) for name, topic in data.get("topics", {}).items()},
+            defaults=_topic_from_json(data.get("defaults", {})),
+            topics={name: _topic_from_json(topic) for name, topic in data.get("topics", {}).items()},
             system={name: resolve(factory) for name, factory in data.get("system", {}).items()},
             strategy=data.get("strategy", "exactly-once"),
         )

@@ -29,7 +29,7 @@ from cues_kafka.graph.processor import (
     Strategy,
     check_mapping,
 )
-from cues_kafka.graph.topic import Topic, check_choice, frozen, settle
+from cues_kafka.graph.topic import Topic, check_choice, read_only, set_fields
 from cues_kafka.graph.wiring import check_topics, check_wiring
 from cues_kafka.words import article
 
@@ -76,7 +76,7 @@ class Graph:
         strategy: Strategy = "exactly-once",
     ) -> None:
         check_name(name, "Graph")
-        settle(
+        set_fields(
             self,
             name=name,
             parts=tuple(_part(part, name) for part in parts),
@@ -88,11 +88,13 @@ class Graph:
         )
         _check_graph_settings(self)
         _check_parts_once(self)
-        settle(
+        set_fields(
             self,
-            sources=frozen({part.topic: part for part in self.parts if isinstance(part, Source)}),
-            processors=frozen({part.name: _resolved(part, self) for part in self.parts if isinstance(part, Processor)}),
-            dataframes=frozen({part.name: part for part in self.parts if isinstance(part, DataFrameProcessor)}),
+            sources=read_only({part.topic: part for part in self.parts if isinstance(part, Source)}),
+            processors=read_only(
+                {part.name: _resolved(part, self) for part in self.parts if isinstance(part, Processor)}
+            ),
+            dataframes=read_only({part.name: part for part in self.parts if isinstance(part, DataFrameProcessor)}),
         )
         check_wiring(self)
         check_topics(self)
@@ -270,5 +272,5 @@ def _check_parts_once(graph: Graph) -> None:
 def _resolved(processor: Processor, graph: Graph) -> Processor:
     """The same processor, its call decided with what the graph's system offers."""
     resolved = processor.replace()
-    settle(resolved, call=bind(processor, graph.system))
+    set_fields(resolved, call=bind(processor, graph.system))
     return resolved

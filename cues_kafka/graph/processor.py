@@ -12,7 +12,7 @@ from cues_kafka.graph.binding import CallShape, bind
 from cues_kafka.graph.declare import Retry, Store
 from cues_kafka.graph.kind import KINDS, InputShape, OutputShape
 from cues_kafka.graph.names import check_name, check_topic, check_written_topic
-from cues_kafka.graph.topic import check_choice, check_count, check_flag, frozen, settle
+from cues_kafka.graph.topic import check_choice, check_count, check_flag, read_only, set_fields
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -65,12 +65,12 @@ class BoundFunction:
     by_name: bool
 
     def _bind(self, fn: Callable[..., Any], name: str | None, inputs: Any, alts: Any, outputs: Any) -> None:
-        settle(self, fn=fn, name=_name_of(fn) if name is None else name)
+        set_fields(self, fn=fn, name=_name_of(fn) if name is None else name)
         check_name(self.name, self.label)
         input_shape, input_bindings = _inputs(inputs, alts, self.label)
         output_shape, output_bindings = _outputs(outputs, self.label)
-        settle(self, inputs=input_bindings, input_shape=input_shape, by_name=not isinstance(inputs, str))
-        settle(self, outputs=output_bindings, output_shape=output_shape)
+        set_fields(self, inputs=input_bindings, input_shape=input_shape, by_name=not isinstance(inputs, str))
+        set_fields(self, outputs=output_bindings, output_shape=output_shape)
 
     @property
     def label(self) -> str:
@@ -179,15 +179,15 @@ class Processor(BoundFunction):
     ) -> None:
         self._bind(fn, name, inputs, alts, outputs)
         label = self.label
-        settle(
+        set_fields(
             self,
             errors=errors,
             filter=filter,
             strategy=strategy,
             state=check_mapping(state, f"{label}: state"),
             opts=check_mapping(opts, f"{label}: opts"),
-            tailers=frozen(dict(_bound_topics(tailers or {}, label, "tailers"))),
-            appenders=frozen(dict(_bound_topics(appenders or {}, label, "appenders", check_written_topic))),
+            tailers=read_only(dict(_bound_topics(tailers or {}, label, "tailers"))),
+            appenders=read_only(dict(_bound_topics(appenders or {}, label, "appenders", check_written_topic))),
             effects=effects,
             batch=batch,
             concurrency=concurrency,
@@ -197,7 +197,7 @@ class Processor(BoundFunction):
         )
         _check_settings(self, label)
         _check_topics_once(self, label)
-        settle(self, call=bind(self))
+        set_fields(self, call=bind(self))
         _check_concurrency(self, label)
 
     @property
@@ -248,13 +248,13 @@ def _name_of(fn: Any) -> str:
 def check_mapping(value: Any, what: str) -> Mapping[str, Any]:
     """A read-only copy of `opts=`, `state=` or another mapping by name; empty for None."""
     if value is None:
-        return frozen({})
+        return read_only({})
     if not isinstance(value, Mapping):
         raise GraphError(f'{what}={value!r}: takes a mapping. Write {what.rpartition(" ")[2]}={{"name": ...}}.')
     for name in value:
         if not isinstance(name, str):
             raise GraphError(f"{what}= has the name {name!r}. Names are strings.")
-    return frozen(value)
+    return read_only(value)
 
 
 def _bound_topics(value: Any, label: str, what: str, check: Callable[[object, str], str] = check_topic) -> Bindings:
@@ -372,7 +372,7 @@ class DataFrameProcessor(BoundFunction):
         output_mode: OutputMode = "append",
     ) -> None:
         self._bind(fn, name, inputs, None, outputs)
-        settle(self, output_mode=output_mode)
+        set_fields(self, output_mode=output_mode)
         if output_mode not in get_args(OutputMode):
             raise GraphError(
                 f"{self.label}: output_mode={output_mode!r}. Choose 'append' (rows that are final) or 'update' (each "

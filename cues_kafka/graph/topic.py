@@ -14,13 +14,13 @@ from cues_kafka.graph.declare import CodecSpec, Json, Raw
 from cues_kafka.graph.names import hint, quoted
 
 
-def settle(target: Any, **values: Any) -> None:
+def set_fields(target: Any, **values: Any) -> None:
     """Set fields of a frozen declaration while it is constructed."""
     for name, value in values.items():
         object.__setattr__(target, name, value)
 
 
-def frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+def read_only(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
     """A read-only copy."""
     return types.MappingProxyType(dict(mapping))
 
@@ -78,8 +78,8 @@ class Topic:
         given: dict[str, Any] = {name: setting for name, setting in settings.items() if setting is not ...}
         _check_topic_settings(given)
         if "config" in given:
-            given["config"] = frozen({name: str(setting) for name, setting in given["config"].items()})
-        settle(self, **{**_DEFAULTS, **given}, given=frozen(given))
+            given["config"] = read_only({name: str(setting) for name, setting in given["config"].items()})
+        set_fields(self, **{**_DEFAULTS, **given}, given=read_only(given))
         _check_key_field(self)
 
     def over(self, defaults: Topic) -> Topic:
@@ -96,7 +96,7 @@ class Topic:
         return {name: getattr(self, name) for name in _DEFAULTS}
 
 
-_DEFAULTS: dict[str, Any] = {"value": Json(), "key": None, "partitions": 1, "provenance": True, "config": frozen({})}
+_DEFAULTS: dict[str, Any] = {"value": Json(), "key": None, "partitions": 1, "provenance": True, "config": read_only({})}
 
 
 def _check_topic_settings(given: Mapping[str, Any]) -> None:

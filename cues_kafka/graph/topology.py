@@ -1,4 +1,4 @@
-"""Dependencies between processors, their order and cycles, and whether two graphs have the same shape.
+"""Dependencies between processors, their cycles, and whether two graphs have the same shape.
 
 A processor depends on the processors that write what it reads. It reads inputs and tailers; it writes outputs,
 appenders and its errors topic. A graph may be in several pieces, and may have cycles.
@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from graphlib import TopologicalSorter
 from typing import NamedTuple, TypeAlias
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import hint, quoted
+from cues_kafka.graph.names import no_such_processor
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 
 Node: TypeAlias = tuple[str, str]
@@ -78,12 +77,13 @@ def transitive_dependencies(graph: Graph, name: str) -> frozenset[str]:
     Raises:
         GraphError: there is no such processor.
     """
-    return _reachable(dependencies(graph), name)
+    needs = dependencies(graph)
+    if name not in needs:
+        raise GraphError(no_such_processor(graph.name, [name], needs))
+    return _reachable(needs, name)
 
 
 def _reachable(steps: Mapping[str, frozenset[str]], start: str) -> frozenset[str]:
-    if start not in steps:
-        raise GraphError(f"There is no processor {start!r}{hint(start, steps)}. Processors: {quoted(steps)}.")
     seen: set[str] = set()
     waiting = list(steps[start])
     while waiting:
@@ -103,17 +103,6 @@ def cycles(graph: Graph) -> tuple[tuple[str, ...], ...]:
         if name in reach[name] and not any(name in group for group in groups):
             groups.append(tuple(other for other in needs if other in reach[name] and name in reach[other]))
     return tuple(groups)
-
-
-def order(graph: Graph) -> tuple[str, ...]:
-    """All processors, each after its dependencies; the members of a cycle stand together."""
-    needs = dependencies(graph)
-    home = {name: group for group in cycles(graph) for name in group}
-    groups = {home.get(name, (name,)): set[tuple[str, ...]]() for name in needs}
-    for name, others in needs.items():
-        own = home.get(name, (name,))
-        groups[own] |= {home.get(other, (other,)) for other in others} - {own}
-    return tuple(name for group in TopologicalSorter(groups).static_order() for name in group)
 
 
 # --- Shape

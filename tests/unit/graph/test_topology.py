@@ -1,4 +1,4 @@
-"""Order, cycles, dependencies and shapes of graphs, and the settings that graphs fill in."""
+"""Cycles, dependencies and shapes of graphs, and the settings that graphs fill in."""
 
 from __future__ import annotations
 
@@ -53,15 +53,6 @@ def test_the_kind_follows_from_what_is_declared(arguments: dict[str, Any], kind:
     assert kind == Processor(fn, **arguments).kind
 
 
-def test_every_processor_comes_after_those_it_depends_on() -> None:
-    """Also where they were declared back to front, and in a graph of several pieces."""
-    order = topology.order(DIAMOND)
-
-    assert {"last", "fork", "left", "right", "alone"} == set(order)
-    assert order.index("fork") < min(order.index("left"), order.index("right"))
-    assert max(order.index("left"), order.index("right")) < order.index("last")
-
-
 def test_dependencies_are_direct_or_transitive() -> None:
     """A processor is not its own dependency, except on a cycle."""
     assert {"left", "right"} == topology.dependencies(DIAMOND)["last"]
@@ -73,13 +64,11 @@ def test_dependencies_are_direct_or_transitive() -> None:
 
 
 def test_cycles_are_allowed_and_found() -> None:
-    """Their members stand together in the order."""
+    """A processor may feed itself, or several each other."""
     looped = Graph("g", p("self", "a", "a"), p("after", "a", "b"))
 
     assert (topology.cycles(CRAWLER), topology.cycles(DIAMOND)) == ((("fetch", "parse"),), ())
-    assert topology.order(CRAWLER) == ("fetch", "parse")
     assert topology.cycles(looped) == (("self",),)
-    assert topology.order(looped) == ("self", "after")
 
 
 def test_errors_and_tailers_are_dependencies_too() -> None:
