@@ -136,7 +136,7 @@ def _needed(graph: Graph) -> Iterator[Acl]:
     yield from _topics("operator", errors, Read="read error messages")
     yield from _topics("verifier", used, Read="compare inputs and outputs")
     checkers: tuple[Role, ...] = ("worker", "deployer", "verifier")
-    for role in checkers:  # a plan asks for all topics of the graph, whichever processors are run
+    for role in checkers:  # a plan asks for all topics of the graph, also when only some processors run
         yield from _topics(
             role, (*used, *own), Describe="see whether it is there", DescribeConfigs="check its settings"
         )

@@ -42,7 +42,7 @@ def test_a_processor_without_a_place_beside_a_place_without_its_processor_is_ref
 
 
 def test_a_name_that_is_said_to_be_new_may_start_and_is_then_known() -> None:
-    """The old topic may stay for ever: from its first record on nothing is asked about the new one."""
+    """The old topic may stay: once the new processor has a record, nothing is asked about it."""
     broker = ran("eat")
     assert refused(broker, "devour", new=("devour",)) == []
     assert len(refused(broker, "devour", "taste", new=("devour",))) == 1
@@ -71,7 +71,7 @@ def test_a_processor_that_is_added_or_taken_out_is_no_renamed_one() -> None:
 
 
 def test_a_start_is_refused_with_all_of_it_before_anything_is_created() -> None:
-    """As any refusal of the plan; without names nobody looks."""
+    """As with any refusal of the plan; without names nothing is compared."""
     broker = ran("eat")
     before = broker.partitions()
 

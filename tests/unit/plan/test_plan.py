@@ -120,7 +120,7 @@ def test_one_broker_is_for_development() -> None:
 
 
 def test_offline_all_that_is_declared_is_planned() -> None:
-    """Tasks of a topic that nobody declares are not known."""
+    """Tasks of a topic that is not declared are not known."""
     assert len(plan(PIPE).tasks) == 4
     planned = plan(JOIN)
     assert (planned["zip"].partitions, planned.tasks) == (None, ())
@@ -207,7 +207,7 @@ def test_all_refusals_are_told_at_once() -> None:
     assert all(refusal in str(refused.value) for refusal in planned.refusals)
 
 
-def test_topics_of_others_are_nobodys_business() -> None:
+def test_topics_of_other_graphs_are_not_checked() -> None:
     """Facts may hold more than the graph uses."""
     known = facts(orders=4)
     unsafe = TopicFacts("other", b"o" * 16, 1, 1, {"min.insync.replicas": "1"})
@@ -472,7 +472,7 @@ def test_output_bindings_that_no_annotation_names_are_not_checked(
 
 
 def test_offline_an_input_that_is_nearly_a_topic_of_the_graph_is_warned_of() -> None:
-    """Which topics exist nobody knows offline: the others are listed."""
+    """Offline it is not known which topics exist: the others are listed."""
     graph = Graph(
         "g",
         Source("orders"),
@@ -549,7 +549,7 @@ def test_backing_topics_of_dataframes_must_be_compacted_too() -> None:
         ({"retention.ms": "604800000"}, {}, False),
         ({}, {}, False),
     ],
-    ids=["kept for ever", "compacted", "both for ever", "append time", "as long", "nothing known"],
+    ids=["kept forever", "compacted", "both forever", "append time", "as long", "nothing known"],
 )
 def test_outputs_that_are_kept_for_less_than_their_inputs_are_warned_of(
     config: dict[str, str], topics: dict[str, Topic], warns: bool
