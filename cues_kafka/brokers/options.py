@@ -204,7 +204,7 @@ class Kafka:
         _check_bootstrap(self.bootstrap)
         _check_times(self)
         _check_group(self)
-        for name, key, value in self._given():
+        for name, key, value in self._user_settings():
             _check_name(name, key, value)
             _check_forced(self, name, key, value)
         _check_security(self)
@@ -268,14 +268,14 @@ class Kafka:
         elif role == "reader":
             settings["enable.partition.eof"] = True
         elif role == "member":
-            _settle_group(self, settings)
+            _add_group_settings(self, settings)
         return settings
 
     def scrubbed(self, text: str) -> str:
         """A client's text without the secrets of these settings."""
         return scrubbed(text, self.config, self.producer, self.consumer)
 
-    def _given(self) -> Iterator[tuple[str, str, Any]]:
+    def _user_settings(self) -> Iterator[tuple[str, str, Any]]:
         for name in ("config", "producer", "consumer"):
             for key, value in getattr(self, name).items():
                 yield name, key, value
@@ -461,7 +461,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _settle_group(options: Kafka, settings: dict[str, Any]) -> None:
+def _add_group_settings(options: Kafka, settings: dict[str, Any]) -> None:
     """Add the settings of the group protocol: KIP-848 refuses those of the classic one, as the brokers decide them."""
     settings["group.protocol"] = options.group_protocol
     if options.group_protocol == "classic":

@@ -46,12 +46,12 @@ class Tokens:
         self._function = function
         self._lock = threading.Lock()
         self._held: dict[str, tuple[Any, float]] = {}
-        self._told_s = -REPEAT_S
+        self._logged_s = -REPEAT_S
         self._key = key or uuid.uuid4().hex
 
     def __reduce__(self) -> Any:
         """Pickle the function and the key: a process that unpickles them many times still asks for one token."""
-        return _arrived, (self._key, self._function)
+        return _restored, (self._key, self._function)
 
     def __call__(self, config: str | None) -> Any:
         """
@@ -65,7 +65,7 @@ class Tokens:
             token, until_s = self._held.get(config or "", (None, 0.0))
             if time.time() < until_s:
                 return token
-            token = self._asked(config)
+            token = self._ask(config)
             now = time.time()
             if token[1] <= now:
                 raise LoginError(
@@ -75,11 +75,11 @@ class Tokens:
             self._held[config or ""] = token, token[1] - FRESH * (token[1] - now)
             return token
 
-    def _asked(self, config: str | None) -> Any:
+    def _ask(self, config: str | None) -> Any:
         try:
             token = self._function(config)
         except Exception as error:
-            self._tell(config, error)
+            self._log_failure(config, error)
             raise RetriableError(
                 f"oauth: {self._name} gave no token, it raised {type(error).__name__}: see the cause",
                 code="_AUTHENTICATION",
@@ -91,11 +91,11 @@ class Tokens:
             )
         return token
 
-    def _tell(self, config: str | None, error: Exception) -> None:
+    def _log_failure(self, config: str | None, error: Exception) -> None:
         """Log what the function raised in a process that had a token: the client that asks hides it."""
         now = time.monotonic()
-        if (config or "") in self._held and now - self._told_s >= REPEAT_S:
-            self._told_s = now
+        if (config or "") in self._held and now - self._logged_s >= REPEAT_S:
+            self._logged_s = now
             raised = f"{type(error).__name__}: {error}"
             log.error("no token", oauth=self._name, raised=raised, again_in_s=REPEAT_S)
 
@@ -104,16 +104,16 @@ class Tokens:
         return f"{self._function.__module__}:{getattr(self._function, '__qualname__', self._function)}"
 
 
-_from_elsewhere: dict[str, Tokens] = {}
-_arriving = threading.Lock()
+_restored_tokens: dict[str, Tokens] = {}
+_restoring = threading.Lock()
 
 
-def _arrived(key: str, function: Callable[[Any], Any]) -> Tokens:
-    with _arriving:
-        return _from_elsewhere.setdefault(key, Tokens(function, key))
+def _restored(key: str, function: Callable[[Any], Any]) -> Tokens:
+    with _restoring:
+        return _restored_tokens.setdefault(key, Tokens(function, key))
 
 
-def travelling(options: Kafka) -> Kafka:
+def portable(options: Kafka) -> Kafka:
     """
     The options for other processes: they hold the function of tokens, not the name of a module to import.
 

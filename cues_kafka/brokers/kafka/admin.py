@@ -20,8 +20,8 @@ from confluent_kafka.cimpl import NewTopic as ClientNewTopic
 
 from cues_kafka.brokers.kafka.classify import error_of, name, translate
 from cues_kafka.brokers.kafka.groups import partitions_of
-from cues_kafka.brokers.kafka.opening import check_files, check_own
-from cues_kafka.brokers.kafka.probe import Finding, find
+from cues_kafka.brokers.kafka.opening import check_files, check_own_settings
+from cues_kafka.brokers.kafka.probe import Finding, find_reason
 from cues_kafka.brokers.kafka.rights import KINDS, Right
 from cues_kafka.brokers.kafka.watch import Watch
 from cues_kafka.brokers.options import Kafka, addresses
@@ -71,7 +71,7 @@ class Admin:
         self._settings = options.settings("admin", client_id="cues-kafka.admin")
         check_files(self._settings)
         self._client = self._watch.open(AdminClient, self._settings)
-        check_own(options)
+        check_own_settings(options)
 
     def facts(self, topics: Collection[str]) -> ClusterFacts:
         brokers = self.reach()
@@ -141,13 +141,13 @@ class Admin:
         instead = ", or let a user who may create them run `cues-kafka plan MODULE:GRAPH --apply`"
         self._results(asked, "creating", "Create", ignore={"TOPIC_ALREADY_EXISTS"}, remedy=instead)
         names = [topic.name for topic in topics]
-        self._until(lambda: self._led(dict.fromkeys(names, 1)), f"topics {', '.join(names)} are not led by brokers")
+        self._until(lambda: self._all_led(dict.fromkeys(names, 1)), f"topics {', '.join(names)} are not led by brokers")
 
     def add_partitions(self, topic: str, total: int) -> None:
         asked = self._ask(self._client.create_partitions, [NewPartitions(topic, total)])
         ignore = {"INVALID_PARTITIONS"}  # it has as many, or more
         self._result(asked[topic], f"adding partitions to {topic}", Right("Alter", "topic", topic), ignore=ignore)
-        self._until(lambda: self._led({topic: total}), f"the {total} partitions of {topic} are not led by brokers")
+        self._until(lambda: self._all_led({topic: total}), f"the {total} partitions of {topic} are not led by brokers")
 
     def delete(self, topics: Sequence[str]) -> None:
         if not topics:
@@ -230,7 +230,7 @@ class Admin:
                 configs[resource.name] = given
         return configs
 
-    def _led(self, least: Mapping[str, int]) -> bool:
+    def _all_led(self, least: Mapping[str, int]) -> bool:
         """Whether each topic has at least this many partitions, and a leader for all of them."""
         found = self._describe(least)
         return len(found) == len(least) and all(
@@ -323,7 +323,7 @@ class Admin:
 
     def _probe(self) -> Finding | None:
         places = addresses(self._options.bootstrap)[:PROBED]
-        return next((found for host, port in places if (found := find(host, port, self._settings))), None)
+        return next((found for host, port in places if (found := find_reason(host, port, self._settings))), None)
 
 
 def _bytes_of(topic_id: Any) -> bytes:

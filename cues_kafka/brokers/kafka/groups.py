@@ -47,7 +47,7 @@ def committed(options: Kafka, group: str, partitions: Collection[TopicPartition]
         NoAnswer: see there.
         BrokerError: anything else, also an error of one partition only.
     """
-    return _asked(options, group, partitions, STABLE_S)
+    return _ask_coordinator(options, group, partitions, STABLE_S)
 
 
 def committed_or_why(
@@ -60,9 +60,10 @@ def committed_or_why(
         UnstableOffsets: the coordinator answers, but not with stable offsets.
         NoAnswer: the group has no coordinator.
     """
-    _asked(options, group, partitions, STABLE_S, stable=False)  # only shows whether it answers; the offsets are unused
+    # This only shows whether the coordinator answers; the offsets are not used.
+    _ask_coordinator(options, group, partitions, STABLE_S, stable=False)
     try:
-        return _asked(options, group, partitions, AGAIN_S)
+        return _ask_coordinator(options, group, partitions, AGAIN_S)
     except NoAnswer as problem:
         pending = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
         at = next(iter(partitions)) if len(partitions) == 1 else None
@@ -70,7 +71,7 @@ def committed_or_why(
         raise translate(pending, f"asking for the offsets of group {group}{where}", at=at) from problem
 
 
-def _asked(
+def _ask_coordinator(
     options: Kafka, group: str, partitions: Collection[TopicPartition], timeout_s: float, *, stable: bool = True
 ) -> dict[TopicPartition, int | None]:
     watch, doing = Watch(f"offsets of {group}", options), f"asking for the offsets of group {group}"

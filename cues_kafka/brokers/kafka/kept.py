@@ -51,7 +51,7 @@ class KeptConsumers:
         _close(gone)
 
     @property
-    def wanted(self) -> bool:
+    def keeps_any(self) -> bool:
         """Whether any is kept. If not, a reader need not check whether its consumer could be."""
         return self._most > 0
 
@@ -78,7 +78,7 @@ class KeptConsumers:
                     return kept.consumer, kept.watch
         return None
 
-    def doubt(self) -> None:
+    def discard_all(self) -> None:
         """Close all: one of them did not do what a new one does, and the others may know the same old facts (R5)."""
         with self._lock:
             gone, self._held = self._held, []

@@ -20,7 +20,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from cues_kafka.brokers.kafka.classify import classify, name
 from cues_kafka.brokers.kafka.rights import Right
-from cues_kafka.brokers.kafka.session import generation
+from cues_kafka.brokers.kafka.session import generation_of
 from cues_kafka.brokers.kafka.watch import LOG, Watch
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import BrokerError, RetriableError
@@ -78,7 +78,7 @@ class KafkaMember:
 
     def metadata(self) -> GroupMetadata:
         token: bytes = self._consumer.consumer_group_metadata()
-        return GroupMetadata(self._group, generation(token), token)
+        return GroupMetadata(self._group, generation_of(token), token)
 
     def close(self, *, leave: bool) -> None:
         if self._closed:

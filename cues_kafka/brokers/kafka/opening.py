@@ -21,7 +21,7 @@ _Client = TypeVar("_Client")
 _REFUSED = {"_INVALID_ARG", "_CONFLICT", "_NOT_IMPLEMENTED"}
 
 
-def opened(make: Callable[[dict[str, Any]], _Client], settings: dict[str, Any]) -> _Client:
+def open_client(make: Callable[[dict[str, Any]], _Client], settings: dict[str, Any]) -> _Client:
     """
     A client with these settings.
 
@@ -105,15 +105,15 @@ def _why_no_key(certificate: str, key: str, reason: str | None) -> str:
     return f"ssl.certificate.location: {certificate!r} has no certificate in PEM"
 
 
-def check_own(options: Kafka) -> None:
+def check_own_settings(options: Kafka) -> None:
     """
     Open a producer and a consumer that have settings of their own, to find a wrong one before any task runs.
 
     Raises:
-        ConfigError: see `opened`.
+        ConfigError: see `open_client`.
     """
     nowhere = {"bootstrap.servers": ""}
     if options.producer:
-        opened(Producer, options.settings("sender", client_id="check") | nowhere)
+        open_client(Producer, options.settings("sender", client_id="check") | nowhere)
     if options.consumer:
-        opened(Consumer, options.settings("reader", client_id="check") | nowhere | {"group.id": "check"}).close()
+        open_client(Consumer, options.settings("reader", client_id="check") | nowhere | {"group.id": "check"}).close()

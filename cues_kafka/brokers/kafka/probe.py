@@ -50,7 +50,7 @@ def path_of(settings: Mapping[str, Any], name: str) -> str | None:
     return str(value) if value and str(value) != "probe" else None
 
 
-def find(host: str, port: int, settings: Mapping[str, Any]) -> Finding | None:
+def find_reason(host: str, port: int, settings: Mapping[str, Any]) -> Finding | None:
     """
     Look at the address of a broker with a client's settings; takes a few times `TIMEOUT_S` at most.
 
@@ -60,7 +60,7 @@ def find(host: str, port: int, settings: Mapping[str, Any]) -> Finding | None:
     wanted = str(settings.get("security.protocol", "plaintext")).upper()
     try:
         tls = _speaks_tls(host, port)
-        if tls and wanted.endswith("SSL") and (trouble := _distrust(host, port, settings)):
+        if tls and wanted.endswith("SSL") and (trouble := _check_trust(host, port, settings)):
             return trouble
         protocol, mechanisms = _listener(host, port, settings, tls=tls)
     except _Refused as refused:
@@ -112,7 +112,7 @@ def _speaks_tls(host: str, port: int) -> bool:
         return False
 
 
-def _distrust(host: str, port: int, settings: Mapping[str, Any]) -> Finding | None:
+def _check_trust(host: str, port: int, settings: Mapping[str, Any]) -> Finding | None:
     """Why the client does not trust the broker's certificate."""
     if str(settings.get("enable.ssl.certificate.verification", "true")).lower() == "false":
         return None

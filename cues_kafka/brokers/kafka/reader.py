@@ -105,7 +105,7 @@ class KafkaReader:
 
     def _give_back(self, kept: KeptConsumers) -> bool:
         """Whether the consumer is kept: only one that has just read something, and has no error left to report."""
-        if self._sound is None or not kept.wanted:
+        if self._sound is None or not kept.keeps_any:
             return False
         sound = self._sound
         try:
@@ -116,7 +116,7 @@ class KafkaReader:
             LOG.info("%s: not kept: %s", self._watch.label, problem)
             sound = False
         if not sound:
-            kept.doubt()
+            kept.discard_all()
         return sound and kept.put(self._name, self._consumer, self._watch)
 
     def _take(self, timeout_s: float, max_messages: int) -> _Batch:

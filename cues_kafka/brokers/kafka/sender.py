@@ -48,7 +48,7 @@ class KafkaSender:
             self._serve(producer.flush, min(left, 0.5), topics)
         if errors:
             error, at = errors[0]
-            self._hear(producer, error)
+            self._await_reason(producer, error)
             raise self._failed(error, f"sending to {at.topic}", [at.topic], at=at)
         done = [place for place in places if place is not None]
         if len(done) < len(places):
@@ -84,12 +84,12 @@ class KafkaSender:
                     raise RetriableError(f"sender {self._name}: its queue stayed full", code="_QUEUE_FULL") from None
                 self._serve(producer.poll, 0.05, [topic])
             except CLIENT_ERRORS as problem:
-                self._hear(producer, error_of(problem))
+                self._await_reason(producer, error_of(problem))
                 raise self._failed(problem, f"sending to {topic}", [topic]) from problem
             else:
                 return
 
-    def _hear(self, producer: Producer, error: KafkaError) -> None:
+    def _await_reason(self, producer: Producer, error: KafkaError) -> None:
         """Wait for the event that says why the client has failed: the failing call may come before it."""
         deadline = time.monotonic() + 1.0
         while name(error) == "_FATAL" and self._watch.fatal is None and time.monotonic() < deadline:

@@ -49,7 +49,7 @@ AT_ONCE: Final = 500
 _TOKEN = b"CGMDv2:"
 
 
-def generation(token: bytes) -> int:
+def generation_of(token: bytes) -> int:
     """
     The generation inside `consumer_group_metadata()`; negative before the first assignment.
 
@@ -66,7 +66,7 @@ def generation(token: bytes) -> int:
     return int(struct.unpack_from("=i", token, len(_TOKEN))[0])
 
 
-def no_member(group: str) -> bytes:
+def outside_token(group: str) -> bytes:
     """`consumer_group_metadata()` of a client that never joined: generation -1, no member id, no instance (M5)."""
     return _TOKEN + struct.pack("=i", -1) + group.encode() + b"\0\0\1"
 
@@ -112,13 +112,13 @@ class KafkaSession:
                 "offsets would be taken without a check",
                 code="ILLEGAL_GENERATION",
             )
-        token = no_member(group.group) if group.generation == OUTSIDE else group.token
+        token = outside_token(group.group) if group.generation == OUTSIDE else group.token
         places = [ClientPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         # As long as a request and its repetition may take. So early in a transaction a new session costs nothing (P8).
         timeout_s = min(self._timeout_s, 1.5 * self._socket_timeout_s)
         doing = f"sending offsets to group {group.group}"
         try:
-            problem = _bounded(timeout_s, producer.send_offsets_to_transaction, places, token, timeout_s)
+            problem = _call_bounded(timeout_s, producer.send_offsets_to_transaction, places, token, timeout_s)
         except queue.Empty:
             raise RetriableError(
                 f"{self._id}: {doing}: no answer within {timeout_s:g} s{self._watch.because}", code="_TIMED_OUT"
@@ -316,7 +316,7 @@ def warm(producer: Producer, timeout_s: float) -> threading.Thread:
     return thread
 
 
-def _bounded(timeout_s: float, call: Callable[..., Any], *args: Any) -> BaseException | None:
+def _call_bounded(timeout_s: float, call: Callable[..., Any], *args: Any) -> BaseException | None:
     """
     Call the client, and wait at most half a second longer than the call may take; gives what the call raised.
 

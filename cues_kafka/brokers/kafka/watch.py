@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from confluent_kafka import KafkaError
 
 from cues_kafka.brokers.kafka.classify import name, translate
-from cues_kafka.brokers.kafka.opening import opened
+from cues_kafka.brokers.kafka.opening import open_client
 from cues_kafka.brokers.kafka.rights import Right, user_of
 from cues_kafka.errors import BrokerError, FatalError
 from cues_kafka.observe.log import get_logger
@@ -39,7 +39,7 @@ _LOST: Final = re.compile(
     r"EndTxn|Timed out|timed out|[Dd]isconnected|Connection reset|Receive failed|Send failed|failed"
 )
 
-_OUTSIDE: Final = re.compile(r'Failed to add partition "([^"]+)" \[(\d+)\] to transaction: (.*)')
+_NOT_ADDED: Final = re.compile(r'Failed to add partition "([^"]+)" \[(\d+)\] to transaction: (.*)')
 """Only a log line names the topic that a transaction could not take in: all its records are then thrown away alike."""
 
 RESTART: Final = (
@@ -67,12 +67,12 @@ class Cause(NamedTuple):
     remedy: str = RESTART
 
 
-ASKED: Final = "a process that was connected asks for tokens as long as it runs, and goes on once the brokers take one"
+ASKS_AGAIN: Final = "a process that was connected keeps asking for tokens, and goes on once the brokers take one"
 
-_NOT_CUT: Final = r"(?!.*: Local: )"
+_NOT_CUT_OFF: Final = r"(?!.*: Local: )"
 """An error of the client's own during a login is not an answer of the brokers."""
 
-CUT: Final = Cause(r"(Request|mechanism handshake) failed: Local: ", "the connection ended during a login")
+CUT_OFF: Final = Cause(r"(Request|mechanism handshake) failed: Local: ", "the connection ended during a login")
 
 CAUSES: Final[tuple[Cause, ...]] = (
     Cause(r"Connection refused", "nothing listens there", sure=True),
@@ -88,7 +88,7 @@ CAUSES: Final[tuple[Cause, ...]] = (
         settings=True,
     ),
     Cause(
-        rf"[Mm]echanism handshake failed{_NOT_CUT}|[Uu]nsupported SASL mechanism|[Uu]nsupported mechanism",
+        rf"[Mm]echanism handshake failed{_NOT_CUT_OFF}|[Uu]nsupported SASL mechanism|[Uu]nsupported mechanism",
         "the brokers do not offer this mechanism; set 'sasl.mechanisms' to one that they offer",
         settings=True,
     ),
@@ -96,17 +96,17 @@ CAUSES: Final[tuple[Cause, ...]] = (
         r"Failed to acquire SASL OAUTHBEARER token|OAUTHBEARER.*token",
         "there is no token to log in with; see what gives it",
         sure=True,
-        remedy=ASKED,
+        remedy=ASKS_AGAIN,
     ),
     Cause(
         r"SASL OAUTHBEARER|invalid_token|token.*expired",
         "the brokers refuse the token",
         sure=True,
         settings=True,
-        remedy=ASKED,
+        remedy=ASKS_AGAIN,
     ),
     Cause(
-        rf"Authentication failed|SASL authentication error{_NOT_CUT}|invalid credentials",
+        rf"Authentication failed|SASL authentication error{_NOT_CUT_OFF}|invalid credentials",
         "wrong user name or password; set 'sasl.username' and 'sasl.password' as the brokers know them",
         sure=True,
         settings=True,
@@ -120,7 +120,7 @@ CAUSES: Final[tuple[Cause, ...]] = (
         r"|certificate revoked|unsupported certificate|access denied)",
         "the broker refuses the certificate of this client, or wants one; see 'ssl.certificate.location'",
     ),
-    CUT,
+    CUT_OFF,
     Cause(
         r"Invalid response size|parse failure|incorrect security\.protocol|wrong version number|too long|handshake",
         "something answers there, but not a Kafka broker of this security.protocol: wrong port, or TLS on one side",
@@ -204,13 +204,13 @@ class Watch:
         A client with these settings that reports here.
 
         Raises:
-            ConfigError: see `opened`.
+            ConfigError: see `open_client`.
         """
         self.user = user_of(settings)
         heard: dict[str, Any] = {"logger": self, "error_cb": self.on_error}
         if "transactional.id" in settings:
             heard["stats_cb"] = self.on_statistics
-        return opened(make, settings | heard)
+        return open_client(make, settings | heard)
 
     def error(
         self,
@@ -270,13 +270,13 @@ class Watch:
             self.suspicions.append(f"the client said: {text}")
         cause = likely_cause(text)
         if cause is not None:
-            self._reason(cause, f"{cause} ({_short(self._scrubbed(text))})")
-        if (outside := _OUTSIDE.search(text)) is not None:
-            topic, partition, why = outside.groups()
+            self._keep_reason(cause, f"{cause} ({_short(self._scrubbed(text))})")
+        if (not_added := _NOT_ADDED.search(text)) is not None:
+            topic, partition, why = not_added.groups()
             if "Topic authorization failed" in why:
                 self.unwritable[topic] = None
             elif "Operation not attempted" not in why:  # that is another topic's fault
-                self._reason(f"{topic}/{partition}", f"{topic}/{partition} could not join the transaction: {why}")
+                self._keep_reason(f"{topic}/{partition}", f"{topic}/{partition} could not join the transaction: {why}")
 
     def _pass_on(self, level: int, template: str, args: tuple[Any, ...]) -> None:
         """Pass a line to the log of the application; a repeated one seldom, with a count."""
@@ -297,7 +297,7 @@ class Watch:
             template, args = f"{template} (%d times more since it was last said)", (*args, times)
         LOG.log(level, template, *args, extra={"client": self.label})
 
-    def _reason(self, cause: str, text: str) -> None:
+    def _keep_reason(self, cause: str, text: str) -> None:
         """Keep one reason of each cause, the newest at the end."""
         self._reasons.pop(cause, None)
         self._reasons[cause] = text
@@ -308,9 +308,9 @@ class Watch:
             self.fatal = self.fatal or error
         text = self._scrubbed(error.str())
         cause = likely_cause(error.str())
-        self._reason(cause or name(error), f"{name(error)}: {cause + ' ' if cause else ''}({_short(text)})")
-        if name(error) == "_AUTHENTICATION" and cause != CUT.sentence:
-            _say_refused(self.label, cause or _short(text), _SENTENCES[cause].remedy if cause else RESTART)
+        self._keep_reason(cause or name(error), f"{name(error)}: {cause + ' ' if cause else ''}({_short(text)})")
+        if name(error) == "_AUTHENTICATION" and cause != CUT_OFF.sentence:
+            _log_refusal(self.label, cause or _short(text), _SENTENCES[cause].remedy if cause else RESTART)
         LOG.info("%s: %s: %s", self.label, name(error), text, extra={"client": self.label})
 
     def on_statistics(self, text: str) -> None:
@@ -328,7 +328,7 @@ class Watch:
 _refused_s: dict[str, float] = {}
 
 
-def _say_refused(client: str, why: str, remedy: str) -> None:
+def _log_refusal(client: str, why: str, remedy: str) -> None:
     """Log a refused login once for the whole process: each of its clients tries again every second."""
     now = time.monotonic()
     if now - _refused_s.get(why, -REPEAT_S) >= REPEAT_S:

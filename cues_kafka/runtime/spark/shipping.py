@@ -20,7 +20,7 @@ from typing import Any
 from pyspark import cloudpickle
 
 from cues_kafka.brokers.options import Kafka
-from cues_kafka.brokers.tokens import travelling
+from cues_kafka.brokers.tokens import portable
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.schema import Fixed, Items, Mapped, OneOf, Shape, Structure, describe
 from cues_kafka.errors import ConfigError, CuesError
@@ -108,7 +108,7 @@ def ship_options(options: Kafka) -> Kafka:
         ConfigError: `oauth=` names no function.
         NotShipped: the function cannot travel.
     """
-    found = travelling(options)
+    found = portable(options)
     if found is options:
         return options
     ship_modules()

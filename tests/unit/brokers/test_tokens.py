@@ -11,7 +11,7 @@ import pytest
 
 from cues_kafka import ConfigError, Kafka
 from cues_kafka.brokers import tokens
-from cues_kafka.brokers.tokens import Tokens, tokens_of, travelling
+from cues_kafka.brokers.tokens import Tokens, portable, tokens_of
 from cues_kafka.errors import RetriableError
 
 CALLS: list[str | None] = []
@@ -78,10 +78,10 @@ def test_options_that_travel_hold_the_function_itself() -> None:
     named = Kafka("127.0.0.1:1", config=login, oauth=f"{__name__}:give")
     held = Kafka("127.0.0.1:1", config={**login, "oauth_cb": give})
     for options in (named, held):
-        found = travelling(options)
+        found = portable(options)
         assert (found.oauth, found.config["oauth_cb"]) == ("", tokens_of(options.oauth or give))
-        assert travelling(found).config == found.config
+        assert portable(found).config == found.config
     with pytest.raises(ConfigError, match="names no function"):
-        travelling(Kafka("127.0.0.1:1", config=login, oauth="json:no_such"))
+        portable(Kafka("127.0.0.1:1", config=login, oauth="json:no_such"))
     plain = Kafka("127.0.0.1:1")
-    assert travelling(plain) is plain
+    assert portable(plain) is plain

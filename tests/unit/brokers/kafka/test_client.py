@@ -15,7 +15,7 @@ from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.kafka.classify import MEANINGS, classify, translate
 from cues_kafka.brokers.kafka.reader import KafkaReader
 from cues_kafka.brokers.kafka.sender import KafkaSender
-from cues_kafka.brokers.kafka.session import KafkaSession, _Reports, generation, no_member
+from cues_kafka.brokers.kafka.session import KafkaSession, _Reports, generation_of, outside_token
 from cues_kafka.brokers.kafka.watch import Watch, likely_cause
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import AbortableError, BrokerError, ConfigError, FatalError, RetriableError, UnstableOffsets
@@ -112,16 +112,16 @@ def test_the_generation_is_read_from_the_metadata_of_this_client() -> None:
 
     assert f"{version()} {libversion()[0]}" == "2.16.1 2.16.0"
     assert token.startswith(b"CGMDv2:\xff\xff\xff\xffsome group\0")
-    assert generation(token) == -1
-    assert token == no_member("some group")
-    assert generation(b"CGMDv2:" + struct.pack("=i", 70_000) + b"g\0") == 70_000
+    assert generation_of(token) == -1
+    assert token == outside_token("some group")
+    assert generation_of(b"CGMDv2:" + struct.pack("=i", 70_000) + b"g\0") == 70_000
 
 
 @pytest.mark.parametrize("token", [b"", b"CGMDv3:\0\0\0\0", b"CGMDv2:\0\0"])
 def test_metadata_of_an_unknown_format_is_refused(token: bytes) -> None:
     """Guessing a generation would switch the fence off."""
     with pytest.raises(AbortableError, match="unknown format"):
-        generation(token)
+        generation_of(token)
 
 
 def test_a_negative_generation_is_refused_before_the_cluster_is_asked() -> None:

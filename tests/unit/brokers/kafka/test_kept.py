@@ -62,7 +62,7 @@ def test_in_doubt_about_one_all_are_closed() -> None:
     kept.keep(2)
     consumers = kept_by(kept, "recovery", "recovery")
 
-    kept.doubt()
+    kept.discard_all()
 
     assert all(consumer.closed.is_set() for consumer in consumers)
     assert kept.take("recovery") is None
