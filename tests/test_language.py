@@ -1,0 +1,89 @@
+"""The language of the project: words that make readers stumble stand in no page, text, docstring or comment."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+AVOIDED = {
+    "anew": "again",
+    "for ever": "always, without end",
+    "he": "the task, the worker, the broker",
+    "heed": "follow",
+    "him": "it, or the name of the actor",
+    "his": "its, or the name of the actor",
+    "in vain": "without success",
+    "lest": "so that ... not",
+    "mend": "fix, repair",
+    "mended": "fixed, repaired",
+    "nobody": "no worker, no program",
+    "so many": "the number itself",
+    "somebody": "another program, a user",
+    "whoever": "the name of the actor",
+    "whomever": "the name of the actor",
+}
+"""By word, what to write in its place."""
+
+LATER = (
+    "cues_kafka/runtime",
+    "cues_kafka/operate",
+    "cues_kafka/verify",
+    "cues_kafka/cli",
+    "cues_kafka/records",
+    "cues_kafka/errors.py",
+    "cues_kafka/brokers/kafka",
+)
+"""Packages whose texts are not reviewed yet."""
+
+WORDS = re.compile(rf"\b({'|'.join(AVOIDED)})\b", re.IGNORECASE)
+
+
+def avoided(text: str) -> list[str]:
+    """The words of a text that are to be avoided, in lower case."""
+    return [word.lower() for word in WORDS.findall(" ".join(text.split()))]
+
+
+def prose(path: Path) -> str:
+    """Comments and texts of a Python file."""
+    kinds = (tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING))
+    source = path.read_text(encoding="utf-8")
+    return "\n".join(
+        token.string for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type in kinds
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_has_no_word_that_makes_readers_stumble(page: Path) -> None:
+    """Each finding names the word; `AVOIDED` has what to write in its place."""
+    assert avoided(page.read_text(encoding="utf-8")) == []
+
+
+def test_the_code_has_no_word_that_makes_readers_stumble() -> None:
+    """In docstrings, comments, messages and help texts of the package."""
+    found = {}
+    for path in sorted((ROOT / "cues_kafka").rglob("*.py")):
+        name = str(path.relative_to(ROOT))
+        if not name.startswith(LATER) and (words := avoided(prose(path))):
+            found[name] = words
+
+    assert found == {}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_begins_with_what_its_reader_can_do(page: Path) -> None:
+    """README begins with what the project is, the index with its first list."""
+    text = page.read_text(encoding="utf-8")
+    if page not in (ROOT / "README.md", ROOT / "docs" / "README.md"):
+        assert re.match(r"# .+\n\nWith this page you can ", text), text[:200]
+
+
+def test_avoided_words_are_found_across_lines_and_not_inside_words() -> None:
+    """The checker itself is checked."""
+    assert avoided("It is made\nanew, for\n  ever. The others, whenever they amend this.") == ["anew", "for ever"]
