@@ -55,11 +55,11 @@ class Tokens:
 
     def __call__(self, config: str | None) -> Any:
         """
-        A token, with the second of its end since 1970, and perhaps more.
+        The function's token, with the second of its end since 1970.
 
         Raises:
             LoginError: the function returned an expired token, or none.
-            RetriableError: it raised; the cause is what it raised.
+            RetriableError: the function raised; see the cause.
         """
         with self._lock:
             token, until_s = self._held.get(config or "", (None, 0.0))

@@ -49,15 +49,9 @@ def user_of(settings: Mapping[str, Any]) -> str | None:
 
 def refusal(code: str, needs: Sequence[Right], user: str | None) -> tuple[str, str] | None:
     """
-    What the cluster refused, and the remedy, as two sentences without a full stop.
+    What the cluster refused to a call that needs these rights, and the remedy, as two sentences without a full stop.
 
-    Args:
-        code: the answer's error code.
-        needs: the rights that the call needs.
-        user: the user of the client; None: not known.
-
-    Returns:
-        None: the answer is not about these rights.
+    None: the answer with this code is not about these rights. A `user` of None is not known.
     """
     lacking = [right for right in needs if right.resource == KINDS.get(code)]
     if not lacking:

@@ -161,6 +161,10 @@ class Watch:
     """
     Listens to one client, and explains its errors.
 
+    Args:
+        label: names the client in log lines.
+        options: hold the secrets that the client may quote; they are masked.
+
     Attributes:
         fatal: the client's fatal error, once there is one.
         user: whose client it is, as the brokers know it; None: not known.
@@ -183,11 +187,6 @@ class Watch:
     )
 
     def __init__(self, label: str, options: Kafka | None = None) -> None:
-        """
-        Args:
-            label: names the client in log lines.
-            options: hold the secrets that the client may quote; they are masked.
-        """
         self.label = label
         self._scrubbed: Callable[[str], str] = options.scrubbed if options else str
         self.pid = os.getpid()
@@ -200,12 +199,7 @@ class Watch:
         self._said: dict[str, tuple[float, int]] = {}
 
     def open(self, make: Callable[[dict[str, Any]], _Client], settings: dict[str, Any]) -> _Client:
-        """
-        A client with these settings that reports here.
-
-        Raises:
-            ConfigError: see `open_client`.
-        """
+        """Open a client with these settings that reports here; see `open_client`."""
         self.user = user_of(settings)
         heard: dict[str, Any] = {"logger": self, "error_cb": self.on_error}
         if "transactional.id" in settings:

@@ -95,7 +95,7 @@ class MemorySession:
         """Refuse a negative generation here: a classic group would take it without any check (M5)."""
         if group.generation < 0 and group.generation != OUTSIDE:
             raise AbortableError(
-                f"{self._id}: generation {group.generation} of group {group.group} is no proof of membership: "
+                f"{self._id}: generation {group.generation} of group {group.group} does not prove membership: "
                 "the member has no assignment yet; send offsets after its first on_assign",
                 code="ILLEGAL_GENERATION",
             )

@@ -170,12 +170,7 @@ class Cluster:
             raise unknown_topic(topic) from None
 
     def log_of(self, place: tuple[str, int]) -> Log:
-        """
-        The log of a partition; the lock is held.
-
-        Raises:
-            BrokerError: ``UNKNOWN_TOPIC_OR_PART``.
-        """
+        """The log of a partition; the lock is held."""
         try:
             return self._logs[place]
         except KeyError:
@@ -238,13 +233,7 @@ class Cluster:
             return [message for log in logs for message in log.read(log.start, log.stable, len(log.offsets))[0]]
 
     def compact(self, topic: str, *, tombstones: bool = False) -> None:
-        """
-        Compact a topic now: below the last stable offset only the newest message of each key stays, at its offset.
-
-        Args:
-            topic: its name.
-            tombstones: remove newest messages without a value, too.
-        """
+        """Compact a topic now; see `Log.compact`."""
         with self.changed:
             for partition in range(self._facts_of(topic).partitions):
                 self._logs[topic, partition].compact(tombstones=tombstones)
@@ -405,7 +394,7 @@ class Cluster:
         Serve a member's poll: what it gives back; if nothing, what it gets; and whether this is its first assignment.
 
         Raises:
-            FatalError: it is no member any more; the code says why.
+            FatalError: it is no longer a member; the code says why.
         """
         with self.changed:
             self.tick()
@@ -418,7 +407,7 @@ class Cluster:
             return revoked, assigned, first
 
     def acknowledge(self, group: str, member: Membership, partitions: set[int]) -> None:
-        """The member has given these back."""
+        """Note that the member has given these partitions back."""
         with self.changed:
             self._groups[group].acknowledge(member, partitions)
 
@@ -451,11 +440,7 @@ class Cluster:
                 self._groups[group].remove(member)
 
     def forget_offsets(self, group: str) -> None:
-        """
-        Let a group's committed offsets expire, as they do some time after its last member has gone.
-
-        Offsets of open transactions are decided later.
-        """
+        """Let a group's committed offsets expire, as they do some time after its last member has gone."""
         with self.changed:
             if group in self._groups:
                 self._groups[group].offsets.clear()

@@ -30,7 +30,7 @@ class Membership:
         generation: the generation that it learned in its last poll; -1 before it was told an assignment.
         seen: when it last polled, on the cluster's clock.
         silent: its process died or closed without leaving: only the session timeout counts from `seen` on.
-        gone: the error code why it is no member any more; empty while it is one.
+        gone: the error code that says why it is no longer a member; empty while it is one.
     """
 
     member_id: str
@@ -100,7 +100,7 @@ class Group:
         self.rebalance()
 
     def acknowledge(self, member: Membership, revoked: set[int]) -> None:
-        """The member has returned from its revocation: others may have the partitions."""
+        """Give others the partitions of a member that has returned from its revocation."""
         member.held -= revoked
         if self._incomplete and not member.gone:
             self.settle()
