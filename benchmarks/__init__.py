@@ -1,1 +1,1 @@
-"""Programs that measure, side by side, what the framework costs; `make bench` runs them."""
+"""Programs that measure what the framework costs, beside hand-written code; `make bench` runs them."""

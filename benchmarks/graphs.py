@@ -1,4 +1,4 @@
-"""The framework's side, run by ``cues-kafka run benchmarks/graphs.py:graph``. Names come from the environment."""
+"""The framework's side: ``cues-kafka run benchmarks/graphs.py:graph``. Names come from the environment."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ ENV = "BENCH_"
 
 
 def make(name: str, source: str, target: str, codec: str, partitions: int) -> Graph:
-    """One pipe between two topics."""
+    """A graph with one pipe between two topics."""
     fn, value = (settle, Json(Payment)) if codec == "json" else (forward, Raw())
     pipe = Processor(fn, name="pipe", inputs=source, outputs=target)
     return Graph(name, pipe, defaults=Topic(value=value, partitions=partitions))
 
 
 def group(name: str) -> str:
-    """Of the graph's only processor."""
+    """The consumer group of the graph's only processor."""
     return f"{name}.pipe"
 
 

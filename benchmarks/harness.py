@@ -1,4 +1,4 @@
-"""What the programs share: the broker seen from outside, children, waiting, and figures."""
+"""Helpers of all programs: the broker, child processes, waiting, and figures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _numbers = itertools.count(1)
 
 
 def unique(stem: str) -> str:
-    """A name that nothing else of this run has."""
+    """A name that is unique in this run."""
     return f"{stem}{next(_numbers)}"
 
 
@@ -56,12 +56,12 @@ class Pipe:
     partitions: int = 1
 
     def group(self, side: str) -> str:
-        """The group whose committed offsets show how far it is."""
+        """The group whose committed offsets show the progress."""
         return graphs.group(self.name) if side == "cues" else self.name
 
 
 class Cluster:
-    """A broker as an onlooker sees it."""
+    """A broker, for programs that create topics, write messages and read offsets."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -69,12 +69,12 @@ class Cluster:
         self.broker = open_broker(Kafka(bootstrap))
 
     def create(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
-        """Create a topic and wait until it is there."""
+        """Create a topic, and wait until it exists."""
         self.broker.create([NewTopic(name, partitions, 1, dict(config or {}))])
         return name
 
     def delete(self, *names: str) -> None:
-        """Delete topics: the disk is shared by all runs."""
+        """Delete topics, because all runs share the disk."""
         self.broker.delete(names)
 
     def fill(self, topic: str, values: Sequence[bytes], count: int) -> None:
@@ -106,7 +106,7 @@ class Cluster:
         return sum(max(0, place.offset) for place in found.topic_partitions)
 
     def marks(self, topic: str) -> Watermarks:
-        """Of partition 0."""
+        """The high watermark of partition 0."""
         place = Place(topic, 0)
         return self.broker.watermarks([place])[place]
 
@@ -128,7 +128,7 @@ def cues_command(cluster: Cluster) -> list[str]:
 
 
 def environment(pipe: Pipe) -> dict[str, str]:
-    """What `graphs` reads."""
+    """The environment that `graphs` reads."""
     names = {
         "NAME": pipe.name,
         "SOURCE": pipe.source,
@@ -154,7 +154,7 @@ def hand_command(cluster: Cluster, pipe: Pipe, take: str) -> list[str]:
 
 @contextmanager
 def side(name: str, cluster: Cluster, pipe: Pipe, *, take: str = "full") -> Iterator[psutil.Popen]:
-    """One side at work, as a child process; stopped in order on the way out."""
+    """Run one side as a child process, and stop it cleanly at the end."""
     command = cues_command(cluster) if name == "cues" else hand_command(cluster, pipe, take)
     with child(command, environment(pipe)) as process:
         yield process
@@ -162,7 +162,7 @@ def side(name: str, cluster: Cluster, pipe: Pipe, *, take: str = "full") -> Iter
 
 @contextmanager
 def child(command: Sequence[str], env: Mapping[str, str], **options: Any) -> Iterator[psutil.Popen]:
-    """A child process whose words are kept, and shown when it fails."""
+    """A child process whose output is kept, and shown if it fails."""
     with tempfile.TemporaryFile() as words:
         process = psutil.Popen(list(command), cwd=ROOT, env=dict(env), stdout=words, stderr=words, **options)
         try:
@@ -186,7 +186,7 @@ def child(command: Sequence[str], env: Mapping[str, str], **options: Any) -> Ite
 def until(
     condition: Callable[[], bool], *, timeout_s: float, every_s: float, what: str, process: psutil.Popen | None = None
 ) -> None:
-    """Look again and again until it is so."""
+    """Check a condition until it holds."""
     end = time.monotonic() + timeout_s
     while not condition():
         if process is not None and process.poll() is not None:
@@ -203,7 +203,7 @@ def cpu_s(process: psutil.Process) -> float:
 
 
 def peak_mib(process: psutil.Process) -> float:
-    """The largest resident size so far; where the system does not keep it, the present one."""
+    """The largest resident size so far; the present one if the system does not keep it."""
     status = Path(f"/proc/{process.pid}/status")
     if status.exists():
         for line in status.read_text().splitlines():
@@ -213,23 +213,23 @@ def peak_mib(process: psutil.Process) -> float:
 
 
 def alternating(repetitions: int) -> Iterator[tuple[str, str]]:
-    """The two sides in turn, the first one changing, so that whatever drifts meets both alike."""
+    """The two sides in turn, with alternating first, so that a drift of the machine affects both."""
     for i in range(repetitions):
         yield ("cues", "hand") if i % 2 == 0 else ("hand", "cues")
 
 
 def median(figures: Sequence[float]) -> float:
-    """The middle one."""
+    """The median."""
     return statistics.median(figures)
 
 
 def percentile(figures: Sequence[float], percent: float) -> float:
-    """By rank."""
+    """A percentile, by rank."""
     ordered = sorted(figures)
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
 
 def spread(figures: Sequence[float], form: str = "{:,.0f}") -> str:
-    """Median (min to max)."""
+    """A text: median (min to max)."""
     low, middle, high = (form.format(f) for f in (min(figures), median(figures), max(figures)))
     return f"{middle} ({low} to {high})"

@@ -22,7 +22,7 @@ takes what is there as soon as anything is (`poll`, then `consume(n, 0)`), and c
 
 
 def measure(repetitions: int, messages: int, cluster: Cluster) -> Section:
-    """Both sides in turn."""
+    """Measure both sides in turn."""
     section = Section(
         "Latency",
         HOW + f"\n{messages:,} messages a run, medians of {repetitions} (min to max), in ms.",
@@ -55,7 +55,7 @@ def _run(name: str, messages: int, cluster: Cluster) -> list[float]:
 
 
 def hop(cluster: Cluster, pipe: Pipe, messages: int) -> list[float]:
-    """Send, receive, and give the milliseconds of each message after the warm-up."""
+    """Send and receive; return the milliseconds of each message after the warm-up."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -67,7 +67,11 @@ def hop(cluster: Cluster, pipe: Pipe, messages: int) -> list[float]:
     )
     consumer.subscribe([pipe.target])
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0})
-    for count, per_s in ((1, PER_S), (WARM_UP, WARM_UP_PER_S), (messages, PER_S)):  # the first: until the side is there
+    for count, per_s in (
+        (1, PER_S),
+        (WARM_UP, WARM_UP_PER_S),
+        (messages, PER_S),
+    ):  # the first message shows that the side runs
         sender = threading.Thread(target=_send, args=(producer, pipe.source, count, per_s), daemon=True)
         sender.start()
         took = _receive(consumer, count, timeout_s=60 + count / per_s)

@@ -20,7 +20,7 @@ it, recovers, and delivers 20,000 more."""
 
 
 def measure(messages: int, records: int, cluster: Cluster) -> Section:
-    """Three cases."""
+    """Measure three cases."""
     section = Section("Memory", HOW, ("case", "peak, MiB", "target", "holds", "seconds to the last commit"))
     source = cluster.create(unique("in-raw-1-"))
     cluster.fill(source, values_of("raw"), 100)
@@ -84,7 +84,7 @@ def _hold_compaction(topic: str, cluster: Cluster) -> None:
 
 
 def _repeat_newest(topic: str, count: int, cluster: Cluster) -> None:
-    """The newest record decides, so copies of it change nothing but the length of the log."""
+    """Copy the newest record: only the newest one counts, so copies change only the length of the log."""
     reader = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": unique("look"), "enable.auto.commit": False})
     low, _, high = cluster.marks(topic)
     reader.assign([TopicPartition(topic, 0, low)])

@@ -1,4 +1,4 @@
-"""SIGKILL of a worker under the supervisor, to the next committed message."""
+"""The time from a worker's SIGKILL under the supervisor to the next committed message."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ and decides what was left open."""
 
 
 def measure(kills: int, cluster: Cluster) -> Section:
-    """Each kill with a supervisor of its own, so that its back-off is always the first."""
+    """Measure each kill with a new supervisor, so that its back-off is always the first."""
     took = []
     for _ in range(kills):
         took.append(_kill(cluster))
@@ -38,7 +38,7 @@ def measure(kills: int, cluster: Cluster) -> Section:
 
 
 class _Stream(threading.Thread):
-    """Sends the time, 500 times a second."""
+    """Sends the present time 500 times a second."""
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         super().__init__(daemon=True)
@@ -85,7 +85,7 @@ def _kill(cluster: Cluster) -> float:
 
 
 def _see_sent_after(watch: Consumer, moment_ns: int) -> int:
-    """The time at which a message that was sent after this moment is there."""
+    """The time at which a message arrives that was sent after this moment."""
     seen = 0
 
     def came() -> bool:

@@ -1,4 +1,4 @@
-"""Sections of the report, as Markdown: printed as they come, and kept in docs/benchmarks.md."""
+"""Sections of the report, as Markdown: printed at once, and kept in docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Section:
     after: str = ""
 
     def text(self) -> str:
-        """As Markdown."""
+        """The section as Markdown."""
         table = [list(self.head), *map(list, self.rows)]
         widths = [max(len(row[i]) for row in table) for i in range(len(self.head))]
         lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in table]
@@ -59,12 +59,12 @@ class Section:
 
 
 def holds(yes: bool) -> str:
-    """A verdict."""
+    """The verdict on a target."""
     return "yes" if yes else "**no**"
 
 
 def machine() -> str:
-    """Where it ran."""
+    """The machine and the versions."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists() and (found := re.search(r"model name\s*:\s*(.+)", info.read_text())):
@@ -86,7 +86,7 @@ def _version(package: str) -> str:
 
 
 def save(sections: Sequence[Section]) -> None:
-    """Put these sections into the page, in place of their older selves."""
+    """Replace these sections of the page."""
     kept: dict[str, str] = {}
     if PAGE.exists():
         for part in re.split(r"^(?=## )", PAGE.read_text("utf-8"), flags=re.MULTILINE)[1:]:

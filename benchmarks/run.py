@@ -15,7 +15,7 @@ from cues_kafka.brokers.local import LocalBroker
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured; `QUICK` only shows that the programs work."""
+    """The amount of measuring; `QUICK` only shows that the programs work."""
 
     repetitions: int
     moved: int
@@ -41,8 +41,8 @@ PROGRAMS: dict[str, Callable[[Size, Cluster], report.Section]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Ratios against a hand-written transactional loop, on a real broker.")
-    parser.add_argument("--quick", action="store_true", help="small numbers, once; nothing is written")
-    parser.add_argument("--only", action="append", choices=list(PROGRAMS), help="this program; may be repeated")
+    parser.add_argument("--quick", action="store_true", help="measure a little, once, and write nothing")
+    parser.add_argument("--only", action="append", choices=list(PROGRAMS), help="run this program only; repeatable")
     given = parser.parse_args()
     size = QUICK if given.quick else FULL
     if (load := os.getloadavg()[0]) > 1:
@@ -50,7 +50,7 @@ def main() -> None:
     for name in given.only or [name for name in PROGRAMS if name not in ("spark", "staged")]:
         began, load = time.monotonic(), os.getloadavg()[0]
         print(f"{name} ...", flush=True)
-        with LocalBroker(benchmark=True) as broker:  # a new one for each: no program works on another one's heap
+        with LocalBroker(benchmark=True) as broker:  # a new one for each program, with an empty heap
             section = PROGRAMS[name](size, Cluster(broker.bootstrap))
         section.load = load
         print(f"\n{section.text()}\n({time.monotonic() - began:.0f} s)\n", flush=True)

@@ -56,7 +56,7 @@ class Speed:
 
 
 def measure(repetitions: int, backlog: int, cluster: Cluster) -> Section:
-    """All cases, the sides in turn."""
+    """Measure all cases, the sides in turn."""
     section = Section("Spark", HOW, ("case", "on Spark", "beside it", "figure", "target", "holds"), after=AFTER)
     messages = max(backlog, BATCHES * WIDTH * PER_SLOT)
     small = cluster.create(unique("spark-in-"), WIDTH)
@@ -127,7 +127,7 @@ def _written(topic: str, cluster: Cluster) -> int:
 
 
 def _source(source: str, messages: int, cluster: Cluster, repetitions: int) -> list[str]:
-    """Rows a second of the batch after the first, and of a plain consumer, in turn."""
+    """Rows a second of the second batch, and of a plain consumer, in turn."""
     ours, raw = [], []
     for _ in range(repetitions):
         with spark("source", cluster, Pipe(unique("s"), source, source, "raw", WIDTH), limit=messages // 2) as (
@@ -179,7 +179,7 @@ def _trigger_ms(name: str, cluster: Cluster) -> list[float]:
 
 
 class _Said:
-    """What the child says of its batches, line by line."""
+    """The child's messages about its batches, by line."""
 
     def __init__(self, process: Any) -> None:
         self._process = process
@@ -196,7 +196,7 @@ class _Said:
 
 @contextmanager
 def spark(mode: str, cluster: Cluster, pipe: Pipe, *, limit: int) -> Iterator[tuple[Any, _Said]]:
-    """A driver program as a child process; it ends in order when its input is closed."""
+    """A driver program as a child process; it ends cleanly when its input is closed."""
     words = ["--bootstrap", cluster.bootstrap, "--name", pipe.name, "--source", pipe.source, "--target", pipe.target]
     command = [sys.executable, "-m", "benchmarks.spark_side", mode, *words]
     command += ["--partitions", str(pipe.partitions), "--limit", str(limit)]
@@ -206,7 +206,7 @@ def spark(mode: str, cluster: Cluster, pipe: Pipe, *, limit: int) -> Iterator[tu
 
 @contextmanager
 def said_by(command: Sequence[str]) -> Iterator[tuple[Any, _Said]]:
-    """A child process that says what it does; it ends in order when its input is closed."""
+    """A child process that reports its progress; it ends cleanly when its input is closed."""
     process = psutil.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     said = _Said(process)
     try:

@@ -1,4 +1,4 @@
-"""What runs on Spark, as a child process: ``python -m benchmarks.spark_side MODE``. Its words go to stdout as JSON.
+"""The Spark side as a child process: ``python -m benchmarks.spark_side MODE``. It writes JSON to stdout.
 
 Modes: `exactly` is the framework as its users start it. `least` is the same without its transactions: the same slots
 and records by an idempotent producer, which is at least once. `hand` is that job written by hand: the same ranges,
@@ -39,13 +39,13 @@ from cues_kafka.runtime.workers import Job
 
 
 class Deliver:
-    """The body of a Spark task, by hand: consume a range, call, produce, flush."""
+    """A hand-written body of a Spark task: consume a range, call, produce, flush."""
 
     def __init__(self, options: Kafka, source: str, target: str) -> None:
         self.options, self.source, self.target = options, source, target
 
     def deliver(self, partition: int, start: int, end: int, *, attempt: str, first: bool) -> Outcome:
-        """Bound names, and no work per message besides the calls that have to be."""
+        """Run with bound names, and only the necessary calls for each message."""
         del attempt, first
         from confluent_kafka import Producer  # noqa: PLC0415 - this class goes by value, which the client cannot
 
@@ -91,7 +91,7 @@ class Deliver:
 
 
 class Plain(KafkaSession):
-    """A session without transactions."""
+    """A session of a slot without transactions."""
 
     def __init__(self, options: Kafka, name: str) -> None:
         from confluent_kafka import Producer  # noqa: PLC0415 - as above
@@ -104,25 +104,25 @@ class Plain(KafkaSession):
 
     def init(self, *, timeout_s: float) -> None: ...
     def begin(self) -> None:
-        """Only the count of reports."""
+        """Reset the counts of reports."""
         self._reports = type(self._reports)()
 
     def send_offsets(self, offsets: Any, group: Any) -> None: ...
     def produce(self, records: Any) -> int:
-        """Remembers where the task's record goes."""
+        """Keep the place of the task's record."""
         if not self._reports.produced:
             [self._place] = [(topic, partition) for topic, partition, *_ in records]
         return KafkaSession.produce(self, records)
 
     def commit(self) -> None:
-        """A record in the place of a marker: the next one is expected behind it (P6a)."""
+        """Write a record in place of a marker: the next record is expected behind it (P6a)."""
         assert self._producer is not None
         self._producer.produce(self._place[0], b"", b"marker", self._place[1])
         self._producer.flush()
 
 
 class PlainBroker(KafkaBroker):
-    """Whose sessions have none."""
+    """A broker whose sessions have no transactions."""
 
     def session(self, transactional_id: str, *, batch_bytes: int | None = None) -> Plain:
         return Plain(self.options, transactional_id)
@@ -130,7 +130,7 @@ class PlainBroker(KafkaBroker):
 
 @dataclass(frozen=True, slots=True)
 class AtLeastOnce(Work):
-    """Work of such slots."""
+    """The work of slots on such a broker."""
 
     def slot(self, partition: int, attempt: str) -> Slot:
         """See `Work`."""
@@ -142,7 +142,7 @@ class AtLeastOnce(Work):
 
 
 class AtLeastOnceSpark(cues_kafka.spark.Spark):
-    """The engine over such work."""
+    """The engine with such work."""
 
     def worker(self, job: Job) -> SparkWorker:
         """See `Spark`."""
@@ -154,7 +154,7 @@ class AtLeastOnceSpark(cues_kafka.spark.Spark):
 
 
 def nothing(batches: Iterator[Any]) -> Iterator[Any]:
-    """Rows in, nothing out."""
+    """Read rows, and write nothing."""
     for _ in batches:
         continue
     return iter(())
@@ -184,7 +184,7 @@ def main() -> None:
 
 
 def run(given: argparse.Namespace, session: Any, directory: str) -> None:
-    """One mode, until somebody closes our input."""
+    """Run one mode until the input is closed."""
     session.streams.addListener(Told())
     options = Kafka(given.bootstrap)
     if given.mode in ("exactly", "least"):
@@ -200,7 +200,7 @@ def run(given: argparse.Namespace, session: Any, directory: str) -> None:
 
 
 def source(given: argparse.Namespace, session: Any, directory: str) -> Any:
-    """`format("cues")` into nothing."""
+    """Read with `format("cues")`, and write nothing."""
     cues_kafka.spark.register(session)
     frame = (
         session.readStream.format("cues")
@@ -214,7 +214,7 @@ def source(given: argparse.Namespace, session: Any, directory: str) -> Any:
 
 
 def by_hand(given: argparse.Namespace, session: Any, directory: str) -> Any:
-    """Ranges by our source, the rest without us."""
+    """Get ranges from our source, and do the rest without the framework."""
     options = Kafka(given.bootstrap)
     ranges = SourceInput(given.name, options, given.source, (0,) * given.partitions, given.limit)
     session.dataSource.register(range_source(ranges))
@@ -227,14 +227,14 @@ def by_hand(given: argparse.Namespace, session: Any, directory: str) -> Any:
 
 
 class Told(StreamingQueryListener):
-    """Says of each batch how long it took, in ms, and its rows."""
+    """Reports each batch with its time in ms and its rows."""
 
     def onQueryStarted(self, event: Any) -> None: ...
     def onQueryIdle(self, event: Any) -> None: ...
     def onQueryTerminated(self, event: Any) -> None: ...
 
     def onQueryProgress(self, event: Any) -> None:
-        """One line."""
+        """Print one line."""
         one = event.progress
         said = dict(one.durationMs) | {"rows": one.numInputRows, "per_s": one.processedRowsPerSecond}
         print(json.dumps(said), flush=True)

@@ -1,4 +1,4 @@
-"""Staged writing on Spark, beside the same query written without any safety, and beside raw producing."""
+"""Staged writing on Spark, beside the same query without any guarantee, and beside raw producing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.report import Section, holds
 from benchmarks.spark import WIDTH, said_by
 
 SIZES = {3_000: (28, 16), 300_000: (16, 8)}
-"""By rows of a micro-batch: how many batches, and how many of them are not counted, because Java compiles."""
+"""By rows of a micro-batch: the number of batches, and of first batches that do not count, while Java compiles."""
 
 PUBLISHED = 1_000_000
 
@@ -25,7 +25,7 @@ counted."""
 
 
 def measure(repetitions: int, cluster: Cluster) -> Section:
-    """All cases, the sides in turn."""
+    """Measure all cases, the sides in turn."""
     section = Section("Spark, staged", HOW, ("case", "staged", "beside it", "ratio", "target", "holds"))
     for rows in SIZES:
         section.rows.append(_batches(rows, repetitions, cluster))

@@ -31,13 +31,13 @@ VALUE = "x" * 60
 
 
 class Produce:
-    """The body of a Spark task, by hand: produce, flush, count."""
+    """A hand-written body of a Spark task: produce, flush, count."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.bootstrap, self.topic = bootstrap, topic
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Nothing is known of a row but its bytes."""
+        """Produce the rows, which are only bytes, and count them."""
         producer = plain(self.bootstrap)
         count = 0
         for batch in batches:
@@ -49,7 +49,7 @@ class Produce:
 
 
 def plain(bootstrap: str) -> Any:
-    """A producer with the settings of ours, but for the transactions."""
+    """A producer with our settings, except transactions."""
     from confluent_kafka import Producer  # noqa: PLC0415 - functions that use it go by value, which it cannot
 
     return Producer(
@@ -64,7 +64,7 @@ def plain(bootstrap: str) -> Any:
 
 
 def produce(producer: Any, topic: str, value: bytes, key: bytes, headers: Any = None) -> None:
-    """A full queue is waited for."""
+    """Produce, and wait if the queue is full."""
     while True:
         try:
             producer.produce(topic, value, key, headers=headers)
@@ -123,7 +123,7 @@ def _query(session: Any, given: argparse.Namespace, checkpoint: str) -> Any:
         .option("maxOffsetsPerTrigger", str(given.rows))
         .load()
     )
-    # Every batch has each of so many keys once: state does not grow, and what Java collects does not cloud the rest.
+    # Every batch has each key once: the state does not grow, and garbage collection does not disturb the figures.
     number = f.col("offset") % (given.rows // PARTS)
     counted = frame.groupBy(f.concat_ws("-", "partition", number).alias("id")).agg(f.count("*").alias("count"))
     options = Kafka(given.bootstrap)
@@ -157,7 +157,7 @@ def _publish(session: Any, given: argparse.Namespace, checkpoint: str, name: str
 
 
 def raw(given: argparse.Namespace) -> dict[str, float]:
-    """Rows a second of two processes, from their first call to their flush; with a header of our length."""
+    """Rows a second of two processes, from their first call to their flush, with a header of our length."""
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         pool.map(_ready, range(2))
         began = time.monotonic()
@@ -166,7 +166,7 @@ def raw(given: argparse.Namespace) -> dict[str, float]:
 
 
 def _ready(_: int) -> None:
-    time.sleep(0.1)  # so that both processes of the pool get one
+    time.sleep(0.1)  # so that both processes of the pool get a task
 
 
 def _raw(bootstrap: str, topic: str, first: int, count: int) -> None:
@@ -178,10 +178,10 @@ def _raw(bootstrap: str, topic: str, first: int, count: int) -> None:
 
 
 class _Published(logging.Handler):
-    """What a batch says of its three steps; every other line of the log is left out."""
+    """Collects the log lines about the three steps of each batch."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """`published batch=3 rows=3000 ...`, as a row."""
+        """Print `published batch=3 rows=3000 ...` as a row."""
         event, *pairs = record.getMessage().split()
         if event == "published":
             given = dict(pair.split("=", 1) for pair in pairs)
@@ -194,7 +194,7 @@ class _Listener(StreamingQueryListener):
     def onQueryStarted(self, event: Any) -> None: ...
 
     def onQueryProgress(self, event: Any) -> None:
-        """Milliseconds of each batch that had rows."""
+        """Print the milliseconds of each batch with rows."""
         progress = event.progress
         if progress.numInputRows:
             say({"addBatch": progress.durationMs["addBatch"], "trigger": progress.durationMs["triggerExecution"]})
@@ -205,7 +205,7 @@ class _Listener(StreamingQueryListener):
 
 
 def say(row: dict[str, Any]) -> None:
-    """One line."""
+    """Print one line."""
     print(json.dumps(row), flush=True)
 
 

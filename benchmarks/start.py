@@ -24,7 +24,7 @@ IMPORTS = {
 
 
 def measure(repetitions: int, cluster: Cluster) -> Section:
-    """Spawn, look, stop."""
+    """Measure: spawn, watch, stop."""
     section = Section("Start", HOW, ("figure", f"seconds, median of {repetitions} (min to max)", "target", "holds"))
     starts = [_start(cluster) for _ in range(repetitions)]
     for label, column in (("first record", 0), ("once more, to the next commit", 1)):

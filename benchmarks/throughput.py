@@ -11,7 +11,7 @@ from benchmarks.report import Section, holds
 TARGET = 0.8
 LOOK_S = 0.02
 WARM = 0.1
-"""Share of the messages that is start-up: processes, group, first fetches, and the framework's first small batches."""
+"""Share of the messages that belong to the start: processes, group, first fetches, first small batches."""
 
 HOW = """100-byte values with 8-byte keys, lz4, one worker process each side, a backlog that is there from the
 beginning. A process outside reads the committed offsets of the group every 20 ms (both sides commit them in the
@@ -22,14 +22,14 @@ per message over the same stretch."""
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One side once."""
+    """Measure one side once."""
 
     per_s: float
     cpu_us: float
 
 
 def measure(repetitions: int, messages: int, cluster: Cluster) -> Section:
-    """All four cases."""
+    """Measure all four cases."""
     section = Section(
         "Throughput",
         HOW + f"\n{messages:,} raw or {messages // 2:,} JSON messages a run, medians of {repetitions} (min to max).",

@@ -1,4 +1,4 @@
-"""What both sides do with a message, the very same functions for the framework and for the hand-written loop."""
+"""The functions on messages, the same for the framework and for the hand-written loop."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Payment:
 
 
 def forward(value: bytes) -> bytes:
-    """Raw runs: the value as it is, so that only the moving is measured."""
+    """Raw runs: return the value unchanged, so that only the transport is measured."""
     return value
 
 
 def settle(payment: Payment) -> Payment:
-    """JSON runs: a new object with two changed fields, the smallest thing that a function does."""
+    """JSON runs: return a new object with two changed fields, a minimal function."""
     return Payment(payment.id, payment.account, payment.currency, payment.cents + 1, True)

@@ -1,4 +1,4 @@
-"""What each customer ordered so far: the graph that compose.yaml runs on its Spark, and a program that checks it.
+"""The totals of each customer: the graph that compose.yaml runs on its Spark, and a program that checks it.
 
 ::
 
@@ -29,7 +29,7 @@ CUSTOMERS = 20
 
 @dataclass(frozen=True)
 class Order:
-    """What comes in."""
+    """An input message."""
 
     id: str
     customer: str
@@ -38,7 +38,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Total:
-    """The newest numbers of one customer."""
+    """An output message: the newest numbers of one customer."""
 
     customer: str
     orders: int
@@ -46,12 +46,12 @@ class Total:
 
 
 def check(order: Order) -> Order | None:
-    """An order of nothing is left out; a plain processor, so each Kafka partition is one Spark task."""
+    """Drop empty orders; in a plain processor each Kafka partition is one Spark task."""
     return order if order.total else None
 
 
 def totals(orders: DataFrame) -> DataFrame:
-    """A shuffle and state, so each micro-batch is staged in files before it is published."""
+    """Sum up with a shuffle and state, so that each micro-batch is staged in files before it is published."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - the checking program needs no Spark
 
     return orders.groupBy("customer").agg(f.count("*").alias("orders"), f.sum("total").alias("total"))
@@ -73,15 +73,15 @@ graph = Graph(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Send orders, wait for their totals, compare; the exit code."""
+    """Send orders, wait for their totals, and compare; returns the exit code."""
     parser = argparse.ArgumentParser(prog="totals.py", description=main.__doc__)
     parser.add_argument("--bootstrap", required=True, help="the cluster")
-    parser.add_argument("--orders", type=int, default=2_000, help="how many to send (2000)")
+    parser.add_argument("--orders", type=int, default=2_000, help="number of orders to send (2000)")
     parser.add_argument("--timeout", type=float, default=180, help="seconds to wait for the totals (180)")
     args = parser.parse_args(arguments)
     run = uuid.uuid4().hex[:8]
     orders = [Order(f"{run}-{n}", f"{run}-{n % CUSTOMERS}", n % 7) for n in range(args.orders)]
-    # The network of compose.yaml is private to its containers, and this is no setting for any other.
+    # The network of compose.yaml is private to its containers. Do not copy this setting to another network.
     with connect(Kafka(args.bootstrap, allow_plaintext=True), graph) as client:
         client.send_many("totals.orders", orders)
         print(f"run {run}: {len(orders)} orders sent", flush=True)
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def compared(client: Client, run: str, orders: Sequence[Order], timeout_s: float) -> str:
-    """What is not as it should be; empty: nothing."""
+    """The differences; empty: all totals are right."""
     expected: dict[str, tuple[int, int]] = {}
     for order in orders:
         if order.total:
@@ -104,7 +104,7 @@ def compared(client: Client, run: str, orders: Sequence[Order], timeout_s: float
             if message.value.customer.startswith(f"{run}-"):
                 found[message.value.customer].append((message.value.orders, message.value.total))
         for customer, rows in found.items():
-            # Each micro-batch counts more orders than the one before it, so no number may come again.
+            # Each micro-batch counts more orders than the one before, so no number may come twice.
             if len(set(rows)) < len(rows) or max(rows) > expected.get(customer, (0, 0)):
                 return f"customer {customer} has {rows}, expected at last {expected.get(customer)}"
         if {customer: max(rows) for customer, rows in found.items()} == expected:

@@ -247,13 +247,13 @@ def test_the_comparison_of_hours_finds_each_kind_of_defect(
     assert (got.lost, got.added, got.reordered) == difference
 
 
-def test_an_hour_that_nobody_expects_is_too_many() -> None:
+def test_an_hour_that_is_not_expected_is_too_many() -> None:
     """All its rows are."""
     assert independent.compare_hours({}, {NOON: [EARLIER, LAST]}).added == 2
 
 
 def test_hours_are_what_the_tables_say_by_hand() -> None:
-    """Flights that did not take off, or to an airport that nobody knows, do not count; "NA" of the weather is None."""
+    """Flights that did not take off, or to an unknown airport, do not count; "NA" of the weather is None."""
     line = "2013,1,1,{},{},{},830,819,11,UA,1545,N14228,EWR,{},227,1400,5,15,2013-01-01T10:00:00Z"
     expected = independent.Expected()
     for number, flight in enumerate(

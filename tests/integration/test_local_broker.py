@@ -48,7 +48,7 @@ def eventually(condition: Callable[[], bool], timeout_s: float = 15.0) -> bool:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether the process has ended; one that nobody has reaped yet counts as ended."""
+    """Whether the process has ended; one that is not reaped yet counts as ended."""
     try:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

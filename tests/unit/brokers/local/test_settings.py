@@ -27,7 +27,7 @@ def test_everything_listens_on_the_loopback_address_only() -> None:
 
 
 def test_one_node_and_three_nodes_replicate_as_they_can() -> None:
-    """Internal topics included: otherwise the first transaction waits for ever."""
+    """Also of internal topics: otherwise the first transaction never ends."""
     one = node_properties(1, ports=[Ports(1, 2)], data=Path("/d"))
     three = node_properties(1, ports=[Ports(1, 2)] * 3, data=Path("/d"))
 
@@ -71,7 +71,7 @@ def test_free_ports_differ_and_lie_below_those_of_outgoing_connections() -> None
 
 
 def test_a_port_in_use_is_not_free() -> None:
-    """Also for whoever may reuse lingering ones."""
+    """Also for a caller that may reuse lingering ones."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
