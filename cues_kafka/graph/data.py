@@ -5,7 +5,8 @@ Functions and classes are written as ``module:qualname``. Reading imports those 
 
 from __future__ import annotations
 
-import importlib
+import contextlib
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -30,11 +31,9 @@ def reference(target: Any) -> str:
     Raises:
         GraphError: it has no such name.
     """
-    module = getattr(target, "__module__", None)
-    qualname = getattr(target, "__qualname__", None)
-    if isinstance(module, str) and isinstance(qualname, str):
-        name = f"{module}:{qualname}"
-        if "<" not in name and _import_path(name, None) == target:
+    name = f"{getattr(target, '__module__', None)}:{getattr(target, '__qualname__', None)}"
+    with contextlib.suppress(ImportError, AttributeError, ValueError):
+        if pkgutil.resolve_name(name) == target:
             return name
     raise GraphError(
         f"{target!r} cannot be written down, because it cannot be imported by its name. "
@@ -49,26 +48,12 @@ def resolve(name: object) -> Any:
     Raises:
         GraphError: it cannot be imported.
     """
-    found = _import_path(name, _MISSING) if isinstance(name, str) and ":" in name else _MISSING
-    if found is _MISSING:
-        raise GraphError(f"{name!r} cannot be imported. Check that 'module:name' exists and can be imported from here.")
-    return found
-
-
-_MISSING = object()
-
-
-def _import_path(name: str, missing: object) -> Any:
-    module, _, path = name.partition(":")
+    if not (isinstance(name, str) and name.partition(":")[2]):
+        raise GraphError(f"{name!r} cannot be imported. Write it as 'module:name'.")
     try:
-        found: Any = importlib.import_module(module)
-    except ImportError:
-        return missing
-    for part in path.split("."):
-        found = getattr(found, part, missing)
-        if found is missing:
-            return missing
-    return found
+        return pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise GraphError(f"{name!r} cannot be imported: {error}. Check that it exists and can be imported.") from error
 
 
 # --- Values
