@@ -89,18 +89,12 @@ class KafkaSession:
         deadline = time.monotonic() + timeout_s
         producer = self._client()
         self._warm.join(timeout_s)
-        try:
-            producer.init_transactions(max(0.1, deadline - time.monotonic()))
-        except CLIENT_ERRORS as problem:
-            raise self._failed(problem, "taking the transactional id") from problem
+        left_s = max(0.1, deadline - time.monotonic())
+        self._call("taking the transactional id", producer.init_transactions, left_s)
 
     def begin(self) -> None:
-        producer = self._client()
         self._reports = _Reports()
-        try:
-            producer.begin_transaction()
-        except CLIENT_ERRORS as problem:
-            raise self._failed(problem, "beginning a transaction") from problem
+        self._call("beginning a transaction", self._client().begin_transaction)
         self._open = True
 
     def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
@@ -177,10 +171,7 @@ class KafkaSession:
 
     def flush(self) -> FlushReport:
         producer, reports = self._client(), self._reports
-        try:
-            left = producer.flush(self._timeout_s)
-        except CLIENT_ERRORS as problem:
-            raise self._failed(problem, "writing") from problem
+        left = self._call("writing", producer.flush, self._timeout_s)
         if reports.error is not None:
             error, topic, partition = reports.error
             at = TopicPartition(topic, partition)
@@ -198,12 +189,9 @@ class KafkaSession:
         producer, watch = self._client(), self._watch
         watch.ends += 1
         began = time.monotonic()
-        try:
-            producer.commit_transaction(self._timeout_s)
-            took = time.monotonic() - began
-            producer.poll(0)  # log lines and statistics come through here
-        except CLIENT_ERRORS as problem:
-            raise self._failed(problem, "committing") from problem
+        self._call("committing", producer.commit_transaction, self._timeout_s)
+        took = time.monotonic() - began
+        self._call("committing", producer.poll, 0)  # log lines and statistics come through here
         self._open = False
         if took >= self._socket_timeout_s:
             return f"the commit took {took:.1f} s, socket_timeout_s is {self._socket_timeout_s:g}"
@@ -224,6 +212,12 @@ class KafkaSession:
         if self._producer is None:
             raise AbortableError(f"{self._id}: this session was thrown away; a new one is needed", code="_STATE")
         return self._producer
+
+    def _call(self, doing: str, function: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return function(*args)
+        except CLIENT_ERRORS as problem:
+            raise self._failed(problem, doing) from problem
 
     def _wait_for_room(self, record: tuple[Any, ...]) -> None:
         """Enqueue one record (the arguments of the client's call) once delivery reports have made room."""
