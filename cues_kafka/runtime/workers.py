@@ -1,4 +1,4 @@
-"""What runs processors, as the handle of a running graph sees it: workers, and the engines that make them."""
+"""The workers and engines of a running graph, as its handle sees them."""
 
 from __future__ import annotations
 
@@ -27,37 +27,27 @@ class Stopped:
 
 
 class Worker(Protocol):
-    """One processor at work."""
+    """
+    One processor at work.
 
-    @property
-    def name(self) -> str:
-        """Of the processor."""
-        ...
+    Attributes:
+        name: the processor's.
+        clock: time.
+        first: the spec of partition 0; the specs of the other tasks differ only in the partition.
+        lanes: the tasks that live in this process, by partition.
+        failed: why the worker ended although nothing stopped it; None: it works, or was stopped.
+    """
 
-    @property
-    def clock(self) -> Clock:
-        """Time."""
-        ...
-
-    @property
-    def first(self) -> Spec:
-        """The task of partition 0; all others differ in the partition only."""
-        ...
-
-    @property
-    def lanes(self) -> dict[int, Lane]:
-        """By partition, the tasks that live in this process."""
-        ...
-
-    @property
-    def failed(self) -> BaseException | None:
-        """Why the worker is over, although nobody stopped it."""
-        ...
+    name: str
+    clock: Clock
+    first: Spec
+    lanes: dict[int, Lane]
+    failed: BaseException | None
 
     @property
     def over(self) -> bool:
-        """Whether it has ended by itself, with nothing left to do: it was to deliver what was there, and has."""
-        ...
+        """Whether the worker has ended by itself, because it has delivered what was there when it started."""
+        return False
 
     @property
     def generation(self) -> int:
@@ -66,25 +56,25 @@ class Worker(Protocol):
 
     @property
     def positions_in_group(self) -> bool:
-        """Whether its group's offsets say where its inputs are delivered; else only the worker knows."""
-        ...
+        """Whether the group's offsets say how far the inputs are delivered; else only the worker knows."""
+        return True
 
     @property
     def reached(self) -> Mapping[TopicPartition, int]:
-        """Where its inputs are delivered, if the offsets of its group do not say it."""
-        ...
+        """How far the inputs are delivered, where the group's offsets do not say it."""
+        return {}
 
     @property
     def busy(self) -> bool:
-        """Whether it has something to do that its inputs do not show."""
-        ...
+        """Whether the worker has something to do that the inputs do not show."""
+        return False
 
     def start(self) -> None:
         """Begin."""
         ...
 
     def stop(self, *, leave: bool) -> None:
-        """Ask to stop; `leave`: for good, else a successor comes at once."""
+        """Ask the worker to stop; `leave`: for good, else a successor comes at once."""
         ...
 
     def join(self) -> None:
@@ -92,7 +82,7 @@ class Worker(Protocol):
         ...
 
     def status(self) -> Sequence[TaskStatus]:
-        """Its tasks, by partition."""
+        """The status of each task, by partition."""
         ...
 
     def stopped(self) -> Sequence[Stopped]:
@@ -103,16 +93,16 @@ class Worker(Protocol):
 @dataclass(frozen=True, slots=True)
 class Job:
     """
-    What an engine makes a worker of.
+    One processor that an engine is asked to run.
 
     Attributes:
         graph: the graph.
-        processor: which of its processors.
+        processor: the processor's name.
         options: the cluster.
-        planned: names on the cluster.
-        facts: of all its topics.
-        broker: for questions; closed by whoever gave it.
-        changed: to be called whenever a task's state may have changed; never blocks.
+        planned: the graph's names on the cluster.
+        facts: what the cluster says of all topics of the graph.
+        broker: for questions; its owner closes it.
+        changed: call it whenever a task's state may have changed; it never blocks.
     """
 
     graph: Graph
@@ -129,19 +119,19 @@ class Engine(Protocol):
 
     @property
     def runtime(self) -> str:
-        """As records and logs call it."""
+        """The engine's name in records and logs."""
         ...
 
     def refuses(self, graph: Graph, processor: Processor | DataFrameProcessor) -> str:
-        """Why it cannot carry this processor, with what to do instead; empty: it can."""
+        """Why the engine cannot run this processor, and what to do instead; empty: it can."""
         ...
 
     def check(self, graph: Graph, names: Sequence[str]) -> None:
         """
-        Look whether these processors may run, before anything is asked of the cluster or written to it.
+        Check that these processors may run, before anything is asked of the cluster or written to it.
 
         Raises:
-            ConfigError: they may not, as the engine is set up, or because it runs one of them already.
+            ConfigError: the engine's settings do not allow it, or the engine already runs one of them.
         """
         ...
 

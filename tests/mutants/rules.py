@@ -265,8 +265,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _interpreter(
         "a stopped task leaves no transaction open",
-        "**self.about)\n        self._note_failure()\n        self._abandon()\n",
-        "**self.about)\n        self._note_failure()\n",
+        "effect.halt.remedy, self.about)\n        self._note_failure()\n        self._abandon()\n",
+        "effect.halt.remedy, self.about)\n        self._note_failure()\n",
         GUARDS,
     ),
     # From fetched messages to steps.

@@ -1,20 +1,20 @@
 """One processor in one process (A1 to A4): membership, fetching, calling and committing side by side.
 
-Three kinds of threads meet here, and each owns what it touches::
+There are three kinds of threads, and each owns what it touches::
 
     poller   the member and the reader (A2): serves the group, fetches, points and pauses the reader
     caller   user code: calls it for one task after the other, and hands events to the pool
     pool     effects of tasks: recoveries and commits run side by side, one at a time for each task
 
-The poller tells the caller that something arrived; the caller tells the poller where to read by commands. Nobody else
-calls the member or the reader.
+The poller tells the caller that something arrived. Recoveries tell the poller where to read. No other thread calls the
+member or the reader.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -29,53 +29,52 @@ from cues_kafka.runtime.status import TaskStatus, task_status
 from cues_kafka.runtime.task.alone import PROCESS, Alone
 from cues_kafka.runtime.task.interpreter import Hook
 from cues_kafka.runtime.task.lane import Calling, CommitPolicy, Lane
-from cues_kafka.runtime.workers import Stopped
+from cues_kafka.runtime.workers import Stopped, Worker
 
 log = get_logger("cues_kafka.worker")
 
 POLL_S = 0.05
-"""A2. Commands (assign, pause) and the group wait as long as this at most."""
+"""A2. How long one fetch waits. Commands to the reader and the group are served in between."""
 
 BUFFER_MESSAGES = 12_000
-"""Of all inputs of all tasks of a processor: a full batch and what a fetch brings meanwhile; the client keeps more
-behind it. Shared: a worker with 4 tasks had 174 MiB with 20,000 for each of them, and 140 with this; it was as fast."""
+"""All inputs of all tasks of a processor share this: a full batch, and what a fetch brings meanwhile. The client keeps
+more behind it. With 20,000 for each task, a worker with 4 tasks took 174 MiB instead of 140 and was not faster."""
 
 LEAST_BUFFER = 1_000
-"""Of one input of one task, however many there are."""
+"""The share of one input of one task is not smaller, however many there are."""
 
 BUFFER_BYTES = 16 * 1024 * 1024
-"""Of all inputs of all tasks of a processor, values only; about 12,000 messages of 1.4 kB. An input below its share is
-read on, and then all that the client has ready is taken, a message larger than the share, too. So a processor holds at
-most this and the client's own queue once more, `queued.max.messages.kbytes`."""
+"""All inputs of all tasks of a processor share this, counting values only: about 12,000 messages of 1.4 kB. While an
+input is below its share, a fetch takes all that the client has ready. So a processor holds at most this and once more
+the client's own queue, `queued.max.messages.kbytes`."""
 
 LEAST_BYTES = 1024 * 1024
-"""Of one input of one task, however many there are."""
+"""The share of one input of one task is not smaller, however many there are."""
 
 AHEAD_MESSAGES = 10_000
 AHEAD_BYTES = 4 * 1024 * 1024
-"""An input that holds twice as much, or twice its share, is paused while others have room."""
+"""An input that holds more than twice this and twice its share is paused while other inputs have room."""
 
 CHECK_TOPICS_S = 30.0
-"""R6."""
+"""How often the worker compares topic ids (R6)."""
 
 CHECK_CLUSTER_S = 5.0
-"""How often a worker asks for the partitions of its topics. So it notices new ones, and a cluster that does not answer:
-a task without messages asks the cluster nothing, and would look healthy."""
+"""How often a worker asks for the partitions of its topics. So it notices new partitions, and a cluster that does not
+answer: a task without messages asks the cluster nothing and would look healthy."""
 
 UNREACHABLE_S = 10.0
-"""The log says that the cluster does not answer when it has been silent for so long."""
+"""The worker logs that the cluster does not answer when it has been silent for this long."""
 
 CHECK_GROUP_S = 5.0
-"""How often a worker looks whether every task has an owner. A static member that is killed between the two rounds of a
-cooperative rebalance has given tasks back that nobody was told to take: its successor gets what remains, the group is
-stable, and nothing would ever move them. Seen twice in a row, every worker joins the group again."""
+"""How often a worker looks for tasks without an owner. A static member may be killed between the two rounds of a
+cooperative rebalance. It has given tasks back then, and no member was told to take them: its successor gets what
+remains, and the group is stable. A worker that sees this twice in a row joins the group again."""
 
 LOOKS = 4
-"""So many answers in each generation; nothing changes afterwards without another one, or another process."""
-
+"""Answers that a worker gets in each generation: ownership changes only with the next generation."""
 
 LONG_S = 1.0
-"""Calls that take longer are in the status."""
+"""The status shows calls that take longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +99,15 @@ class CallPolicy:
 
 @dataclass(slots=True)
 class _Call:
-    """A call that is under way, since when, and whether the log says so."""
+    """A call that is under way, since when, and whether it was logged as long."""
 
     lane: Lane
     calling: Calling
     since_s: float
-    told: bool = False
+    logged: bool = False
 
-    def goes_on(self, lane: Lane, calling: Calling) -> bool:
-        """Whether it is the same call."""
+    def is_same(self, lane: Lane, calling: Calling) -> bool:
+        """Whether the same call is still under way."""
         return self.lane is lane and self.calling.steps is calling.steps and self.calling.at == calling.at
 
 
@@ -138,16 +137,12 @@ class WorkerOptions:
     observers: Sequence[Observer] = ()
 
 
-class ProcessorWorker:
+class ProcessorWorker(Worker):
     """
     The tasks of one processor that the group gives to this process.
 
     Attributes:
-        name: of the processor.
-        first: the task of partition 0; all others differ in the partition only.
-        clock: time.
-        lanes: by partition.
-        failed: why the worker is over, although nobody stopped it.
+        name, clock, first, lanes, failed: see `Worker`.
     """
 
     def __init__(
@@ -164,15 +159,15 @@ class ProcessorWorker:
     ) -> None:
         """
         Args:
-            name: of the processor.
+            name: the processor's.
             broker: the cluster.
             clock: time.
             caller: calls the function.
-            spec_of: the task of a partition.
+            spec_of: makes the spec of a partition's task.
             options: see `WorkerOptions`.
             changed: called whenever a task's state may have changed; must not block.
-            executor: does effects; None: threads, one for each task. With another one `start` is not called, but
-                `open`, `poll_once`, `call_once` and `close`, and nothing ever waits.
+            executor: does effects; None: threads, one for each task. A worker with another executor is not started:
+                its owner calls `open`, `poll_once`, `call_once` and `close`, and nothing waits.
         """
         self.name = name
         self.lanes: dict[int, Lane] = {}
@@ -193,15 +188,16 @@ class ProcessorWorker:
         self._paused: set[TopicPartition] = set()
         self._published = GroupMetadata(self.first.group, -1)
         self._work = threading.Condition()
+        now_s = clock.monotonic()
         self._news = True
         self._room = threading.Event()
         self._stopping = threading.Event()
         self._leave = True
-        self._checked_at_s = self._group_checked_at_s = clock.monotonic()
+        self._asked_at_s = dict.fromkeys((self._compare_topic_ids, self._ask_cluster, self._look_for_unowned), now_s)
+        self._asking = False
         self._unowned: set[int] = set()
         self._looks = (-1, 0)  # generation, answers in it
         self._call: _Call | None = None
-        self._asked_at_s, self._asking = clock.monotonic(), False
         self._silent_since_s: float | None = None
         self._silence_told = False
         self._grown = (0, 0)
@@ -229,7 +225,7 @@ class ProcessorWorker:
         self._notify()
 
     def join(self) -> None:
-        """Wait until everything is released. User code that is running is waited for only by its own thread."""
+        """Wait until everything is released, but not for user code that still runs."""
         self._threads[0].join()
         self._threads[1].join(timeout=1.0)
         self._pool.shutdown(wait=False)
@@ -245,45 +241,25 @@ class ProcessorWorker:
 
     def _long_call(self, lane: Lane) -> str:
         call, now = self._call, lane.calling
-        if call is None or now is None or not call.goes_on(lane, now):
+        if call is None or now is None or not call.is_same(lane, now):
             return ""
         took_s = self.clock.monotonic() - call.since_s
         return f"calling for {took_s:.0f} s: {lane.place(call.calling)}" if took_s >= LONG_S else ""
 
     def stopped(self) -> list[Stopped]:
-        """Those of them that stopped."""
+        """The tasks that stopped."""
         lanes = self.lanes.copy().values()
         return [Stopped(lane.spec.name, halt, lane.cause) for lane in lanes if (halt := lane.stopped)]
 
     @property
-    def positions_in_group(self) -> bool:
-        """Each task commits its offsets there."""
-        return True
-
-    @property
-    def reached(self) -> Mapping[TopicPartition, int]:
-        """The group's offsets say it."""
-        return {}
-
-    @property
-    def busy(self) -> bool:
-        """Its inputs show all that it has to do."""
-        return False
-
-    @property
-    def over(self) -> bool:
-        """Never: more messages may come."""
-        return False
-
-    @property
     def generation(self) -> int:
-        """Of the group, as last published."""
+        """The group's generation, as last published."""
         return self._published.generation
 
     def _guarded(self, loop: Callable[[], None]) -> None:
         try:
             loop()
-        except BaseException as error:  # a worker without one of its threads must not look alive
+        except BaseException as error:  # a worker that lost one of its threads must not look alive
             self.failed = error
             log.error("worker failed", processor=self.name, error=f"{type(error).__name__}: {error}")
             self._stopping.set()
@@ -323,20 +299,20 @@ class ProcessorWorker:
 
     def _watch_call(self) -> None:
         """
-        See how long the call takes that is under way: the group is served by this thread, so nobody else would notice.
+        Measure how long the present call takes.
 
         Raises:
-            TimeoutError: longer than a call may take. The other tasks leave in order. This one does not say `left`, so
-                its successor counts a death (Q1).
+            TimeoutError: the call takes longer than `end_seconds`. The other tasks leave in order. This one does not
+                say `left`, so its successor counts a death (Q1).
         """
         found = next(((lane, now) for lane in list(self.lanes.values()) if (now := lane.calling)), None)
         call = self._call
-        if found is None or call is None or not call.goes_on(*found):
+        if found is None or call is None or not call.is_same(*found):
             self._call = _Call(*found, self.clock.monotonic()) if found else None
             return
         took_s, policy = self.clock.monotonic() - call.since_s, self._options.calls
-        if took_s >= policy.warn_seconds and not call.told:
-            call.told = True
+        if took_s >= policy.warn_seconds and not call.logged:
+            call.logged = True
             log.warning(
                 "call takes long", task=call.lane.spec.name, at=call.lane.place(call.calling), for_s=round(took_s)
             )
@@ -365,10 +341,10 @@ class ProcessorWorker:
         self._published = member.metadata()
         while self._assigned:  # after the proof of this assignment was published: recovery may commit a `Start`
             lane = self._assigned.popleft()
-            self._submit(lane, lane.start())
+            self._submit(lane, on.Assigned())
 
     def _obey(self, reader: Reader) -> None:
-        """Point the reader where a recovery said (R5). What was fetched before has gone with its buffer."""
+        """Point the reader where a recovery said (R5). What was fetched before went with its buffer."""
         while self._commands:
             lane, positions, buffer = self._commands.popleft()
             if lane.buffer is not buffer or lane.interpreter.gate.closed:
@@ -404,12 +380,14 @@ class ProcessorWorker:
 
     def _balance(self, reader: Reader) -> bool:
         """
-        Backpressure. Where everything is full, nothing is polled, and the client's own bounded queue fills up behind
-        it: that costs nothing. Pausing does: the client drops what it has fetched and fetches it again later. So only a
-        partition that runs far ahead of the others is paused.
+        Apply backpressure.
+
+        While every buffer is full, the worker does not poll, and the client's bounded queue fills up: that costs
+        nothing. Pausing a partition costs a fetch, because the client drops what it has fetched. So the worker pauses
+        only a partition that runs far ahead of the others.
 
         Returns:
-            Whether anything has room.
+            Whether any buffer has room.
         """
         room, ahead, behind = False, [], []
         routes = max(1, len(self._routes))
@@ -432,7 +410,7 @@ class ProcessorWorker:
         return room
 
     def _broken(self, error: BrokerError) -> None:
-        """A partition that cannot be read sends its task back to R1, where record and log are compared again."""
+        """Send the tasks whose partitions cannot be read back to R1, which compares record and log again."""
         log.warning("reader failed", processor=self.name, error=str(error))
         lanes = {lane.spec.partition: lane for lane, _ in self._routes.values()}
         at: TopicPartition | None = getattr(error, "at", None)
@@ -451,7 +429,7 @@ class ProcessorWorker:
     # Group events, on the poller's thread, from inside `member.poll` (A3).
 
     def on_assign(self, partitions: Sequence[int]) -> None:
-        """Recover each new task; its reader is pointed after R5."""
+        """Make a lane for each new task; after its recovery (R5) the reader is pointed to its positions."""
         if partitions:
             log.info("assigned", processor=self.name, partitions=list(partitions))
         for partition in partitions:
@@ -472,13 +450,13 @@ class ProcessorWorker:
             self._assigned.append(lane)
 
     def on_revoke(self, partitions: Sequence[int]) -> None:
-        """Close the gates first, then wait for what has passed them; returning acknowledges."""
+        """Close the gates, then wait for transactions past P5. Returning acknowledges the revocation."""
         lanes = self._forget(partitions)
         if lanes:
             log.info("revoked", processor=self.name, partitions=list(partitions))
         for lane in lanes:
             lane.interpreter.gate.close()
-        # A cooperative rebalance revokes when the next generation has begun; a `left` (Q1) under the former is refused.
+        # A cooperative rebalance revokes after the next generation has begun. A `left` (Q1) of the former is refused.
         self._published = self._member.metadata()
         deadline = self.clock.monotonic() + self._options.revoke_timeout_s
         for lane in lanes:
@@ -487,7 +465,7 @@ class ProcessorWorker:
         self._changed()
 
     def on_lost(self, partitions: Sequence[int]) -> None:
-        """Another worker has them already."""
+        """Abandon tasks that another worker already has."""
         lanes = self._forget(partitions)
         log.warning("lost", processor=self.name, partitions=list(partitions))
         for lane in lanes:
@@ -511,10 +489,8 @@ class ProcessorWorker:
                 self._sleep()
 
     def call_once(self) -> bool:
-        """Call user code for each task that has something; whether any had."""
-        self._check_topics()
-        self._check_cluster()
-        self._check_group()
+        """Call user code for each task that has messages; whether any had."""
+        self._ask_what_is_due()
         worked = False
         for lane in list(self.lanes.values()):
             event = lane.work()
@@ -528,7 +504,7 @@ class ProcessorWorker:
         return worked
 
     def _sleep(self) -> None:
-        """Until something arrives, a commit ends, or a retry is due."""
+        """Wait until something arrives, a commit ends, or a retry is due."""
         now = self.clock.monotonic()
         wakes = [wake - now for lane in list(self.lanes.values()) if (wake := lane.wake_at_s) is not None]
         with self._work:
@@ -554,22 +530,21 @@ class ProcessorWorker:
             self._notify()
             self._changed()
 
-    def _check_topics(self) -> None:
-        """R6: a topic that was recreated must not be read on by its old offsets."""
+    def _ask_what_is_due(self) -> None:
+        """Ask the cluster on threads of the pool, each question in its own interval."""
         now = self.clock.monotonic()
-        if now - self._checked_at_s < CHECK_TOPICS_S:
-            return
-        self._checked_at_s = now
-        self._pool.submit(self._compare_topic_ids)
-
-    def _check_cluster(self) -> None:
-        now = self.clock.monotonic()
-        if not self._asking and now - self._asked_at_s >= CHECK_CLUSTER_S:
-            self._asked_at_s, self._asking = now, True
-            self._pool.submit(self._ask_cluster)
+        answers = self._looks[1] if self._looks[0] == self.generation else 0
+        for ask, every_s, wanted in (
+            (self._compare_topic_ids, CHECK_TOPICS_S, True),
+            (self._ask_cluster, CHECK_CLUSTER_S, not self._asking),
+            (self._look_for_unowned, CHECK_GROUP_S, answers < LOOKS),
+        ):
+            if wanted and now - self._asked_at_s[ask] >= every_s:
+                self._asked_at_s[ask] = now
+                self._pool.submit(ask)
 
     def _ask_cluster(self) -> None:
-        began_s = self.clock.monotonic()
+        self._asking, began_s = True, self.clock.monotonic()
         lead, backing = self.first.inputs[0].topic, self.first.backing
         try:
             found = self._broker.partitions([lead, backing])
@@ -596,7 +571,7 @@ class ProcessorWorker:
         self._silent_since_s, self._silence_told = None, False
 
     def _compare_partitions(self, lead: str, partitions: int, backing: int) -> None:
-        """New partitions of the lead input need backing partitions; where they have them, their tasks run."""
+        """Start the tasks of new partitions of the lead input, once they have backing partitions."""
         if partitions > backing and self._grown != (partitions, backing):
             log.warning(
                 "partitions without tasks",
@@ -616,35 +591,31 @@ class ProcessorWorker:
             self._notify()
         self._grown = partitions, backing
 
-    def _check_group(self) -> None:
-        now = self.clock.monotonic()
-        looks = self._looks[1] if self._looks[0] == self.generation else 0
-        if looks < LOOKS and now - self._group_checked_at_s >= CHECK_GROUP_S:
-            self._group_checked_at_s = now
-            self._pool.submit(self._look_for_unowned)
-
     def _look_for_unowned(self) -> None:
         generation = self.generation
         try:
             found = self._broker.unowned(self.first.group, self.first.inputs[0].topic, self.first.width)
         except BrokerError as error:
-            log.info("could not read the group's state; trying again", processor=self.name, error=str(error))
+            log.info("could not read the group's state; asking again later", processor=self.name, error=str(error))
             return
         self._looks = (generation, self._looks[1] + 1 if self._looks[0] == generation else 1)
         if found and found == self._unowned:
             log.warning(
-                "no worker has these partitions; joining the group again", processor=self.name, unowned=sorted(found)
+                "partitions without an owner; joining the group again", processor=self.name, unowned=sorted(found)
             )
             self._rejoin.set()
             found = set()
         self._unowned = found
 
     def _compare_topic_ids(self) -> None:
+        """R6: a topic that was recreated must not be read on by its old offsets."""
         try:
             facts = self._inlet.facts([i.topic for i in self.first.inputs]).topics
         except BrokerError as error:
             log.warning(
-                "could not look whether topics were recreated; trying again", processor=self.name, error=str(error)
+                "could not check whether topics were recreated; asking again later",
+                processor=self.name,
+                error=str(error),
             )
             return
         for lane in list(self.lanes.values()):

@@ -1,7 +1,7 @@
-"""Who of a process may run user code: many tasks side by side, or one alone (Q2a).
+"""Which tasks of a process may run user code: many side by side, or one alone (Q2a).
 
-After a death on a single step, that step is delivered alone, so that the next death is its own. Nobody is blocked here:
-who may not run now asks again a moment later.
+After a death on a single step, that step is delivered alone, so that the next death is its own. No thread is blocked
+here: a task that may not run now asks again a moment later.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 import threading
 
 WISH_S = 5.0
-"""New calls wait for so long in favour of a task that wants to be alone, then run for as long before they wait again: a
-call that never returns must not hold up all other processors."""
+"""While a task wants to be alone, new calls of other tasks wait this long, then run for as long, and so on. So a call
+that never returns does not hold up all other processors."""
 
 PATIENCE_S = 300.0
-"""No task waits longer: neither for a task that is alone, nor to be alone beside a call that does not return. A call
-that takes longer shares its deaths with others again."""
+"""No task waits longer for a task that is alone, or to be alone beside a call that does not return. After that, a death
+in such a call is counted on other tasks too."""
 
 ASK_AGAIN_S = 0.02
 
 
 class Alone:
-    """Shared by the tasks of one process."""
+    """Decides for the tasks of one process which of them may run user code."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,7 +32,7 @@ class Alone:
         self._asked_s: dict[object, float] = {}  # since when a task has waited for calls of others
 
     def enter(self, who: object, now_s: float) -> bool:
-        """Begin to run user code; False: not now. `leave` ends it."""
+        """Begin to run user code, until `leave`; False: not now."""
         with self._lock:
             if self._held(who, now_s) or self._wished(who, now_s):
                 return False
@@ -40,14 +40,14 @@ class Alone:
             return True
 
     def leave(self, who: object) -> None:
-        """User code has returned."""
+        """End what `enter` began: user code has returned."""
         with self._lock:
             self._running.discard(who)
             if self._ending and self._holder is who:
                 self._holder = None
 
     def take(self, who: object, now_s: float) -> bool:
-        """Be alone from now on, until `release`, but for calls that do not return in `PATIENCE_S`; False: not now."""
+        """Be alone until `release`, beside calls that do not return in `PATIENCE_S` at most; False: not now."""
         with self._lock:
             if self._holder is who:
                 self._ending = False
@@ -63,7 +63,7 @@ class Alone:
             return True
 
     def release(self, who: object) -> None:
-        """Others may run; while user code of a task that was given up still runs, as soon as it returns."""
+        """Let others run; if user code of this task still runs, as soon as it returns."""
         with self._lock:
             self._asked_s.pop(who, None)
             if self._wish is not None and self._wish[0] is who:
@@ -73,7 +73,7 @@ class Alone:
                 self._holder = who if self._ending else None
 
     def forget(self, who: object) -> None:
-        """User code of a task that was given up does not return: nobody waits for it any longer."""
+        """Stop waiting for user code of a task that was given up: it does not return."""
         self.release(who)
         self.leave(who)
 
@@ -85,4 +85,4 @@ class Alone:
 
 
 PROCESS = Alone()
-"""Of this process. What simulates several processes in one gives each its own."""
+"""The one of this process. A simulation of several processes makes one for each."""

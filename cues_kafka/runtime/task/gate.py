@@ -1,4 +1,4 @@
-"""Whether a task may go on: set by the thread that serves the group, seen by the one that works (A3)."""
+"""Whether a task may go on: set by the thread that serves the group, read by the one that works (A3)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import threading
 
 class Gate:
     """
-    One task's leave to begin transactions.
+    One task's permission to begin transactions.
 
     Attributes:
-        closed: no new transaction may begin; one that has passed P5 may end.
-        lost: whatever is under way, abandon it.
+        closed: no new transaction may begin; one past P5 may end.
+        lost: whatever is under way is abandoned.
     """
 
     __slots__ = ("_event", "closed", "lost")
@@ -22,12 +22,12 @@ class Gate:
         self._event = threading.Event()
 
     def close(self, *, lost: bool = False) -> None:
-        """Close it for ever; who waits at it is woken."""
+        """Close the gate, and wake a thread that waits at it. It does not open again."""
         self.closed = True
         self.lost = self.lost or lost
         self._event.set()
 
     def wait(self, seconds: float) -> None:
-        """Wait, but not longer than until the gate is closed."""
+        """Wait until the time is over or the gate is closed."""
         if seconds > 0:
             self._event.wait(seconds)

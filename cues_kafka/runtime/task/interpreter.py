@@ -1,7 +1,7 @@
-"""Does what a task asks for, through the ports, and tells it what happened.
+"""Does what the core decides, through the ports, and reports what happened.
 
-It decides nothing. Each effect has a crash point before and after it: `hook(moment, name)` is called with `before` or
-`after` and the effect's name, and is where tests kill. One thread at a time is inside `advance`, which holds `lock`.
+Each effect has a crash point before and after it: `hook(moment, name)` is called with `before` or `after` and the
+effect's name, and tests kill there. One thread at a time is inside `advance`, which holds `lock`.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ log = get_logger("cues_kafka.task")
 Hook: TypeAlias = Callable[[str, str], None]
 
 Records: TypeAlias = Iterable[Iterable[tuple[Any, ...]]]
-"""Messages as they are produced, in parts."""
+"""Records as they are produced, in parts."""
 
 INIT_TIMEOUT_S = 30.0
 """R1. Longer than a coordinator's fail-over; a cluster that is gone for longer costs a round (R7)."""
 
 LEAVING_INIT_TIMEOUT_S = 5.0
-"""Where only `left` remains to be said (Q1). A shutdown in an outage waits so long for each task that owes it."""
+"""The same where only `left` remains to be committed (Q1): a shutdown in an outage waits this long for each task."""
 
 AT_ONCE = 16
-"""Backing partitions that are read side by side (T2)."""
+"""How many backing partitions are read side by side (T2)."""
 
 IN_TRANSACTION = frozenset({State.SENDING_OFFSETS, State.PRODUCING, State.FLUSHING, State.COMMITTING})
-"""Past P5: a revocation waits for these, and does not stop them (A3)."""
+"""Past P5: a revocation waits for the end of these states (A3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,11 @@ class World:
 
 class Interpreter:
     """
-    One task at work.
+    Does the effects of one task.
 
     Attributes:
-        task: as it is now.
-        effect: what it waits for, when nobody is in `advance`.
+        task: the task as it is now.
+        effect: what the task waits for, while no thread is in `advance`.
         about: `at` and `hash` of the message that a stop is about; empty: about none.
         gate: closed when the task is taken away.
         lock: held inside `advance`.
@@ -126,11 +126,11 @@ class Interpreter:
 
         Args:
             event: what happened.
-            records: of `Called`, the batch's messages; those of each part may be made while others are produced.
+            records: for `Called`, the records of the batch. A part may be made while another one is produced.
 
         Returns:
-            `Await`, `Call`, `Quarantine`, `Stop` or `Release`; None when the gate closed on the way: whoever closed it
-            says `Revoked` or `Lost` next.
+            `Await`, `Call`, `Quarantine`, `Stop` or `Release`; None: the gate closed on the way, and `Revoked` or
+            `Lost` comes next.
         """
         with self.lock:
             if isinstance(event, on.Called):
@@ -171,16 +171,16 @@ class Interpreter:
             answer: on.Event | None = self._acts[type(effect)](effect)
         except BrokerError as error:
             where = self.task.state.value
-            if self.task.leaving:  # it is released next, without another word
+            if self.task.leaving:  # it is released next
                 log.warning("not left", task=self.task.spec.name, why=f"{where}: {error}")
             answer = on.Failed(f"{where}: {error}", self._world.clock.monotonic(), fenced=error.fenced)
-        except (CodecError, ConfigError) as error:  # a new client may meet a certificate that is just being replaced
+        except (CodecError, ConfigError) as error:  # such as a certificate that is being replaced just now
             answer = on.Failed(f"{self.task.state.value}: {error}", self._world.clock.monotonic())
         self.point("after", name)
         return answer
 
     def point(self, moment: str, name: str) -> None:
-        """A crash point; the shell marks its own effects (`Call`, `Quarantine`) with it too."""
+        """Mark a crash point; the lane marks `Call` and `Quarantine` with it, too."""
         if self._world.hook:
             self._world.hook(moment, name)
 
@@ -211,8 +211,8 @@ class Interpreter:
             if facts is None or place.partition < facts.partitions:
                 raise
             raise FatalError(
-                f"{place.topic!r} has {facts.partitions} partitions, none for this task: the input was given more. "
-                "'cues-kafka plan MODULE:GRAPH --apply' adds the rest"
+                f"{place.topic!r} has {facts.partitions} partitions, none for this task: its input has more. "
+                "'cues-kafka plan MODULE:GRAPH --apply' adds the missing ones"
             ) from error
 
     def _read_newest(self, effect: do.ReadNewest) -> on.Event:
@@ -251,7 +251,7 @@ class Interpreter:
         return on.SiblingRead(None)
 
     def _fetch_parts(self, effect: do.FetchParts) -> on.Event:
-        """Up to their high watermarks: behind the last stable offset a publication's markers may be on their way."""
+        """Read up to high watermarks: a publication's markers may still be on their way past the last stable offset."""
         broker, spec = self._world.broker, self.task.spec
         places = [TopicPartition(spec.backing, part) for part in range(1, effect.parts)]
         marks = broker.watermarks(places) if places else {}
@@ -267,7 +267,7 @@ class Interpreter:
     def _assign_reader(self, effect: do.AssignReader) -> on.Event:
         task = self.task
         if task.careful or (task.due and task.due.starts):
-            # A position may be that of a marker, and the message stands behind it.
+            # A position may be that of a marker; then the message comes after it.
             at = ", ".join(f"{p.topic}/{task.spec.partition} at or after {p.offset}" for p in effect.positions)
             due = {"deaths": task.due.starts, "steps": task.due.steps} if task.due else {}
             log.warning("died here", task=task.spec.name, at=at, **due)
@@ -285,7 +285,7 @@ class Interpreter:
         offsets = {TopicPartition(p.topic, partition): p.offset for p in effect.positions}
         for extent in effect.extents:
             offsets |= offsets_of(extent, extent.start)
-        if offsets:  # a part has none: its batch's are those of the next announcement (T4)
+        if offsets:  # a part has none: those of its batch come with the next announcement (T4)
             self._open.send_offsets(offsets, self._world.membership())
         return on.Done()
 
@@ -344,6 +344,6 @@ class Interpreter:
 
 
 def record_message(spec: Spec, record: Record) -> tuple[Any, ...]:
-    """A task record as it is produced; its kind stands in a header too, for people with a Kafka console."""
+    """A task's record as it is produced. A header names its kind, too, for people with a Kafka console."""
     kind = type(record).__name__.lower().encode()
     return spec.backing, spec.partition, KEY, encode_record(record), [("cues-kind", kind)], 0

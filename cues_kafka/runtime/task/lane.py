@@ -1,8 +1,8 @@
-"""One task inside a shell: its interpreter, what was fetched for it, and the batch that its user code fills.
+"""One task in a process: its interpreter, what was fetched for it, and the batch that its user code fills.
 
-A shell (native worker, `Tester`, later a Spark slot) calls `work`, which calls user code and gives the next event, and
-hands that event to `advance`, on the same thread or on another. `assign` is the interpreter's way to void everything
-that was fetched and called before a recovery.
+A worker, a Spark slot or a `Tester` calls `work`, which calls user code and returns the next event. It hands that event
+to `advance`, on the same thread or on another one. In a recovery the interpreter calls `assign`, which voids everything
+that was fetched and called before.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from cues_kafka.runtime.task.interpreter import Hook, Interpreter, World
 log = get_logger("cues_kafka.task")
 
 FIRST_BATCH = 500
-"""Steps of the first batch after a start, doubled with each commit up to the policy's limit. It is delivered under a
-snapshot, so after two deaths in it each of its steps is a transaction of its own (Q2): 500 take a few seconds."""
+"""Steps of the first batch after a start. Each commit doubles the number, up to the policy's limit. The first batch is
+delivered under a snapshot, so after two deaths in it each step is a transaction of its own (Q2). 500 take seconds."""
 
 CHUNK_S = 0.01
-"""User code is called in chunks of about this long; between them the clock, the gate and other tasks are looked at."""
+"""How long a chunk of calls takes, about. Between chunks the lane checks the clock and the gate; other tasks work."""
 
 MAX_CHUNK = 2048
 RECOVERY_PATIENCE_S = 0.5
@@ -47,13 +47,13 @@ RESTART_MAX_S = 60.0
 @dataclass(frozen=True, slots=True)
 class CommitPolicy:
     """
-    When a batch of steps is committed at the latest; it is committed earlier whenever the input is drained.
+    When a batch of steps is committed at the latest. It is committed earlier when its input is drained.
 
     Attributes:
         max_messages: steps in one transaction.
-        max_bytes: of keys and values in one transaction.
-        max_seconds: of calling user code for one transaction.
-        idle_seconds: after which a position that only moved over markers is committed (P1).
+        max_bytes: bytes of keys and values in one transaction.
+        max_seconds: how long user code is called for one transaction.
+        idle_seconds: after how long a position that moved only over markers is committed (P1).
     """
 
     max_messages: int = 10_000
@@ -77,15 +77,16 @@ class Calling(NamedTuple):
 
 class Lane:
     """
-    One task at work.
+    One task at work: what was fetched for it, its calls and its batches.
 
     Attributes:
-        spec: the task.
+        spec: the task's.
+        interpreter: does what the core decides.
         buffer: what was fetched and not yet taken; None before the first recovery.
-        ahead: whether the last `work` called user code ahead of a commit under way: it should be called again soon.
+        ahead: whether the last `work` called user code ahead of a commit under way. Then call it again soon.
         stopped: why the task stopped; None while it works.
-        stopped_at: `at` and `hash` of the message that it stopped at, as far as it was one.
-        cause: the user's exception behind it.
+        stopped_at: `at` and `hash` of the message that it stopped at, if there was one.
+        cause: the user's exception behind the stop.
     """
 
     def __init__(
@@ -153,13 +154,14 @@ class Lane:
 
     @property
     def short(self) -> bool:
-        """Whether a range is due that was not fetched to its end: nothing can be taken from the buffer before it is."""
+        """Whether a range is due that is not yet fetched to its end. Until then nothing is taken from the buffer."""
         due, buffer = self.task.due, self.buffer
         return due is not None and buffer is not None and not buffer.holds(due.ends)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is fetched, called or on its way; asked against the stream, so that nothing slips through."""
+        """Whether nothing is fetched, called or on its way."""
+        # In the order opposite to that in which a message passes, so that none is missed.
         buffer = self.buffer
         if buffer is None or buffer.ready or self._working or self.busy:
             return False
@@ -167,7 +169,7 @@ class Lane:
 
     @property
     def calling(self) -> Calling | None:
-        """The call of user code that is under way at this moment, as another thread sees it; None: there is none."""
+        """The call of user code that is under way, for other threads; None: there is none."""
         if (now := self._calling) is None:
             return None
         steps, batch, before = now
@@ -179,18 +181,18 @@ class Lane:
 
     @property
     def reached(self) -> Positions:
-        """The positions, moved over markers where all is delivered; what the record says before the first fetch."""
+        """The positions. Where everything is delivered, they include the markers behind the last message."""
         buffer = self.buffer
         return buffer.positions if buffer is not None and self.idle else self.task.positions
 
     @property
     def seen(self) -> dict[str, int]:
-        """By topic: everything below this offset was fetched."""
+        """The offset up to which everything was fetched, by topic."""
         return self.buffer.seen if self.buffer is not None else {}
 
     @property
     def wake_at_s(self) -> float | None:
-        """When `work` should be called again although nothing arrives; None: no need."""
+        """When to call `work` again although nothing arrives; None: no need."""
         if self.busy:
             return None
         if isinstance(self.interpreter.effect, do.Stop):
@@ -199,10 +201,8 @@ class Lane:
             return self._ask_at_s
         return self._retry_at_s if self._retrying else None
 
-    # What the interpreter asks: positions come from recovery only (R6), so everything older is void.
-
     def assign(self, positions: Positions) -> None:
-        """New buffer, no batch, no retry; then point the reader."""
+        """Void everything that was fetched and called, and point the reader: positions come from recoveries (R6)."""
         with self._lock:
             self.buffer = Buffer(self.spec.pairing, positions)
             self._batch = self._cut = self._retrying = None
@@ -212,22 +212,17 @@ class Lane:
 
     # What the shell does.
 
-    def start(self) -> on.Event:
-        """The first event."""
-        return on.Assigned()
-
     def post(self) -> None:
-        """An event is on its way: until `advance` has had it, user code is called ahead at most."""
+        """Announce an event for `advance`. Until `advance` is through with it, user code is at most called ahead."""
         with self._lock:
             self._pending += 1
 
     def work(self) -> on.Event | None:
         """
-        Call user code where that is due, and say what happened.
+        Call user code where that is due, and return what happened.
 
         Returns:
-            An event for `advance`, posted already; None: nothing to do now. While the lane is busy, user code may be
-            called ahead.
+            An event for `advance`, already posted; None: nothing to do now, or user code was called ahead.
         """
         self._working = True
         self.ahead = False
@@ -251,8 +246,8 @@ class Lane:
                 finally:
                     self._alone.leave(self)
             return None
-        # One look at the three together: a failed read, another topic id or a revocation may void them at any moment
-        # from now on. What is called for them then is late when it arrives at `advance`.
+        # The three are read together. A failed read, another topic id or a revocation may void them at any moment from
+        # now on; then the event that comes of them is late when it arrives at `advance`.
         if not self.interpreter.lock.acquire(blocking=False):
             return None
         try:
@@ -269,11 +264,11 @@ class Lane:
         return self._in_turn(task, buffer, effect)
 
     def _in_turn(self, task: Task, buffer: Buffer, effect: do.Await | do.Call | do.Quarantine) -> on.Event | None:
-        """Unless another task of the process must be alone now, or this one must and cannot yet (Q2a)."""
+        """Answer the effect, unless another task of the process is alone now, or this one must be and cannot (Q2a)."""
         now = self._clock.monotonic()
         takes = task.alone and isinstance(effect, do.Await)
         alone = takes and self._alone.take(self, now)
-        if takes and self.interpreter.gate.closed:  # since then it may have been released, for the last time
+        if takes and self.interpreter.gate.closed:  # it may have been released already, for the last time
             self._alone.release(self)
             return None
         if (takes and not alone) or not self._alone.enter(self, now):
@@ -301,7 +296,7 @@ class Lane:
                 return self._quarantined(task, buffer, effect)
 
     def advance(self, event: on.Event) -> None:
-        """Hand an event that was posted to the task, unless it came too late, and remember what it waits for then."""
+        """Hand a posted event to the task, unless it comes too late."""
         try:
             with self.interpreter.lock:
                 if not self._late(event):
@@ -313,7 +308,7 @@ class Lane:
                 self._pending -= 1
 
     def _late(self, event: on.Event) -> bool:
-        """The task was given up, or came back from a recovery that voided what the event speaks of."""
+        """Whether the task was given up, or a recovery has voided what the event reports."""
         state = self.task.state
         if self.interpreter.gate.closed or state is State.RELEASED:
             return True
@@ -346,7 +341,7 @@ class Lane:
             self._restart_s = RESTART_FIRST_S
 
     def _settle(self, batch: Batch) -> None:
-        """Tell whether the newest record is the one of this batch: after a commit of unknown outcome R4 has read it."""
+        """Tell the sink and the observers whether the batch is committed: the newest record shows it (R4)."""
         record = self.task.record
         if not isinstance(record, Attempt) or (record.sequence, record.writer) != (batch.sequence, self.spec.writer):
             self._discard_effects()
@@ -362,20 +357,20 @@ class Lane:
             self._context.sink.discard()
 
     def fail(self, text: str) -> on.Event:
-        """The event for an input that broke the reader's rule, or changed under it (A2, R6)."""
+        """The event for an input that cannot be read on (A2, R6), or a sink that does not answer."""
         return on.Failed(text, self._clock.monotonic())
 
     def hurry(self) -> None:
-        """Recover a stopped task at once, if it is stopped: what it lacked is there now."""
+        """If the task is stopped, recover it at once: what it lacked is there now."""
         self._restart_s = RESTART_FIRST_S
         self._restart_at_s = self._clock.monotonic()
 
     def revoke(self, timeout_s: float) -> None:
         """
-        Leave in order (A3): wait for a transaction past P5, say `left` where it is due, release.
+        Leave in order (A3): wait for a transaction past P5, commit `left` where it is due, release.
 
-        Never waits for user code, whose result is thrown away, and hardly for a recovery: it has written nothing. With
-        no time left, a task that would have to recover first in order to say `left` goes without.
+        The task does not wait for user code, whose result is thrown away, and only briefly for a recovery, which has
+        written nothing. With no time left, a task that would have to recover in order to commit `left` goes without.
         """
         interpreter = self.interpreter
         interpreter.gate.close()
@@ -398,7 +393,7 @@ class Lane:
             interpreter.lock.release()
 
     def lose(self) -> None:
-        """The partition is gone already: no waiting, nothing written (A3)."""
+        """Give the task up without waiting or writing: another worker has its partition (A3)."""
         interpreter = self.interpreter
         interpreter.gate.close(lost=True)
         self._let_go()
@@ -414,10 +409,10 @@ class Lane:
         self._discard_effects()
 
     def give_up(self) -> None:
-        """User code of this task, which was lost, does not return: other tasks no longer wait for it (Q2a)."""
+        """Have other tasks no longer wait for user code of this lost task that does not return (Q2a)."""
         self._alone.forget(self)
 
-    # Waiting for messages.
+    # Waiting for messages
 
     def _await(self, task: Task, buffer: Buffer) -> on.Event | None:
         now = self._clock.monotonic()
@@ -431,7 +426,7 @@ class Lane:
         return self._close(batch)
 
     def _polled(self, task: Task, buffer: Buffer) -> on.Event | None:
-        """P2: nothing of these messages is decoded, filtered or shown to user code before their snapshot is there."""
+        """Announce steps (P2): none is decoded, filtered or shown to user code before its snapshot is committed."""
         if due := task.due:
             if not buffer.holds(due.ends):
                 return None
@@ -441,7 +436,7 @@ class Lane:
                 return self._gone(str(error))
             gone = due.steps - len(cut.steps)
             if gone < 0 or (gone and not self.spec.compacted):
-                # Never go on without a message that a snapshot named: read again, and then stop.
+                # A snapshot named messages that are not there: read again, and then stop.
                 ends = ", ".join(f"{p.topic}/{self.spec.partition} at {p.offset}" for p in due.ends)
                 return self._gone(
                     f"{len(cut.steps)} of the {due.steps} steps up to {ends} are there; compaction may have taken the "
@@ -463,15 +458,17 @@ class Lane:
 
     def _worth_announcing(self) -> int:
         """
-        Steps of a cut that is announced. The order of alts with effects is kept until all of it is delivered, so it is
-        no longer than what is called for one batch at the present pace, or an input waits behind all of another one's.
+        The number of steps that a snapshot announces.
+
+        The order of alts with effects is fixed until all of it is delivered. So it is no longer than one batch at the
+        present pace: else an input would wait behind all of another one's messages.
         """
         if self.spec.pairing != "alts":
             return self._limit
         return min(self._limit, max(1, int(self._chunk * self._policy.max_seconds / CHUNK_S)))
 
     def _gone(self, text: str) -> on.Event:
-        """Messages that a snapshot announced are not there, and nobody has declared that they may go."""
+        """The event for announced messages that are gone, although the topic is not declared compacted."""
         remedy = f"stop the workers; `cues-kafka accept-loss` for {self.spec.processor!r} goes on without what is gone"
         return on.Failed(text, self._clock.monotonic(), remedy=remedy)
 
@@ -488,28 +485,18 @@ class Lane:
         self.stopped = self.cause = None
         return on.Assigned()
 
-    # Calling.
+    # Calling
 
     def _call_ahead(self) -> None:
-        """While a commit is under way (P7). What is called here is void if that commit fails: `assign` drops it."""
-        # In this order: what is taken from an old buffer is void, an old task with a new buffer would skip messages.
+        """Call user code while a commit is under way (P7). If that commit fails, `assign` drops the results."""
+        # In this order: what is taken from an old buffer is void. An old task with a new buffer would skip messages.
         buffer = self.buffer
         task = self.task
         if buffer and task.state in _WAITING and task.pipelined and self._retrying is None:
             self.ahead = self._fill(task, buffer, once=True) > 0
 
     def _fill(self, task: Task, buffer: Buffer, *, once: bool) -> int:
-        """
-        Call user code for what is there, into the open batch, up to the policy's limits.
-
-        Args:
-            task: as it is now.
-            buffer: the task's.
-            once: one chunk only.
-
-        Returns:
-            How many steps ended.
-        """
+        """Call user code for what is there, up to the policy's limits or for one chunk; gives how many steps ended."""
         with self._lock:
             if self.buffer is not buffer:
                 return 0
@@ -551,7 +538,7 @@ class Lane:
         )
 
     def _call(self, steps: list[Any], batch: Batch, buffer: Buffer) -> int:
-        """One chunk; gives how many of its steps ended."""
+        """Call user code for one chunk; gives how many of its steps ended."""
         began = self._clock.monotonic()
         retrying, self._retrying = self._retrying, None
         self.interpreter.point("before", "Call")
@@ -568,7 +555,7 @@ class Lane:
         return done
 
     def _retry_later(self, before: Retrying | None, buffer: Buffer, about: Mapping[str, Any]) -> None:
-        """The same step again, after a pause that doubles, outside of any transaction (docs/errors.md)."""
+        """Remember to call the same step again after a pause that doubles, outside of any transaction."""
         retry = self._caller.processor.retry
         assert retry
         now = self._clock.monotonic()
@@ -583,7 +570,7 @@ class Lane:
             observer.retried(self.spec.name, about, attempt + 1, pause_s)
 
     def _close(self, batch: Batch) -> on.Event | None:
-        """An open batch as the event that commits it."""
+        """Make the event that commits an open batch."""
         halt, sink = batch.halt, self._context.sink
         self._closed = batch
         if sink is not None and batch.deliveries:
@@ -595,7 +582,7 @@ class Lane:
         return on.Called(batch.ends, batch.totals, halt)
 
     def _called(self, task: Task, buffer: Buffer, call: do.Call) -> on.Event | None:
-        """P4 under a snapshot: exactly what was polled."""
+        """Call user code under a snapshot (P4), for exactly what was polled."""
         cut = self._take_cut(buffer)
         if cut is None:
             return None
@@ -605,12 +592,12 @@ class Lane:
         while done < len(steps) and not (batch.halt or batch.closed or self.interpreter.gate.closed):
             done += self._call(steps[done : done + self._chunk_size(len(steps))], batch, buffer)
             if batch.size >= self._policy.max_bytes or self._clock.monotonic() >= deadline:
-                break  # what was called commits; the rest comes with the next batch
+                break  # what was called is committed; the rest comes with the next batch
         batch.ends = cut.ends if done == len(steps) else buffer.ends_before(steps[done:])
         return self._close(batch)
 
     def _take_cut(self, buffer: Buffer) -> Cut | None:
-        """What was polled for the effect that waits; None: void by now."""
+        """What was polled for the present effect; None: it is void."""
         with self._lock:
             if self.buffer is not buffer:
                 return None
@@ -619,7 +606,7 @@ class Lane:
         return cut
 
     def _quarantined(self, task: Task, buffer: Buffer, quarantine: do.Quarantine) -> on.Event | None:
-        """Q3: user code does not see this step again."""
+        """End a step as an error without calling user code (Q3)."""
         cut = self._take_cut(buffer)
         if cut is None:
             return None
@@ -634,5 +621,5 @@ class Lane:
 _COMMITTING = frozenset({State.BEGINNING, State.SENDING_OFFSETS, State.PRODUCING, State.FLUSHING, State.COMMITTING})
 
 _WAITING = frozenset({State.BEGINNING, State.SENDING_OFFSETS, State.FLUSHING, State.COMMITTING})
-"""For the cluster. While records are enqueued, calling would only take turns with that for the interpreter's one lock.
-While their reports are awaited it pays: JSON messages went from 0.79 to 0.91 of a hand-written loop's rate."""
+"""The task waits for the cluster in these states. Calling ahead pays while reports are awaited: JSON messages went from
+0.79 to 0.91 of a hand-written loop's rate. While records are enqueued, both would compete for Python's lock."""
