@@ -244,20 +244,16 @@ class Node:
         id: Kafka's ``node.id``.
         port: its port for clients; the same after every restart.
         directory: settings, data and log file.
+        pid: the JVM's process id; None after `kill` or `terminate`.
     """
 
     def __init__(self, node_id: int, port: int, directory: Path, argv: Sequence[str], guard: _Guard) -> None:
         self.id = node_id
         self.port = port
         self.directory = directory
+        self.pid: int | None = None
         self._argv = list(argv)
         self._guard = guard
-        self._pid: int | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """The JVM's process id; None after `kill` or `terminate`."""
-        return self._pid
 
     @property
     def log_file(self) -> Path:
@@ -295,14 +291,14 @@ class Node:
         Raises:
             BrokerError: it runs already, or it does not serve in this time.
         """
-        if self._pid is not None:
-            raise BrokerError(f"Node {self.id} runs already (pid {self._pid}).")
+        if self.pid is not None:
+            raise BrokerError(f"Node {self.id} runs already (pid {self.pid}).")
         self.spawn()
         self.wait_ready(timeout_s=timeout_s)
 
     def is_alive(self) -> bool:
         """Whether its process exists; it may be paused."""
-        return self._pid is not None and self._exit_code(0.0) is None
+        return self.pid is not None and self._exit_code(0.0) is None
 
     def wait_ready(self, *, all_of: int = 1, timeout_s: float = 60.0) -> None:
         """
@@ -335,7 +331,7 @@ class Node:
         answer = self._guard.ask(
             "start", name=str(self.id), argv=self._argv, log=str(self.log_file), cwd=str(self.directory)
         )
-        self._pid = int(answer["pid"])
+        self.pid = int(answer["pid"])
 
     def _wait(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
         end = time.monotonic() + timeout_s
@@ -352,7 +348,7 @@ class Node:
                 )
 
     def _end(self, number: signal.Signals, *, timeout_s: float) -> None:
-        if self._pid is None:
+        if self.pid is None:
             return
         self._signal(number)
         end = time.monotonic() + timeout_s
@@ -361,14 +357,14 @@ class Node:
             continue
         if self._exit_code(0.0) is None:
             raise BrokerError(f"Node {self.id} has not ended {timeout_s:.0f} s after {number.name}.")
-        self._pid = None
+        self.pid = None
 
     def _exit_code(self, timeout_s: float) -> int | None:
         code: int | None = self._guard.ask("wait", name=str(self.id), timeout_s=timeout_s)["exit"]
         return code
 
     def __repr__(self) -> str:
-        return f"Node({self.id}, port={self.port}, pid={self._pid})"
+        return f"Node({self.id}, port={self.port}, pid={self.pid})"
 
 
 class _PortTaken(BrokerError):

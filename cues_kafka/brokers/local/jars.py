@@ -49,10 +49,9 @@ class Locked:
 
 @dataclass(frozen=True, slots=True)
 class Jars:
-    """Checked jars in the order of the class path, and their origin, for messages."""
+    """Checked jars, in the order of the class path."""
 
     files: tuple[Path, ...]
-    origin: str
 
     @property
     def class_path(self) -> str:
@@ -271,7 +270,7 @@ def _from_home(home: Path, say: Say) -> Jars:
         f"CUES_KAFKA_HOME={home}: {len(known)} of {len(files)} jars are in {LOCK.name} and match it; "
         "the others are not checked"
     )
-    return Jars(tuple(files), f"CUES_KAFKA_HOME={home}")
+    return Jars(tuple(files))
 
 
 def _checked(folder: Path, wanted: Wanted, *, origin: str, remedy: str) -> Jars:
@@ -283,7 +282,7 @@ def _checked(folder: Path, wanted: Wanted, *, origin: str, remedy: str) -> Jars:
     if extra := sorted(names - wanted.lock.keys()):
         raise ConfigError(f"{origin}: {', '.join(extra)} is not in {wanted.listed}. {remedy}")
     _compare(files, wanted, remedy=remedy)
-    return Jars(tuple(files), origin)
+    return Jars(tuple(files))
 
 
 def _compare(files: Sequence[Path], wanted: Wanted, *, remedy: str) -> None:
