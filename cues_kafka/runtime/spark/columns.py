@@ -1,8 +1,8 @@
-"""Columns of DataFrames and messages of topics: how one becomes the other.
+"""Conversion between columns of DataFrames and messages of topics.
 
-A message as columns: the fields of its value where the topic's codec has a schema, else `value`; and a struct `_cues`
-with key, topic, partition, offset, timestamp and headers. A row as a message: `_key`, `_headers` and `_timestamp` where
-they are given, else the input's key and timestamp; everything else is the value.
+A message becomes columns: the fields of its value if the topic's codec has a shape, else `value`; and a struct `_cues`
+with key, topic, partition, offset, timestamp and headers. A row becomes a message: `_key`, `_headers` and `_timestamp`
+if it has them, else the input's key and timestamp; all other columns are the value.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TIMESTAMP: Final = "_timestamp"
 
 PLACE: Final = ("topic", "partition", "offset")
 KAFKA: Final = (*PLACE, "key", "timestamp", "timestampType", "headers")
-"""Columns of Spark's Kafka source besides the value: they stand where there is no `_cues`."""
+"""Columns of Spark's Kafka source other than the value; they count if there is no `_cues`."""
 
 _OWN: Final = (KEY, HEADERS, TIMESTAMP)
 
@@ -56,7 +56,7 @@ def value_type(codec: Codec) -> str | None:
     Spark's type of a topic's values as DDL; None: the codec has no schema, so values stay bytes.
 
     Raises:
-        ConfigError: the class has a field that no column can hold.
+        ConfigError: no column can hold a field of the class.
     """
     return None if codec.shape is None else _type(codec.shape, shape_name(codec.shape))
 
@@ -83,9 +83,9 @@ def _type(shape: Shape, where: str) -> str:
 
 def as_columns(frame: Any, codec: Codec) -> Any:
     """
-    Messages (columns of the source `cues`) as the columns that a function of DataFrames gets.
+    Convert messages (columns of the source `cues`) to the columns that a function of DataFrames gets.
 
-    A value that does not fit the schema fails the batch; nothing of it is committed.
+    A value that does not fit the shape fails the batch, of which nothing is committed.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415 - a graph is planned without Spark
 
@@ -100,14 +100,14 @@ def as_columns(frame: Any, codec: Codec) -> Any:
 
 def as_messages(frame: Any, key_field: str | None = None) -> Any:
     """
-    Rows as messages: columns topic, partition, offset (of the input), key, value, headers, timestamp (ms).
+    Convert rows to messages: columns topic, partition, offset (of the input), key, value, headers, timestamp (ms).
 
     Args:
         frame: rows.
         key_field: the column that is the key where there is no `_key`.
 
     Raises:
-        ConfigError: a column that is needed is gone.
+        ConfigError: a necessary column is missing.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
@@ -127,7 +127,7 @@ def as_messages(frame: Any, key_field: str | None = None) -> Any:
 
 
 def brought(frame: Any) -> set[str]:
-    """Which of headers and timestamps the rows of a staged processor bring: another one's column costs its way."""
+    """Columns among headers and timestamp that the rows of a staged processor have; carrying another one costs time."""
     plain = _is_plain(frame)
     headers = HEADERS in frame.columns or ("headers" in frame.columns and plain and not _is_message(frame))
     timestamps = TIMESTAMP in frame.columns or "timestamp" in _came(frame, plain=plain)
@@ -135,7 +135,7 @@ def brought(frame: Any) -> set[str]:
 
 
 def _came(frame: Any, *, plain: bool) -> dict[str, Any]:
-    """Columns of the message that a row of a staged processor was made from, if it says so."""
+    """Columns of the message that a row of a staged processor was made from, if the row has them."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     nested = META in frame.columns
@@ -150,25 +150,25 @@ def _is_plain(frame: Any) -> bool:
 
 
 def _is_message(frame: Any) -> bool:
-    """Whether rows are what the source gave, whose headers stay behind."""
+    """Whether rows are those of the source, whose headers are not copied."""
     return set(PLACE) <= set(frame.columns)
 
 
 def as_outputs(frame: Any, key_field: str | None = None, *, columns: Collection[str] = ()) -> Any:
     """
-    Rows of a staged processor as messages: columns key, value, and those of headers and timestamp (ms) that are asked.
+    Convert rows of a staged processor to messages: columns key, value, and headers and timestamp (ms) if asked.
 
-    They need not say which message they were made from: an aggregate was made from many. `_key`, `_headers`,
-    `_timestamp` and `_cues` mean what they mean elsewhere, and every other column belongs to the value; but a frame of
-    `key` and `value` (`headers`, `timestamp`) is what Spark's own Kafka sink takes, and means the same here.
+    Rows need not name the message that they were made from, because an aggregate was made from many. `_key`,
+    `_headers`, `_timestamp` and `_cues` mean what they mean elsewhere, and every other column belongs to the value. A
+    frame of `key` and `value` (`headers`, `timestamp`) means what it means for Spark's own Kafka sink.
 
     Args:
         frame: rows.
         key_field: the column that is the key where there is no `_key`.
-        columns: what some output of the processor has (`brought`): all of them have the same columns.
+        columns: what any output of the processor has (`brought`), because all outputs get the same columns.
 
     Raises:
-        ConfigError: no column is left for the value; or `topic` or `partition` says where to, as for Spark's sink.
+        ConfigError: no column is left for the value, or `topic` or `partition` is there, which Spark's sink would use.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
@@ -191,7 +191,7 @@ def as_outputs(frame: Any, key_field: str | None = None, *, columns: Collection[
 
 def messages_of(frames: Sequence[tuple[int, Any]], key_fields: Sequence[str | None]) -> Any:
     """
-    What a function made, as one frame of messages; columns that would be constants are left to `packing.Pack`.
+    Join the DataFrames of a function into one frame of messages; `chunks.Pack` adds columns that are constant.
 
     Args:
         frames: (number of the output, rows).
@@ -215,8 +215,8 @@ def _message(
     """
     Columns key, value and headers.
 
-    On its way to Python a list of structs costs eight times what all other columns cost together, null or not. So
-    where nobody has headers, the column is one of bytes.
+    On its way to Python a list of structs costs eight times what all other columns cost together, null or not. So if no
+    row has headers, the column is one of bytes.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
@@ -242,7 +242,7 @@ def _message(
 
 
 def _when(frame: Any, came: dict[str, Any]) -> Any:
-    """Milliseconds since the epoch: `_timestamp`, else the input's, else nothing."""
+    """The timestamp in milliseconds since the epoch: `_timestamp`, else the input's, else null."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}

@@ -1,4 +1,4 @@
-"""Connections for questions, one for each process and query run: Spark's Python workers serve many Spark tasks."""
+"""Connections for questions, one for each process and query run, because a Python worker serves many Spark tasks."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def shared_broker(options: Kafka, run: str) -> Broker:
     """The connection of one query run in this process."""
     with _lock:
         broker = _brokers.pop(run, None) or open_broker(options)
-        _brokers[run] = broker  # the last one that was asked for is the last to go
+        _brokers[run] = broker  # the last used one is the last to go
         if len(_brokers) > MOST:
-            # Whoever has it still may use it: it connects again when it is asked.
+            # Code that still has it may use it: it connects again.
             _brokers.pop(next(iter(_brokers))).close()
         return broker

@@ -34,17 +34,18 @@ log = get_logger("cues_kafka.spark")
 @dataclass(frozen=True, slots=True)
 class Spark:
     """
-    Runs plain processors (pipes, forks, sinks) and those of DataFrames on Spark.
+    Run plain processors (pipes, forks, sinks) and processors of DataFrames on Spark.
 
     Attributes:
         session: a `SparkSession`.
         checkpoint: a directory that Spark can write, below which each processor has its own.
-        trigger: `"10 seconds"`: a micro-batch so often; `"available-now"`: what is there now, then stop.
-        max_offsets_per_trigger: messages in one micro-batch of one processor at most, over all partitions.
+        trigger: `"10 seconds"`: a micro-batch in this interval; `"available-now"`: deliver what is there now, then
+            stop.
+        max_offsets_per_trigger: limit of messages in one micro-batch of one processor, over all partitions.
         policy: when batches of steps are committed at the latest.
 
     Raises:
-        ConfigError: a setting that exactly-once does not go with.
+        ConfigError: a setting would break exactly-once.
     """
 
     session: Any = field(repr=False)
@@ -66,19 +67,19 @@ class Spark:
 
     @property
     def runtime(self) -> str:
-        """As records and logs call it."""
+        """The name in records and logs."""
         return "spark"
 
     def refuses(self, graph: Graph, processor: Processor | DataFrameProcessor) -> str:
-        """Why Spark cannot carry this processor, with what to do instead; empty: it can."""
+        """Why Spark cannot run this processor, with the remedy; empty if it can."""
         return refusal(graph, processor)
 
     def check(self, graph: Graph, names: Sequence[str]) -> None:
         """
-        Look at the session, before anything is asked of the cluster or written to it.
+        Check the session, before the cluster is asked or written.
 
         Raises:
-            ConfigError: a setting of it contradicts exactly-once, or it runs one of these processors already.
+            ConfigError: a setting of the session would break exactly-once, or it runs one of these processors already.
         """
         refusals, warnings = session_findings(self.session, [query_name(graph.name, name) for name in names])
         for warning in warnings:
@@ -87,7 +88,7 @@ class Spark:
             raise ConfigError("Spark cannot run this: " + "; ".join(refusals))
 
     def worker(self, job: Job) -> SparkWorker:
-        """A worker that is not started yet."""
+        """Make a worker, which is not started yet."""
         if not isinstance(job.options, Kafka):
             raise ConfigError("engine=Spark(...) needs Kafka(...): Spark's processes share no memory with this one.")
         ship(job.graph)
@@ -113,7 +114,7 @@ class Spark:
         return PlainRun(job, work, settings)
 
     def _frames(self, job: Job, settings: QuerySettings) -> Run:
-        """Direct where the plan leaves the input's partitions apart, else staged."""
+        """Make a direct run if the plan keeps the input's partitions apart, else a staged one."""
         assert isinstance(job.options, Kafka)
         processor = job.graph.dataframes[job.processor]
         if len(processor.inputs) == len(processor.outputs) == 1:
@@ -125,7 +126,7 @@ class Spark:
         return StagedRun(job, settings)
 
     def _upstream(self, graph: Graph, name: str) -> Callable[[], bool]:
-        """Whether a worker of this session that feeds a processor runs, those apart that it feeds itself."""
+        """Whether a worker of this session runs that feeds a processor and is not fed by it."""
         feeding = transitive_dependencies(graph, name)
         before = [other for other in feeding if name not in transitive_dependencies(graph, other) and other != name]
         keys = [(id(self.session), query_name(graph.name, other)) for other in before]
@@ -133,16 +134,16 @@ class Spark:
 
 
 _workers: WeakValueDictionary[tuple[int, str], SparkWorker] = WeakValueDictionary()
-"""The newest worker of each query, by session: a query that is about to start is not seen by Spark yet."""
+"""The newest worker of each query, by session. Spark does not show a query that is about to start."""
 
 
 def query_name(graph: str, processor: str) -> str:
-    """Of a processor's streaming query, in Spark's progress and logs."""
+    """The name of a processor's streaming query, in Spark's progress and logs."""
     return f"{graph}.{processor}"
 
 
 def checkpoint_of(directory: str, graph: str, processor: str) -> str:
-    """Where a processor's query has its checkpoint: a directory of its own, for Spark does not share them."""
+    """The checkpoint of a processor's query: a directory of its own, because queries cannot share one."""
     return f"{str(directory).rstrip('/')}/{query_name(graph, processor)}"
 
 
@@ -151,7 +152,7 @@ def checkpoint_of(directory: str, graph: str, processor: str) -> str:
 
 def session_findings(session: Any, queries: Sequence[str] = ()) -> tuple[list[str], list[str]]:
     """
-    What of a session exactly-once does not go with, and what it goes with, but badly.
+    Settings of a session that break exactly-once, and settings that only make it slow.
 
     Args:
         session: a `SparkSession`.

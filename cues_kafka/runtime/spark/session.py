@@ -1,8 +1,8 @@
-"""A Spark session for a command: quiet, with this interpreter, and with nothing left of it at the end.
+"""A Spark session for a command: it is quiet, uses this interpreter, and leaves nothing behind at its end.
 
-Spark leaves processes behind for a while: its JVM ends by itself when this process is gone, the Python workers when the
-JVM is. A supervisor that starts the command again, or a test that looks, would still see them. So whoever closes the
-session waits for all of them, and kills what does not go.
+Spark leaves processes behind for a while: its JVM ends by itself when this process has ended, and the Python workers
+when the JVM has. A supervisor that starts the command again, or a test, would still see them. So closing the session
+waits for all of them, and kills those that do not end.
 
 Spark also leaves files in the temporary directory when it is killed. So each session has a temporary directory of its
 own, which the end of the session removes, or the next start if the process was killed.
@@ -38,17 +38,17 @@ log = get_logger("cues_kafka.spark.session")
 LOOPBACK: Final = "127.0.0.1"
 
 END_S: Final = 15.0
-"""How long Spark's processes may take to go: the Python workers look every second whether the JVM is there."""
+"""How long Spark's processes may take to end: the Python workers check every second whether the JVM is there."""
 
 KILLED_S: Final = 5.0
-"""How long a process may take to be gone once it was killed."""
+"""How long a killed process may take to disappear."""
 
 
 STARTS: Final = 2
 """A wrong setting ends each JVM that is started with it; a JVM that was killed has a successor that lives."""
 
 GONE_S: Final = 5.0
-"""From the moment that a JVM no longer answers until its process is seen to have ended."""
+"""Time between the moment at which a JVM no longer answers and the one at which its process has ended."""
 
 TEMPORARY: Final = "cues-kafka-spark-"
 
@@ -59,22 +59,23 @@ MOST_CORES: Final = 200
 
 
 class SparkLost(CuesError):
-    """Spark's JVM ended while this process needed it. Start the command again: it goes on where the records stand."""
+    """Spark's JVM ended while this process needed it. Start the command again; it goes on at the newest records."""
 
 
 @contextmanager
 def opened_session(master: str, *, name: str, quiet: bool = True) -> Iterator[SparkSession]:
     """
-    A session of this process's own; at the end all of Spark's processes on this machine are gone.
+    Open a session for this process; at the end all of its Spark processes on this machine have ended.
 
     Args:
-        master: of Spark: `local[2]`, `spark://host:7077`. What else it needs is taken from `SPARK_CONF_DIR`.
+        master: Spark's master, such as `local[2]` or `spark://host:7077`. All other settings come from
+            `SPARK_CONF_DIR`.
         name: of the application.
-        quiet: errors only.
+        quiet: log errors only.
 
     Raises:
-        ConfigError: there is no Java for it, or it does not start with these settings.
-        SparkLost: its JVM was killed.
+        ConfigError: no Java is found, or the JVM does not start with these settings.
+        SparkLost: the JVM was killed.
     """
     prepare_environment(master)
     before = set(_below(os.getpid()))
@@ -94,7 +95,7 @@ def opened_session(master: str, *, name: str, quiet: bool = True) -> Iterator[Sp
 
 def choose_shuffle_partitions(session: SparkSession, slots: int) -> str:
     """
-    Set the number of shuffle partitions, unless the user did; what was chosen, in a sentence, or nothing.
+    Set the number of shuffle partitions, unless the user did; return the choice as a sentence, or nothing.
 
     Each micro-batch pays for each of them: 10,000 rows took 82 s with Spark's 200 on two cores, 8 s with 4.
 
@@ -111,7 +112,7 @@ def choose_shuffle_partitions(session: SparkSession, slots: int) -> str:
 
 @contextmanager
 def _environment(directory: Path) -> Iterator[None]:
-    """Of the JVM while it is started: its temporary files, and those of its Python processes, go to a directory."""
+    """While the JVM starts, point its temporary files, and those of its Python processes, to a directory."""
     own = f"-Djava.io.tmpdir={directory} -XX:-UsePerfData"
     given = {"TMPDIR": str(directory), "SPARK_SUBMIT_OPTS": f"{own} {os.environ.get('SPARK_SUBMIT_OPTS', '')}".strip()}
     before = {name: os.environ.get(name) for name in given}
@@ -132,11 +133,11 @@ def prepare_environment(master: str) -> None:
     this machine, the loopback address.
 
     Raises:
-        ConfigError: there is no Java for it.
+        ConfigError: no Java is found.
     """
     java = find_java()
     if java.origin == "PATH":
-        os.environ.pop("JAVA_HOME", None)  # Spark's scripts would take it, and it names none, or one too old
+        os.environ.pop("JAVA_HOME", None)  # Spark's scripts would take it, but it names no Java, or one that is too old
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
@@ -171,12 +172,12 @@ def _session(master: str, name: str, *, quiet: bool) -> SparkSession:
 
 
 def _never_answered(error: Exception) -> bool:
-    """Whether a JVM ended before this process knew how to talk to it: a wrong option, no memory, or a kill."""
+    """Whether a JVM ended before this process could talk to it: a wrong option, no memory, or a kill."""
     return isinstance(error, PySparkRuntimeError) and error.getCondition() == "JAVA_GATEWAY_EXITED"
 
 
 def _jvm_is_gone(error: Exception) -> bool:
-    """Whether a call failed because the JVM has ended; one that answers, be it with an exception, has not."""
+    """Whether a call failed because the JVM has ended; a JVM that answers, also with an exception, has not."""
     process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - as below
     if process is None or isinstance(error, PySparkException | Py4JJavaError):
         return False
@@ -193,7 +194,7 @@ def _first_line(error: Exception) -> str:
 
 @contextmanager
 def _our_interrupt() -> Iterator[None]:
-    """A new context takes SIGINT for itself, and would throw KeyboardInterrupt into whatever runs then."""
+    """A new context handles SIGINT itself, and would raise KeyboardInterrupt in any code that runs then."""
     ours: Any = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -206,7 +207,7 @@ def _our_interrupt() -> Iterator[None]:
 
 
 def _end(session: SparkSession | None, before: set[int]) -> None:
-    """Stop Spark, then wait for its processes: those that are there before it stops, or are seen when it has."""
+    """Stop Spark, then wait for its processes: those that run before it stops, and those that are found then."""
     with _Processes() as held:
         held.add(set(_below(os.getpid())) - before)
         if session is not None:
@@ -216,13 +217,13 @@ def _end(session: SparkSession | None, before: set[int]) -> None:
                 log.debug("session not stopped", error=str(error))
         held.add(set(_below(os.getpid())) - before)
         jvm = _close_gateway()
-        held.wait(END_S if session is not None else 0.0)  # a JVM that is still starting has nothing to end in order
+        held.wait(END_S if session is not None else 0.0)  # a JVM that is still starting has nothing to shut down
         if jvm is not None:
-            jvm.poll()  # it was our child: without this a dead one would stay in the table until we end
+            jvm.poll()  # it was our child: without this it would stay in the process table until we end
 
 
 def _close_gateway() -> Popen[bytes] | None:
-    """The JVM ends when its standard input does."""
+    """Close the JVM's standard input, which ends the JVM."""
     gateway = SparkContext._gateway  # noqa: SLF001 - Spark has no public way to end its JVM
     if gateway is None:
         return None
@@ -237,7 +238,7 @@ def _close_gateway() -> Popen[bytes] | None:
 
 
 class _Processes:
-    """Processes by descriptor, so that a number that was given to another process is never waited for or killed."""
+    """Processes by descriptor, so that a reused process id is never waited for or killed."""
 
     def __init__(self) -> None:
         self._fds: dict[int, int] = {}
@@ -255,7 +256,7 @@ class _Processes:
                 self._fds[pid] = os.pidfd_open(pid)
 
     def wait(self, timeout_s: float) -> None:
-        """Until all of them are gone; what is left then is killed."""
+        """Wait until all of them have ended; kill those that are left."""
         left = self._left(timeout_s)
         if not left:
             return

@@ -1,8 +1,8 @@
-"""What travels from the driver to Spark's Python processes: modules, classes with their annotations, and a rehearsal.
+"""Ship modules and classes from the driver to Spark's Python processes, and rehearse their use.
 
-The user's modules travel by value, so they need not be copied to the executors. By value a class takes the globals that
-its methods use with it, but not those that only its annotations name: under `from __future__ import annotations` the
-text "datetime" arrives without a module in which it could be looked up. So the driver looks annotations up before it
+The user's modules travel by value, so they need not be copied to the executors. By value, a class takes the globals
+along that its methods use, but not those that only its annotations name. Under `from __future__ import annotations` the
+text "datetime" arrives without the module in which it could be looked up. So the driver looks annotations up before it
 ships them.
 """
 
@@ -51,11 +51,11 @@ def ship(graph: Graph) -> None:
 
 def ship_modules() -> None:
     """
-    Let Spark's processes have the user's modules as they are here, by value: nobody need copy or zip them.
+    Let Spark's processes get the user's modules by value, as they are here, so that users need not copy or zip them.
 
-    A module counts as the user's when it lies in no place where packages are installed.
+    A module counts as the user's if it does not lie where packages are installed.
     """
-    _pickle.CloudPickler.dispatch_table[typing.NewType] = _new_type  # by itself it travels as a name of its module
+    _pickle.CloudPickler.dispatch_table[typing.NewType] = _new_type  # otherwise it travels as the name of its module
     paths = sysconfig.get_paths()
     installed = [Path(paths[key]).resolve() for key in ("stdlib", "platstdlib", "purelib", "platlib")]
     ours = Path(__file__).resolve().parents[2]
@@ -102,11 +102,11 @@ def _classes(shape: Shape) -> Iterator[type[Any]]:
 
 def ship_options(options: Kafka) -> Kafka:
     """
-    The cluster as Spark's processes can use it: with the function that gives tokens, by value as all of the user's.
+    Return the cluster as Spark's processes can use it, with the function that gives tokens by value.
 
     Raises:
         ConfigError: `oauth=` names no function.
-        NotShipped: the function cannot travel.
+        NotShipped: the function cannot be shipped.
     """
     found = portable(options)
     if found is options:
@@ -125,14 +125,14 @@ def ship_options(options: Kafka) -> Kafka:
 
 def packed(value: Any, codecs: Iterable[tuple[CodecSpec, MadeFor]]) -> bytes:
     """
-    What Spark's processes get, as bytes.
+    Pack what Spark's processes get, as bytes.
 
     Args:
         value: what a Spark task needs.
         codecs: what a Spark task makes its codecs of, see `codec_for`.
 
     Raises:
-        NotShipped: something in it does not travel.
+        NotShipped: something in it cannot be shipped.
     """
     try:
         return bytes(_pickle.dumps((value, list(codecs))))
@@ -145,17 +145,17 @@ def packed(value: Any, codecs: Iterable[tuple[CodecSpec, MadeFor]]) -> bytes:
 
 def rehearse(session: Any, data: bytes, tasks: int) -> None:
     """
-    Have Spark's processes unpack what they will get, and make its codecs, before a query starts.
+    Let Spark's processes unpack what they will get, and make its codecs, before a query starts.
 
     The same processes serve the query's first batch, and by then have imported what it needs.
 
     Args:
         session: of Spark, with its Java.
         data: see `packed`.
-        tasks: in how many Spark tasks.
+        tasks: number of Spark tasks.
 
     Raises:
-        NotShipped: they cannot.
+        NotShipped: they cannot unpack it.
         PySparkException: the job failed for another reason.
     """
     found = session.sparkContext.parallelize(range(tasks), tasks).mapPartitions(_Unpack(data)).collect()
@@ -164,7 +164,11 @@ def rehearse(session: Any, data: bytes, tasks: int) -> None:
 
 
 class _Unpack:
-    """The function of the job: why it cannot be unpacked, or nothing. It raises nothing: Spark would print pages."""
+    """
+    The function of the job: return why it cannot be unpacked, or nothing.
+
+    An exception would make Spark print pages.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,4 +1,4 @@
-"""What Spark can run, and what it cannot: `refuses`, `explain` and the command line all ask here."""
+"""Decide what Spark can run, for `refuses`, `explain` and the command line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REFUSED_OPTIONS: Final[Mapping[str, str]] = {
     "maxRecordsPerPartition": "it splits one Kafka partition between several Spark tasks, and each partition has one "
     "writer (its transactional id). Leave it out; maxOffsetsPerTrigger bounds a micro-batch",
 }
-"""Options of Spark's sources and queries that exactly-once does not go with, and why."""
+"""Options of Spark's sources and queries that break exactly-once, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Verdict:
     Where a processor can run.
 
     Attributes:
-        mode: `direct`: on Spark, one Kafka transaction for each slot (D1 to D6); `staged`: there too, each batch is
-            prepared in files first (T1 to T4); `direct or staged`: only Spark's plan of its function says which of
-            the two; `natively`: not there, but in native workers; `refused`: nowhere in this release.
-        why: the reason; where it is not on Spark, with the remedy.
+        mode: `direct`: on Spark, one Kafka transaction for each slot (D1 to D6); `staged`: on Spark, each batch is
+            prepared in files first (T1 to T4); `direct or staged`: only Spark's plan of its function tells which;
+        `natively`: in native workers only; `refused`: not in this release.
+        why: the reason, with the remedy if it does not run on Spark.
         state: whether Spark keeps state for it from one batch to the next; None: its function was not called.
     """
 
@@ -47,7 +47,7 @@ class Verdict:
 
 
 def verdict(graph: Graph, part: Processor | DataFrameProcessor) -> Verdict:
-    """Whether Spark can carry a processor, and what to do where it cannot."""
+    """Decide where a processor can run, with the remedy if Spark cannot run it."""
     if isinstance(part, DataFrameProcessor):
         if several := _several(part):
             return Verdict("staged", f"{several}: {_STAGED}")
@@ -70,11 +70,11 @@ _STAGED: Final = "each batch is prepared in files, then published part by part"
 
 def planned_verdict(part: DataFrameProcessor, frames: Mapping[str, Any]) -> Verdict:
     """
-    How a processor of DataFrames is written.
+    Decide how a processor of DataFrames is written.
 
     Args:
         part: the processor.
-        frames: what its function makes, by output binding.
+        frames: the DataFrames that its function returns, by output binding.
     """
     nodes = sorted({node for frame in frames.values() if (node := shuffle_node(frame))})
     state = any(map(keeps_state, frames.values()))
@@ -92,7 +92,7 @@ def _several(part: DataFrameProcessor) -> str:
 
 
 def refusal(graph: Graph, part: Processor | DataFrameProcessor) -> str:
-    """Why Spark cannot carry a processor, with the remedy; empty: it can."""
+    """Why Spark cannot run a processor, with the remedy; empty if it can."""
     found = verdict(graph, part)
     return "" if found.mode in ON_SPARK else found.why
 
@@ -114,9 +114,9 @@ def _native_only(processor: Processor) -> str:
 
 def refused_settings(settings: Mapping[str, str]) -> list[str]:
     """
-    Why settings of a session, or options of a source or query, do not go with exactly-once.
+    Why settings of a session, or options of a source or query, break exactly-once.
 
-    A setting counts by its last word, so that `spark.datasource.kafka.minPartitions` is found too.
+    A setting is known by its last word, so `spark.datasource.kafka.minPartitions` is found, too.
     """
     words = {name.lower(): (name, why) for name, why in REFUSED_OPTIONS.items()}
     found = []
@@ -128,7 +128,7 @@ def refused_settings(settings: Mapping[str, str]) -> list[str]:
 
 
 def weak_settings(settings: Mapping[str, str]) -> list[str]:
-    """Settings of a session that exactly-once goes with, at a price."""
+    """Settings of a session that keep exactly-once but make it slow."""
     speculation = (
         "spark.speculation=true: nothing is lost or doubled, but the second Spark task on a partition fences the first "
         "one, whose work is thrown away. Set it to false"

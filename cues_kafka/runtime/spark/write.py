@@ -1,6 +1,6 @@
-"""`write_exactly_once`: any DataFrame into a topic, without a graph.
+"""`write_exactly_once`: write any DataFrame into a topic, without a graph.
 
-Streaming ones are written directly where their rows say which message they were made from and their plan leaves the
+A streaming DataFrame is written directly if its rows name the message that they were made from and its plan keeps the
 input's partitions apart, else staged. A DataFrame that does not stream is one staged batch with the name of a job.
 """
 
@@ -41,18 +41,18 @@ from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.task.lane import CommitPolicy
 
 JOB: Final = "job"
-"""In the place of a query's id: a batch that does not stream."""
+"""The query id of a batch that does not stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
     """
-    What became of a DataFrame that does not stream.
+    The result for a DataFrame that does not stream.
 
     Attributes:
-        rows: in the topic, by this run or an earlier one.
+        rows: rows in the topic, written by this run or an earlier one.
         errors: rows that became error messages instead.
-        again: it was written before: this run has changed nothing.
+        again: an earlier run wrote it, and this run has changed nothing.
     """
 
     rows: int
@@ -75,24 +75,24 @@ def write_exactly_once(
     """
     Write a DataFrame into a topic, exactly once.
 
-    A streaming one whose rows carry the coordinates of the message that they were made from (`_cues`; or `topic`,
-    `partition` and `offset`, as Spark's own Kafka source has them), and whose plan has neither a shuffle nor state, is
-    written directly. Every other one is staged: prepared once in files below the checkpoint, then published. One that
-    does not stream is a job: it is written once, and a run with the same name again is a no-op.
+    A streaming DataFrame is written directly if its rows carry the coordinates of the message that they were made from
+    (`_cues`; or `topic`, `partition` and `offset`, as Spark's own Kafka source has them) and its plan has neither a
+    shuffle nor state. Every other one is staged: prepared once in files below the checkpoint, then published. A
+    DataFrame that does not stream is a job: it is written once, and another run with the same name writes nothing.
 
-    Columns: `_key`, `_headers` and `_timestamp` where they are given; `value` alone, if it is bytes or text, is the
-    value as it stands (with `key` beside it, as for Spark's Kafka sink); else all other columns are the value, as JSON.
+    Columns: `_key`, `_headers` and `_timestamp` if they are there. `value` alone, if it is bytes or text, is the value
+    as it is (with `key` beside it, as for Spark's Kafka sink). Otherwise all other columns are the value, as JSON.
 
     Args:
-        frame: of any kind.
+        frame: a DataFrame of any kind.
         options: the cluster that the topic is on; for direct writing the input must be on the same one.
-        topic: where to; it must exist.
-        name: of this job: of its backing topic, transactional ids and group; never change it, never use it twice.
-        checkpoint: the query's directory; what is staged goes on with the same one only, also without state. A frame
+        topic: the topic to write, which must exist.
+        name: names this job, its backing topic, transactional ids and group; never change it, never use it twice.
+        checkpoint: the query's directory; a staged query goes on with the same one only, also without state. A frame
             that does not stream is staged there, below its name.
         trigger: see `Spark`.
         output_mode: `append` or `update`, as Spark has them.
-        errors: topic for rows that the topic does not take: they are too large, have no key and it is compacted, or a
+        errors: topic for rows that the topic does not take: too large, without a key for a compacted topic, or with a
             timestamp that is too far off; None: such a row fails its batch. Direct writing does not use it.
         policy: when rows are committed at the latest; a staged part is one transaction.
 
@@ -100,9 +100,9 @@ def write_exactly_once(
         Spark's `StreamingQuery`; for a frame that does not stream, when it is written, a `Written`.
 
     Raises:
-        ConfigError: a topic is not there, or the session cannot do it.
-        TaskStopped: a slot refuses, for example because the checkpoint is not the one that the records know; or a job
-            failed, be it that a row does not fit.
+        ConfigError: a topic does not exist, or the session cannot write it.
+        TaskStopped: a slot refuses, for example because the checkpoint is not the one that the records name; or a job
+            failed, for example because a row does not fit.
         BrokerError: the cluster does not answer.
     """
     check_name(name, "write_exactly_once")
@@ -130,7 +130,7 @@ def write_exactly_once(
 
 
 def _is_direct(frame: Any) -> bool:
-    """Whether rows say where they come from, and the partitions of the only input stay apart."""
+    """Whether rows name their message, and the partitions of the only input stay apart."""
     placed = META in frame.columns or set(PLACE) <= set(frame.columns)
     return placed and streams(frame) == 1 and not shuffle_node(frame)
 
@@ -165,20 +165,20 @@ def _work(frame: Any, options: Kafka, name: str, target: StagedTarget) -> Staged
 
 
 def _entered(broker: Broker, work: StagedWork, query: str) -> StagedWork:
-    """D6: the backing topic is there, nobody else writes, and what a predecessor left open is ended."""
-    # Where the backing topic was made for fewer partitions the output has grown since.
+    """D6: the backing topic exists, no other process writes, and the open transaction of a predecessor is ended."""
+    # The backing topic may be older than partitions that were added to the output.
     parts = min(work.parts, claim(broker, work.graph, work.processor, work.parts))
     work = replace(work, parts=parts, query=query)
     if newest := newest_batch(work, broker):
         work = replace(work, parts=newest.parts)
-    # Where the sources of a stream were, only its checkpoint tells: Spark does not log where batch 0 begins.
+    # Only the checkpoint tells where the sources of a stream were: Spark does not log where batch 0 begins.
     one = replace(work, stateless=query == JOB)
     refuse(enter_all(lambda part: enter(one, part)[0], work.parts))
     return work
 
 
 def _staged(frame: Any, work: StagedWork, settings: QuerySettings, output_mode: str) -> Any:
-    # Of a cluster that is mirrored here topics of the same names are here too, and other ones.
+    # Topics that are mirrored from another cluster have the same names here, and are others.
     here = addressed(frame, work.options.bootstrap)
 
     def extents(session: Any, number: int) -> tuple[Extent, ...]:
@@ -193,16 +193,16 @@ def _staged(frame: Any, work: StagedWork, settings: QuerySettings, output_mode: 
 
 
 def _ids(work: StagedWork, end: Any) -> bytes:
-    """By topic, as JSON, the ids of those that offsets in the form of a Kafka source speak of."""
+    """The ids, by topic, as JSON, of the topics in offsets that have the form of a Kafka source."""
     topics = sorted(end) if isinstance(end, Mapping) and all(isinstance(v, Mapping) for v in end.values()) else []
     facts = work.broker.facts(topics).topics if topics else {}
     return canonical({topic: one.topic_id.hex() for topic, one in facts.items()}).encode() if facts else b""
 
 
 def _job(frame: Any, work: StagedWork, directory: str) -> Written:
-    """One batch of its own; what was announced is published, what is published is left alone."""
+    """Write one batch: publish what was announced, and leave alone what is published."""
     mine = Staged(query=JOB, batch=0, attempt=uuid4().hex, checksum=b"", parts=work.parts)
-    # A directory of its own: what cleans up after one job must not see what is announced of another.
+    # A directory of its own: cleaning up after one job must not see the announced files of another.
     batch = StagedBatch(work, lambda _, __: (), f"{directory.rstrip('/')}/jobs/{work.graph}")
     again = newest_batch(work, work.broker) is not None
     try:

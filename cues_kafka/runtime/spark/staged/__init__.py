@@ -1,1 +1,1 @@
-"""Prepares a micro-batch once, and publishes it once (T1 to T4)."""
+"""Staged processors: prepare a micro-batch once and publish it once (T1 to T4)."""

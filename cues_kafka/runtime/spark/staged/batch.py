@@ -1,9 +1,9 @@
 """DataFrames whose plan shuffles or keeps state: prepared once, published once, however often Spark computes a batch.
 
-A micro-batch is three steps. Job 1 computes it, with all its state, into files (T1). The driver announces one attempt
-in the backing topic, or finds that one was announced before (T2). Job 2 publishes what was announced, each part in one
-transaction (T3). Only then does Spark hear that the batch is done (T4). Whoever dies in between, the announcement says
-which files count; so nothing is asked of the function, not even that it gives the same rows twice.
+A micro-batch has three steps. Job 1 computes it, with all its state, into files (T1). The driver announces one attempt
+in the backing topic, or finds that one was announced before (T2). Job 2 publishes the announced attempt, each part in
+one transaction (T3). Only then does Spark hear that the batch is done (T4). After a crash in between, the announcement
+says which files count. So the function may give other rows when it is called again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = get_logger("cues_kafka.spark")
 
 
 class StagedBatch:
-    """What Spark calls for each micro-batch."""
+    """Spark calls it for each micro-batch."""
 
     def __init__(
         self,
@@ -58,12 +58,12 @@ class StagedBatch:
     ) -> None:
         """
         Args:
-            work: of the processor.
+            work: what its slots do.
             extents: what a batch takes of each source.
             checkpoint: the query's directory.
-            tell: gets what slots say.
-            done: gets a batch all of whose parts are published.
-            undecided: gets a batch whose announcement failed: whether it is announced shows when slot 0 is entered.
+            tell: gets the outcomes of slots.
+            done: gets each batch whose parts are all published.
+            undecided: gets a batch whose announcement failed; only entering slot 0 shows whether it is announced.
             held_bytes: see `Staging`.
         """
         self._work = work
@@ -74,15 +74,15 @@ class StagedBatch:
         self._undecided = undecided
         self._held_bytes = held_bytes
         self._settled = -1
-        self._calm = 0  # batches in a row that had few rows
-        self._enough = 1  # of them, for the next one to be expected to have few too
+        self._calm = 0  # small batches in a row
+        self._enough = 1  # of these, after which the next batch is expected to be small
 
     def __call__(self, frame: Any, number: int) -> None:
         """
         Prepare, announce and publish one micro-batch.
 
         Raises:
-            SlotsStopped: a slot refuses; the batch comes again.
+            SlotsStopped: a slot refuses; Spark runs the batch again.
         """
         session = frame.sparkSession
         if not self._work.query:
@@ -98,7 +98,7 @@ class StagedBatch:
         self.write(frame, mine, prepared=self._settled < 0 and self._work.stateless and self._is_announced(mine))
 
     def _is_announced(self, mine: Staged) -> bool:
-        """Whether a predecessor has announced this batch; without state its rows, which may be gone, are not needed."""
+        """Whether a predecessor has announced this batch. Without state its rows, which may be gone, are not needed."""
         newest = newest_batch(self._work, self._work.broker)
         return newest is not None and (newest.query, newest.batch) == (mine.query, mine.batch)
 
@@ -107,12 +107,12 @@ class StagedBatch:
         Prepare, announce and publish.
 
         Args:
-            frame: the messages.
+            frame: the rows of the messages.
             mine: the batch, and a name for this attempt at it.
-            prepared: it is announced already, and nothing needs its rows again: no state of Spark's is behind them.
+            prepared: the batch is announced already, and Spark keeps no state that needs its rows again.
 
         Raises:
-            SlotsStopped: a slot refuses.
+            SlotsStopped: a slot refuses to go on.
         """
         began_s = time.monotonic()
         self._expect()
@@ -122,7 +122,7 @@ class StagedBatch:
         try:
             announced = self._announce(replace(mine, checksum=manifest.checksum) if manifest else mine)
         except BaseException:
-            self._undecided(mine)  # its files stay: the announcement may have been committed all the same
+            self._undecided(mine)  # the announcement may have been committed nevertheless, so its files stay
             raise
         announced_s = time.monotonic()
         outcomes = None
@@ -163,14 +163,18 @@ class StagedBatch:
         return self._calm >= self._enough
 
     def _learn(self, staging: Staging, manifest: Manifest | None) -> None:
-        """After a batch that was computed twice more small ones are asked for, so that few batches are."""
+        """Expect a small batch only after more small ones in a row, so that few batches are computed twice."""
         if staging.twice:
             self._enough *= 4
         if manifest is not None and manifest.rows:
             self._calm = self._calm + 1 if staging.is_few(manifest) else 0
 
     def _stage(self, staging: Staging, frame: Any, mine: Staged) -> Manifest:
-        """T1. What a failed attempt leaves is taken away; what a killed one leaves, after the next publication."""
+        """
+        T1: prepare the batch.
+
+        The files of a failed attempt are deleted now, those of a killed one after the next publication.
+        """
         work = self._work
         check = Refusing(work.graph, work.processor, work.query, mine.batch, work.codecs, work.target, work.options)
         try:
@@ -188,14 +192,14 @@ class StagedBatch:
             raise
 
     def _expect(self) -> None:
-        """Slots of this batch connect while job 1 runs: connecting takes longer than a small part does."""
+        """Let slots connect while job 1 runs, because connecting takes longer than publishing a small part."""
         parts = [0, *(range(self._work.parts) if self._few else ())][: AT_ONCE + 1]
         work = self._work
         ids = [transactional_id(work.graph, work.processor, part) for part in parts]
         work.broker.expect(ids, batch_bytes=work.target.batch_bytes)
 
     def _announce(self, mine: Staged) -> Staged:
-        """T2: what is announced of this batch, be it ours or an earlier attempt."""
+        """T2: the attempt that is announced for this batch, this one or an earlier one."""
         role = Announce(mine, self._work.stateless, self._settled)
         slot = self._work.slot(0, role, incarnation(mine.query, mine.batch, -1, 0))
         raise_stops([slot.recover()], mine.batch)
@@ -205,7 +209,7 @@ class StagedBatch:
         return record.staged
 
     def _published(self, batch: Staged) -> list[Outcome] | None:
-        """What the slots say if every part is published, as any reader sees it; then its files are not needed."""
+        """The outcomes of the slots if every part is published for any reader; its files are not needed then."""
         work, found = self._work, []
         for part in range(batch.parts):
             role = Publish(replace(batch, part=part))
@@ -216,7 +220,7 @@ class StagedBatch:
         return found
 
     def _refuse_older(self, batch: Staged) -> None:
-        """Whoever has published this batch and gone on has taken its files away; they are not to be restored."""
+        """Say that another driver has published this batch and deleted its files, which must not be restored."""
         newest = newest_batch(self._work, self._work.broker)
         if newest and newest.number > batch.number:
             raise RecoveryError(
@@ -225,7 +229,7 @@ class StagedBatch:
             )
 
     def _publish(self, staging: Staging, batch: Staged, manifest: Manifest) -> list[Outcome]:
-        """T3: parts with rows in one job, or from here where they are few; those without from here."""
+        """T3: publish parts with rows by one job, or from the driver if they are small; the others from the driver."""
         errors = manifest.errors if any(chunk.errors for chunk in manifest.chunks) else ""
         work = replace(self._work, target=self._work.target.announced(manifest.outputs, errors))
         chunks = {part: own for part in range(batch.parts) if (own := manifest.part(part))}
@@ -234,7 +238,7 @@ class StagedBatch:
             staging.check(manifest)
             outcomes = self._by_spark(staging, work, batch, manifest, chunks)
             if any(outcome.kind for outcome in outcomes):
-                return outcomes  # and behind it the Spark task has published nothing more
+                return outcomes  # the Spark task has published nothing behind it
             if missing := set(chunks) - {outcome.partition for outcome in outcomes}:
                 raise ConfigError(f"parts {sorted(missing)} of batch {batch.batch} left no rows in the staged files")
 
@@ -254,7 +258,7 @@ class StagedBatch:
         manifest: Manifest,
         chunks: Mapping[int, tuple[Chunk, ...]],
     ) -> list[Outcome]:
-        """By as many Spark tasks as run at once, or more; by one for each part where Spark must bring the files."""
+        """Publish with as many Spark tasks as run at once, or with one for each part if Spark brings the files."""
         files = staging.files(manifest)
         if files is None:
             frame = staging.chunks(manifest).select("part", "row", "payload")
@@ -269,22 +273,22 @@ class StagedBatch:
 
 
 PARTS_OF_A_TASK: Final = 4
-"""A Spark task publishes so many at the most: they are connected from its start to its end."""
+"""Parts that one Spark task publishes at most, because they stay connected from its start to its end."""
 
 ROWS_PER_S: Final = 200_000
 BYTES_PER_S: Final = 100_000_000
-"""What no part was ever seen to do: half of these rows, and a third of these staged bytes, were the most."""
+"""Rates that no part has reached: at most half of these rows and a third of these staged bytes were measured."""
 
 LONGEST_S: Final = 450.0
-"""Half of the longest time-out that brokers allow: with that, what is announced goes out at half the rate too."""
+"""Half of the longest time-out that brokers allow, so that an announced batch goes out at half the rate, too."""
 
 
 def check_parts(manifest: Manifest, timeout_s: float) -> None:
     """
-    Refuse a part that its one transaction cannot take, before the announcement: afterwards nothing could take it back.
+    Refuse a part that is too large for its transaction. After the announcement it would be too late.
 
     Raises:
-        ConfigError: it has too many rows or bytes for a transaction of `timeout_s`, even at the best.
+        ConfigError: it has too many rows or bytes for a transaction of `timeout_s`, even at the best rate.
     """
     rows, size = manifest.largest
     time_s = min(timeout_s, LONGEST_S)
@@ -301,13 +305,13 @@ _CAUSED: Final = re.compile(r"^Caused by: (?:[\w.$]+\.)?(\w+: .+)$", re.MULTILIN
 
 
 def innermost(text: str) -> str:
-    """Why a job failed: what Python raised in it, else the last cause that Java names, such as a disk that is full."""
+    """Why a job failed: the exception of Python in it, else the last cause that Java names, such as a full disk."""
     causes = [] if "Traceback (most recent call last)" in text else _CAUSED.findall(text)
     return str(causes[-1])[:1_000] if causes else brief(text)
 
 
 def tidy(delete: Callable[[int, str], None], batch: Staged) -> None:
-    """Delete files that nobody needs; whoever may not delete them has published all the same."""
+    """Delete files that are not needed. If that is refused, the batch is published nevertheless."""
     try:
         delete(batch.batch, batch.attempt)
     except (OSError, Py4JError, PySparkException) as error:
@@ -315,7 +319,7 @@ def tidy(delete: Callable[[int, str], None], batch: Staged) -> None:
 
 
 def disk_bytes(staging: Staging) -> int:
-    """What a query has on disk: its last batch, and what could not be deleted; -1: nobody says."""
+    """Bytes that a query has on disk: its last batch, and what could not be deleted; -1: not known."""
     try:
         return staging.size
     except (OSError, Py4JError, PySparkException):
@@ -323,14 +327,14 @@ def disk_bytes(staging: Staging) -> int:
 
 
 def stage_of(checkpoint: str) -> str:
-    """Where a query has its staged files."""
+    """The directory of a query's staged files."""
     return f"{checkpoint}/stage"
 
 
 def check_session(session: Any) -> None:
     """
     Raises:
-        ConfigError: staged writing needs what this session does not have.
+        ConfigError: this session lacks something that staged writing needs.
     """
     if not has_jvm(session):
         raise ConfigError(

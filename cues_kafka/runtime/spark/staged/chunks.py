@@ -1,4 +1,4 @@
-"""Messages as chunks, and back: Arrow's bytes and their checksum, as a row that Spark keeps."""
+"""Messages packed into chunks, and unpacked: a chunk is a row with Arrow's bytes and their checksum."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from cues_kafka.runtime.spark.staged.manifest import checksum
 CHUNKS: Final = "part INT, row BIGINT, rows INT, errors INT, checksum BINARY, payload BINARY"
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
-"""A chunk is in memory as a whole, in the task that writes it and in the one that publishes it."""
+"""Bytes of a chunk. It is in memory as a whole in the Spark task that writes it and in the one that publishes it."""
 
 _ROW_BITS: Final = 33
-"""Of the number of a row within its Spark task, as in Spark's `monotonically_increasing_id`."""
+"""Bits for the number of a row within its Spark task, as in Spark's `monotonically_increasing_id`."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Pack:
     The last function of job 1: Arrow batches of messages in, chunks out.
 
     Attributes:
-        parts: how many there are.
+        parts: number of parts.
         check: makes error messages of rows that cannot be sent.
-        now_ms: timestamp of rows that have none.
-        most: bytes of a Spark task's chunks; what has more ends with a chunk that has no payload. None: any.
+        now_ms: timestamp of rows without one.
+        most: limit in bytes of a Spark task's chunks; above it the last chunk has no payload. None: no limit.
     """
 
     parts: int
@@ -40,12 +40,12 @@ class Pack:
     most: int | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pack this Spark task's messages; all of them go to one part."""
+        """Pack the messages of this Spark task, which all go to one part."""
         coming, size = iter(batches), 0
         for chunk in self._chunks(coming):
             size += chunk.column("payload").nbytes
             if self.most is not None and size > self.most:
-                for _ in coming:  # state that Spark keeps is whole behind the last row
+                for _ in coming:  # Spark's state is complete behind the last row
                     pass
                 yield _chunk(0, 0, 0, 0, b"", None)
                 return
@@ -64,7 +64,7 @@ class Pack:
                 row += piece.num_rows
 
     def _whole(self, given: pa.RecordBatch) -> pa.RecordBatch:
-        """All columns of messages: those that are the same in every row do not come from Spark."""
+        """All columns of messages. Spark does not deliver columns that are the same in every row."""
         count, names = len(given), given.schema.names
         constant = {
             "output": pa.scalar(0, pa.int32()),
@@ -77,10 +77,10 @@ class Pack:
 
 
 MESSAGES: Final = ("output", "key", "value", "headers", "timestamp", "error")
-"""Columns of messages; headers are bytes where no row has any (see `columns`)."""
+"""Columns of messages; headers are bytes if no row has any (see `columns`)."""
 
 INDEX: Final = ("part", "row", "rows", "errors", "checksum")
-"""Columns of a chunk besides its bytes."""
+"""Columns of a chunk other than its bytes."""
 
 _TYPES: Final = (pa.int32(), pa.int64(), pa.int32(), pa.int32(), pa.binary(), pa.binary())
 
@@ -91,7 +91,7 @@ def _chunk(*values: int | bytes | None) -> pa.RecordBatch:
 
 
 def sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Pieces of about `CHUNK_BYTES` at the most; a single row may have more."""
+    """Split into pieces of at most about `CHUNK_BYTES`; a single row may have more."""
     if not batch.num_rows:
         return
     step = max(1, batch.num_rows * CHUNK_BYTES // max(batch.nbytes, CHUNK_BYTES))
@@ -100,7 +100,7 @@ def sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def packed(piece: pa.RecordBatch) -> bytes:
-    """Arrow's stream format, compressed."""
+    """The rows in Arrow's stream format, compressed."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, piece.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         writer.write_batch(piece)
@@ -108,17 +108,17 @@ def packed(piece: pa.RecordBatch) -> bytes:
 
 
 def unpacked(payload: bytes) -> pa.Table:
-    """What `packed` was given."""
+    """The rows that `packed` was given."""
     return pa.ipc.open_stream(payload).read_all()
 
 
 def chunks_in(files: Iterable[Path], part: int) -> Iterator[tuple[int, bytes]]:
     """
-    Chunks of one part in files on this machine's disk, as (number of the first row, bytes), a few in memory at a time.
+    Read the chunks of one part from this machine's disk, as (number of the first row, bytes), a few at a time.
 
     Raises:
-        OSError: a file is not there.
-        pyarrow.ArrowException: one is no such file any more.
+        OSError: a file is missing.
+        pyarrow.ArrowException: a file has other contents now.
     """
     for file in files:
         # Without a buffer all of a row group, some 128 MB, is in memory.

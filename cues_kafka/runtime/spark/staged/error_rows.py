@@ -1,4 +1,4 @@
-"""Rows of DataFrames that cannot be sent become error messages, in the same publication as all others."""
+"""Turn rows of DataFrames that cannot be sent into error messages of the same publication."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from cues_kafka.runtime.calling.outputs import HEADER_BYTES, NAMELESS, OVERHEAD_
 from cues_kafka.runtime.spark.staged.part_slot import ERRORS, StagedTarget
 
 VALUE = "<value>"
-"""In a reason: the value of the row's column."""
+"""Stands in a reason for the value of the row's column."""
 
 
 @dataclass(frozen=True)
 class Refusing:
     """
-    What a staged batch's messages must fit: the codecs and the largest records of their topics.
+    Check messages of a staged batch against the codecs and record limits of their topics.
 
     Attributes:
-        graph, processor: names.
+        graph, processor: their names.
         query, batch: of the micro-batch.
-        codecs: declared for the outputs, in their order.
+        codecs: declarations of the outputs' codecs, in their order.
         target: the topics.
         options: the cluster.
     """
@@ -47,14 +47,14 @@ class Refusing:
 
     def __call__(self, piece: pa.RecordBatch, row: int) -> pa.RecordBatch:
         """
-        The same rows, those that do not fit as error messages.
+        Return the rows, with error messages in the place of those that do not fit.
 
         Args:
             piece: columns output, key, value, headers, timestamp, error.
             row: number of the first one.
 
         Raises:
-            CodecError: one does not fit, and there is no errors topic.
+            CodecError: a row does not fit, and there is no errors topic.
         """
         found = dict(self._refused(piece))
         if not found:
@@ -76,7 +76,7 @@ class Refusing:
 
     @cached_property
     def _decoders(self) -> list[Callable[[bytes], Any]]:
-        """Of the outputs, in their order; made once in each Spark task."""
+        """The codecs of the outputs, in their order, made once in each Spark task."""
         topics = [self.target.topic(number).topic for number in range(len(self.codecs))]
         return [codec_for(c, MadeFor(t, self.options)).decode for c, t in zip(self.codecs, topics, strict=True)]
 
@@ -100,7 +100,7 @@ class Refusing:
     def _error(
         self, columns: dict[str, list[Any]], at: int, row: int, why: str, now_ms: int
     ) -> tuple[bytes | None, bytes]:
-        """Key and value; the row's key, where that fits beside the message, which has it too."""
+        """Key and value of an error message. It has the row's key if that fits beside the value."""
         name = f"{self.graph}.{self.processor}/{self.query}/{self.batch}/{row}"
         key, number, errors = columns["key"][at], blake2b(name.encode(), digest_size=16).digest(), self.target.errors
         assert errors
@@ -135,9 +135,9 @@ def _refused_by_the_broker(
     output: Output, piece: pa.RecordBatch, sizes: pa.Array
 ) -> Iterator[tuple[pa.Array, pa.Array, str]]:
     """
-    What could never be published once it is announced: which rows, a column, and why, with `VALUE` for its value.
+    Rows that the brokers would always refuse: a mask, a column, and the reason with `VALUE` for its value.
 
-    The age of a row grows until it is published: a setting that takes rows of a week is enough, one of a minute is not.
+    A row gets older until it is published, so a limit of a week is enough, and one of a minute is not.
     """
     when, now_ms = piece.column("timestamp"), int(time.time() * 1000)
     yield (
@@ -152,7 +152,7 @@ def _refused_by_the_broker(
         yield pc.is_null(keys), keys, "it has no key, and a compacted topic takes none without. Give it a _key"
     if output.older_ms is not None:
         why = f"its timestamp {VALUE} is older than the {output.older_ms} ms of message.timestamp.before.max.ms"
-        # 0 is the broker's own time.
+        # 0 stands for the broker's own time.
         yield pc.and_(pc.less(when, now_ms - output.older_ms), pc.not_equal(when, 0)), when, why
     if output.newer_ms is not None:
         why = f"its timestamp {VALUE} is further ahead than the {output.newer_ms} ms of message.timestamp.after.max.ms"
@@ -160,7 +160,7 @@ def _refused_by_the_broker(
 
 
 def _sizes(piece: pa.RecordBatch) -> pa.Array:
-    """Bytes of each row as a record."""
+    """Size of each row as a record, in bytes."""
     sizes = pa.repeat(pa.scalar(OVERHEAD_BYTES, pa.int64()), len(piece))
     for name in ("key", "value"):
         sizes = pc.add(sizes, pc.fill_null(pc.binary_length(piece.column(name)), 0))
@@ -173,9 +173,9 @@ def _sizes(piece: pa.RecordBatch) -> pa.Array:
 
 
 def _nameless(piece: pa.RecordBatch) -> pa.Array:
-    """Which rows have a header without a name, or with one that would be cut off."""
+    """Rows that have a header without a name, or with a name that would be cut off."""
     headers = piece.column("headers")
-    # Where no row has any, they are a column of bytes: see `columns`.
+    # If no row has headers, they are a column of bytes: see `columns`.
     if headers.null_count == len(piece):
         return pa.repeat(pa.scalar(False), len(piece))
     names = pc.struct_field(headers.flatten(), "key")
@@ -185,6 +185,6 @@ def _nameless(piece: pa.RecordBatch) -> pa.Array:
 
 
 def _headers(piece: pa.RecordBatch) -> list[list[tuple[bytes | None, bytes | None]]]:
-    """Names as bytes, and values; none for a header that is null as a whole."""
+    """Names as bytes, and values; nothing for a header that is null."""
     given = [[one or {"key": None, "value": None} for one in row or ()] for row in piece.column("headers").to_pylist()]
     return [[(None if h["key"] is None else h["key"].encode(), h["value"]) for h in row] for row in given]

@@ -1,4 +1,4 @@
-"""What a staged batch takes of its sources: as Spark wrote it, and where a query stands by that."""
+"""The offsets that a staged batch takes of its sources, and where a query stands by them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def extents_of(
     first: Mapping[str, str],
 ) -> tuple[Extent, ...]:
     """
-    What a micro-batch takes of each source, as Spark wrote it before it called.
+    Return what a micro-batch takes of each source, as Spark wrote it before it called.
 
     Args:
         session: of Spark.
         checkpoint: the query's directory.
         number: of the batch.
-        names: from the number and the end of a source to its name and topic id.
+        names: gives name and topic id for the number and the end of a source.
         first: by name, where batch 0 began.
 
     Raises:
-        ConfigError: two sources of the query have one name, and do not end at the same place.
+        ConfigError: two sources of the query have one name and end at different places.
     """
     ends = source_ends(session, checkpoint, number)
     starts: Sequence[Any] = source_ends(session, checkpoint, number - 1) if number else ()
@@ -42,7 +42,7 @@ def extents_of(
         name, topic_id = names(place, end)
         before = starts[place] if place < len(starts) else None
         start = canonical(before) if before is not None else "" if number else first.get(name, "")
-        # A source that has no offset yet has none as the start of the next batch either.
+        # A source without an offset has no start of the next batch either.
         extent = Extent(name, topic_id, start, "" if end is None else canonical(end))
         if found.setdefault(name, extent) != extent:
             raise ConfigError(
@@ -52,27 +52,28 @@ def extents_of(
 
 
 def canonical(offsets: Any) -> str:
-    """Offsets as JSON, the same text for the same offsets."""
+    """Offsets as canonical JSON: the same text for the same offsets."""
     return json.dumps(offsets, sort_keys=True, separators=(",", ":"))
 
 
 def ends_in(batch: Staged) -> dict[TopicPartition, int]:
-    """Up to where a batch took topics."""
+    """The end of a batch in each topic."""
     return _all(offsets_of(extent, extent.end) for extent in batch.extents)
 
 
 def begun(newest: Staged, query: str, committed: Collection[str]) -> dict[TopicPartition, int]:
     """
-    Where a query stands in its topics, by the newest record.
+    Find where a query stands in its topics, by the newest record.
 
-    Spark asks again where batch 0 begins when that comes again. Only its announcement tells: the log may have been cut
-    since, or a reset may have said where; from elsewhere its state would not be that of the rows that are published.
+    Spark asks where batch 0 begins each time it runs that batch. Only the announcement tells, because the log may have
+    been cut since, or a reset may have moved the processor. From another place its state would not fit the published
+    rows.
 
     Args:
         newest: the newest batch that was announced.
-        query: which one asks.
-        committed: numbers of the batches that Spark knows to be published; others come again. Of another query, the
-            newest one must be published.
+        query: id of the query that asks.
+        committed: numbers of the batches that Spark knows to be published; Spark runs others again. The newest batch of
+            another query must be published.
     """
     if newest.query != query or str(newest.batch) in committed:
         return ends_in(newest)

@@ -1,8 +1,9 @@
 """The files of a staged batch (T1): messages in checksummed chunks, and a manifest that names them.
 
-`<stage>/<batch>/<attempt>/` belongs to one attempt at one batch; nobody else ever writes there. What a Spark task has
-made goes to one part, chunk by chunk, so its order is kept; a chunk is one row: Arrow's bytes and their checksum. The
-manifest is written last and lists every file and chunk that the job committed; its own checksum is in the announcement.
+`<stage>/<batch>/<attempt>/` belongs to one attempt at one batch, and no other attempt writes there. The messages of a
+Spark task go to one part, chunk by chunk, so their order is kept. A chunk is one row: Arrow's bytes and their checksum.
+The manifest is written last. It lists every file and chunk that the job committed, and the announcement has its
+checksum.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from cues_kafka.runtime.spark.staged.manifest import GONE, RESTORE, Chunk, Manif
 
 HELD_BYTES: Final = 1024 * 1024
 HELD_ROWS: Final = 20_000
-"""A batch of so much, which is *few* here, is kept and published by the driver sooner than Spark would begin a job."""
+"""A batch of at most this size is called *few*: the driver publishes it sooner than Spark begins a job."""
 
 _FORMAT_OF_STATE: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
@@ -31,12 +32,12 @@ MANIFEST: Final = "manifest.json"
 _ROWS: Final = "rows"
 
 _GROUP: Final = 16
-"""Chunks that whoever reads a file of the driver has in memory at once."""
+"""Chunks of a file of the driver that its reader has in memory at once."""
 
 _FORMAT: Final = {
     "compression": "uncompressed",  # chunks are compressed
-    # Nobody asks for a mark of success, and chunks have checksums of their own. On a local disk each further file costs
-    # Java a process that sets its rights.
+    # No reader needs a mark of success, and chunks have checksums of their own. On a local disk Java starts a process
+    # for each further file, to set its rights.
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
@@ -49,8 +50,8 @@ class Staging:
 
     Attributes:
         session: of Spark.
-        held: chunks as the file of the last attempt has them, (number of the first row, bytes) by part; None: they are
-            too many, or Spark wrote them, or it is another one's attempt.
+        held: chunks in the file of the last attempt, (number of the first row, bytes) by part; None: they are too many,
+            or Spark wrote them, or another driver made the attempt.
         twice: the last batch was computed twice: its rows were not few.
     """
 
@@ -58,8 +59,8 @@ class Staging:
         """
         Args:
             session: of Spark.
-            directory: of the query's own; on a file system that driver and executors share.
-            held_bytes: of a batch that is few.
+            directory: of this query alone, on a file system that driver and executors share.
+            held_bytes: limit of a batch that is few.
         """
         self.held: dict[int, list[tuple[int, bytes]]] | None = None
         self.twice = False
@@ -79,23 +80,23 @@ class Staging:
         few: bool = False,
     ) -> Manifest:
         """
-        Job 1: compute the batch, with all its state, and keep what it gives.
+        Job 1: compute the batch, with all its state, and keep its messages.
 
-        A few rows come to the driver, which writes one file: Spark's own writer makes directories, files and renames of
-        each task, which take longer than such a batch does. Where they are not few after all, they are dropped, and
-        Spark computes the batch once more, as it does when a task fails.
+        A few rows come to the driver, which writes one file. Spark's own writer makes directories and files for each
+        task, and renames them, which takes longer than such a batch. If the rows turn out not to be few, they are
+        dropped, and Spark computes the batch once more, as it does when a task fails.
 
         Args:
             messages: the columns of `columns.as_outputs`.
             batch: number of the micro-batch.
-            attempt: a name that nobody else has.
+            attempt: a unique name.
             pack: makes chunks of them.
             outputs: topics, see `Manifest`.
             errors: topic, see `Manifest`.
-            few: they are expected to be.
+            few: the messages are expected to be few.
 
         Raises:
-            ConfigError: not all that was written is found: the directory is not one that driver and executors share.
+            ConfigError: files are missing, because driver and executors do not share the directory.
         """
         gathered = self._gather(messages, pack) if few and self._state_may_be_computed_twice else None
         found = (
@@ -134,7 +135,7 @@ class Staging:
         return manifest
 
     def is_few(self, manifest: Manifest) -> bool:
-        """Whether a batch is; of one without rows nobody knows whether executors write where the driver looks."""
+        """Whether a batch is few; one without rows does not show whether executors write where the driver looks."""
         return 0 < manifest.rows <= HELD_ROWS and manifest.bytes <= self._held_bytes
 
     @property
@@ -143,7 +144,7 @@ class Staging:
         return str(self.session.conf.get(_FORMAT_OF_STATE, "1")) == "1"
 
     def _gather(self, messages: Any, pack: Pack) -> pa.Table | None:
-        """All chunks; None: a Spark task has more than the quarter of what is few, so that many have not too much."""
+        """All chunks; None: a Spark task has more than a quarter of the limit, so that the sum stays small."""
         found = messages.mapInArrow(replace(pack, most=self._held_bytes // 4), CHUNKS).toArrow()
         self.twice = found.column("payload").null_count > 0
         return None if self.twice else found
@@ -161,7 +162,7 @@ class Staging:
         from pyspark.sql import Observation  # noqa: PLC0415 - only the driver needs it
         from pyspark.sql import functions as f  # noqa: PLC0415
 
-        # Counted where they are written: a driver that looks into another directory of that name would find fewer.
+        # Spark counts rows as it writes them: a driver that looks into another directory of that name finds fewer.
         seen = Observation()
         chunks = messages.mapInArrow(pack, CHUNKS).observe(seen, f.count(f.lit(1)).alias("chunks"))
         rows = self._name(batch, attempt, _ROWS)
@@ -175,7 +176,7 @@ class Staging:
         return found
 
     def _index(self, batch: int, attempt: str) -> Iterable[Any]:
-        """All chunks of an attempt, without their bytes, and the file that each is in."""
+        """All chunks of an attempt without their bytes, each with its file."""
         here = self._at(batch, attempt, _ROWS)
         if not isinstance(here, Path):
             read = self.session.read.schema(CHUNKS).parquet(here)
@@ -184,16 +185,16 @@ class Staging:
         return [
             row | {"file_name": name, "file_size": length}
             for name, length in found.items()
-            if not name.startswith(("_", "."))  # what file systems keep beside files
+            if not name.startswith(("_", "."))  # files that file systems add themselves
             for row in parquet.read_table(here / name, columns=list(INDEX), partitioning=None).to_pylist()
         ]
 
     def read(self, batch: int, attempt: str, expected: bytes) -> Manifest:
         """
-        The manifest of an attempt that was announced.
+        Read the manifest of an announced attempt.
 
         Raises:
-            RecoveryError: it is not there, or not as it was.
+            RecoveryError: it is missing or was changed.
         """
         self.held = None
         path = self._at(batch, attempt, MANIFEST)
@@ -212,7 +213,7 @@ class Staging:
         Look for the files of an announced batch.
 
         Raises:
-            RecoveryError: one of them is not there, or not as long as it was: Spark would not say what to do.
+            RecoveryError: a file is missing or has another length.
         """
         place = self._at(manifest.batch, manifest.attempt, _ROWS)
         found = lengths(self.session, place)
@@ -225,21 +226,21 @@ class Staging:
                 )
 
     def files(self, manifest: Manifest) -> list[Path] | None:
-        """The files of a batch on the local disk, where Spark's tasks read them; None: they are elsewhere."""
+        """The files of a batch on the local disk, where Spark's tasks can read them; None: they are elsewhere."""
         here = self._at(manifest.batch, manifest.attempt, _ROWS)
         return [here / name for name, _ in manifest.files] if isinstance(here, Path) else None
 
     def chunks(self, manifest: Manifest) -> Any:
-        """The chunks of a batch as a DataFrame; only files that the manifest names are looked at."""
+        """The chunks of a batch as a DataFrame, from the files that the manifest names."""
         place = self._name(manifest.batch, manifest.attempt, _ROWS)
         return self.session.read.schema(CHUNKS).parquet(*[f"{place}/{name}" for name, _ in manifest.files])
 
     def drop(self, batch: int, attempt: str) -> None:
-        """An attempt that lost, or that failed."""
+        """Delete an attempt that lost or failed."""
         delete(self.session, self._at(batch, attempt))
 
     def clean(self, batch: int, attempt: str) -> None:
-        """T4: everything but this attempt: older batches, and losers of this one. Never a newer batch."""
+        """T4: delete older batches and the attempts at this one that lost, never a newer batch."""
         for older in names(self.session, self._at()):
             if older.isdigit() and int(older) < batch:
                 delete(self.session, self._at(older))
@@ -249,7 +250,7 @@ class Staging:
 
     @property
     def size(self) -> int:
-        """Bytes on disk now."""
+        """Bytes of the query's staged files on disk."""
         return size(self.session, self._at())
 
     @cached_property
@@ -260,5 +261,5 @@ class Staging:
         return self._here.joinpath(*map(str, names)) if self._here else self._name(*names)
 
     def _name(self, *names: str | int) -> str:
-        """For Spark, which may take a name without a scheme for another file system."""
+        """Add the scheme `file:`, because Spark may take a plain path for one of another file system."""
         return "/".join([self._directory, *map(str, names)])

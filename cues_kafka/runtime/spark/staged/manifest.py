@@ -1,4 +1,4 @@
-"""What is prepared of a staged batch: chunks of messages, and the manifest that names them and their files."""
+"""The prepared files of a staged batch: chunks of messages, and the manifest that names them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Chunk(NamedTuple):
     Some messages of one part.
 
     Attributes:
-        part: which.
+        part: number of the part.
         row: number of its first row; chunks of a part are published in this order.
-        rows, errors: how many, and how many of them are error messages.
-        checksum: of its bytes, in hexadecimal digits.
-        file: which of the manifest's files.
+        rows, errors: number of rows, and of error messages among them.
+        checksum: of the bytes, in hexadecimal digits.
+        file: index in the manifest's files.
     """
 
     part: int
@@ -36,14 +36,14 @@ class Chunk(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """
-    What one attempt at a batch has prepared.
+    The files and chunks that one attempt at a batch has prepared.
 
     Attributes:
-        batch, attempt: which.
+        batch, attempt: number of the batch, name of the attempt.
         files: (name, bytes) of each.
         chunks: of all parts, in the order of publication.
-        outputs: topics, by the numbers that messages have; a program that is changed since may have others.
-        errors: topic of error messages; empty: there is none.
+        outputs: topics by the numbers in the messages; a program that was changed since may have others.
+        errors: topic of error messages; empty if there is none.
     """
 
     batch: int
@@ -55,7 +55,7 @@ class Manifest:
 
     @property
     def text(self) -> str:
-        """As it is written."""
+        """The manifest as text."""
         plain = {
             "version": _VERSION,
             "batch": self.batch,
@@ -69,22 +69,22 @@ class Manifest:
 
     @property
     def checksum(self) -> bytes:
-        """Of the text."""
+        """Checksum of the text."""
         return checksum(self.text.encode())
 
     @property
     def rows(self) -> int:
-        """Of all parts."""
+        """Rows of all parts."""
         return sum(chunk.rows for chunk in self.chunks)
 
     @property
     def bytes(self) -> int:
-        """Of all files."""
+        """Bytes of all files."""
         return sum(length for _, length in self.files)
 
     @property
     def largest(self) -> tuple[int, int]:
-        """Rows and bytes of the parts that have most of them; a file counts for each part that it has chunks of."""
+        """Most rows and most bytes of a part; a file counts for each part that it has chunks of."""
         rows, size = Counter[int](), Counter[int]()
         for chunk in self.chunks:
             rows[chunk.part] += chunk.rows
@@ -104,7 +104,7 @@ def checksum(data: bytes) -> bytes:
 
 def parsed(text: str) -> Manifest:
     """
-    A manifest from its text.
+    Read a manifest from its text.
 
     Raises:
         RecoveryError: another version of this package wrote it.
@@ -129,11 +129,11 @@ GONE: Final = (
     "Give the checkpoint directory of the first run, if this is another one; if another driver runs this query, stop "
     f"one of the two. {RESTORE}"
 )
-"""A copy of a checkpoint has not what is announced from the other one."""
+"""The remedy for a checkpoint that is a copy and lacks the files that the other one announced."""
 
 
 def altered(place: str, why: str) -> ConfigError:
-    """Staged bytes that are not what was announced; nothing of their part is published."""
+    """Staged bytes differ from what was announced. Nothing of their part is published."""
     return ConfigError(
         f"staged rows of {place} {why}: the files were altered or cut after they were announced. {RESTORE}"
     )

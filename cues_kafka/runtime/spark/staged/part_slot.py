@@ -1,4 +1,4 @@
-"""One Spark task's part of a staged batch, published in one transaction (T3, D3 to D5)."""
+"""The slot of a staged processor: it publishes one part of a batch in one transaction (T3, D3 to D5)."""
 
 from __future__ import annotations
 
@@ -29,46 +29,46 @@ from cues_kafka.runtime.spark.staged.manifest import Chunk, altered, checksum
 from cues_kafka.runtime.task.interpreter import Hook
 
 IN_MEMORY: Final = 64 * 1024 * 1024
-"""Of a part's chunks; the rest waits on the local disk until it is published."""
+"""Bytes of a part's chunks in memory; the rest waits on the local disk until it is published."""
 
 ERRORS: Final = -1
-"""In the column `output` of a message: it is an error message."""
+"""The value of a message's column `output` that marks an error message."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedTarget:
-    """Where a staged processor's messages go: its outputs in the order of declaration, and its errors topic."""
+    """The topics of a staged processor: its outputs in the order of declaration, and its errors topic."""
 
     outputs: tuple[Output, ...]
     errors: Output | None = None
 
     def topic(self, number: int) -> Output:
-        """An output by its number."""
+        """The topic of a message by its number."""
         found = self.errors if number == ERRORS else self.outputs[number]
         assert found
         return found
 
     @property
     def batch_bytes(self) -> int | None:
-        """The largest record batch that all of them take; None: not known."""
+        """The largest record batch that all topics take; None: not known."""
         everyone = (*self.outputs, *([self.errors] if self.errors else []))
         return min((one.batch_bytes for one in everyone if one.batch_bytes is not None), default=None)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the outputs' topics."""
+        """Names of the outputs' topics."""
         return tuple(output.topic for output in self.outputs)
 
     def announced(self, outputs: Sequence[str], errors: str) -> StagedTarget:
         """
-        The topics that a batch was announced with, whose numbers its messages have.
+        Return the topics that a batch was announced with; its messages have their numbers.
 
         Args:
             outputs: their names.
-            errors: where error messages go; empty: the batch has none.
+            errors: topic of its error messages; empty if it has none.
 
         Raises:
-            RecoveryError: rows would go elsewhere, because one of them is no output any more.
+            RecoveryError: a topic is no output any more, so its rows would go elsewhere.
         """
         mine = {output.topic: output for output in self.outputs}
         gone = [topic for topic in outputs if topic not in mine]
@@ -84,12 +84,12 @@ class StagedTarget:
 
 
 class Spool:
-    """A part's chunks, each of them checked, ready to be read again and again."""
+    """The chunks of a part, each of them checked, which can be read repeatedly."""
 
     def __init__(self, where: str) -> None:
         """
         Args:
-            where: of which part, for people.
+            where: the part, as people read it.
         """
         self._where = where
         self._file: BinaryIO = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # type: ignore[assignment] # noqa: SIM115
@@ -97,10 +97,10 @@ class Spool:
 
     def take(self, coming: Iterable[tuple[int, bytes]], expected: tuple[Chunk, ...]) -> None:
         """
-        Keep what comes, if it is exactly what was announced, in that order.
+        Keep the chunks that come, if they are exactly the announced ones in that order.
 
         Raises:
-            ConfigError: it is not.
+            ConfigError: they are others.
         """
         count = 0
         for row, payload in coming:
@@ -120,12 +120,12 @@ class Spool:
             yield unpacked(self._file.read(length))
 
     def close(self) -> None:
-        """Give memory and disk back."""
+        """Free memory and disk."""
         self._file.close()
 
 
 class PartSlot:
-    """What a slot of a staged processor does: enter, announce, or publish its part."""
+    """A slot of a staged processor: it enters, announces, or publishes its part."""
 
     def __init__(
         self,
@@ -139,10 +139,10 @@ class PartSlot:
     ) -> None:
         """
         Args:
-            spec: the task, with `slot=True` and what it is there for in `staged`.
+            spec: the task, with `slot=True` and its role in `staged`.
             broker: the cluster.
             clock: time.
-            timeout_s: after which the brokers end a transaction.
+            timeout_s: time after which the brokers end a transaction.
             hook: crash points.
             batch_bytes: see `ports.Broker.session`.
         """
@@ -157,11 +157,11 @@ class PartSlot:
 
     @property
     def task(self) -> Task:
-        """As it is now; its record says what was announced."""
+        """The task as it is now; its record says what was announced."""
         return self._interpreter.task
 
     def recover(self) -> Outcome:
-        """`Enter` and `Announce`: all that there is to do is done when the task has recovered."""
+        """Do `Enter` or `Announce`, which are done when the task has recovered."""
         try:
             self._enter()
             return self._outcome(self._totals)
@@ -169,12 +169,12 @@ class PartSlot:
             self.close()
 
     def begin(self) -> None:
-        """Recover, which is a matter of waiting, while the caller does something else (D2)."""
+        """Begin to recover in the background, because recovery mostly waits (D2)."""
         if self._recovered is None:
             self._recovered = self._pool.submit(self._enter)
 
     def close(self) -> None:
-        """Leave, once."""
+        """Leave; a second call does nothing."""
         self._pool.shutdown()
         if self._entered:
             self._entered = False
@@ -184,16 +184,16 @@ class PartSlot:
         self, spool: Spool, coming: Iterable[tuple[int, bytes]], chunks: tuple[Chunk, ...], target: StagedTarget
     ) -> Outcome:
         """
-        `Publish`: in one transaction, if it is not published yet.
+        Do `Publish`: write the part in one transaction, if it is not published yet.
 
         Args:
             spool: is filled while the slot recovers.
-            coming: chunks: number of the first row, and bytes.
-            chunks: what must come.
-            target: where to.
+            coming: chunks as (number of the first row, bytes).
+            chunks: the announced chunks.
+            target: the topics.
 
         Raises:
-            ConfigError: something else came; nothing was written.
+            ConfigError: other chunks came; nothing was written.
         """
         rows, errors = sum(chunk.rows for chunk in chunks), sum(chunk.errors for chunk in chunks)
         good = rows - errors
@@ -205,7 +205,7 @@ class PartSlot:
             self._recovered.result()
             before, known, began_s = self._totals, self.task.record, math.inf
             while interpreter.task.state is State.READY and not interpreter.task.published:
-                # Taken here, because while records are made this attempt is the pending one.
+                # Taken before records are made: then this attempt is the pending one.
                 prefix = provenance_prefix(self._spec.full_name, self.task.next_sequence, ())
                 records = self._records(spool, rows, target, prefix)
                 called = on.Called((), Totals(rows, good, errors, 0, good)) if rows else on.Idle(())
@@ -224,7 +224,7 @@ class PartSlot:
         self._interpreter.advance(on.Assigned(first=False))
 
     def _records(self, spool: Spool, rows: int, target: StagedTarget, prefix: bytes) -> Iterator[Outbox]:
-        """Chunk by chunk; each record says which of the part's rows it is."""
+        """Make the records, chunk by chunk; each says which of the part's rows it is."""
         spec = self._spec
         index, form = 0, prefix.replace(b"%", b"%%") + b"%d/" + b"%d -" % rows
         for table in spool:
@@ -251,12 +251,12 @@ class PartSlot:
 
     def _watch(self, halt: on.Halt, known: Record | None, *, late: bool) -> Outcome:
         """
-        D5: fenced. Succeed when the record shows this part published: whoever fenced us does it.
+        D5: this slot is fenced. Succeed when the record shows that the other owner published this part.
 
         Args:
-            halt: what was told.
+            halt: why the slot stopped.
             known: the newest record before the transaction.
-            late: the brokers may have ended the transaction; for the client that is the same.
+            late: the brokers may have ended the transaction, which the client cannot tell from fencing.
         """
         role = self._spec.staged
         assert isinstance(role, Publish)
@@ -268,13 +268,13 @@ class PartSlot:
             newer = record is not None and record.staged is not None and record.staged.number > role.batch.number
             if newer or self._clock.monotonic() > deadline:
                 who = record.writer if record else None
-                name = f"{who.name!r} ({who.runtime}, {who.incarnation})" if who else "somebody"
+                name = f"{who.name!r} ({who.runtime}, {who.incarnation})" if who else "another process"
                 text = f"fenced by {name}, which has not published batch {role.batch.batch}: {halt.text}"
                 stop = "stop one of the two drivers"
                 if late and record == known:
                     text = (
                         f"its transaction timed out: batch {role.batch.batch} is not published within "
-                        f"{self._timeout_s:g} s, and nobody else has written: {halt.text}"
+                        f"{self._timeout_s:g} s, and no other slot has written: {halt.text}"
                     )
                     stop = (
                         "raise transaction_timeout_s (brokers allow 900); for later batches also more Spark tasks or a "

@@ -1,4 +1,4 @@
-"""T3: the parts of an announced batch, published by Spark's tasks or by the driver; and what a slot's record says."""
+"""T3: publish the parts of an announced batch, by Spark's tasks or by the driver, and read the records of slots."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from cues_kafka.runtime.task.clock import SystemClock
 @dataclass(frozen=True, slots=True)
 class StagedWork:
     """
-    What slots of a staged processor need, as one value that is pickled to them.
+    What the slots of a staged processor need, as one value that is pickled for them.
 
     Attributes:
         options: the cluster.
-        graph, processor: names.
-        parts: how many there are.
-        target: where messages go.
-        codecs: declared for the outputs; every value must fit.
+        graph, processor: their names.
+        parts: number of parts.
+        target: the topics of messages.
+        codecs: declarations of the outputs' codecs; every value must fit.
         key_fields: `key=` of the output topics.
-        stateless: Spark keeps nothing between two batches.
-        identity: of the query run.
+        stateless: Spark keeps no state between two batches.
+        identity: id of this run of the query.
         query: Spark's id of the query.
     """
 
@@ -59,13 +59,13 @@ class StagedWork:
     query: str = ""
 
     def spec(self, part: int, role: Role, who: str) -> Spec:
-        """A slot's task, and what it is there for."""
+        """The spec of a slot's task, with its role."""
         identity = replace(self.identity, incarnation=who)
         return frame_spec(self.graph, self.processor, part, self.parts, identity, inputs=(), staged=role)
 
     @property
     def broker(self) -> Broker:
-        """For questions; this process's."""
+        """The connection of this process for questions."""
         return shared_broker(self.options, self.identity.incarnation)
 
     def slot(self, part: int, role: Role, who: str) -> PartSlot:
@@ -83,25 +83,26 @@ class StagedWork:
         self, batch: Staged, chunks: Mapping[int, tuple[Chunk, ...]], coming: Coming, parts: Sequence[int], attempt: int
     ) -> Iterator[Outcome]:
         """
-        T3: some parts, one after the other; the slots of the others recover meanwhile. Ends behind one that refuses.
+        T3: publish some parts one after the other, while the slots of the others recover. It ends behind a part that
+        refuses.
 
         Args:
-            batch: as it was announced.
+            batch: the announced batch.
             chunks: of each part.
             coming: chunks of a part, as (number of the first row, bytes); checked before its transaction begins.
-            parts: which.
-            attempt: of the Spark task.
+            parts: their numbers.
+            attempt: number of the Spark task's attempt.
         """
         with ExitStack() as leaving:
             slots = {part: self._publishing(batch, part, attempt) for part in parts}
             for slot in slots.values():
                 leaving.callback(slot.close)
-                slot.begin()  # now: whoever lives longer than the query that started him must not take an id any more
+                slot.begin()  # now, because a process that outlives its query must not take an id any more
             for part, slot in slots.items():
                 with closing(Spool(f"part {part} of batch {batch.batch} ({batch.attempt})")) as spool:
                     outcome = slot.publish(spool, coming(part), chunks.get(part, ()), self.target)
                 yield outcome
-                if outcome.kind:  # the others would wait as long as this one did, and then say the same
+                if outcome.kind:  # the other slots would wait as long, with the same result
                     return
 
     def _publishing(self, batch: Staged, part: int, attempt: int) -> PartSlot:
@@ -115,11 +116,11 @@ Coming = Callable[[int], Iterator[tuple[int, bytes]]]
 @dataclass(frozen=True)
 class PublishFiles:
     """
-    The function of job 2 where Spark's tasks see the staged files: some parts in, outcomes out.
+    The function of job 2 if Spark's tasks see the staged files: numbers of parts in, outcomes out.
 
     Attributes:
         work: of the processor.
-        batch: as it was announced.
+        batch: the announced batch.
         chunks: of each part.
         files: of the manifest.
     """
@@ -148,7 +149,7 @@ class PublishFiles:
 
 @dataclass(frozen=True)
 class PublishRows:
-    """The function of job 2 where Spark reads the staged files: chunks of one part in, its outcome out."""
+    """The function of job 2 if Spark reads the staged files: chunks of one part in, its outcome out."""
 
     work: StagedWork
     batch: Staged
@@ -167,7 +168,7 @@ class PublishRows:
 
 
 def attempt_number() -> int:
-    """Of the Spark task that calls."""
+    """Attempt number of the Spark task that calls."""
     context = TaskContext.get()
     return context.attemptNumber() if context else 0
 
@@ -189,13 +190,13 @@ def _of_part(
 
 
 def enter(work: StagedWork, part: int) -> tuple[Outcome, Staged | None]:
-    """D6: end what a predecessor left open; part 0 says which batch is the newest."""
+    """D6: end the open transaction of a predecessor; part 0 says which batch is the newest."""
     slot = work.slot(part, Enter(work.query, work.stateless, part), f"{work.identity.incarnation}.enter")
     outcome = slot.recover()
     return outcome, slot.task.record.staged if slot.task.record else None
 
 
 def newest_batch(work: StagedWork, broker: Broker) -> Staged | None:
-    """The newest batch that was announced, as any reader sees it."""
+    """The newest announced batch, as any reader sees it."""
     record = newest_record(work.spec(0, Enter("", work.stateless, 0), "look"), broker, SystemClock())
     return record.staged if record is not None else None

@@ -30,7 +30,7 @@ from cues_kafka.runtime.workers import Job
 
 
 class StagedRun:
-    """Inputs and outputs as many as the function has; the slots are the parts of what it makes."""
+    """The run of a staged processor with any number of inputs and outputs; its slots are the parts of its batches."""
 
     def __init__(self, job: Job, settings: QuerySettings) -> None:
         """
@@ -58,7 +58,7 @@ class StagedRun:
         declared = [graph.topic(topic) for _, topic in processor.outputs]
         width = max(job.facts.topics[topic].partitions for topic in topics)
         if backing := job.facts.topics.get(backing_topic(graph.name, processor.name)):
-            width = min(width, backing.partitions)  # it was made before an input was given more
+            width = min(width, backing.partitions)  # an input may have got partitions since
         self._work = StagedWork(
             options=job.options,
             graph=graph.name,
@@ -146,7 +146,7 @@ class StagedRun:
         return self._reached
 
     def _drop_losers(self, newest: Staged | None) -> None:
-        """Attempts of this process that were not announced after all; slot 0 was entered, so that is decided."""
+        """Delete attempts of this process that were not announced, which is decided now that slot 0 was entered."""
         staging = Staging(self._settings.session, stage_of(self._settings.checkpoint))
         while self._undecided:
             one = self._undecided.pop()
@@ -157,7 +157,7 @@ class StagedRun:
         self._reached = {**self._reached, **ends_in(batch)}
 
     def _positions(self) -> dict[str, tuple[int, ...]]:
-        """By topic, where a query without a checkpoint begins."""
+        """Where a query without a checkpoint begins, by topic."""
         found: dict[str, list[int]] = {topic: [] for topic in self._bindings}
         for place, offset in sorted(self._reached.items()):
             found[place.topic].append(offset)
@@ -165,6 +165,6 @@ class StagedRun:
 
 
 def start_of(topic: str, offsets: tuple[int, ...], known: Mapping[TopicPartition, int]) -> str:
-    """Where batch 0 begins in a topic, without partitions that it was given since, as in the start of any batch."""
+    """Where batch 0 begins in a topic, without partitions that were added since, as in any batch's start."""
     own = {str(p): offset for p, offset in enumerate(offsets) if not known or TopicPartition(topic, p) in known}
     return canonical({topic: own})
