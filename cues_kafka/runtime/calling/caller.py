@@ -71,7 +71,7 @@ class Caller:
         self._retry = processor.retry.classes if processor.retry else ()
         call = processor.call
         one = processor.output_shape == "one" and not call.is_generator
-        self._only = next(iter(returned.targets.values())) if one else None
+        self._target = next(iter(returned.targets.values())) if one else None
         bounds = [one.batch_bytes for one in (*returned.targets.values(), *([errors] if errors else []))]
         self.batch_bytes = min((most for most in bounds if most is not None), default=None)
         """The largest record batch that all topics of these tasks take; None: not known."""
@@ -80,14 +80,14 @@ class Caller:
         self._simple = processor.input_shape == "single" and not (
             processor.batch or processor.filter or call.wants_step or call.rest or call.is_async
         )
-        self._plain = self._simple and self._only is not None and self._only.provenance
+        self._plain = self._simple and self._target is not None and self._target.provenance
 
         self._bytes_only = (
             self._plain
-            and self._only is not None
-            and self._only.key_of is None
+            and self._target is not None
+            and self._target.key_of is None
             and self._decoders[0] is as_is
-            and getattr(self._only.encode, "__func__", None) is RawCodec.encode
+            and getattr(self._target.encode, "__func__", None) is RawCodec.encode
         )
 
     def run(self, steps: Sequence[Any], batch: Batch, retrying: Retrying | None = None) -> int:
@@ -161,7 +161,7 @@ class Caller:
             retrying = None
 
     @property
-    def least(self) -> int:
+    def least_steps(self) -> int:
         """Steps that are worth a call of `run`: coroutines need several to be under way at once."""
         return 1 if self._coroutines is None else 4 * self.processor.concurrency
 
@@ -314,12 +314,12 @@ class Caller:
 
     def _fail(self, error: BaseException, failure: Failure) -> bool:
         """Handled: one error message in the place of all outputs, True. Else the batch halts before it, False."""
-        if self._ended(error, failure):
+        if self._became_error(error, failure):
             return True
         failure.batch.about = note(failure, error, self.coordinates(failure.taken, failure.batch))
         return False
 
-    def _ended(self, error: BaseException, failure: Failure) -> bool:
+    def _became_error(self, error: BaseException, failure: Failure) -> bool:
         batch = failure.batch
         if isinstance(error, Interrupt | Fenced):
             batch.halt, batch.cause = Halt("interrupt", show(error), "it was asked for"), error
@@ -329,7 +329,7 @@ class Caller:
         if isinstance(error, OutputError) and failure.kind == "raised":
             failure.kind = "output"  # what a generator yielded, or a list of another length
         if isinstance(error, self._retry) and failure.kind != "decode":
-            if self._again(error, failure):
+            if self._may_retry(error, failure):
                 return False
             failure.kind = "retries exhausted"
         if self._errors is None:
@@ -345,7 +345,7 @@ class Caller:
         batch.deliveries += 1
         return True
 
-    def _again(self, error: Exception, failure: Failure) -> bool:
+    def _may_retry(self, error: Exception, failure: Failure) -> bool:
         """Whether the batch halted because the step is to be called again, or because its time is over."""
         retry = self.processor.retry
         assert retry
@@ -378,7 +378,7 @@ class Caller:
         """Several calls at once; each step ends in its turn, and what is called behind one that halts is forgotten."""
         rows = [self._take(step) for step in steps]
         failures = [Failure(taken, batch, None if i else retrying) for i, taken in enumerate(rows)]
-        came = [self._came(*one) for one in zip(rows, failures, strict=True)]
+        came = [self._decode_or_error(*one) for one in zip(rows, failures, strict=True)]
 
         def begin(i: int) -> Any:
             received, failure = came[i], failures[i]
@@ -407,7 +407,7 @@ class Caller:
         """One call for all; if it raises, one call each, so that one bad message spoils only itself."""
         rows = [self._take(step) for step in steps]
         failures = [Failure(taken, batch, None) for taken in rows]
-        came = [self._came(*one) for one in zip(rows, failures, strict=True)]
+        came = [self._decode_or_error(*one) for one in zip(rows, failures, strict=True)]
         asked = [i for i, one in enumerate(came) if isinstance(one, dict) and one]
         if self.processor.call.wants_step:
             for i in asked:
@@ -435,7 +435,7 @@ class Caller:
                 if not self._fail(error, failure):
                     return
 
-    def _came(self, taken: Taken, failure: Failure) -> dict[str, Received] | Exception:
+    def _decode_or_error(self, taken: Taken, failure: Failure) -> dict[str, Received] | Exception:
         """What was decoded; or why not, which becomes this step's error message later, in its order."""
         try:
             return self._decode(taken, failure)
@@ -474,7 +474,7 @@ class Caller:
             self._run_simple(messages, batch)
             return
         values = list(map(kind_of.value, messages))
-        target, call = self._only, self._plain_call(batch)
+        target, call = self._target, self._plain_call(batch)
         assert target
         limit = target.max_bytes - OVERHEAD_BYTES - 2 * PLAIN_ROOM
         keyless = target.compacted and None in columns.keys
@@ -493,7 +493,7 @@ class Caller:
         self, columns: Columns, values: Sequence[Any], call: Callable[[Any], Any], limit: int, batch: Batch
     ) -> None:
         """Decode, call and encode one by one; results of more bytes than `limit` go the long way."""
-        target, (messages, keys, *_) = self._only, columns
+        target, (messages, keys, *_) = self._target, columns
         assert target
         decode, encode, key_of = self._decoders[0], target.encode, target.key_of
         data: list[bytes | None] = []
@@ -539,7 +539,7 @@ class Caller:
 
     def _emit(self, columns: Columns, data: Sequence[bytes | None], batch: Batch) -> None:
         """Usual results, column by column; None is nil."""
-        target = self._only
+        target = self._target
         batch.deliveries += len(data)
         values = [made for made in data if made is not None]
         if target is None or not values:

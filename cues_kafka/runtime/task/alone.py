@@ -31,57 +31,57 @@ class Alone:
         self._wish: tuple[object, float] | None = None
         self._asked_s: dict[object, float] = {}  # since when a task has waited for calls of others
 
-    def enter(self, who: object, now_s: float) -> bool:
+    def enter(self, task: object, now_s: float) -> bool:
         """Begin to run user code, until `leave`; False: not now."""
         with self._lock:
-            if self._held(who, now_s) or self._wished(who, now_s):
+            if self._held(task, now_s) or self._wished(task, now_s):
                 return False
-            self._running.add(who)
+            self._running.add(task)
             return True
 
-    def leave(self, who: object) -> None:
+    def leave(self, task: object) -> None:
         """End what `enter` began: user code has returned."""
         with self._lock:
-            self._running.discard(who)
-            if self._ending and self._holder is who:
+            self._running.discard(task)
+            if self._ending and self._holder is task:
                 self._holder = None
 
-    def take(self, who: object, now_s: float) -> bool:
+    def take(self, task: object, now_s: float) -> bool:
         """Be alone until `release`, beside calls that do not return in `PATIENCE_S` at most; False: not now."""
         with self._lock:
-            if self._holder is who:
+            if self._holder is task:
                 self._ending = False
                 return True
-            if self._held(who, now_s):
+            if self._held(task, now_s):
                 return False
-            if self._running - {who} and now_s - self._asked_s.setdefault(who, now_s) < PATIENCE_S:
+            if self._running - {task} and now_s - self._asked_s.setdefault(task, now_s) < PATIENCE_S:
                 if self._wish is None or now_s - self._wish[1] >= 2 * WISH_S:
-                    self._wish = (who, now_s)
+                    self._wish = (task, now_s)
                 return False
-            self._holder, self._since_s, self._wish, self._ending = who, now_s, None, False
-            self._asked_s.pop(who, None)
+            self._holder, self._since_s, self._wish, self._ending = task, now_s, None, False
+            self._asked_s.pop(task, None)
             return True
 
-    def release(self, who: object) -> None:
+    def release(self, task: object) -> None:
         """Let others run; if user code of this task still runs, as soon as it returns."""
         with self._lock:
-            self._asked_s.pop(who, None)
-            if self._wish is not None and self._wish[0] is who:
+            self._asked_s.pop(task, None)
+            if self._wish is not None and self._wish[0] is task:
                 self._wish = None
-            if self._holder is who:
-                self._ending = who in self._running
-                self._holder = who if self._ending else None
+            if self._holder is task:
+                self._ending = task in self._running
+                self._holder = task if self._ending else None
 
-    def forget(self, who: object) -> None:
+    def forget(self, task: object) -> None:
         """Stop waiting for user code of a task that was given up: it does not return."""
-        self.release(who)
-        self.leave(who)
+        self.release(task)
+        self.leave(task)
 
-    def _held(self, who: object, now_s: float) -> bool:
-        return self._holder not in (None, who) and now_s - self._since_s < PATIENCE_S
+    def _held(self, task: object, now_s: float) -> bool:
+        return self._holder not in (None, task) and now_s - self._since_s < PATIENCE_S
 
-    def _wished(self, who: object, now_s: float) -> bool:
-        return self._wish is not None and self._wish[0] is not who and now_s - self._wish[1] < WISH_S
+    def _wished(self, task: object, now_s: float) -> bool:
+        return self._wish is not None and self._wish[0] is not task and now_s - self._wish[1] < WISH_S
 
 
 PROCESS = Alone()

@@ -299,7 +299,7 @@ class Lane:
         """Hand a posted event to the task, unless it comes too late."""
         try:
             with self.interpreter.lock:
-                if not self._late(event):
+                if not self._is_late(event):
                     self._advance(event)
                 if self.task.settled:
                     self._alone.release(self)
@@ -307,7 +307,7 @@ class Lane:
             with self._lock:
                 self._pending -= 1
 
-    def _late(self, event: on.Event) -> bool:
+    def _is_late(self, event: on.Event) -> bool:
         """Whether the task was given up, or a recovery has voided what the event reports."""
         state = self.task.state
         if self.interpreter.gate.closed or state is State.RELEASED:
@@ -433,12 +433,12 @@ class Lane:
             try:
                 cut = buffer.cut_exactly(due.ends, due.choice)
             except OutOfOrder as error:
-                return self._gone(str(error))
+                return self._announced_gone(str(error))
             gone = due.steps - len(cut.steps)
             if gone < 0 or (gone and not self.spec.compacted):
                 # A snapshot named messages that are not there: read again, and then stop.
                 ends = ", ".join(f"{p.topic}/{self.spec.partition} at {p.offset}" for p in due.ends)
-                return self._gone(
+                return self._announced_gone(
                     f"{len(cut.steps)} of the {due.steps} steps up to {ends} are there; compaction may have taken the "
                     "other messages"
                 )
@@ -467,7 +467,7 @@ class Lane:
             return self._limit
         return min(self._limit, max(1, int(self._chunk * self._policy.max_seconds / CHUNK_S)))
 
-    def _gone(self, text: str) -> on.Event:
+    def _announced_gone(self, text: str) -> on.Event:
         """The event for announced messages that are gone, although the topic is not declared compacted."""
         remedy = f"stop the workers; `cues-kafka accept-loss` for {self.spec.processor!r} goes on without what is gone"
         return on.Failed(text, self._clock.monotonic(), remedy=remedy)
@@ -521,7 +521,7 @@ class Lane:
         return ready - left
 
     def _chunk_size(self, left: int) -> int:
-        return left if self._caller.processor.batch else max(self._chunk, self._caller.least)
+        return left if self._caller.processor.batch else max(self._chunk, self._caller.least_steps)
 
     def _next_cut(self, task: Task, buffer: Buffer, limit: int) -> Cut:
         if task.choice:
