@@ -44,7 +44,7 @@ class KafkaBroker:
         self.options = options
         self._held: Admin | None = None
         self._opening = threading.Lock()
-        self._expected: list[tuple[tuple[str, int | None], KafkaSession]] = []
+        self._expected: dict[tuple[str, int | None], KafkaSession] = {}
         self._kept = KeptConsumers()
 
     def facts(self, topics: Collection[str]) -> ClusterFacts:
@@ -97,22 +97,17 @@ class KafkaBroker:
         return self.options.max_bytes
 
     def session(self, transactional_id: str, *, batch_bytes: int | None = None) -> KafkaSession:
-        wanted = (transactional_id, batch_bytes)
         with self._opening:
-            for place, (expected, session) in enumerate(self._expected):
-                if expected == wanted:
-                    del self._expected[place]
-                    return session
-        return KafkaSession(self.options, transactional_id, batch_bytes)
+            expected = self._expected.pop((transactional_id, batch_bytes), None)
+        return expected or KafkaSession(self.options, transactional_id, batch_bytes)
 
     def expect(self, transactional_ids: Sequence[str], *, batch_bytes: int | None = None) -> None:
-        wanted = [(one, batch_bytes) for one in transactional_ids]
-        found = [(one, KafkaSession(self.options, *one)) for one in wanted]
+        sessions = {(one, batch_bytes): KafkaSession(self.options, one, batch_bytes) for one in transactional_ids}
         with self._opening:
-            unused, self._expected = self._expected, found
-        for _, session in unused:
+            unused, self._expected = self._expected, sessions
+        for session in unused.values():
             session.abandon()
-        self._kept.keep(len(found))
+        self._kept.keep(len(sessions))
 
     def reader(self, name: str, *, prompt: bool = False) -> KafkaReader:
         return KafkaReader(self.options, name, prompt=prompt, kept=self._kept)

@@ -50,7 +50,7 @@ class KafkaReader:
         self._paused: set[TopicPartition] = set()
         self._errors: list[BrokerError] = []
         self._topics = 0
-        self._sound: bool | None = None  # the last poll brought something, and no error; None: there was no poll
+        self._healthy: bool | None = None  # the last poll brought something, and no error; None: there was no poll
         self._closed = False
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
@@ -73,15 +73,15 @@ class KafkaReader:
         self._errors = [error for error in self._errors if error.at is None or error.at in self._assigned]
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
-        self._call("pausing", self._consumer.pause, self._places(partitions))
+        self._call("pausing", self._consumer.pause, self._client_partitions(partitions))
         self._paused.update(partitions)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
-        self._call("resuming", self._consumer.resume, self._places(partitions))
+        self._call("resuming", self._consumer.resume, self._client_partitions(partitions))
         self._paused.difference_update(partitions)
 
     def poll(self, timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
-        self._sound = False
+        self._healthy = False
         if self._errors:
             raise self._errors.pop(0)
         self._watch.same_process()
@@ -93,7 +93,7 @@ class KafkaReader:
         # Raise an error only if nothing else came with it: the client does not give the messages again.
         if self._errors and not fetched:
             raise self._errors.pop(0)
-        self._sound = bool(fetched) and not self._errors
+        self._healthy = bool(fetched) and not self._errors
         return fetched
 
     def close(self) -> None:
@@ -105,19 +105,19 @@ class KafkaReader:
 
     def _give_back(self, kept: KeptConsumers) -> bool:
         """Whether the consumer is kept: only one that has just read something, and has no error left to report."""
-        if self._sound is None or not kept.keeps_any:
+        if self._healthy is None or not kept.keeps_any:
             return False
-        sound = self._sound
+        healthy = self._healthy
         try:
             self.unassign(list(self._assigned.values()))
             # Nothing is assigned, so whatever still comes is an error, and the next reader would take it for its own.
-            sound = sound and not self._consumer.consume(1, 0)
+            healthy = healthy and not self._consumer.consume(1, 0)
         except (BrokerError, KafkaException) as problem:
             LOG.info("%s: not kept: %s", self._watch.label, problem)
-            sound = False
-        if not sound:
+            healthy = False
+        if not healthy:
             kept.discard_all()
-        return sound and kept.put(self._name, self._consumer, self._watch)
+        return healthy and kept.put(self._name, self._consumer, self._watch)
 
     def _take(self, timeout_s: float, max_messages: int) -> _Batch:
         """Wait for one message, then take what is queued."""
@@ -130,7 +130,7 @@ class KafkaReader:
         return batch
 
     def _group(self, batch: _Batch) -> list[Fetched]:
-        """Messages by partition, in order of offset. Events (ends of partitions, errors) are rare: handled apart."""
+        """Group messages by partition, in order of offset. Events (ends, errors) are rare, and handled apart."""
         if any(map(_error_of, batch)):
             return self._group_with_events(batch)
         return [Fetched(self._assigned[place], messages, None) for place, messages in self._split(batch).items()]
@@ -219,7 +219,7 @@ class KafkaReader:
     def _count_topics(self) -> None:
         self._topics = len({topic for topic, _ in self._assigned})
 
-    def _places(self, partitions: Collection[TopicPartition]) -> list[ClientPartition]:
+    def _client_partitions(self, partitions: Collection[TopicPartition]) -> list[ClientPartition]:
         return [ClientPartition(*tp) for tp in partitions if tp in self._assigned]
 
     def _call(self, doing: str, function: Any, places: list[ClientPartition]) -> None:
