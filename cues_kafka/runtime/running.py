@@ -181,7 +181,7 @@ class Running(Client):
                 unanswered = ""
             except RetriableError as error:
                 # Leaders move and brokers restart: the tasks recover from that, so whoever waits for them waits on.
-                unanswered = f"\nasked in vain: {error}"
+                unanswered = f"\nthe cluster did not answer: {error}"
             if end is not None and self._clock() >= end:
                 raise TimeoutError(f"not {what} after {timeout_s:g} s:\n{self.status()}{unanswered}")
             with self._news:
