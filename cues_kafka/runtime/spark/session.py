@@ -114,7 +114,10 @@ def choose_shuffle_partitions(session: SparkSession, slots: int) -> str:
 def _environment(directory: Path) -> Iterator[None]:
     """While the JVM starts, point its temporary files, and those of its Python processes, to a directory."""
     own = f"-Djava.io.tmpdir={directory} -XX:-UsePerfData"
-    given = {"TMPDIR": str(directory), "SPARK_SUBMIT_OPTS": f"{own} {os.environ.get('SPARK_SUBMIT_OPTS', '')}".strip()}
+    options = {
+        name: f"{own} {os.environ.get(name, '')}".strip() for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS")
+    }
+    given = {"TMPDIR": str(directory), **options}
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)
     try:
