@@ -86,7 +86,7 @@ def test_the_flights_of_the_first_days_pass_kills_of_spark_exactly_once(tmp_path
 @pytest.mark.slow
 @pytest.mark.timeout(360)
 def test_a_demo_that_is_killed_leaves_no_process_and_no_directory(tmp_path: Path) -> None:
-    """Once Spark's Python workers are there, which are children of children of children."""
+    """The kill comes when Spark's Python workers run, three levels below the demo."""
     env = os.environ | {"TMPDIR": str(tmp_path)}
     demo = subprocess.Popen([*DEMO, "--kills", "0"], cwd=ROOT, env=env, stdout=subprocess.DEVNULL)
     below: list[psutil.Process] = []
@@ -111,7 +111,7 @@ def _below(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
 
 
 def _command(process: psutil.Process) -> list[str]:
-    """Of a process that lives; nothing of a dead one."""
+    """The command line of a process; empty if it has ended."""
     with suppress(psutil.NoSuchProcess):
         command: list[str] = process.cmdline()
         return command
@@ -119,7 +119,7 @@ def _command(process: psutil.Process) -> list[str]:
 
 
 def wait_for(condition: Callable[[], bool], *, timeout_s: float) -> None:
-    """Look until it is so."""
+    """Wait until the condition holds."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"not so after {timeout_s:g} s"
@@ -130,12 +130,12 @@ def wait_for(condition: Callable[[], bool], *, timeout_s: float) -> None:
     ("kills", "kinds"), [(0, {}), (2, {DRIVER: 1, PYTHON: 1}), (10, {DRIVER: 3, PYTHON: 4, NATIVE: 3})]
 )
 def test_kills_on_spark_are_shared_out_by_kind(kills: int, kinds: dict[str, int]) -> None:
-    """Any two hit the driver and a Python worker, for those are what only Spark has."""
+    """Two kills hit the driver and a Python worker, which only Spark has."""
     assert Counter(mixed(kills)) == kinds
 
 
 def test_kills_come_one_after_another_as_deliveries_go_on_and_messages_always_run_ahead() -> None:
-    """Else a kill would be waited for in vain: what is sent follows the kills."""
+    """Otherwise a kill would wait without end: messages are sent as kills happen."""
     for seed in range(100):
         plan = Plan(mixed(10), 1200, 0.0, random.Random(seed))
         found = []
@@ -152,7 +152,7 @@ def test_kills_come_one_after_another_as_deliveries_go_on_and_messages_always_ru
 
 
 def test_a_part_is_being_published_from_its_announcement_to_its_attempt() -> None:
-    """Before the first announcement, and once all parts are out, nothing is; another processor does not count."""
+    """Before the first announcement, and after the last part, no part is being published."""
     batch = Staged(query="q", batch=7, attempt="a", checksum=b"", parts=2, number=3)
     seen: dict[tuple[str, int], Any] = {}
 
@@ -169,7 +169,7 @@ def test_a_part_is_being_published_from_its_announcement_to_its_attempt() -> Non
 
 
 def test_workers_open_a_new_ledger_at_the_same_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite lets one connection at a time change a file to WAL, and tells the others at once that it is locked."""
+    """SQLite lets one connection at a time change a file to WAL, and refuses the others at once."""
     context = multiprocessing.get_context("fork")
     together, failures = context.Barrier(4), context.SimpleQueue()
 
@@ -213,7 +213,7 @@ STREAMS = {"N1": [b'{"a":1}', b'{"a":2}'], "N2": [b'{"a":3}']}
 def test_the_comparison_finds_each_kind_of_defect(
     found: dict[str, list[bytes]], difference: tuple[int, int, int]
 ) -> None:
-    """Equal, written otherwise, lost, doubled, swapped, changed, a stream missing, a stream too many."""
+    """Equal, written differently, lost, duplicated, swapped, changed, a missing stream, an unexpected stream."""
     got = independent.compare(STREAMS, found)
 
     assert (got.lost, got.added, got.reordered) == difference
@@ -241,14 +241,14 @@ EARLIER, LAST = {"flights": 1, "delay": 4, "visib": 10.0}, HOURS[NOON]
 def test_the_comparison_of_hours_finds_each_kind_of_defect(
     noon: list[dict[str, Any]], difference: tuple[int, int, int]
 ) -> None:
-    """Equal at once or in the end; missing, left behind, published twice, swapped, with other weather."""
+    """Equal at once or in the end; missing, outdated, published twice, swapped, with other weather."""
     got = independent.compare_hours(HOURS, {NOON: noon, ONE: [LAST]})
 
     assert (got.lost, got.added, got.reordered) == difference
 
 
 def test_an_hour_that_is_not_expected_is_too_many() -> None:
-    """All its rows are."""
+    """All rows of such an hour are too many."""
     assert independent.compare_hours({}, {NOON: [EARLIER, LAST]}).added == 2
 
 
@@ -284,7 +284,7 @@ def test_hours_are_what_the_tables_say_by_hand() -> None:
 
 
 def test_the_picture_weighs_hours_by_their_flights(tmp_path: Path) -> None:
-    """What is not known is in no bar, and what is below the first step is in the first."""
+    """Unknown values are in no bar; values below the first step are in the first bar."""
     scale = Scale("visib", "visibility", (1, 2, 4))
     hours = [
         {"flights": flights, "delay": delay, "visib": visib, "precip": 0.0, "wind_speed": None}
@@ -297,7 +297,7 @@ def test_the_picture_weighs_hours_by_their_flights(tmp_path: Path) -> None:
 
 
 def test_the_other_opinion_imports_nothing_of_ours() -> None:
-    """Else it would not be another one."""
+    """Otherwise it would not be independent."""
     program = "import sys, examples.flights.independent; print([m for m in sys.modules if m.startswith('cues_kafka')])"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
 

@@ -38,7 +38,7 @@ time.sleep(600)
 
 
 def eventually(condition: Callable[[], bool], timeout_s: float = 15.0) -> bool:
-    """Whether it comes true in time."""
+    """Whether the condition holds within the time."""
     end = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > end:
@@ -69,7 +69,7 @@ def run_cli(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def parent() -> Iterator[Callable[[int], tuple[subprocess.Popen[str], list[int], Path]]]:
-    """Makes a program that holds a broker: the program, the pids of guard and nodes, the directory."""
+    """Start a program that holds a broker; returns the program, the pids of guard and nodes, and the directory."""
     programs: list[subprocess.Popen[str]] = []
 
     def make(nodes: int) -> tuple[subprocess.Popen[str], list[int], Path]:
@@ -115,7 +115,7 @@ def test_it_serves_and_leaves_no_process_and_no_directory() -> None:
 
 
 def test_a_killed_node_comes_back_with_its_data_on_the_same_port(kafka_fault_cluster: FaultClusters) -> None:
-    """SIGKILL, then SIGTERM; and what it may not do twice."""
+    """After SIGKILL and after SIGTERM; a running node cannot be started."""
     broker = kafka_fault_cluster()
     (node,) = broker.nodes
     first, port = node.pid, node.port
@@ -155,7 +155,7 @@ def test_a_paused_node_answers_after_it_is_resumed(kafka_fault_cluster: FaultClu
 @pytest.mark.full
 @pytest.mark.timeout(180)
 def test_three_nodes_see_each_other_and_outlive_one_of_them(kafka_fault_cluster: FaultClusters) -> None:
-    """The killed one comes back into the cluster."""
+    """The killed node returns to the cluster."""
     began = time.monotonic()
     broker = kafka_fault_cluster(3)
     print(f"three nodes: {time.monotonic() - began:.2f} s")
@@ -175,7 +175,7 @@ def test_three_nodes_see_each_other_and_outlive_one_of_them(kafka_fault_cluster:
 
 
 def test_a_wrong_setting_is_told_with_the_end_of_the_log(tmp_path: Path) -> None:
-    """And the failed broker leaves nothing."""
+    """The failed broker leaves no files."""
     broker = LocalBroker(overrides={"log.retention.hours": "many"}, directory=tmp_path)
 
     with pytest.raises(BrokerError, match=r"Node 1 .* ended with code [\s\S]*log\.retention\.hours"):
@@ -188,7 +188,7 @@ def test_a_wrong_setting_is_told_with_the_end_of_the_log(tmp_path: Path) -> None
 def test_everything_dies_with_a_parent_that_is_killed(
     parent: Callable[[int], tuple[subprocess.Popen[str], list[int], Path]], nodes: int
 ) -> None:
-    """SIGKILL: the parent cleans up nothing, the guard everything, also while a fork of the parent lives."""
+    """After a SIGKILL the guard cleans up, even while a fork of the parent lives."""
     program, pids, directory = parent(nodes)
     assert len(pids) == nodes + 1
     assert directory.is_dir()
@@ -202,7 +202,7 @@ def test_everything_dies_with_a_parent_that_is_killed(
 
 
 def test_the_nodes_die_with_a_guard_that_is_killed_and_the_parent_is_told(kafka_fault_cluster: FaultClusters) -> None:
-    """The kernel sees to it; the directory goes with the next stop or start."""
+    """The kernel kills the nodes; the next stop or start removes the directory."""
     broker = kafka_fault_cluster()
     (node,) = broker.nodes
     pid, directory = node.pid, broker.directory

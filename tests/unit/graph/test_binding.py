@@ -1,4 +1,4 @@
-"""How functions are called: what `CallShape` says for every form of function and declaration."""
+"""How functions are called: the `CallShape` of every form of function and declaration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def call_of(fn: Callable[..., Any], **arguments: Any) -> CallShape:
-    """The call of a function that reads one topic and writes one, where nothing else is said."""
+    """The call of a function between two topics, unless `arguments` say otherwise."""
     return Processor(fn, name="p", **{"inputs": "orders", "outputs": "checked", **arguments}).call
 
 
@@ -128,7 +128,7 @@ def test_before_there_is_a_graph_unknown_names_are_taken_for_systems() -> None:
 
 
 def test_a_mapping_passes_inputs_by_name_even_if_there_is_one() -> None:
-    """The form of the declaration decides, not how many there are."""
+    """The form of the declaration decides, not the number of inputs."""
     one = call_of(lambda left: left, inputs={"left": "a"})
     both = call_of(joined, inputs={"right": "b", "left": "a"})
 
@@ -215,7 +215,7 @@ def hidden(order: Missing) -> int:
 
 
 def test_a_parameter_that_cannot_be_evaluated_does_not_hide_the_result() -> None:
-    """Types that are imported for type checkers only are common; the return type is looked at alone."""
+    """Only the return type is evaluated, because other types may be imported for type checkers only."""
     with pytest.raises(GraphError, match="returns int"):
         call_of(hidden, outputs=None)
 

@@ -49,7 +49,7 @@ def factory() -> object:
 
 
 class Keeper:
-    """Holds a function that is found below a class."""
+    """A class with a function inside."""
 
     @staticmethod
     def keep(message: Any) -> None: ...
@@ -183,7 +183,7 @@ def test_any_graph_survives_being_written_down(graph: Graph) -> None:
 @settings(max_examples=25, deadline=None)
 @given(graphs())
 def test_renaming_all_topics_keeps_the_shape(graph: Graph) -> None:
-    """And naming them back gives the graph that it was."""
+    """Renaming them back gives an equal graph."""
     names = {topic: f"new-{topic}" for topic in graph.topics_used()}
     bound = graph.bind(names)
 
@@ -202,7 +202,7 @@ def test_merging_a_graph_with_itself_changes_nothing(graph: Graph) -> None:
 
 
 def test_functions_are_written_by_module_and_name() -> None:
-    """Also those that are found below a class."""
+    """Also functions inside of a class."""
     written = Graph("g", Processor(Keeper.keep, inputs="a"), system={"clock": factory}).to_dict()
 
     assert f"{__name__}:Keeper.keep" == written["parts"][0]["fn"]
@@ -219,7 +219,7 @@ def local() -> Any:
     "fn", [lambda m: None, local(), functools.partial(anything, 1), functools.partial(Keeper.keep)]
 )
 def test_a_function_without_a_name_in_a_module_cannot_be_written_down(fn: Any) -> None:
-    """The message says what to do instead; such a graph runs all the same."""
+    """The message names the remedy; the graph itself can run."""
     with pytest.raises(GraphError, match="top level of a module"):
         Graph("g", Processor(fn, inputs="a", name="p")).to_dict()
 
@@ -243,13 +243,13 @@ GOOD: dict[str, Any] = {"version": 1, "name": "g", "parts": [{"source": "a"}]}
     ],
 )
 def test_data_that_is_no_graph_is_refused(data: dict[str, Any], says: str) -> None:
-    """As a declaration error, whatever is wrong with it."""
+    """Each defect is a declaration error."""
     with pytest.raises(GraphError, match=says):
         Graph.from_dict(data)
 
 
 def test_merged_parts_keep_errors_strategy_and_topic_settings() -> None:
-    """What the others had from their graph's defaults is fixed to their parts."""
+    """Parts keep the settings that came from their graph's defaults."""
     orders = Graph("orders", Source("a"), Processor(anything, name="one", inputs="a", outputs="b"), errors="e1")
     audit = Graph(
         "audit",

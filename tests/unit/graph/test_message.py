@@ -28,13 +28,13 @@ OTHER: list[tuple[str, bytes | None]] = [
     ("key", "written"), [(None, None), (b"\xff", b"\xff"), ("é", b"\xc3\xa9"), ("", b""), (7, b"7"), (-1, b"-1")]
 )
 def test_a_key_is_written_as_text(key: Any, written: bytes | None) -> None:
-    """An empty key is a key; None is none."""
+    """An empty key is a key; None means that there is no key."""
     assert written == key_bytes(key)
 
 
 @pytest.mark.parametrize("key", [1.5, True, ["a"], object()])
 def test_a_key_of_another_type_is_refused_with_the_fix(key: Any) -> None:
-    """True is no number here: a field that is a flag is no key."""
+    """True is not a number here: a flag cannot be a key."""
     with pytest.raises(OutputError, match="Return Message"):
         key_bytes(key)
 
@@ -48,7 +48,7 @@ def test_headers_are_a_mapping_or_pairs() -> None:
 
 @pytest.mark.parametrize("headers", [{"cues": "forged"}, {"a": 1}, [(1, b"")], {"\ud800": "x"}, {"a\0b": "x"}])
 def test_headers_that_cannot_be_written_are_refused(headers: Any) -> None:
-    """Nobody but the framework writes provenance; the client would die of a lone surrogate, and cut at a NUL."""
+    """Only the framework writes provenance; a lone surrogate would end the process, and a NUL would cut the name."""
     with pytest.raises(OutputError):
         header_list(headers)
 

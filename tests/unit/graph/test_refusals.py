@@ -115,7 +115,7 @@ async def yields_async(message: Any) -> AsyncIterator[Order]:
 
 
 def pipe(**changes: Any) -> Callable[[], Any]:
-    """A good pipe with something wrong in it."""
+    """A valid pipe with wrong arguments."""
     arguments: dict[str, Any] = {"inputs": "orders", "outputs": "checked", **changes}
     fn = arguments.pop("fn", same)
     return lambda: Processor(fn, **arguments)
@@ -290,5 +290,5 @@ def test_a_changelog_name_beyond_kafkas_limit_is_refused() -> None:
 
 
 def test_the_table_is_long_enough() -> None:
-    """At least 25 wrong declarations are refused by what they say, each for a reason of its own."""
+    """The table has at least 25 wrong declarations, each with its own reason."""
     assert len({wrong.what for wrong in WRONG}) == len(WRONG) >= 25

@@ -49,7 +49,7 @@ CRAWLER = Graph("crawler", Source("urls"), p("fetch", "urls", "pages"), p("parse
     ],
 )
 def test_the_kind_follows_from_what_is_declared(arguments: dict[str, Any], kind: str) -> None:
-    """Nobody writes it down."""
+    """It cannot be written down."""
     assert kind == Processor(fn, **arguments).kind
 
 
@@ -72,7 +72,7 @@ def test_cycles_are_allowed_and_found() -> None:
 
 
 def test_errors_and_tailers_are_dependencies_too() -> None:
-    """Whoever reads an errors topic depends on those that fail into it."""
+    """A reader of an errors topic depends on the processors that write to it."""
     graph = Graph(
         "g", p("work", "a", "b"), p("look", "errors", errors=False), p("tail", "c", tailers={"t": "b"}), errors="errors"
     )
@@ -157,7 +157,7 @@ def test_errors_and_strategy_come_from_the_graph_unless_the_processor_says_so() 
 
 
 def test_the_default_source_is_the_marked_one_or_the_only_one() -> None:
-    """With several and no mark there is none."""
+    """With several sources and no mark there is no default."""
     marked = Source("b", default=True)
 
     assert Source("in") == DIAMOND.default_source
@@ -166,7 +166,7 @@ def test_the_default_source_is_the_marked_one_or_the_only_one() -> None:
 
 
 def test_a_processor_without_outputs_has_effects() -> None:
-    """What else would it be there for; others say so."""
+    """A processor without outputs has effects; others declare them."""
     assert (
         p("a", "a").has_effects,
         p("a", "a", "b").has_effects,
@@ -197,7 +197,7 @@ def test_importing_the_package_loads_no_driver() -> None:
 
 
 def test_every_public_name_is_there() -> None:
-    """And what is no name says so."""
+    """An unknown name is refused with a message."""
     assert all(hasattr(cues_kafka, name) for name in cues_kafka.__all__ if name not in {"start", "connect"})
     assert set(cues_kafka.__all__) <= set(dir(cues_kafka))
     assert not [name for name in dir(cues_kafka) if name not in cues_kafka.__all__ and not name.startswith("__")]

@@ -63,7 +63,7 @@ def test_a_cached_set_is_used_in_a_fixed_order(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("lock")
 def test_a_corrupted_jar_in_the_cache_is_refused_by_name(tmp_path: Path) -> None:
-    """Same size, one other byte; the remedy names the directory."""
+    """It has the same size and one other byte; the remedy names the directory."""
     fill(cached(tmp_path), other=b"0ther")
 
     with pytest.raises(ConfigError, match=r"other-1\.0\.jar is not the jar that .*Remove .*broker-4\.3\.1"):
@@ -85,7 +85,7 @@ def test_a_missing_and_a_foreign_jar_are_refused_by_name(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("lock")
 def test_an_unpacked_distribution_is_checked_where_the_lock_knows_its_jars(tmp_path: Path) -> None:
-    """It has jars of its own beside them, and that is said."""
+    """It has jars of its own too, and a message says that they are not checked."""
     libs = fill(tmp_path / "kafka" / "libs")
     (libs / "jetty-12.jar").write_bytes(b"x")
     said: list[str] = []
@@ -98,7 +98,7 @@ def test_an_unpacked_distribution_is_checked_where_the_lock_knows_its_jars(tmp_p
 
 @pytest.mark.usefixtures("lock")
 def test_a_corrupted_jar_of_a_distribution_is_refused_by_name(tmp_path: Path) -> None:
-    """The user's own distribution gets no trust in advance."""
+    """The user's own distribution is checked too."""
     fill(tmp_path / "kafka" / "libs", other=b"0ther")
 
     with pytest.raises(ConfigError, match=r"other-1\.0\.jar is not the jar .*unset CUES_KAFKA_HOME"):
@@ -129,7 +129,7 @@ def test_no_way_at_all_names_all_four_and_leaves_nothing(tmp_path: Path, monkeyp
 def test_a_maven_that_fails_is_followed_by_ivy_and_its_output_is_in_the_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What Maven said is what the user needs."""
+    """The user needs Maven's output."""
     monkeypatch.setattr(jars, "package_file", lambda package, path: None)
     program = tmp_path / "bin" / "mvn"
     program.parent.mkdir()
@@ -142,7 +142,7 @@ def test_a_maven_that_fails_is_followed_by_ivy_and_its_output_is_in_the_error(
 
 @pytest.mark.usefixtures("lock")
 def test_what_maven_brings_is_checked_before_it_enters_the_cache(tmp_path: Path) -> None:
-    """A Maven that brings a wrong jar: refused by name, and the cache stays empty."""
+    """A wrong jar from Maven is refused by name, and the cache stays empty."""
     source = fill(tmp_path / "source", other=b"0ther")
     program = tmp_path / "bin" / "mvn"
     program.parent.mkdir()
@@ -161,7 +161,7 @@ def test_what_maven_brings_is_checked_before_it_enters_the_cache(tmp_path: Path)
 
 
 def test_a_jar_beside_the_brokers_is_asked_for_by_its_coordinates_and_checked(tmp_path: Path) -> None:
-    """Its hash is pinned where it is wanted; a second start does not need Maven."""
+    """Its hash is pinned in the declaration; a second start does not need Maven."""
     data = b"a tool"
     locked = jars.Locked(hashlib.sha256(data).hexdigest(), len(data))
     wanted = jars.Wanted.artifact("a tool", group="org.tools", artifact="tool", version="1.0", locked=locked)

@@ -1,4 +1,4 @@
-"""Where a Java for the local broker is looked for, and what is said when there is none."""
+"""The places of a Java for the local broker, and the message if no place has one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cues_kafka.errors import ConfigError
 
 
 def fake_java(home: Path, text: str, code: int = 0) -> Path:
-    """A `java` that says this of its version."""
+    """A `java` program that prints this version."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\necho '{text}' >&2\nexit {code}\n")
@@ -26,7 +26,7 @@ def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_java_home_is_taken_before_the_path(tmp_path: Path) -> None:
-    """Both are new enough; the explicit one wins."""
+    """Both are new enough, and the explicit one is used."""
     program = fake_java(tmp_path / "a", 'openjdk version "21.0.2" 2024-01-16')
     fake_java(tmp_path / "b", 'openjdk version "17.0.1"')
 
@@ -55,7 +55,7 @@ def test_without_java_home_and_path_the_package_is_taken() -> None:
 
 @pytest.mark.usefixtures("no_package")
 def test_no_java_at_all_names_every_place_and_the_remedies(tmp_path: Path) -> None:
-    """One is too old, one does not start, one is absent."""
+    """One is too old, one does not start, one is missing."""
     fake_java(tmp_path / "a", 'openjdk version "11.0.2"')
     fake_java(tmp_path / "b", "error while loading shared libraries", 127)
 

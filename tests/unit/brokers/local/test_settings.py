@@ -82,7 +82,7 @@ def test_a_port_in_use_is_not_free() -> None:
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", struct.pack(">ii", 8, 1) + b"abcd"])
 def test_what_is_not_kafka_has_no_view(answer: bytes) -> None:
-    """Whatever it answers."""
+    """It may answer anything."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
