@@ -25,8 +25,8 @@ class CallContext:
     What the calls of one task have besides their messages.
 
     Attributes:
-        values: of parameters from `opts=`, `system=` and their like, by name.
-        sink: where they write besides Kafka; None: nowhere that the lane knows of.
+        values: the values of parameters from `opts=`, `system=` and their like, by name.
+        sink: where the calls write besides Kafka; None: nowhere that the lane knows of.
     """
 
     values: Mapping[str, Any]
@@ -40,21 +40,21 @@ class Batch:
 
     Attributes:
         spec: the task.
-        sequence: of the attempt that it will be committed with.
+        sequence: the sequence number of the attempt that commits it.
         topic_ids: by input binding, for coordinates.
         context: what the calls have besides their messages.
         starts: deaths on exactly these steps so far.
-        records: to produce.
+        records: what to produce.
         deliveries, outputs, errors, messages: counts, see `Totals`.
         size: bytes of keys and values.
         halt: why it ended early.
         cause: the user's exception behind `halt`.
-        closed: the user asked for a commit (`step.request_commit`).
-        now: monotonic time, of the clock that retries are timed by.
-        began_s: when the first of its steps was about to be called, by that clock.
+        closed: whether the user asked for a commit (`step.request_commit`).
+        now: the monotonic clock that retries are timed by.
+        began_s: when it was opened, by that clock.
         today: the time of day, for timestamps.
-        notes: what the log will say of its first errors, once it is committed.
-        about: what the log says of the step before which it halted.
+        notes: what is logged about its first errors once it is committed.
+        about: what is logged about the step before which it halted.
     """
 
     spec: Spec
@@ -83,7 +83,7 @@ class Batch:
         self.began_s = self.now()
 
     def report(self) -> BatchReport:
-        """What observers hear of it, once it is committed."""
+        """What observers are told when the batch is committed."""
         seconds = self.now() - self.began_s
         return BatchReport(
             self.deliveries, self.outputs, self.errors, self.messages, seconds, deaths=self.starts, notes=self.notes
@@ -105,7 +105,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """The first step was called before: so often, the first time at `since_s` (monotonic)."""
+    """Earlier calls of the first step: their number, and when the first one began (monotonic)."""
 
     attempt: int
     since_s: float

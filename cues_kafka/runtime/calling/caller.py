@@ -1,8 +1,8 @@
-"""P4: call the user's function for each step, outside any transaction, and collect what it gives.
+"""Calls the user's function for each step, outside any transaction, and collects its results (P4).
 
-`Caller.run` takes steps in order and adds to an open `Batch`. Each step ends as outputs, one error message, or nil; a
+`Caller.run` takes steps in order and adds to an open `Batch`. Each step ends as outputs, one error message, or nil. A
 step that must not end yet (retry, interrupt, unhandled) ends the run instead. A plain pipe has a loop of its own
-(`_run_plain`), because there every line is paid for each message.
+(`_run_plain`), because there each line costs time for every message.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Decode = Callable[[bytes | None], Any]
 
 
 class Caller:
-    """Calls one processor's function; shared by its tasks, used by one thread at a time."""
+    """Calls one processor's function. Its tasks share it, and one thread at a time uses it."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class Caller:
     ) -> None:
         """
         Args:
-            processor: what to call.
-            decoders: of each input, in order of binding.
+            processor: the processor whose function is called.
+            decoders: one for each input, in the order of bindings.
             returned: reads results.
             errors: the errors topic.
             context_of: makes what the calls of one task have besides their messages; called once for each task.
@@ -74,7 +74,7 @@ class Caller:
         self._target = next(iter(returned.targets.values())) if one else None
         bounds = [one.batch_bytes for one in (*returned.targets.values(), *([errors] if errors else []))]
         self.batch_bytes = min((most for most in bounds if most is not None), default=None)
-        """The largest record batch that all topics of these tasks take; None: not known."""
+        """Bytes of the largest record batch that all output topics take; None: not known."""
         self._coroutines = Coroutines(processor.concurrency) if call.is_async else None
         self._coming: Iterator[Any] | None = None
         self._simple = processor.input_shape == "single" and not (
@@ -92,12 +92,12 @@ class Caller:
 
     def run(self, steps: Sequence[Any], batch: Batch, retrying: Retrying | None = None) -> int:
         """
-        Call the function for these steps, in order, until one of them must not end yet.
+        Call the function for these steps, in order, up to a step that must not end yet.
 
         Args:
             steps: see `pairing.Step`.
-            batch: grows; `halt` is set when a step did not end, `closed` when the user asked for a commit.
-            retrying: the first step was called before.
+            batch: gets the results. `halt` is set when a step did not end, `closed` when the user asked for a commit.
+            retrying: earlier calls of the first step.
 
         Returns:
             How many steps ended.
@@ -116,24 +116,24 @@ class Caller:
 
     def under_way(self, steps: Sequence[Any], ended: int) -> int:
         """
-        The index of the first step of a chunk whose call has not ended; asked by another thread while `run` works.
+        The index of the first step of a chunk whose call has not ended, for another thread while `run` works.
 
         Args:
-            steps: of the chunk.
-            ended: how many have been added to the batch. In a loop the results of a chunk are added together, so what
-                the loop has not taken yet is asked of its iterator.
+            steps: the chunk's.
+            ended: how many have been added to the batch. A loop adds the results of a chunk together, so its iterator
+                says what it has not taken yet.
         """
         coming = self._coming
         taken = 0 if coming is None else len(steps) - length_hint(coming) - 1
         return min(max(taken, ended), len(steps) - 1)
 
     def place(self, steps: Sequence[Any], index: int) -> str:
-        """Where a step of a chunk stands, ``orders/3 at 17``; of `batch=True`, the first and the last of the call."""
+        """Where a step of a chunk stands, ``orders/3 at 17``; with `batch=True`, the first and the last of the call."""
         at = place(self._take(steps[index]))
         return f"{at} to {place(self._take(steps[-1]))}" if self.processor.batch and len(steps) > 1 else at
 
     def _run_others(self, steps: Sequence[Any], batch: Batch, retrying: Retrying | None) -> None:
-        """Whatever needs a step's messages one by one; their headers are asked for at once."""
+        """Call for everything else, which needs the messages of a step one by one."""
         headers_of_each([message for step in steps for _, message in self._take(step)])
         if retrying is None and self.processor.batch:
             self._run_lists(steps, batch)
@@ -147,7 +147,7 @@ class Caller:
                 retrying = None
 
     def _run_with_sink(self, sink: Sink, steps: Sequence[Any], batch: Batch, retrying: Retrying | None) -> None:
-        """One step at a time, so that the sink can take back what a step wrote that did not end well."""
+        """Call for one step at a time, so that the sink can take back what a failed step wrote."""
         headers_of_each([message for step in steps for _, message in self._take(step)])
         self._coming = iter(steps)
         for step in self._coming:
@@ -162,10 +162,10 @@ class Caller:
 
     @property
     def least_steps(self) -> int:
-        """Steps that are worth a call of `run`: coroutines need several to be under way at once."""
+        """How many steps are worth a call of `run`: with coroutines several are under way at once."""
         return 1 if self._coroutines is None else 4 * self.processor.concurrency
 
-    # One step, the long way.
+    # One step, the long way
 
     def _take(self, step: Any) -> Taken:
         match self.processor.input_shape:
@@ -177,7 +177,7 @@ class Caller:
                 return ((0, step),)
 
     def _run_simple(self, messages: Sequence[WireMessage], batch: Batch) -> None:
-        """One input, nothing but the value passed, any outputs: `_one` without what only others need."""
+        """Call for one input whose value alone is passed, with any outputs: a shorter `_one`."""
         decode, call, read = self._decoders[0], self._plain_call(batch), self._returned.read
         reading = "raised" if self.processor.call.is_generator else "output"  # a generator runs while it is read
         came = headers_of_each(messages)
@@ -202,7 +202,7 @@ class Caller:
                     return
 
     def _one(self, taken: Taken, batch: Batch, retrying: Retrying | None) -> bool:
-        """One step through decoding, filter, call and result; False: it did not end."""
+        """Decode, filter, call and read the result of one step; False: it did not end."""
         failure = Failure(taken, batch, retrying)
         try:
             received = self._decode(taken, failure)
@@ -219,7 +219,7 @@ class Caller:
             return self._fail(error, failure)
 
     def _decode(self, taken: Taken, failure: Failure) -> dict[str, Received]:
-        """Values by binding; only those that the filter passes."""
+        """The decoded messages by binding, without those that the filter drops."""
         passes = self.processor.filter
         received: dict[str, Received] = {}
         for index, message in taken:
@@ -237,7 +237,7 @@ class Caller:
         return Step(batch.spec.graph, self.processor.name, places, received, attempt=attempt, starts=batch.starts)
 
     def coordinates(self, taken: Taken, batch: Batch) -> tuple[Coordinates, ...]:
-        """Of the consumed messages, in order of binding."""
+        """The coordinates of consumed messages, in the order of bindings."""
         return tuple(
             Coordinates(self._bindings[i], batch.topic_ids[self._bindings[i]], batch.spec.partition, message.offset())
             for i, message in taken
@@ -262,7 +262,7 @@ class Caller:
         return result
 
     def _settle(self, taken: Taken, batch: Batch, result: Any, failure: Failure) -> bool:
-        """A result into records; nothing of it is added before all of it is encoded."""
+        """Make records of a result. None is added before all of them are encoded."""
         failure.kind = "raised" if self.processor.call.is_generator else "output"
         payloads = self._returned.read(result, taken[0][1].key())
         failure.kind = "output"
@@ -275,7 +275,7 @@ class Caller:
         return True
 
     def _add(self, taken: Taken, batch: Batch, payloads: Sequence[Payload], origin: Origin | None = None) -> None:
-        """Payloads as records, all of them or, where one is too large, none."""
+        """Add payloads as records; if one is too large, none is added."""
         messages = tuple([message for _, message in taken])
         origin = origin or Origin(messages)
         prefix = batch.prefix(tuple([self._bindings[index] for index, _ in taken]))
@@ -292,9 +292,9 @@ class Caller:
 
     def _add_error(self, errors: Target, failure: Failure, message: ErrorMessage) -> None:
         """
-        An error message always fits: headers that travel and the record's key give way (the message has the key).
+        Add an error message, which always fits: without headers that travel or the record's key, where room lacks.
 
-        Its timestamp is the present: retention must not delete it because its input is old.
+        Its timestamp is the present, so that retention does not delete it because its input is old.
         """
         origin = Origin(tuple(one for _, one in failure.taken))
         key, value = message.key, encode_error(message)
@@ -310,10 +310,10 @@ class Caller:
             origin.travelled = []
         self._add(failure.taken, failure.batch, [(errors, key, value, [], 0, None)], origin)
 
-    # Failures, in the order of docs/errors.md.
+    # Failures, in the order of docs/errors.md
 
     def _fail(self, error: BaseException, failure: Failure) -> bool:
-        """Handled: one error message in the place of all outputs, True. Else the batch halts before it, False."""
+        """End the step as one error message, True; or halt the batch before it, False."""
         if self._became_error(error, failure):
             return True
         failure.batch.about = note(failure, error, self.coordinates(failure.taken, failure.batch))
@@ -329,7 +329,7 @@ class Caller:
         if isinstance(error, OutputError) and failure.kind == "raised":
             failure.kind = "output"  # what a generator yielded, or a list of another length
         if isinstance(error, self._retry) and failure.kind != "decode":
-            if self._may_retry(error, failure):
+            if self._halts_for_retry(error, failure):
                 return False
             failure.kind = "retries exhausted"
         if self._errors is None:
@@ -345,8 +345,8 @@ class Caller:
         batch.deliveries += 1
         return True
 
-    def _may_retry(self, error: Exception, failure: Failure) -> bool:
-        """Whether the batch halted because the step is to be called again, or because its time is over."""
+    def _halts_for_retry(self, error: Exception, failure: Failure) -> bool:
+        """Whether the batch halts: the step is called again later, or its time is over and the task stops."""
         retry = self.processor.retry
         assert retry
         now = failure.batch.now()
@@ -365,7 +365,7 @@ class Caller:
         return False
 
     def quarantine(self, step: Any, batch: Batch) -> None:
-        """Q3: end this step as an error with its bytes undecoded; user code does not see it again."""
+        """End a step as an error with its bytes undecoded, without calling user code (Q3)."""
         failure = Failure(self._take(step), batch, None, kind="quarantine")
         headers_of_each([message for _, message in failure.taken])
         self._fail(RuntimeError(f"killed its process at least {batch.starts} times"), failure)
@@ -375,7 +375,7 @@ class Caller:
     def _run_side_by_side(
         self, coroutines: Coroutines, steps: Sequence[Any], batch: Batch, retrying: Retrying | None
     ) -> None:
-        """Several calls at once; each step ends in its turn, and what is called behind one that halts is forgotten."""
+        """Call several steps at once. They end in their order; the calls after one that halts are forgotten."""
         rows = [self._take(step) for step in steps]
         failures = [Failure(taken, batch, None if i else retrying) for i, taken in enumerate(rows)]
         came = [self._decode_or_error(*one) for one in zip(rows, failures, strict=True)]
@@ -404,7 +404,7 @@ class Caller:
     # batch=True
 
     def _run_lists(self, steps: Sequence[Any], batch: Batch) -> None:
-        """One call for all; if it raises, one call each, so that one bad message spoils only itself."""
+        """Call once for all steps. If that raises, call for each step, so that one bad message spoils only itself."""
         rows = [self._take(step) for step in steps]
         failures = [Failure(taken, batch, None) for taken in rows]
         came = [self._decode_or_error(*one) for one in zip(rows, failures, strict=True)]
@@ -436,7 +436,7 @@ class Caller:
                     return
 
     def _decode_or_error(self, taken: Taken, failure: Failure) -> dict[str, Received] | Exception:
-        """What was decoded; or why not, which becomes this step's error message later, in its order."""
+        """The decoded messages, or the error, which becomes the step's error message later, in its turn."""
         try:
             return self._decode(taken, failure)
         except Exception as error:
@@ -462,11 +462,11 @@ class Caller:
             raise OutputError(f"batch=True: {len(found)} results for {count} messages. Return one for each, in order.")
         return found
 
-    # The hot loop: each line in the `for` is paid for every message, the rest once for a chunk.
+    # The hot loop: a line inside a `for` costs time for every message, the others once for a chunk
 
     def _run_plain(self, messages: Sequence[WireMessage], batch: Batch) -> None:
-        """One input, one output, nothing but the value passed. Whatever is unusual goes the long way."""
-        # The unbound methods of the client's class cost a fifth of `methodcaller`, a seventh of a call in a loop.
+        """Call for one input and one output with nothing but the value passed. Unusual messages go the long way."""
+        # The unbound methods of the client's class take a fifth of the time of `methodcaller`, a seventh of a loop's.
         kind_of: Any = type(messages[0])
         times = list(map(second, map(kind_of.timestamp, messages)))
         columns = Columns(messages, list(map(kind_of.key, messages)), headers_of_each(messages), times)
@@ -492,12 +492,12 @@ class Caller:
     def _run_each(
         self, columns: Columns, values: Sequence[Any], call: Callable[[Any], Any], limit: int, batch: Batch
     ) -> None:
-        """Decode, call and encode one by one; results of more bytes than `limit` go the long way."""
+        """Decode, call and encode one by one. Results of more than `limit` bytes go the long way."""
         target, (messages, keys, *_) = self._target, columns
         assert target
         decode, encode, key_of = self._decoders[0], target.encode, target.key_of
         data: list[bytes | None] = []
-        start = 0  # of the run of usual results that `data` holds
+        start = 0  # where the run of usual results begins that `data` holds
         self._coming = iter(values)
         for index, value in enumerate(self._coming):
             kind = "decode"
@@ -538,7 +538,7 @@ class Caller:
         return (lambda value: fn(value, **context)) if context else fn
 
     def _emit(self, columns: Columns, data: Sequence[bytes | None], batch: Batch) -> None:
-        """Usual results, column by column; None is nil."""
+        """Add usual results, column by column; None is nil."""
         target = self._target
         batch.deliveries += len(data)
         values = [made for made in data if made is not None]
@@ -563,8 +563,8 @@ class Caller:
 
 
 async def _nothing() -> None:
-    """In the place of a call, where the filter lets nothing pass."""
+    """Takes the place of a call where the filter lets no message pass."""
 
 
 OFFSET_BYTES = 20
-"""Of an offset in the provenance header with its comma, at most."""
+"""An offset with its comma in the provenance header, at most."""

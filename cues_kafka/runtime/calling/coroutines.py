@@ -1,4 +1,4 @@
-"""Calls of an ``async def``: up to `concurrency=` at once, settled in the order of their steps."""
+"""Calls an ``async def``: up to `concurrency=` calls at once, settled in the order of their steps."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Ended:
 
 class Coroutines:
     """
-    One event loop for all calls of a function, so that what it keeps open (sessions, pools) stays usable.
+    One event loop for all calls of a function, so that sessions and pools that it keeps open stay usable.
 
-    The loop runs only while a call is waited for: a task that the function leaves behind stands still in between.
+    The loop runs only during a call: an asyncio task that the function leaves behind stands still in between.
     """
 
     def __init__(self, concurrency: int) -> None:
         """
         Args:
-            concurrency: calls under way at once.
+            concurrency: how many calls may be under way at once.
         """
         self._concurrency = concurrency
         self._runner = asyncio.Runner()  # makes its loop at the first call, in the thread that calls
@@ -35,10 +35,10 @@ class Coroutines:
 
     def result(self, made: Any) -> Any:
         """
-        What one call gives in the end: the value of a coroutine, or all that an asynchronous generator yields.
+        The result of one call: the value of a coroutine, or everything that an asynchronous generator yields.
 
         Raises:
-            BaseException: whatever it raises.
+            BaseException: what the call raises.
         """
         found: list[Ended] = []
         self.settle([lambda: made], lambda _, ended: found.append(ended))
@@ -49,11 +49,11 @@ class Coroutines:
 
     def settle(self, calls: Sequence[Callable[[], Any]], settle: Callable[[int, Ended], bool | None]) -> None:
         """
-        Call side by side; tell how each ended, in order.
+        Call side by side, and report how each call ended, in order.
 
         Args:
             calls: each makes a coroutine or an asynchronous generator.
-            settle: gets the index of a call and its end. When it returns False, the calls behind it are cancelled.
+            settle: gets the index of a call and its end. When it returns False, the later calls are cancelled.
         """
         self._runner.run(self._settle(calls, settle))
 
@@ -83,7 +83,7 @@ async def _value(made: Any) -> Any:
 
 
 def _ended(task: asyncio.Future[Any]) -> Ended:
-    if task.cancelled():  # by itself: nobody else has a hold of it
+    if task.cancelled():  # by itself: no other code has this task
         return Ended(error=RuntimeError("the coroutine was cancelled from inside"))
     error = task.exception()
     return Ended(error=error) if error is not None else Ended(task.result())

@@ -1,4 +1,4 @@
-"""A step that did not end as its function wanted: what is said of it, in words and in its error message."""
+"""A step that failed: its description, its line in the log, and its error message."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from cues_kafka.runtime.calling.batch import Batch, Retrying
 
 UNDECODED = frozenset({"decode", "quarantine"})
-"""Kinds whose error messages carry the raw bytes: nobody could read them otherwise."""
+"""Kinds whose error messages carry the raw bytes, because they could not be decoded."""
 
 MOST_TEXT = 500
-"""Characters of an exception's text in a line of the log; its error message has more of it."""
+"""Characters of an exception's text in a log line. The error message has more of it."""
 
 
 @dataclass(slots=True)
 class Failure:
     """
-    A step, as far as it came.
+    A step that is being delivered, and how far it came.
 
     Attributes:
         taken: consumed messages with the index of their binding.
@@ -61,7 +61,7 @@ def place(taken: Sequence[tuple[int, WireMessage]]) -> str:
 
 
 def note(failure: Failure, error: BaseException, consumed: Sequence[Coordinates]) -> dict[str, Any]:
-    """Keys and values that say which step failed, and how; for the log."""
+    """Keys and values for the log: which step failed, and how."""
     spec = failure.batch.spec
     return {
         "at": place(failure.taken),
@@ -73,12 +73,12 @@ def note(failure: Failure, error: BaseException, consumed: Sequence[Coordinates]
 
 
 def show(error: BaseException) -> str:
-    """`ValueError: text`, without a traceback."""
+    """The exception as `ValueError: text`, without a traceback."""
     return f"{type(error).__name__}: {text_of(error)}"
 
 
 def text_of(error: BaseException) -> str:
-    """The exception's text; user code may have written its `__str__`, and may have erred there too."""
+    """The exception's text, also when its `__str__` raises."""
     try:
         return str(error)
     except Exception as second:  # noqa: BLE001 - the first error must become a message whatever it is
@@ -86,13 +86,13 @@ def text_of(error: BaseException) -> str:
 
 
 def location(error: BaseException) -> str:
-    """`module.py:function:line` of the innermost frame; no path of the machine."""
+    """The innermost frame as `module.py:function:line`, without a path of the machine."""
     last = error.__traceback__
     if last is None:
         return ""
     while last.tb_next is not None:
         last = last.tb_next
-    # Not by `traceback`, which looks at the source files: milliseconds for each error message.
+    # Not by `traceback`, which reads the source files: that takes milliseconds for each error message.
     code = last.tb_frame.f_code
     return f"{PurePath(code.co_filename).name}:{code.co_name}:{last.tb_lineno}"
 

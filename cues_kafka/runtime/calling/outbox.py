@@ -1,9 +1,9 @@
 """The records of a batch, in order, kept as columns.
 
-A batch holds up to ten thousand records. As one tuple and one list of headers each they would be twenty thousand
-containers that the garbage collector walks through again and again, which cost more than calling the function did; as
-columns they are six lists of strings and numbers, which it does not look into. A session that can take columns gets
-them as they are (`columns`), any other one gets rows.
+A batch holds up to ten thousand records. With one tuple and one list of headers each, the garbage collector would walk
+through twenty thousand containers again and again. That took longer than the calls of the function. Columns are six
+lists of strings and numbers, which the collector does not look into. A session that takes columns gets `columns`, any
+other one gets rows.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from cues_kafka.core.delivery import HEADER
 from cues_kafka.ports import Headers
 
 BY_KEY = -1
-"""In the column of partitions: the key decides."""
+"""Stands in the column of partitions where the key decides."""
 
 
 class Outbox:
-    """Records to produce; iterating gives tuples shaped like `ports.Outgoing`, made one at a time."""
+    """Records to produce. Iterating makes tuples shaped like `ports.Outgoing`, one at a time."""
 
     __slots__ = ("_alone", "_headers", "_keys", "_partitions", "_timestamps", "_topics", "_values")
 
@@ -61,10 +61,10 @@ class Outbox:
 
         Args:
             topic: the topic.
-            keyless: partition of those without a key.
+            keyless: the partition of records without a key.
             keys, values, timestamps_ms: columns.
-            headers: column; bytes stand for a provenance header alone.
-            alone: all of them are bytes.
+            headers: a column, too; bytes stand for a provenance header alone.
+            alone: whether all headers are bytes.
         """
         self._topics += [topic] * len(values)
         if None in keys:
@@ -79,10 +79,10 @@ class Outbox:
 
     def columns(self) -> tuple[Any, ...]:
         """
-        Topics, partitions (-1: by key), keys, values, headers (made while they are asked for), timestamps.
+        Topics, partitions (-1: by key), keys, values, headers (made one at a time), timestamps.
 
         Raises:
-            ValueError: the columns have not one length; whoever takes them at once would lose records in silence.
+            ValueError: the columns differ in length, so that a reader would lose records.
         """
         made: tuple[list[Any], ...] = (
             self._topics,

@@ -1,7 +1,8 @@
 """From fetched messages to steps: one message, one of each input, or one of any (O3).
 
-Filters and decoding run later, on the step, so that pairing never depends on code. A buffer belongs to one assignment
-of one task and dies with it (A2). One thread adds, another one takes; a lock is held per chunk, never per message.
+Filters and decoding run later, on the step, so that pairing does not depend on user code. A buffer belongs to one
+assignment of one task and ends with it (A2). One thread adds, another one takes. The lock is held for each chunk, not
+for each message.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Cut:
 
     Attributes:
         steps: see `Step`.
-        ends: positions behind the last of them.
+        ends: the positions after the last of them.
         choice: for alts: the order of bindings.
     """
 
@@ -38,7 +39,7 @@ class Cut:
 
 
 class OutOfOrder(Exception):
-    """A reader gave messages below the place where it was pointed, or not in ascending order (A2): back to R1."""
+    """A reader gave messages below its position, or not in ascending order (A2). The task goes back to R1."""
 
 
 class _Queue:
@@ -70,7 +71,7 @@ class _Queue:
             self.eof = max(self.eof, fetched.eof)
 
     def take(self, count: int) -> list[WireMessage]:
-        """Up to so many messages; whole chunks as they are, because that costs nothing per message."""
+        """Take up to `count` messages. Whole chunks are taken as they are, which costs nothing for each message."""
         taken: list[WireMessage] = []
         while count > len(taken) and self.chunks:
             chunk = self.chunks.popleft()
@@ -93,7 +94,7 @@ class _Queue:
             self.position = self.position._replace(offset=messages[0].offset())
 
     def behind(self) -> Position:
-        """The position; where all is taken and the end was seen, the end, because only markers lie between (EOF)."""
+        """The position; where everything is taken and the end was seen, the end: only markers lie between (EOF)."""
         if not self.size and self.eof >= self.next_offset:
             return self.position._replace(offset=max(self.position.offset, self.eof))
         return self.position
@@ -157,7 +158,7 @@ class Buffer:
 
     @property
     def positions(self) -> Positions:
-        """Of the next messages to take; ends of logs where all is taken."""
+        """Where the next messages are taken; the end of the log where everything is taken."""
         with self._lock:
             return self._positions()
 
@@ -166,27 +167,27 @@ class Buffer:
 
     @property
     def seen(self) -> dict[str, int]:
-        """By topic: everything below this offset was fetched."""
+        """The offset up to which everything was fetched, by topic."""
         with self._lock:
             return {queue.position.topic: max(queue.next_offset, queue.eof) for queue in self._queues}
 
     @property
     def at_end(self) -> bool:
-        """Whether every input was read to an end of its log that is not older than its last message."""
+        """Whether every input was read to the end of its log, after its last message."""
         return all(queue.eof >= queue.next_offset for queue in self._queues)
 
     def add(self, fetched: Fetched) -> None:
         """
-        Take what a poll brought of one partition.
+        Add what a poll brought of one partition.
 
         Raises:
-            OutOfOrder: back to R1.
+            OutOfOrder: the task goes back to R1.
         """
         with self._lock:
             self._by_topic[fetched.partition.topic].add(fetched)
 
     def cut(self, limit: int) -> Cut:
-        """Up to `limit` steps."""
+        """Take up to `limit` steps."""
         with self._lock:
             match self.pairing:
                 case "join":
@@ -199,7 +200,7 @@ class Buffer:
                     return Cut(self._queues[0].take(limit), self._positions())
 
     def _cut_alts(self, limit: int) -> Cut:
-        """The inputs take turns (`core.turns`); the choice keeps the order."""
+        """Take steps of alts: the inputs take turns (`core.turns`), and the choice keeps the order."""
         if self._order:
             again, _ = self._take_chosen(limit, self._order, ())
             self._order = drop(self._order, len(again))
@@ -221,7 +222,7 @@ class Buffer:
             return all(queue.covers(wanted[queue.position.binding]) for queue in self._queues)
 
     def cut_exactly(self, ends: Positions, choice: Choice) -> Cut:
-        """The steps below `ends`, in this order of bindings: a retry's ranges. Only when `holds(ends)`."""
+        """Take the steps below `ends`, in this order of bindings, for a retry. Only if `holds(ends)`."""
         wanted = {p.binding: p.offset for p in ends}
         with self._lock:
             taken = [queue.take_below(wanted[queue.position.binding]) for queue in self._queues]
@@ -239,11 +240,11 @@ class Buffer:
         if len(steps) != sum(map(len, taken)):
             raise OutOfOrder(f"the recorded choice {choice} does not name every message up to {ends}")
         self._order = drop(self._order, len(steps))
-        return Cut(steps, ends, self._choice(steps))  # of what is there: compaction may have taken some
+        return Cut(steps, ends, self._choice(steps))  # only of what is there: compaction may have removed some
 
     def cut_chosen(self, limit: int, choice: Choice, until: Positions) -> Cut:
         """
-        The next steps in a recorded order, as far as they are there (alts with effects, and careful mode).
+        Take the next steps in a recorded order, as far as they are there (alts with effects, and careful mode).
 
         Args:
             limit: how many.
@@ -259,10 +260,10 @@ class Buffer:
 
     def _take_chosen(self, limit: int, choice: Choice, until: Positions) -> tuple[list[Step], bool]:
         """
-        Steps in an order, and whether it has none after them.
+        Take steps in an order; gives them, and whether the order has none after them.
 
-        What an order names was there to be read once. So it was compacted away if the queue is empty and its log was
-        read to the end, or to where the order ends.
+        The messages that an order names were in the log once. A message is compacted away if the queue is empty and the
+        log was read to its end, or to where the order ends.
         """
         steps: list[Step] = []
         names = [queue.position.binding for queue in self._queues]
@@ -278,7 +279,7 @@ class Buffer:
         return steps, True
 
     def put_back(self, steps: Sequence[Step]) -> None:
-        """Steps that were taken and not delivered, the last ones that were taken."""
+        """Put back the last steps that were taken, because they were not delivered."""
         with self._lock:
             self._put_back(steps)
 
@@ -295,7 +296,7 @@ class Buffer:
                 self._queues[0].put_back(steps)
 
     def ends_before(self, rest: Sequence[Step]) -> Positions:
-        """The positions as they are when these last steps were put back; for partial batches."""
+        """Put these last steps back, and give the positions then; for batches that end early."""
         with self._lock:
             self._put_back(rest)
             return self._positions()

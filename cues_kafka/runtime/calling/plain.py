@@ -1,4 +1,4 @@
-"""What the hot loop of a plain pipe works on: columns of messages, and calls of a chunk in one go."""
+"""Columns of messages, and calls of a whole chunk at once, for the hot loop of a plain pipe."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cues_kafka.ports import Headers, WireMessage
 from cues_kafka.runtime.calling.outputs import size_of
 
 PLAIN_ROOM = 1_000
-"""Bytes for a key in the hot loop's size check, and as many for headers that travel; what needs more, or a value that
-comes nearer to the limit, is measured the long way."""
+"""Bytes that the hot loop's size check allows for a key, and again for headers that travel. A message that needs more,
+or whose value is nearer to the limit, is measured the long way."""
 
 
 class Columns(NamedTuple):
@@ -22,8 +22,8 @@ class Columns(NamedTuple):
 
     Attributes:
         messages: the messages.
-        keys: their keys; of outputs, where the topic has a `key=`.
-        came: their headers.
+        keys: their keys; where the topic has a `key=`, those of the outputs.
+        came: the headers that they came with.
         times: their timestamps.
     """
 
@@ -33,11 +33,11 @@ class Columns(NamedTuple):
     times: list[int]
 
     def cut(self, start: int, end: int | None) -> Columns:
-        """Those in `[start, end)`."""
+        """The messages in `[start, end)`."""
         return Columns(self.messages[start:end], self.keys[start:end], self.came[start:end], self.times[start:end])
 
     def having(self, data: Sequence[bytes | None]) -> Columns:
-        """Those that have a result."""
+        """The messages that have a result."""
         kept = [made is not None for made in data]
         columns: Iterable[Sequence[Any]] = self
         return Columns(*(list(compress(column, kept)) for column in columns))
@@ -45,13 +45,13 @@ class Columns(NamedTuple):
 
 class Ahead:
     """
-    Calls of a chunk in one go, for bytes that nothing is done to before the call or after it.
+    Calls the function on a whole chunk at once. Only for raw bytes in and out, which no codec touches.
 
-    Where a result is not as usual, the long loop runs over them: `again` gives it the same results, the same exception
-    in the same place, and then calls on. So nothing is called twice.
+    If a result is unusual, the long loop takes over: `again` gives it the same results, raises the same exception in
+    the same place, and then calls on. So no message is called twice.
 
     Attributes:
-        results: so far.
+        results: the results so far.
     """
 
     __slots__ = ("_call", "_error", "_given", "results")
@@ -63,19 +63,19 @@ class Ahead:
         self._given = 0
 
     def all_are_bytes(self, values: Iterator[Any], limit: int) -> bool:
-        """Call, and say whether every result is bytes of at most this length."""
+        """Call for each value; whether every result is bytes of at most this length."""
         call, results = self._call, self.results
         append = results.append
         try:
             for value in values:
                 append(call(value))
-        except BaseException as error:  # it belongs to its message: `again` raises it there
+        except BaseException as error:  # `again` raises it for the same message
             self._error = error
             return False
         return set(map(type, results)) == {bytes} and max(map(len, results)) <= limit
 
     def again(self, value: Any) -> Any:
-        """The next result."""
+        """The next result, or the exception in its place."""
         index, self._given = self._given, self._given + 1
         if index < len(self.results):
             return self.results[index]
@@ -89,11 +89,11 @@ second = itemgetter(1)
 
 
 def light(keys: Sequence[bytes | None], came: Sequence[Headers | None]) -> bool:
-    """Whether all these keys and headers need no more than `PLAIN_ROOM` where they are inherited."""
+    """Whether each of these keys and headers needs at most `PLAIN_ROOM` where it is inherited."""
     if max(map(len, filter(None, keys)), default=0) > PLAIN_ROOM:
         return False
     if not any(came):
         return True
-    # Most headers are one provenance header of the processor before, which does not travel.
+    # Most messages have one provenance header of the processor before, which does not travel.
     foreign = (one for one in came if one and (len(one) > 1 or one[0][0] != HEADER))
     return all(size_of(one) <= PLAIN_ROOM for one in foreign)
