@@ -1,7 +1,7 @@
-"""What crosses the layers: protocols for the outside world, and the frozen facts that they exchange.
+"""The ports: protocols for the outside world, and the frozen facts that they exchange.
 
-Everything here is plain data or a signature, but for the one safe way to read headers; the standard library is all that
-it imports. `brokers/memory` and `brokers/kafka` implement the protocols and pass one contract suite (tests/contract).
+This module has plain data and signatures, and the one safe way to read headers. It imports the standard library only.
+`brokers/memory` and `brokers/kafka` implement the protocols and pass one contract suite (tests/contract).
 
 Threads: a `Reader` and a `Member` belong to one thread (A2); a `Session` is used by one thread at a time;
 a `Broker` and a `Sender` may be shared.
@@ -25,11 +25,11 @@ class TopicPartition(NamedTuple):
 
 
 class Coordinates(NamedTuple):
-    """Where one consumed message stands, named so that it is never confused with another one.
+    """The place of one consumed message, which no other message ever has.
 
     Attributes:
         binding: the input binding that it came by.
-        topic_id: the 16 bytes of the topic's id (KIP-516); a topic made anew has another one.
+        topic_id: the 16 bytes of the topic's id (KIP-516); a recreated topic has another one.
         partition: partition number.
         offset: the message's offset.
     """
@@ -62,19 +62,19 @@ class WireMessage(Protocol):
     def key(self) -> bytes | None: ...
     def value(self) -> bytes | None: ...
     def headers(self) -> Headers | None:
-        """Ask `headers_of` first: where a name is no UTF-8 this call must not be made twice."""
+        """The headers. Ask `headers_of` first: if a name is not UTF-8, this call must not be made twice."""
         ...
 
     def set_headers(self, value: Headers) -> None:
-        """What `headers` gives from now on."""
+        """Set what `headers` returns from now on."""
         ...
 
     def timestamp(self) -> tuple[int, int]:
-        """(type, milliseconds since the epoch); type 0 means that there is none."""
+        """(type, milliseconds since the epoch); type 0 means that the message has no timestamp."""
         ...
 
     def __len__(self) -> int:
-        """Bytes of the value. So a message without one is false: compare with None."""
+        """Length of the value in bytes. So a message with an empty value is false: compare with None."""
         ...
 
 
@@ -83,7 +83,7 @@ class _Unreadable(list[Any]):
 
 
 UNREADABLE: Final[Headers] = _Unreadable()
-"""The headers of a message whose headers the client cannot read: none, and known by identity."""
+"""Stands for the headers of a message that the client cannot read; it is known by identity."""
 
 
 def headers_of(message: WireMessage) -> Headers | None:
@@ -93,13 +93,13 @@ def headers_of(message: WireMessage) -> Headers | None:
 
 def headers_of_each(messages: Sequence[WireMessage]) -> list[Headers | None]:
     """
-    The headers of messages of one class, `UNREADABLE` where a name is no UTF-8.
+    Return the headers of messages of one class, and `UNREADABLE` if a name is not UTF-8.
 
-    Kafka takes any bytes as a header's name. confluent-kafka 2.16.1 answers the first call on a message with such a
-    name with a half-made list *and* an exception, and a second call with that list, whose reading ends the process. So
-    each message is asked once, and told what to answer from then on. The call is made by `map`, which looks for an
-    exception after each call: a call in Python code that the interpreter has specialised does not, and the exception
-    then comes up in a later line.
+    Kafka takes any bytes as the name of a header. On a message with such a name, the first call of confluent-kafka
+    2.16.1 returns an incomplete list *and* sets an exception. A second call returns that list, and reading it ends the
+    process. So each message is asked once, and told what to answer from then on. `map` makes the call, because it
+    checks for an exception after each call. A call in Python code that the interpreter has specialised does not, and
+    the exception then comes up in a later line.
     """
     found: list[Headers | None] = []
     while len(found) < len(messages):
@@ -112,11 +112,11 @@ def headers_of_each(messages: Sequence[WireMessage]) -> list[Headers | None]:
 
 
 class Fetched(NamedTuple):
-    """What one poll brought of one partition: messages in order of offset, and the end of the partition if reached.
+    """The result of one poll for one partition: messages in order of offset, and the end of the partition if reached.
 
     Attributes:
-        eof: the offset at which the reader found no more committed messages, the last stable offset, or None.
-            It comes after `messages`, so it is at least one past the last of them.
+        eof: the offset at which the reader found no more committed messages, the last stable offset, or None. It comes
+            after `messages`, so it is at least one past the last of them.
     """
 
     partition: TopicPartition
@@ -155,10 +155,10 @@ class Watermarks(NamedTuple):
 
 
 class FlushReport(NamedTuple):
-    """What the delivery reports of one transaction said (P6).
+    """The delivery reports of one transaction (P6).
 
     Attributes:
-        delivered: successful reports.
+        delivered: number of reports that say success.
         first_offset: the offset of the first record that was produced in this transaction; None: no report for it.
     """
 
@@ -167,7 +167,7 @@ class FlushReport(NamedTuple):
 
 
 OUTSIDE = -2
-"""In place of a generation: the writer is no member of the group, and knows it. A member without one has -1."""
+"""Stands for a generation if the writer is no member of the group on purpose. A member without a generation has -1."""
 
 
 class GroupMetadata(NamedTuple):
@@ -176,7 +176,7 @@ class GroupMetadata(NamedTuple):
     Attributes:
         group: the group's id.
         generation: the group's generation or the member's epoch; negative before the first assignment.
-        token: what the client wants back; opaque.
+        token: what the client needs; opaque.
     """
 
     group: str
@@ -186,15 +186,15 @@ class GroupMetadata(NamedTuple):
     @classmethod
     def outside(cls, group: str) -> GroupMetadata:
         """
-        No proof: offsets from outside of the group, on purpose (D4). They are for lag tools and the check of R5; what
-        fences their writer is the transactional id alone. A group with members of the consumer protocol refuses them.
+        No proof, for offsets from outside the group (D4). Lag tools and the check of R5 use these offsets. Only the
+        transactional id fences their writer. A group with members of the consumer protocol refuses them.
         """
         return cls(group, OUTSIDE)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What the cluster says of one topic."""
+    """What the cluster says about one topic."""
 
     name: str
     topic_id: bytes
@@ -206,13 +206,13 @@ class TopicFacts:
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
     """
-    What the cluster says of itself and of the topics that were asked for; a missing topic is not in `topics`.
+    What the cluster says about itself and some topics; a missing topic is not in `topics`.
 
     Attributes:
-        brokers: how many there are.
-        topics: by name.
+        brokers: number of brokers.
+        topics: topics by name.
         unchecked: topics whose settings this user may not read, so that their `config` is empty.
-        user: who asked, as the brokers know this client; None: not known.
+        user: this client's user, as the brokers know it; None: not known.
     """
 
     brokers: int
@@ -228,7 +228,7 @@ class NewTopic:
     name: str
     partitions: int
     replication: int | None = None
-    """None: 3, or as many as there are brokers."""
+    """Replication factor; None: 3, or the number of brokers if that is smaller."""
     config: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -241,11 +241,11 @@ class Session(Protocol):
     """
 
     def init(self, *, timeout_s: float) -> None:
-        """Fence every earlier session of this id, and wait until its open transaction is decided (R1). Once only."""
+        """Fence every earlier session of this id, and wait until its open transaction is decided (R1). Call it once."""
         ...
 
     def begin(self) -> None:
-        """Begin a transaction; asks nothing of the cluster."""
+        """Begin a transaction, without a request to the cluster."""
         ...
 
     def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
@@ -257,16 +257,19 @@ class Session(Protocol):
         ...
 
     def produce(self, records: Iterable[tuple[Any, ...]]) -> int:
-        """Enqueue records (shaped like `Outgoing`) in this transaction, in order; gives how many. A full queue is
-        waited for."""
+        """
+        Enqueue records (shaped like `Outgoing`) in this transaction, in order, and return their number.
+
+        If the queue is full, wait.
+        """
         ...
 
     def flush(self) -> FlushReport:
-        """Wait for all delivery reports of this transaction; raises if one of them is an error or is missing."""
+        """Wait for all delivery reports of this transaction; raise if one is an error or is missing."""
         ...
 
     def commit(self) -> str | None:
-        """Commit. Gives None, or the reason why this commit, although it succeeded, is *suspect* (P8)."""
+        """Commit. Return None, or the reason why this commit is *suspect* although it succeeded (P8)."""
         ...
 
     def close(self) -> None:
@@ -274,8 +277,11 @@ class Session(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Throw the client away, whatever its state: bounded in time, never raises (P8). An open transaction may stay
-        open: the next session's `init` ends it."""
+        """
+        Throw the client away in any state.
+
+        This is bounded in time and never raises (P8). A transaction may stay open: the next session's `init` ends it.
+        """
         ...
 
 
@@ -287,11 +293,11 @@ class Reader(Protocol):
         ...
 
     def unassign(self, partitions: Collection[TopicPartition]) -> None:
-        """Take partitions away; what was fetched of them is dropped. Partitions that are not assigned are ignored."""
+        """Take partitions away, and drop what was fetched of them. Partitions that are not assigned are ignored."""
         ...
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
-        """Fetch nothing more of these until `resume` or `unassign`; what was already fetched may still come."""
+        """Stop fetching these until `resume` or `unassign`; messages that were fetched before may still come."""
         ...
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
@@ -299,7 +305,7 @@ class Reader(Protocol):
         ...
 
     def poll(self, timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
-        """What has arrived; waits up to `timeout_s` for the first message only, then takes what is there.
+        """Return the messages that have arrived. Wait up to `timeout_s` for the first message only.
 
         Raises:
             BrokerError: a partition cannot be read, for example ``_AUTO_OFFSET_RESET`` when the offset is out of range.
@@ -312,7 +318,7 @@ class Reader(Protocol):
 
 
 class Listener(Protocol):
-    """What a `Member` calls from inside `poll` and `close`, on the caller's thread. Returning acknowledges."""
+    """A `Member` calls it inside `poll` and `close`, on the caller's thread. Returning acknowledges."""
 
     def on_assign(self, partitions: Sequence[int]) -> None: ...
     def on_revoke(self, partitions: Sequence[int]) -> None: ...
@@ -323,12 +329,11 @@ class Member(Protocol):
     """A membership in a group, subscribed to one topic and with nothing assigned locally (A1, A3)."""
 
     def poll(self) -> None:
-        """Serve the group: callbacks of the listener, heartbeats of `max.poll.interval.ms`. Never waits."""
+        """Serve the group: callbacks of the listener, and heartbeats for `max.poll.interval.ms`. It never waits."""
         ...
 
     def rejoin(self) -> None:
-        """Give everything back (through the listener, in the next polls) and join again, so that the group shares
-        anew."""
+        """Give everything back (through the listener, in the next polls) and join again for a new assignment."""
         ...
 
     def metadata(self) -> GroupMetadata:
@@ -336,7 +341,7 @@ class Member(Protocol):
         ...
 
     def close(self, *, leave: bool) -> None:
-        """Revoke what is assigned (through the listener) and go. `leave=False` keeps a static member's place (A4)."""
+        """Revoke all partitions (through the listener) and leave. `leave=False` keeps a static member's place (A4)."""
         ...
 
 
@@ -365,7 +370,7 @@ class Inlet(Protocol):
         ...
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-        """Asked of the leaders, never of a cache."""
+        """Offsets that bound the partitions; the leaders answer, never a cache."""
         ...
 
     def reader(self, name: str) -> Reader:
@@ -374,18 +379,22 @@ class Inlet(Protocol):
 
 
 class Broker(Inlet, Protocol):
-    """A cluster. Cheap to hold; opens clients on demand."""
+    """A cluster. The object is cheap, and opens clients on demand."""
 
     def partitions(self, topics: Collection[str] | None = None) -> dict[str, int]:
-        """Partition counts, in one question; None: of all topics but the brokers' own. Missing topics are left out."""
+        """
+        Partition counts of topics, in one request; None: all topics but the brokers' own.
+
+        Missing topics are left out.
+        """
         ...
 
     def create(self, topics: Sequence[NewTopic]) -> None:
-        """Create topics and wait until they are there. One that exists already is left as it is."""
+        """Create topics and wait until they exist. A topic that exists already is not changed."""
         ...
 
     def add_partitions(self, topic: str, total: int) -> None:
-        """Raise a topic's partition count to `total` and wait until they are there; a smaller one changes nothing."""
+        """Raise a topic's partition count to `total` and wait until they exist; a smaller count changes nothing."""
         ...
 
     def delete(self, topics: Sequence[str]) -> None:
@@ -399,13 +408,13 @@ class Broker(Inlet, Protocol):
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset whose timestamp is at or past this time (milliseconds since the epoch); None: there is none.
 
-        Records of open transactions count too, those of aborted ones may: nothing that is committed later comes before
-        an answer of earlier.
+        Records of open transactions count, and those of aborted ones may: a record that is committed later never comes
+        before an earlier answer.
         """
         ...
 
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """The group's committed offsets, stable (R2); None where there is none.
+        """The group's committed offsets, stable ones only (R2); None for a partition without an offset.
 
         Raises:
             UnstableOffsets: an open transaction holds offsets of one of them.
@@ -413,17 +422,19 @@ class Broker(Inlet, Protocol):
         ...
 
     def members(self, group: str) -> list[str]:
-        """Names (client id or instance id) of the group's members; empty also where the group does not exist."""
+        """Names (client id or instance id) of the group's members; empty if the group does not exist."""
         ...
 
     def unowned(self, group: str, topic: str, partitions: int) -> set[int]:
-        """Of the first so many partitions of a topic, those that no member of a *stable* group owns; none where the
-        group is between two generations, or has no members."""
+        """
+        The first partitions of a topic that no member of a *stable* group owns; empty if the group is between two
+        generations, or has no members.
+        """
         ...
 
     @property
     def max_bytes(self) -> int:
-        """Bytes of the largest record that sessions and senders take, whatever the topic."""
+        """Size of the largest record that sessions and senders take for any topic, in bytes."""
         ...
 
     def session(self, transactional_id: str, *, batch_bytes: int | None = None) -> Session:
@@ -432,14 +443,16 @@ class Broker(Inlet, Protocol):
 
         Args:
             transactional_id: its id.
-            batch_bytes: the least `max.message.bytes` of the topics that it writes many records to, which bounds a
-                whole batch of records; None: the client's own limit will do.
+            batch_bytes: the smallest `max.message.bytes` of the topics that get many records, which bounds a whole
+                batch of records; None: the client's own limit.
         """
         ...
 
     def expect(self, transactional_ids: Sequence[str], *, batch_bytes: int | None = None) -> None:
-        """Say that `session` will soon be called for these, so that they connect meanwhile; none takes its id by that.
-        Those of the time before that nobody called for are closed."""
+        """
+        Say that `session` will soon be called for these ids, so that their clients connect meanwhile, without taking
+        the id. Clients of an earlier call that were not used are closed.
+        """
         ...
 
     def reader(self, name: str, *, prompt: bool = False) -> Reader:
@@ -448,8 +461,8 @@ class Broker(Inlet, Protocol):
 
         Args:
             name: goes into client ids and logs.
-            prompt: says where a partition ends within milliseconds, at the price of asking the broker again and again
-                while it stands there: for who reads up to a known end, once.
+            prompt: report the end of a partition within milliseconds. The reader then asks the broker repeatedly at the
+                end, so this is for reading up to a known end, once.
         """
         ...
 
@@ -462,7 +475,7 @@ class Broker(Inlet, Protocol):
         ...
 
     def close(self) -> None:
-        """Release what the broker object itself holds; sessions, readers and members are closed by their owners."""
+        """Release what the broker object itself holds. Owners close their sessions, readers and members."""
         ...
 
 
@@ -581,7 +594,7 @@ class Codec(Protocol):
 
 
 class Clock(Protocol):
-    """Time. Virtual in simulations."""
+    """Time, which is virtual in simulations."""
 
     def monotonic(self) -> float:
         """Seconds from an arbitrary start."""

@@ -33,10 +33,8 @@ AVOIDED = {
 
 LATER = (
     "cues_kafka/runtime",
-    "cues_kafka/operate",
     "cues_kafka/verify",
     "cues_kafka/cli",
-    "cues_kafka/records",
     "cues_kafka/errors.py",
     "cues_kafka/brokers/kafka",
 )

@@ -1,12 +1,11 @@
-"""What operators do to tasks that stopped: move their positions on purpose, and bring the topics in line with the plan.
+"""Tools of operators: move the positions of tasks on purpose, and change topics as the plan says.
 
-Whoever writes to a backing partition does it with the task's transactional id, which is its lock (O1), and only
-while the group has no members. `Maintenance` joins the group for the moment, so that no worker can join unnoticed and
-the offsets carry real proof of membership (P5). Each task is moved in a transaction of its own, offsets and record
-together.
+A tool writes to a backing partition with the task's transactional id, which is its lock (O1), and only while the group
+has no members. `Maintenance` joins the group meanwhile, so that no worker can join unnoticed, and the offsets carry a
+proof of membership (P5). Each task is moved in a transaction of its own, offsets and record together.
 
-A staged processor (DataFrames that shuffle or keep state) has one place for all of its slots: what its newest batch
-took. So it is reset as a whole, slot 0 first, whose record gives the reset its publication number.
+A staged processor (DataFrames that shuffle or keep state) has one place for all of its slots: the end of its newest
+batch. So it is reset as a whole. Slot 0 comes first, and its record gives the reset its publication number.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ from cues_kafka.runtime.task.interpreter import Interpreter, World
 from cues_kafka.words import count
 
 JOIN_TIMEOUT_S = 60.0
-"""Brokers hold the first join of a group back for some seconds, and wait for members of a group that is not empty."""
+"""Time for a join: brokers hold back the first join of a group for some seconds, and wait for other members."""
 
 PATIENCE_S = 3.0
-"""How long the markers of a transaction that is over may be on their way."""
+"""How long the markers of a transaction may be on their way after its end."""
 
 Target: TypeAlias = "Callable[[Spec, Record | None, Mapping[str, InputFacts]], Positions | None]"
 
@@ -52,11 +51,11 @@ Target: TypeAlias = "Callable[[Spec, Record | None, Mapping[str, InputFacts]], P
 @dataclass(frozen=True, slots=True)
 class PlannedMove:
     """
-    One task that is to stand elsewhere.
+    One task that shall stand elsewhere.
 
     Attributes:
         spec: the task, with its `Move`; its writer is the tool.
-        notes: what will be lost, or done again, in words.
+        notes: what will be lost or repeated, in words.
     """
 
     spec: Spec
@@ -64,18 +63,18 @@ class PlannedMove:
 
     @property
     def positions(self) -> Positions:
-        """Where it is to stand."""
+        """The positions at which the task shall stand."""
         assert self.spec.move
         return self.spec.move.positions
 
 
 class Maintenance:
     """
-    Moves the tasks of one processor: `reset` or `accept_loss` say what would happen, then `carry_out` does it.
+    Move the tasks of one processor: `reset` and `accept_loss` plan the moves, `carry_out` does them.
 
     Attributes:
-        specs: its tasks; the tool is their writer.
-        staged: it is a staged processor, which begins anew as a whole.
+        specs: the tasks; the tool is their writer.
+        staged: whether it is a staged processor, which is reset as a whole.
     """
 
     def __init__(self, graph: Graph, broker: Broker, processor: str, *, who: str, clock: Clock | None = None) -> None:
@@ -84,11 +83,11 @@ class Maintenance:
             graph: the graph.
             broker: the cluster.
             processor: name of the processor.
-            who: goes into the records as their writer, so that they show who moved the task.
+            who: the records name it as their writer, so that they show who moved the task.
             clock: time.
 
         Raises:
-            ConfigError: there is no such processor, or it was never started on this cluster.
+            ConfigError: the graph has no such processor, or it was never started on this cluster.
         """
         everyone: dict[str, Processor | DataFrameProcessor] = {**graph.processors, **graph.dataframes}
         if processor not in everyone:
@@ -118,7 +117,7 @@ class Maintenance:
             self.specs, self.staged = tuple(map(make, range(min(self._sizes.values())))), False
 
     def _frame(self, declared: DataFrameProcessor, make: Callable[[int], Spec]) -> tuple[tuple[Spec, ...], bool]:
-        """Its records say how a processor of DataFrames is written, and in how many parts."""
+        """Find out by its records how a processor of DataFrames is written, and in how many parts."""
         slots = [replace(make(slot), inputs=()) for slot in range(self._sizes[make(0).backing])]
         found = [record for slot in slots if (record := self._settled(slot))]
         staged = [record.staged for record in found if record.staged]
@@ -130,23 +129,23 @@ class Maintenance:
 
     def reset(self, *, to: To = "earliest", partition: int | None = None) -> list[PlannedMove]:
         """
-        Let tasks begin anew, at the first message that is there or behind the last one.
+        Plan to let tasks begin at the first message in the log, or behind the last one.
 
         Args:
-            to: `earliest` repeats what is there, `latest` skips it.
-            partition: of one task; None: all of them.
+            to: `earliest` repeats the messages in the log, `latest` skips them.
+            partition: of a single task; None: all tasks.
 
         Raises:
-            ConfigError: no such partition; or a single one of a staged processor.
+            ConfigError: there is no such partition, or the processor is staged and cannot be reset in part.
             RecoveryError: the group has members, or a record is not this task's.
         """
         if self.staged:
             if partition is not None:
                 raise ConfigError(
                     f"--partition {partition}: {self.specs[0].processor!r} is written staged. Its batches take all "
-                    "partitions of its inputs at once, so it begins anew as a whole: leave --partition out"
+                    "partitions of its inputs at once, so it is reset as a whole: leave --partition out"
                 )
-            return self._anew(to)
+            return self._reset_staged(to)
         if partition is not None and partition not in range(len(self.specs)):
             raise ConfigError(f"--partition {partition}: {self.specs[0].processor!r} has 0 to {len(self.specs) - 1}")
 
@@ -157,20 +156,21 @@ class Maintenance:
 
     def accept_loss(self) -> list[PlannedMove]:
         """
-        Let tasks whose next messages are gone from the log go on without them.
+        Plan to let tasks go on without messages that are gone from the log.
 
-        Where retention or a trim took them, at the first one that is there. Where compaction took some of a batch that
-        was announced, with what is left of it; a join goes on behind the batch, because what is left are no pairs.
+        After retention or a trim, a task goes on at the first message in the log. After compaction took messages of an
+        announced batch, it goes on with what is left of the batch; a join goes on behind the batch, because messages
+        without partners are no steps.
 
         Raises:
-            ConfigError: it is a staged processor.
+            ConfigError: the processor is staged.
             RecoveryError: the group has members, a record is not this task's, or a topic was recreated.
         """
         if self.staged:
             raise ConfigError(
                 f"{self.specs[0].processor!r} is written staged: where it goes on is in the checkpoint of its query, "
                 "together with the state that Spark keeps, and no record can move that. `cues-kafka reset` lets it "
-                "begin anew, at the first messages that are there or behind the last ones"
+                "begin again, at the first messages in the log or behind the last ones"
             )
 
         notes: dict[int, tuple[str, ...]] = {}
@@ -187,7 +187,7 @@ class Maintenance:
             if kept != record.positions:
                 return kept
             if not isinstance(record, Snapshot) or any(p.offset > inputs[p.binding].stable for p in record.ends):
-                return None  # no batch; or the log was truncated, which R5 refuses, and no loss of ours explains
+                return None  # there is no batch; or the log was truncated, which R5 refuses
             notes[spec.partition] = tuple(self._gone(spec, record))
             if not notes[spec.partition]:
                 return None
@@ -197,7 +197,7 @@ class Maintenance:
         return [replace(move, notes=(*notes.get(move.spec.partition, ()), *move.notes)) for move in moves]
 
     def _gone(self, spec: Spec, snapshot: Snapshot) -> Iterator[str]:
-        """What is not there any more of a batch that was announced."""
+        """Messages of an announced batch that are gone from the log."""
         if spec.pairing == "alts":
             announced = Counter[str]()
             for binding, steps in take(snapshot.choice, snapshot.steps):
@@ -220,8 +220,8 @@ class Maintenance:
         Move the tasks, each in one transaction.
 
         Raises:
-            RecoveryError: the group has members, or a task has moved since; those before it are moved.
-            BrokerError: the cluster refused; run it again, what is moved stays moved.
+            RecoveryError: the group has members, or a task has moved since the plan; the tasks before it are moved.
+            BrokerError: the cluster refused; another run moves the other tasks.
         """
         if not moves:
             return
@@ -231,16 +231,16 @@ class Maintenance:
             for move in moves:
                 self._move(move, membership)
 
-    def _anew(self, to: To) -> list[PlannedMove]:
-        """All slots of a staged processor. The first one decides; it is the first to be moved, too."""
+    def _reset_staged(self, to: To) -> list[PlannedMove]:
+        """Plan the moves of all slots of a staged processor. Slot 0 decides, and is moved first."""
         self._refuse_others()
         records = [self._settled(spec) for spec in self.specs]
         known = [record.staged for record in records if record and record.staged]
         newest = max(known, key=lambda staged: staged.number)
         first = records[0].sequence if records[0] else -1
         places, begins = self._begins(to)
-        extents = () if to == "earliest" else places  # at what is there by then, not by now
-        anew = Staged(
+        extents = () if to == "earliest" else places  # at the first messages of that time, not of now
+        reset = Staged(
             query=newest.query,
             batch=RESET,
             attempt="",
@@ -250,15 +250,15 @@ class Maintenance:
             extents=extents,
         )
         if len(known) == len(records) and all(
-            was == replace(anew, number=newest.number, part=part, extents=() if part else extents)
+            was == replace(reset, number=newest.number, part=part, extents=() if part else extents)
             for part, was in enumerate(known)
         ):
             return []
         unpublished = [
             part for part, record in enumerate(records) if not (record and _is_out(record, newest.number))
         ]  # fmt: skip
-        notes = tuple(self._notes_anew(to, newest, unpublished, begins))
-        parts = (anew, *(replace(anew, part=part, extents=()) for part in range(1, len(records))))
+        notes = tuple(self._notes_staged(to, newest, unpublished, begins))
+        parts = (reset, *(replace(reset, part=part, extents=()) for part in range(1, len(records))))
         begins_of = (places, *(() for _ in records[1:]))
         moves = [
             Move(after=_sequence(record), positions=(), staged=staged, begins=starts)
@@ -270,7 +270,7 @@ class Maintenance:
         ]
 
     def _begins(self, to: To) -> tuple[tuple[Extent, ...], dict[TopicPartition, int]]:
-        """Where a staged processor is to begin: by source, as the record of a batch says it, and by partition."""
+        """Where a staged processor shall begin: by source, in the form of a batch's record, and by partition."""
         topics = dict.fromkeys(i.topic for i in self._inputs_of)
         places = [TopicPartition(topic, p) for topic in topics for p in range(self._sizes[topic])]
         marks = self._broker.watermarks(places)
@@ -286,7 +286,7 @@ class Maintenance:
         extents = (Extent(i.binding, self._ids[i.topic], ends[i.topic], ends[i.topic]) for i in self._inputs_of)
         return tuple(sorted(extents)), offsets
 
-    def _notes_anew(
+    def _notes_staged(
         self, to: To, newest: Staged, unpublished: Sequence[int], begins: Mapping[TopicPartition, int]
     ) -> Iterator[str]:
         if newest.batch != RESET and unpublished:
@@ -295,9 +295,9 @@ class Maintenance:
         for topic in dict.fromkeys(place.topic for place in begins):
             places = ", ".join(f"{place.partition} at {begins[place]}" for place in begins if place.topic == topic)
             yield (
-                f"{topic}: begins anew, by partition: {places}; outputs of what lies behind REPEAT"
+                f"{topic}: begins again, by partition: {places}; outputs of the messages behind REPEAT"
                 if to == "earliest"
-                else f"{topic}: begins anew, by partition: {places}; what lies below and is not published yet is LOST"
+                else f"{topic}: begins again, by partition: {places}; messages below that are not published yet are LOST"
             )
         yield (
             f"what Spark keeps in the checkpoint of query {newest.query} (sums, windows, joined rows) is void, and "
@@ -360,7 +360,7 @@ class Maintenance:
         return {binding: InputFacts(self._ids[place.topic], *marks[place]) for binding, place in places.items()}
 
     def _refuse_others(self) -> None:
-        """A query on Spark is no member; what shows of it is the transaction that it is in."""
+        """Refuse if a transaction is open: a query on Spark is no member of the group, but has one now and then."""
         group = self.specs[0].group
         if self.staged:
             self._refuse_publishing()
@@ -412,7 +412,7 @@ def _notes(spec: Spec, record: Record | None, positions: Positions) -> list[str]
                 f"delivery hashes: at most {count(was.offset - position.offset, 'message')}; outputs and effects repeat"
             )
     if spec.pairing == "join":
-        notes.append("a join pairs anew from there: the k-th message of each input behind these positions")
+        notes.append("from there, a join pairs the k-th message of each input behind these positions")
     if isinstance(record, Snapshot):
         notes.append(
             f"a batch of {count(record.steps, 'step')} was being delivered; its effects outside Kafka may have happened"
@@ -421,7 +421,7 @@ def _notes(spec: Spec, record: Record | None, positions: Positions) -> list[str]
 
 
 class _Membership:
-    """The only member of a group, for a moment; calling it gives the proof, and fails when somebody else has joined."""
+    """The only member of a group for a moment. A call returns the proof, and fails when another member has joined."""
 
     def __init__(self, broker: Broker, group: str, topic: str, width: int, clock: Clock) -> None:
         self._group = group
@@ -438,7 +438,7 @@ class _Membership:
             if self._clock.monotonic() > deadline:
                 self._member.close(leave=True)
                 raise RecoveryError(f"group {self._group!r} is not free after {JOIN_TIMEOUT_S:g} s. Stop its workers.")
-            pause.wait(0.05)  # a poll never waits, and there is no event behind it
+            pause.wait(0.05)  # a poll never waits, and no event tells of it
             self._member.poll()
         return self
 
@@ -456,11 +456,11 @@ class _Membership:
         return self._member.metadata().generation >= 0 and self._owned >= set(range(self._width))
 
     def on_assign(self, partitions: Sequence[int]) -> None:
-        """Whoever has all partitions is alone."""
+        """Whether the member has all partitions, so that it is alone."""
         self._owned.update(partitions)
 
     def on_revoke(self, partitions: Sequence[int]) -> None:
-        """Somebody else is there."""
+        """Fail because the group has another member."""
         self._owned.difference_update(partitions)
 
     on_lost = on_revoke
@@ -468,7 +468,7 @@ class _Membership:
 
 def apply_plan(planned: Plan, broker: Broker) -> None:
     """
-    Create the topics that a plan wants, and add the partitions that the framework's own topics lack.
+    Create the topics of a plan, and add missing partitions to the framework's own topics.
 
     Raises:
         ConfigError: the plan is refused.

@@ -1,1 +1,1 @@
-"""Our own records: their bytes, and how they are read from a cluster."""
+"""The framework's own records: their bytes, and how they are read from a cluster."""

@@ -27,10 +27,10 @@ from cues_kafka.errors import CodecError
 from cues_kafka.ports import Coordinates, Position, Positions
 
 RECORD_LIMIT = 256_000
-"""Bytes of a backing record; a larger one means that its batch must be cut (O6)."""
+"""Largest size of a backing record in bytes; the batch of a larger one must be cut (O6)."""
 
 ERROR_LIMIT = 16_000
-"""Bytes of an error message (P4); what does not fit is cut, and named in `truncated`."""
+"""Largest size of an error message in bytes (P4); longer fields are cut and named in `truncated`."""
 
 ERROR_VERSION = 1
 
@@ -39,7 +39,7 @@ MARK = b"\xc3\x01"
 
 _KINDS: dict[str, type[Record]] = {"Start": Start, "Snapshot": Snapshot, "Attempt": Attempt}
 _CAPS = {"text": 4_000, "exception": 200, "location": 500, "key": 2_000}
-"""Bytes that the fields keep when a message is over its limit; with 4,000 of the context the payload has the rest."""
+"""Bytes that the fields keep in a message above its limit. The context keeps 4,000, the payload the rest."""
 
 _CONTEXT_CAP = 4_000
 
@@ -47,11 +47,11 @@ _CONTEXT_CAP = 4_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorMessage:
     """
-    What is committed in the place of all outputs of one delivery.
+    An error message, which is committed in the place of all outputs of one delivery.
 
     Attributes:
-        graph: name.
-        processor: name.
+        graph: name of the graph.
+        processor: name of the processor.
         task: `processor/partition`.
         consumed: coordinates of the consumed messages, in the order of bindings.
         topics: their topics, in the same order.
@@ -65,9 +65,10 @@ class ErrorMessage:
         starts: deaths in user code before this one.
         timestamp_ms: when it failed, milliseconds since the epoch.
         key: of the lead input.
-        payload: a value as it came, where nobody could decode it: of the input that failed, after deaths of the lead.
+        payload: raw bytes of a value that was not decoded: that of the input that failed, after deaths that of the
+            lead.
         truncated: fields that were cut.
-        version: of the message's meaning.
+        version: of what the message means.
     """
 
     graph: str
@@ -95,10 +96,10 @@ class ErrorMessage:
 
 def encode_record(record: Record) -> bytes:
     """
-    Bytes of a `Start`, `Snapshot` or `Attempt`.
+    Encode a `Start`, `Snapshot` or `Attempt`.
 
     Raises:
-        CodecError: it is larger than `RECORD_LIMIT`; the batch must be cut.
+        CodecError: the record is larger than `RECORD_LIMIT`; the batch must be cut.
     """
     data = _pack(_staged(), _staged_fields(record)) if record.staged else _pack(_backing(), _fields(record))
     if len(data) > RECORD_LIMIT:
@@ -177,7 +178,11 @@ def decode_record(data: bytes) -> Record:
 
 @functools.cache
 def _readers() -> dict[bytes, tuple[_Schema, Callable[[dict[str, Any]], dict[str, Any]]]]:
-    """By the header of a record, its schema and what makes values of its fields. Each schema stays here."""
+    """
+    By the header of a record, its schema and the function that makes values of its fields.
+
+    Every schema stays here.
+    """
     return {_backing().header: (_backing(), _task_fields), _staged().header: (_staged(), _slot_fields)}
 
 
@@ -206,7 +211,7 @@ def _positions(plain: list[dict[str, Any]]) -> Positions:
 
 def encode_error(message: ErrorMessage) -> bytes:
     """
-    Bytes of an error message, never more than `ERROR_LIMIT`: longer fields are cut and named in `truncated`.
+    Encode an error message in at most `ERROR_LIMIT` bytes: longer fields are cut and named in `truncated`.
 
     Raises:
         CodecError: the coordinates alone are too long (dozens of inputs with the longest names).
@@ -263,7 +268,7 @@ def _pack_error(message: ErrorMessage) -> bytes:
                 for coordinates, topic in zip(message.consumed, message.topics, strict=True)
             ],
             "kind": message.kind.replace(" ", "_"),
-            # Exceptions may say what UTF-8 cannot carry; an error message must never fail for that.
+            # The text of an exception may not fit UTF-8; an error message must not fail for that.
             **{name: _text(fields[name]) for name in ("exception", "text", "location")},
             "context": {_text(name): _text(value) for name, value in message.context.items()},
             "truncated": list(message.truncated),
@@ -276,7 +281,7 @@ def _text(value: Any) -> str:
 
 
 def _capped(message: ErrorMessage) -> ErrorMessage:
-    """The message with its long fields cut; all that were cut are named."""
+    """Cut the long fields of a message, and name those that were cut."""
     cut: dict[str, Any] = {}
     for name, cap in _CAPS.items():
         value = getattr(message, name)
@@ -372,7 +377,7 @@ def _unpack(schema: _Schema, data: bytes, what: str) -> dict[str, Any]:
         )
     try:
         fields = fastavro.schemaless_reader(io.BytesIO(data[10:]), schema.parsed, None)
-    except Exception as error:  # the reader raises whatever cut or foreign bytes lead it to
+    except Exception as error:  # cut or foreign bytes make the reader raise any exception
         raise CodecError(f"This {what} is damaged: {error}. Restore the topic, or reset the processor.") from error
     assert isinstance(fields, dict)
     return fields

@@ -1,8 +1,8 @@
-"""Reads the newest record of a task (R4), and says what the records of several tasks mean together.
+"""Read the newest record of a task (R4), and tell what the records of several tasks mean together.
 
-The newest record is looked for backwards from the high watermark, in doubling windows. Normally it is one fetch: the
-record stands two before the end, its marker one before. The cost does not depend on the age of the topic, only on what
-lies between the newest record of the key and the end.
+The search for the newest record goes backwards from the high watermark, in doubling windows. It usually takes one
+fetch, because the record stands two offsets before the end, and its marker one. The cost depends on the distance
+between the newest record of the key and the end, and not on the age of the topic.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from cues_kafka.ports import Broker, Clock, Reader, TopicPartition, WireMessage
 from cues_kafka.records.bytes import decode_record
 
 FIRST_WINDOW = 16
-"""Offsets; room for a few aborted records and their markers."""
+"""Offsets of the first window, with room for a few aborted records and their markers."""
 
 PATIENCE_S = 3.0
-"""Without progress this long, an open transaction hides the rest: a zombie that initialised late (R4)."""
+"""After this time without progress an open transaction hides the rest: that of a zombie that initialised late (R4)."""
 
 
 def newest(
     broker: Broker, partition: TopicPartition, low: int, high: int, clock: Clock, *, group: str, key: bytes = KEY
 ) -> WireMessage | None:
     """
-    The newest committed record with this key below `high`, or None.
+    Read the newest committed record with this key below `high`, or None.
 
     Args:
         broker: where to read; a reader is opened and closed.
@@ -35,7 +35,7 @@ def newest(
         low: where it begins.
         high: the high watermark, never the last stable offset: below the latter newer records may be hidden (R3).
         clock: bounds the wait.
-        group: that the caller may describe; nothing joins it or commits there.
+        group: a group that the caller may describe; the reader does not join it or commit there.
         key: the record's key.
 
     Raises:
@@ -61,7 +61,7 @@ def newest(
 def _last_in(
     reader: Reader, partition: TopicPartition, start: int, high: int, *, clock: Clock, key: bytes
 ) -> WireMessage | None:
-    """The last record with this key in `[start, high)`; all of it is read, because the last one decides."""
+    """The last record with this key in `[start, high)`. The whole range is read, because the last one counts."""
     found: WireMessage | None = None
     reader.assign({partition: start})
     try:
@@ -90,14 +90,14 @@ def _last_in(
 
 def read_record(message: WireMessage) -> Record:
     """
-    The task record in a message of a backing topic.
+    Return the task record in a message of a backing topic.
 
     Raises:
-        CodecError: it is none, or one of a version that this release does not know.
+        CodecError: the message is no task record, or has a version that this release does not know.
     """
     value = message.value()
     if value is None:
-        raise CodecError("a tombstone where a task record should be: nobody but its task may write here")
+        raise CodecError("a tombstone is where a task record should be: only its task may write here")
     return decode_record(value)
 
 
@@ -108,7 +108,8 @@ def records_of(messages: Sequence[WireMessage]) -> list[Record]:
 
 def offsets_of(extent: Extent, at: str) -> dict[TopicPartition, int]:
     """
-    Where a staged batch stands in the topics of a source; nothing where they are not here, or that is not known.
+    Return where a staged batch stands in the topics of a source; nothing if that is not known, or the topics are not
+    here.
 
     Args:
         extent: of the source.
@@ -124,7 +125,7 @@ def offsets_of(extent: Extent, at: str) -> dict[TopicPartition, int]:
 
 
 def has_reached(record: Record | None, batch: Staged) -> bool:
-    """Whether a slot's newest record says that its part of this batch is out, or of a later one."""
+    """Whether a slot's newest record says that its part of this batch, or of a later one, is published."""
     if record is None or record.staged is None:
         return False
     number = record.staged.number
@@ -133,11 +134,11 @@ def has_reached(record: Record | None, batch: Staged) -> bool:
 
 def published_ends(newest: Sequence[Record | None]) -> dict[TopicPartition, int]:
     """
-    Up to where a staged processor has published its inputs.
+    Return up to where a staged processor has published its inputs.
 
     Args:
-        newest: the newest record of each slot. Where a part of the newest batch is due, what the batch takes is not
-            published; an input that is not known is left out.
+        newest: the newest record of each slot. While a part of the newest batch is due, the batch does not count as
+            published. An input that is not known is left out.
     """
     batch = newest[0].staged if newest and newest[0] else None
     if batch is None:
@@ -150,7 +151,7 @@ def published_ends(newest: Sequence[Record | None]) -> dict[TopicPartition, int]
 
 
 def newest_record(spec: Spec, broker: Broker, clock: Clock) -> Record | None:
-    """A task's newest record as any reader sees it: what an open transaction may add is not waited for."""
+    """The newest record of a task as any reader sees it, without waiting for open transactions."""
     place = TopicPartition(spec.backing, spec.partition)
     low, stable, _ = broker.watermarks([place])[place]
     return record_below(broker, place, low, stable, clock, group=spec.group)

@@ -1,4 +1,4 @@
-"""Ranges of topics that hold messages: read whole, looked at, and whether a task can deliver something of them."""
+"""Read ranges of topics, and tell whether a task can deliver messages of them."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from cues_kafka.ports import Broker, TopicPartition, Watermarks, WireMessage
 
 def unstable(marks: Mapping[TopicPartition, Watermarks]) -> set[TopicPartition]:
     """
-    Partitions that an open transaction writes to: they may hold more in a moment.
+    Return the partitions that an open transaction writes to, which may soon hold more messages.
 
-    The coordinator answers a commit before its markers are in all partitions. So where a record or a group's offsets
-    say that a message was delivered, its outputs may still lie above the last stable offset, but never above the high
-    watermark: they were written before.
+    The coordinator answers a commit before its markers are in all partitions. So when a record or the group's offsets
+    say that a message was delivered, its outputs may still lie above the last stable offset. They were written before,
+    so they never lie above the high watermark.
     """
     return {place for place, mark in marks.items() if mark.stable < mark.high}
 
 
 def due(pairing: str, inputs: Collection[TopicPartition], waiting: set[TopicPartition]) -> set[TopicPartition]:
     """
-    The inputs of one task that it can deliver something of.
+    Return the inputs of which a task can deliver messages.
 
     Args:
         pairing: `single`, `join` or `alts`.
-        inputs: of the task.
-        waiting: those of them that hold messages behind its position. For a join they must be all: a message without
-            its partner is no work.
+        inputs: inputs of the task.
+        waiting: inputs that hold messages behind its position. A join needs all of them, because a message without a
+            partner is no step.
     """
     return set() if pairing == "join" and len(waiting) < len(inputs) else waiting
 
@@ -39,19 +39,19 @@ Ranges: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
 
 def read_all(broker: Broker, topic: str, partitions: int, *, group: str | None = None) -> Iterator[WireMessage]:
     """
-    All committed messages of a topic up to its last stable offsets as they are now, partition by partition.
+    Read all committed messages of a topic up to its last stable offsets of now, partition by partition.
 
     Args:
         broker: the cluster.
         topic: what to read.
-        partitions: how many it has.
+        partitions: number of its partitions.
         group: see `read_range`.
     """
     yield from read_since(broker, ranges_of(broker, topic, partitions), None, group=group)
 
 
 def ranges_of(broker: Broker, topic: str, partitions: int) -> Ranges:
-    """The offsets of each partition up to its last stable one, as they are now; partitions without any left out."""
+    """The offsets of each partition up to its last stable one of now, without empty partitions."""
     places = [TopicPartition(topic, partition) for partition in range(partitions)]
     found = broker.watermarks(places).items()
     return {place: (marks.low, marks.stable) for place, marks in found if marks.stable > marks.low}
@@ -60,7 +60,7 @@ def ranges_of(broker: Broker, topic: str, partitions: int) -> Ranges:
 def read_since(
     broker: Broker, ranges: Ranges, since_ms: int | None, *, group: str | None = None
 ) -> Iterator[WireMessage]:
-    """The committed messages in these ranges that are not older than this time, partition by partition."""
+    """Read the committed messages in these ranges that are not older than this time, partition by partition."""
     for place, (start, end) in ranges.items():
         for message in read_range(broker, place, start, end, group=group):
             if since_ms is None or message.timestamp()[1] >= since_ms:
@@ -71,10 +71,10 @@ def read_newest(
     broker: Broker, ranges: Ranges, most: int, since_ms: int | None, *, group: str | None = None
 ) -> list[WireMessage]:
     """
-    The newest committed messages in these ranges that are not older than a time, partition by partition.
+    Read the newest committed messages in these ranges that are not older than a time, partition by partition.
 
-    Each partition is read from its end, in ranges that grow until they hold enough: markers and aborted messages take
-    offsets too. Of the ends of all partitions the newest message is taken, as often as is wanted.
+    Each partition is read from its end, in ranges that grow until they hold enough, because markers and aborted
+    messages take offsets too. Then the newest messages of all partitions are chosen.
     """
     if not most:
         return []
@@ -99,14 +99,15 @@ def read_range(
     broker: Broker, place: TopicPartition, start: int, end: int, *, group: str | None = None
 ) -> Iterator[WireMessage]:
     """
-    The committed messages in `[start, end)`.
+    Read the committed messages in `[start, end)`.
 
     Args:
         broker: the cluster.
         place: what to read.
         start: the first offset.
         end: at most the last stable offset.
-        group: that the caller may describe; nothing joins it or commits there. None: the one of the topic's tools.
+        group: a group that the caller may describe; the reader does not join it or commit there. None: the group of the
+            topic's tools.
     """
     reader = broker.reader(group or tools_group(place.topic), prompt=True)
     try:

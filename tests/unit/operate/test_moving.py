@@ -168,7 +168,7 @@ def test_a_reset_of_a_join_says_that_it_pairs_anew() -> None:
     tester = delivered()
     [move] = tool(tester, "pair").reset()
 
-    assert move.notes[-1] == "a join pairs anew from there: the k-th message of each input behind these positions"
+    assert move.notes[-1] == "from there, a join pairs the k-th message of each input behind these positions"
     assert [p.binding for p in move.positions] == ["left", "right"]
 
 
@@ -293,7 +293,7 @@ def test_an_applied_plan_adds_the_partitions_that_new_input_partitions_need() ->
     tester.broker.add_partitions("doubles", 3)
     before = plan(GRAPH, tester.broker.facts(topics_to_ask(GRAPH)))
     assert [(g.topic, g.wanted) for g in before.grow] == [("m.double.backing", 3), ("m.pair.backing", 3)]
-    with pytest.raises(TaskStopped, match="'cues-kafka plan MODULE:GRAPH --apply' adds the rest"):
+    with pytest.raises(TaskStopped, match="'cues-kafka plan MODULE:GRAPH --apply' adds the missing ones"):
         tester.restart().run()
     apply_plan(before, tester.broker)
     after = plan(GRAPH, tester.broker.facts(topics_to_ask(GRAPH)))

@@ -47,7 +47,7 @@ def test_a_reset_takes_a_publication_number_in_every_slot() -> None:
 
     moves = tool(world).reset()
     assert [move.spec.name for move in moves] == ["frames/0", "frames/1", "frames/2"]
-    assert "a: begins anew, by partition: 0 at 0, 1 at 0; outputs of what lies behind REPEAT" in notes(moves)
+    assert "a: begins again, by partition: 0 at 0, 1 at 0; outputs of the messages behind REPEAT" in notes(moves)
     assert "the checkpoint of query first" in notes(moves)
     assert "never will be" not in notes(moves)
     tool(world).carry_out(moves)
@@ -190,7 +190,7 @@ def test_an_open_transaction_shows_a_query_at_work(monkeypatch: pytest.MonkeyPat
     ("act", "words"),
     [
         (lambda tool: tool.accept_loss(), "written staged: where it goes on is in the checkpoint"),
-        (lambda tool: tool.reset(partition=1), "begins anew as a whole"),
+        (lambda tool: tool.reset(partition=1), "is reset as a whole"),
     ],
 )
 def test_what_means_nothing_for_a_staged_processor_is_refused_with_the_reason(act: Any, words: str) -> None:
