@@ -297,7 +297,7 @@ class Maintenance:
             yield (
                 f"{topic}: begins again, by partition: {places}; outputs of the messages behind REPEAT"
                 if to == "earliest"
-                else f"{topic}: begins again, by partition: {places}; messages below that are not published yet are LOST"
+                else f"{topic}: begins again, by partition: {places}; what is unpublished below is LOST"
             )
         yield (
             f"what Spark keeps in the checkpoint of query {newest.query} (sums, windows, joined rows) is void, and "
@@ -456,11 +456,11 @@ class _Membership:
         return self._member.metadata().generation >= 0 and self._owned >= set(range(self._width))
 
     def on_assign(self, partitions: Sequence[int]) -> None:
-        """Whether the member has all partitions, so that it is alone."""
+        """Note the partitions; a member that has all of them is alone."""
         self._owned.update(partitions)
 
     def on_revoke(self, partitions: Sequence[int]) -> None:
-        """Fail because the group has another member."""
+        """Note that another member has joined."""
         self._owned.difference_update(partitions)
 
     on_lost = on_revoke

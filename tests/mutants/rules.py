@@ -565,10 +565,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # Tools.
     Mutant(
-        "P6a: `reset` sees a second writer",
+        "X2: `reset` sees a worker that joins meanwhile",
         "cues_kafka/operate/moving.py",
-        "            if landed != high:  # P6a\n",
-        "            if False:\n",
+        "        if not self._alone:\n            raise",
+        "        if False:\n            raise",
         ("tests/unit/operate/test_moving.py",),
     ),
     Mutant(

@@ -115,7 +115,7 @@ def test_a_task_that_stands_there_already_is_left_alone() -> None:
 
 
 def test_reset_makes_a_snapshot_void() -> None:
-    """A task that died in its batch begins anew: no death is counted, no range is due."""
+    """A task that died in its batch begins again: no death is counted, no range is due."""
     tester = delivered()
     tester.send("numbers", 9)
     tester.run(crash=Crash("before", "Call"))
@@ -130,7 +130,7 @@ def test_reset_makes_a_snapshot_void() -> None:
     assert tester.values("doubles") == [0, 2, 4, 6]
 
 
-def test_reset_is_the_way_on_after_a_topic_was_made_anew() -> None:
+def test_reset_is_the_way_on_after_a_topic_was_recreated() -> None:
     """R5 refuses and names it."""
     tester = delivered()
     recreate(tester, "numbers")
@@ -163,7 +163,7 @@ def test_reset_is_the_way_on_after_a_backing_topic_was_lost() -> None:
     assert tester.values("doubles") == [0, 2, 4, 6, 10]
 
 
-def test_a_reset_of_a_join_says_that_it_pairs_anew() -> None:
+def test_a_reset_of_a_join_says_where_it_pairs_from() -> None:
     """The k-th of each, counted from there."""
     tester = delivered()
     [move] = tool(tester, "pair").reset()
@@ -231,7 +231,7 @@ def test_accept_loss_without_a_loss_does_nothing() -> None:
     assert tool(tester).accept_loss() == []
 
 
-def test_accept_loss_refuses_a_topic_that_was_made_anew() -> None:
+def test_accept_loss_refuses_a_topic_that_was_recreated() -> None:
     """Its offsets mean other messages."""
     tester = delivered()
     recreate(tester, "numbers")
