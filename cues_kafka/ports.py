@@ -561,7 +561,7 @@ class Observer(Protocol):
         ...
 
     def recovered(self, task: str, after_s: float) -> None:
-        """The task delivers again, so long after it failed or stopped."""
+        """The task delivers again; `after_s` is the time since it failed or stopped."""
         ...
 
 

@@ -19,7 +19,7 @@ from cues_kafka.runtime.calling.caller import Caller, Decode
 from cues_kafka.runtime.calling.outputs import Output, Returned, Target, key_field
 
 FOREVER_MS = 10**15
-"""30,000 years; brokers say 2^63 - 1 where a topic takes any timestamp."""
+"""30,000 years. Brokers report 2^63 - 1 for a topic that takes any timestamp."""
 
 
 def caller_of(
@@ -32,13 +32,13 @@ def caller_of(
     cluster: Any = None,
 ) -> Caller:
     """
-    The caller of one processor.
+    Make the caller of one processor.
 
     Args:
         graph: the graph.
-        processor: what it calls.
-        facts: of its topics.
-        system: values of `system=`.
+        processor: the processor.
+        facts: what the cluster says of its topics.
+        system: the values of `system=`.
         client_bytes: see `ports.Broker.max_bytes`.
         cluster: its options, see `MadeFor`.
     """
@@ -64,7 +64,7 @@ def caller_of(
 
 
 def decoder(settings: Topic, made_for: MadeFor) -> Decode:
-    """Values of a topic from bytes. A null value is None where the codec has None, else an error like any other."""
+    """Makes the decoder of a topic's values. A null value is None if the codec has None, else a decoding error."""
     codec = codec_for(settings.value, made_for)
     decode, nullable = codec.decode, codec.nullable
     if decode is as_is:
@@ -81,18 +81,18 @@ def decoder(settings: Topic, made_for: MadeFor) -> Decode:
 
 
 def _decode_errors(data: bytes | None) -> ErrorMessage:
-    """A processor that reads an errors topic gets its messages as `ErrorMessage`."""
+    """Decodes the messages of an errors topic."""
     return decode_error(data or b"")
 
 
 def target_of(settings: Topic, found: TopicFacts, binding: str, client_bytes: int, cluster: Any = None) -> Target:
     """
-    An output topic of native workers and senders.
+    Make an output topic of native workers and senders.
 
     Args:
-        settings: what the graph says of it.
-        found: what the cluster says of it.
-        binding: of the output; `errors`: it takes error messages.
+        settings: what the graph says of the topic.
+        found: what the cluster says of the topic.
+        binding: the output's; `errors`: it takes error messages.
         client_bytes: see `ports.Broker.max_bytes`.
         cluster: its options, see `MadeFor`.
     """
@@ -106,7 +106,7 @@ def target_of(settings: Topic, found: TopicFacts, binding: str, client_bytes: in
 
 
 def output_of(found: TopicFacts, client_bytes: int, *, provenance: bool = True) -> Output:
-    """An output topic of processors of DataFrames; see `target_of`."""
+    """Make an output topic of DataFrame processors; see `target_of`."""
     return Output(**limits_of(found, client_bytes), provenance=provenance)
 
 
@@ -114,8 +114,8 @@ def limits_of(found: TopicFacts, client_bytes: int) -> dict[str, Any]:
     """
     The fields of `Output` that the cluster decides.
 
-    Where the topic's settings may not be read, batches keep to the least limit that `plan` takes: a topic refuses a
-    batch above its limit as a whole, however small the messages are.
+    If the topic's settings may not be read, batches keep to the smallest limit that `plan` accepts: a topic refuses a
+    whole batch above its limit, however small the messages are.
     """
     config = found.config
     topic_bytes = int(config["max.message.bytes"]) if "max.message.bytes" in config else None

@@ -1,4 +1,4 @@
-"""What applications do with topics besides running a graph: send, and read what is there."""
+"""Sends messages to topics and reads them, for applications."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from cues_kafka.runtime.specs import Identity
 INIT_TIMEOUT_S = 30.0
 
 Since: TypeAlias = datetime | timedelta | int
-"""A time, so long before now, or milliseconds since the epoch."""
+"""A time, a time span before now, or milliseconds since the epoch."""
 
 
 class Client:
-    """Sends to topics and reads them, with the codecs of a graph's topics. Use it as a context manager, or close it."""
+    """Sends to topics and reads them with the codecs of a graph. Use it as a context manager, or close it."""
 
     def __init__(
         self,
@@ -62,18 +62,18 @@ class Client:
         headers: Mapping[str, str | bytes] | None = None,
     ) -> Sent:
         """
-        Send one message and wait until it is acknowledged; a retry inside the client never doubles it.
+        Send one message and wait until it is acknowledged. Retries of the client do not duplicate it.
 
         Args:
-            topic: where to; may be left out where the graph has a default source.
+            topic: the topic. Leave it out to send to the graph's default source.
             message: a value for the topic's codec, or a `Message`.
             key: overrides the topic's `key=` field.
-            headers: of the record.
+            headers: headers of the message.
 
         Raises:
             ConfigError: no topic is given, or it does not exist.
-            OutputError, CodecError: the message does not fit.
-            BrokerError: it was not acknowledged.
+            OutputError, CodecError: the message does not fit the topic.
+            BrokerError: the message was not acknowledged.
         """
         if message is ...:
             topic, message = self._default_source(), topic
@@ -85,7 +85,7 @@ class Client:
         Send messages in one transaction: readers see all of them or none.
 
         Returns:
-            How many.
+            How many were sent.
         """
         records = [self._record(topic, message, None, None) for message in messages]
         session = self._sessions.get(topic) or self._open_session(topic)
@@ -108,12 +108,12 @@ class Client:
         self, topic: str, limit: int = 1000, *, last: int | None = None, since: Since | None = None
     ) -> list[Received]:
         """
-        The first committed messages of a topic, or the last ones; error messages as `ErrorMessage` values.
+        Read the first committed messages of a topic, or the last ones. The values of error messages are `ErrorMessage`.
 
         Args:
-            topic: what to read.
-            limit: most messages to return, from the beginning; `last` replaces it.
-            last: how many of the newest messages; with several partitions the timestamps decide which are newest.
+            topic: the topic.
+            limit: how many messages to return at most, from the beginning; ignored with `last`.
+            last: how many of the newest messages to return. With several partitions the timestamps decide.
             since: only messages whose timestamp is at or past this time: a `datetime` (without a time zone: local
                 time), a `timedelta` before now, or milliseconds since the epoch.
 
@@ -228,5 +228,5 @@ class Client:
         return int(since.timestamp() * 1000) if isinstance(since, datetime) else since
 
     def _group(self, topic: str) -> str:
-        """The group that it names when it reads a topic."""
+        """The group that the client names when it reads a topic."""
         return tools_group(self._graph.name if self._graph else topic)

@@ -1,4 +1,4 @@
-"""`connect`: send and read without running a graph."""
+"""`connect`: sends and reads without running a graph."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Connection(Client):
 
 def connect(options: Kafka | Memory, graph: Graph | None = None) -> Connection:
     """
-    A client for programs that run no graph.
+    Make a client for programs that run no graph.
 
     Args:
         options: the cluster.
-        graph: whose topics' codecs are used; None: JSON.
+        graph: its codecs are used; None: JSON.
     """
     return Connection(open_broker(options), graph, cluster=options)

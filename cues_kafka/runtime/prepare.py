@@ -1,4 +1,4 @@
-"""Before a start: the plan on the cluster, what is refused, and the topics that are created."""
+"""What a start does first: plan on the cluster, refuse what cannot run, create topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts
 
 VISIBLE_S = 30.0
-"""How long a topic that was just made may take until every broker has heard of it."""
+"""How long it may take until every broker knows a topic that was just created."""
 
 
 INSPECTORS: Final[list[Inspector]] = [inspect_cluster]
@@ -41,17 +41,17 @@ def prepare(
     graph: Graph, broker: Broker, *, only: Sequence[str] | None = None, terms: Terms | None = None
 ) -> tuple[Plan, ClusterFacts]:
     """
-    Plan the graph on the cluster, refuse or create what is missing, and give the facts as they are then.
+    Plan the graph on the cluster, create or refuse missing topics, and return the facts of the cluster then.
 
     Args:
         graph: the graph.
         broker: the cluster.
         only: names of the processors to run; None: all.
-        terms: what the start may do; None: everything, with no look for renamed processors.
+        terms: what the start may do; None: everything, and renamed processors are not looked for.
 
     Raises:
-        ConfigError: the plan is refused, this runtime cannot carry a processor, or one may have been renamed.
-        TopicsMissing: they must not be created.
+        ConfigError: the plan is refused, this release cannot run a processor, or one may have been renamed.
+        TopicsMissing: topics are missing and must not be created.
         BrokerError: the cluster does not answer.
     """
     names, terms = topics_to_ask(graph), terms or Terms()
@@ -79,7 +79,7 @@ class _Unseen(RetriableError):
 
 
 def _facts_with(broker: Broker, names: Sequence[str], created: set[str]) -> ClusterFacts:
-    """Facts with all topics that were just made: the broker that answers may not have heard of them yet."""
+    """Ask until the answer has all topics that were just created: a broker may not know them yet."""
 
     def all_of_them() -> ClusterFacts:
         facts = broker.facts(names)
@@ -95,7 +95,7 @@ def selected(graph: Graph, only: Sequence[str] | None) -> list[Processor]:
     The processors to run.
 
     Raises:
-        ConfigError: a name that the graph does not have.
+        ConfigError: the graph has no processor of a given name.
     """
     unknown = sorted(set(only or ()) - set(graph.processors))
     if unknown:
@@ -104,7 +104,7 @@ def selected(graph: Graph, only: Sequence[str] | None) -> list[Processor]:
 
 
 def refusals(graph: Graph, only: Sequence[str] | None = None, cluster: Any = None) -> Iterator[str]:
-    """What of these processors no runtime of this release can do, a sentence with the remedy for each."""
+    """What this release cannot run of these processors: a sentence with the remedy for each processor."""
     for processor in selected(graph, only):
         if why := not_in_this_release(processor, graph, cluster):
             yield f"processor {processor.name!r}: {why}"
@@ -112,7 +112,7 @@ def refusals(graph: Graph, only: Sequence[str] | None = None, cluster: Any = Non
 
 def not_in_this_release(processor: Processor, graph: Graph, cluster: Any = None) -> str:
     """
-    What of a declaration no runtime of this release can do, with the remedy; empty: nothing.
+    What this release cannot run of a declaration, with the remedy; empty: it runs all of it.
 
     Raises:
         GraphError: the class of `Json(cls)` of one of its topics has a field that cannot travel.
@@ -132,7 +132,7 @@ def not_in_this_release(processor: Processor, graph: Graph, cluster: Any = None)
 
 
 def _without_codec(processor: Processor, graph: Graph, cluster: Any) -> Iterator[str]:
-    """Topics that it reads or writes in bytes that nobody makes, so it is said before anything is created."""
+    """Topics whose declared codec this release does not have; reported before any topic is created."""
     errors = graph.errors_of(processor)
     for topic in dict.fromkeys((*processor.input_topics, *processor.output_topics, *([errors] if errors else []))):
         try:

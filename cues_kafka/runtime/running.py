@@ -46,15 +46,14 @@ class Running(Client):
     # Making it, see `start`.
 
     def changed(self) -> None:
-        """Something about a task may be different now."""
+        """Wake waiting threads: something about a task may have changed."""
         with self._news:
             self._version += 1
             self._news.notify_all()
 
     def run(self, workers: Sequence[Worker], *, timeout_s: float | None) -> None:
         """
-        Start the workers, and wait until every task has a record, so that `latest` means this moment (R5); with None as
-        the time, do not wait.
+        Start the workers. With a time-out, wait until every task has a record, so that `latest` means now (R5).
 
         Raises:
             TaskStopped: a task refuses to start.
@@ -70,18 +69,18 @@ class Running(Client):
 
     def wait_idle(self, *, timeout_s: float = 60.0) -> None:
         """
-        Wait until every processor of this process has delivered all that its inputs hold, in whichever process its
-        tasks run, and no open transaction writes to them. A message of a join that waits for its partner is no work.
+        Wait until every processor of this process has delivered everything in its inputs, and no open transaction
+        writes to them. Tasks in other processes count, too. A message of a join that waits for its partner does not.
 
         Raises:
             TaskStopped: a task stopped; the user's exception is its cause.
-            TimeoutError: it did not happen in time; the text says what is behind.
+            TimeoutError: the time is over; the text has the status of the tasks.
         """
         self._await(self._all_idle, timeout_s, "idle")
 
     def wait(self) -> None:
         """
-        Wait until somebody stops the graph, or it has ended by itself (Spark's `available-now`).
+        Wait until the graph is stopped, or has ended by itself (Spark's `available-now`).
 
         Raises:
             TaskStopped: a task stopped.
@@ -100,12 +99,12 @@ class Running(Client):
 
     @property
     def finished(self) -> bool:
-        """Whether all of it has ended by itself, because what was there when it started is delivered."""
+        """Whether every worker has ended by itself, because everything that was there at the start is delivered."""
         return bool(self._workers) and all(worker.over for worker in self._workers)
 
     @property
     def failed(self) -> BaseException | None:
-        """Why this process cannot go on at all, although nobody stopped it; tasks that stop are in `status`."""
+        """Why this process cannot go on, although it was not stopped. Stopped tasks are in `status`."""
         return next((worker.failed for worker in self._workers if worker.failed), None)
 
     def status(self) -> Status:
@@ -122,9 +121,9 @@ class Running(Client):
 
     def abandon(self, *, leave: bool = True) -> None:
         """
-        Do not wait for transactions under way: they are dropped, and the next start recovers.
+        Stop without waiting for transactions under way. They are dropped, and the next start recovers.
 
-        The process lives on, so no death is counted against the messages that were being called (Q1).
+        The process lives on, so no death is counted for the messages that were being called (Q1).
 
         Args:
             leave: leave the group; else keep the places of static members for a successor (A4).
@@ -164,8 +163,8 @@ class Running(Client):
 
     def _await(self, done: object, timeout_s: float | None, what: str) -> None:
         """
-        Look again when something changed, at least every 50 ms: other processes change the cluster too. Not more often
-        than every 20 ms: under load something changes with each batch, and looking asks the cluster.
+        Check again when something changed, and at least every 50 ms, because other processes change the cluster too.
+        Wait 20 ms between two checks: each one asks the cluster, and under load something changes with each batch.
         """
         assert callable(done)
         end = None if timeout_s is None else self._clock() + timeout_s
@@ -180,7 +179,7 @@ class Running(Client):
                     return
                 unanswered = ""
             except RetriableError as error:
-                # Leaders move and brokers restart: the tasks recover from that, so whoever waits for them waits on.
+                # Leaders move and brokers restart. The tasks recover from that, so go on waiting for them.
                 unanswered = f"\nthe cluster did not answer: {error}"
             if end is not None and self._clock() >= end:
                 raise TimeoutError(f"not {what} after {timeout_s:g} s:\n{self.status()}{unanswered}")
@@ -208,7 +207,7 @@ class Running(Client):
         return not others or all(marks.high > 0 for marks in self._broker.watermarks(others).values())
 
     def _all_idle(self) -> bool:
-        """Twice the same: a processor may have fed one that was looked at before it (cycles too)."""
+        """Check twice: a processor may have fed one that was checked before it."""
         before = [lane.task.positions for lane in self._lanes()]
         once = all(self._idle(worker) for worker in self._workers)
         return (
@@ -219,7 +218,7 @@ class Running(Client):
         )
 
     def _shown(self) -> bool:
-        """Whether the markers of all that was committed are in the outputs too, so that readers see it."""
+        """Whether the outputs have the markers of every commit, so that readers see what was committed."""
         if self._outputs is None:
             written = sorted({topic for worker in self._workers for topic in self._written_by(worker.first.processor)})
             facts = self._broker.facts(written).topics if written else {}
@@ -263,7 +262,7 @@ class Running(Client):
         return bool(unstable(marks)) or any(left)
 
     def _left(self, worker: Worker, place: TopicPartition, committed: int | None, stable: int) -> bool:
-        """Whether messages, not only markers, lie behind another process's position."""
+        """Whether messages, not only markers, come after the committed position of another process."""
         if committed is None:
             return True
         return committed < stable and holds_messages(self._broker, place, committed, stable, group=worker.first.group)

@@ -1,4 +1,4 @@
-"""From a graph on a cluster to the specs of tasks, and who writes their records."""
+"""Makes the specs of tasks, and names the process that writes their records."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from cues_kafka.plan.plan import Plan
 @dataclass(frozen=True, slots=True)
 class Identity:
     """
-    Who a process is, in records and logs.
+    The name of a process in records and logs.
 
     Attributes:
         runtime: `native` or `memory`.
-        name: as people know it.
-        incarnation: of this run; another run is another one.
+        name: the name that people see.
+        incarnation: another one for each run.
     """
 
     runtime: str
@@ -34,21 +34,21 @@ class Identity:
 
     @classmethod
     def of_process(cls, runtime: str, name: str | None = None) -> Identity:
-        """A new incarnation, named after host and process where no name is given."""
+        """A new incarnation; without a name it is named after host and process."""
         return cls(runtime, name or f"{socket.gethostname()}-{os.getpid()}", secrets.token_hex(8))
 
 
 def task_spec(graph: str, processor: str, partition: int, width: int, identity: Identity, **rules: Any) -> Spec:
     """
-    A task's spec, with its names on the cluster; no other place makes one.
+    Make the spec of a task, with its names on the cluster. Every spec is made here.
 
     Args:
-        graph: its name.
-        processor: its name.
-        partition: of the task.
-        width: partitions of the processor.
-        identity: who writes its records.
-        rules: other fields of `Spec`, which the declaration chose.
+        graph: the graph's name.
+        processor: the processor's name.
+        partition: the task's partition.
+        width: how many partitions the processor has.
+        identity: the process that writes its records.
+        rules: other fields of `Spec`, from the declaration.
     """
     name = transactional_id(graph, processor, partition)
     return Spec(
@@ -65,7 +65,7 @@ def task_spec(graph: str, processor: str, partition: int, width: int, identity: 
 
 
 def spec_of(graph: Graph, planned: Plan, processor: Processor, width: int, identity: Identity) -> Callable[[int], Spec]:
-    """Makes the spec of one partition of a plain processor."""
+    """Gives a function that makes the spec of a partition of a plain processor."""
 
     def make(partition: int) -> Spec:
         return task_spec(
@@ -90,7 +90,7 @@ def spec_of(graph: Graph, planned: Plan, processor: Processor, width: int, ident
 def frame_spec(
     graph: str, processor: str, partition: int, width: int, identity: Identity, *, inputs: Bindings, **rules: Any
 ) -> Spec:
-    """The spec of a slot of a processor of DataFrames; see `task_spec`."""
+    """Make the spec of a slot of a DataFrame processor; see `task_spec`."""
     pairs = tuple(Input(*pair) for pair in inputs)
     return task_spec(
         graph, processor, partition, width, identity, inputs=pairs, quarantine_after=None, slot=True, **rules

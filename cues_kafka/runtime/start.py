@@ -49,18 +49,18 @@ def start(
         graph: what to run.
         options: the cluster.
         engine: where the processors run; None: in this process.
-        only: names of the processors to run here; None: all that the engine can carry.
-        instance: a name for this process that a successor will have too, so that it takes over at once.
+        only: names of the processors to run here; None: all that the engine can run.
+        instance: a name that this process shares with its successor, so that the successor takes over at once.
         policy: when batches are committed at the latest.
-        calls: what to do about calls of functions that take long; None: say so after 60 s.
+        calls: what to do about calls that take long; None: log them after 60 s.
         timeout_s: how long to wait for the first records; None: do not wait, and do not raise for tasks that stop.
-        new: processors that are new although the graph has lost others: none of these under another name. Needed only
-            until they have a record of their own.
-        create_topics: create the topics that are missing; else they are refused.
+        new: names of processors that are new, not renamed, although the graph has lost others. Needed until they have
+            a record of their own.
+        create_topics: create missing topics; else they are refused.
         hook: called before and after each effect of a task; for tests that kill.
 
     Raises:
-        ConfigError: the plan is refused, or something cannot run here.
+        ConfigError: the plan is refused, or a processor cannot run here.
         BrokerError: the cluster does not answer.
         FactoryError: a factory of `system=` still raises after `start_timeout_s`; its exception is the cause.
         TaskStopped: a task refuses to start.
@@ -125,12 +125,12 @@ def start(
 
 def carried(graph: Graph, engine: Engine, only: Sequence[str] | None) -> list[str]:
     """
-    The processors that an engine runs: those that were asked for, else all that it can carry.
+    The processors that an engine runs: those that were asked for, else all that it can run.
 
-    What is left is logged with the reason.
+    The others are logged with the reason.
 
     Raises:
-        ConfigError: it cannot carry one that was asked for, or none at all.
+        ConfigError: the engine cannot run one that was asked for, or none at all.
     """
     everyone: list[Processor | DataFrameProcessor] = [*graph.processors.values(), *graph.dataframes.values()]
     selected(graph, only and [name for name in only if name not in graph.dataframes])  # unknown names
@@ -146,5 +146,5 @@ def carried(graph: Graph, engine: Engine, only: Sequence[str] | None) -> list[st
 
 
 def _revoke_timeout_s(options: Kafka | Memory) -> float:
-    """A3: less than a third of `max.poll.interval.ms`."""
+    """How long a revocation may wait: less than a third of `max.poll.interval.ms` (A3)."""
     return options.max_poll_interval_s * 0.3 if isinstance(options, Kafka) else 30.0

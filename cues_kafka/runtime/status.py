@@ -1,4 +1,4 @@
-"""What a running graph says of its tasks: plain frozen values, printable."""
+"""The status of a running graph and its tasks, as frozen values that print themselves."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class TaskStatus:
     Attributes:
         task: `processor/partition`.
         state: what it is doing, see `core.task.State`.
-        positions: where it stands.
+        positions: its positions.
         totals: counts since its beginning.
         stopped: why it stopped; empty while it works.
-        remedy: what to do about that.
-        at: the message that it stopped at, ``orders/0 at 17``; empty: not at one.
+        remedy: what to do about the stop.
+        at: the message that it stopped at, ``orders/0 at 17``; empty: it did not stop at one.
         hash: the delivery hash of that message, in hexadecimal.
         unreachable_s: how long the cluster has not answered; 0: it answers.
         calling: a call of the function that takes longer than a second, ``calling for 75 s: orders/0 at 17``.
@@ -65,7 +65,7 @@ class Status:
 
 
 def task_status(lane: Lane, *, calling: str = "", unreachable_s: float = 0.0) -> TaskStatus:
-    """The status of one task, with what its worker knows of its call and of the cluster."""
+    """Make the status of one task; its worker knows how long its call takes and whether the cluster answers."""
     task, halt = lane.task, lane.stopped
     return TaskStatus(
         task=lane.spec.name,

@@ -1,4 +1,4 @@
-"""The graph's `system=`: opened once per worker process, closed with it, in reverse order."""
+"""The graph's `system=`: opened once in each process, and closed in reverse order when the process stops."""
 
 from __future__ import annotations
 
@@ -19,27 +19,26 @@ MAX_PAUSE_S: Final = 2.0
 
 class System:
     """
-    What the factories of `system=` gave.
+    Holds what the factories of `system=` made.
 
     Attributes:
-        values: by name.
+        values: what they made, by name.
     """
 
     def __init__(self, factories: Mapping[str, Callable[[], Any]], *, patience_s: float = 0.0) -> None:
         """
-        Open everything.
+        Call all factories.
 
-        A factory that raises is called again after a pause that doubles, because what it connects to may start a
-        moment later than this process. What was opened before it stays open meanwhile.
+        A factory that raises is called again after a pause that doubles: what it connects to may start a moment later
+        than this process.
 
         Args:
-            factories: by name.
-            patience_s: how long factories that raise are called again, all of them together.
+            factories: the factories by name.
+            patience_s: how long factories that raise are called again, in total.
 
         Raises:
-            FactoryError: a factory still raises; its last exception is the cause. What was opened is closed.
-            ConfigError: a factory needs arguments, or says itself that a setting is wrong.
-            GraphError: a factory says so.
+            FactoryError: a factory still raises. Its last exception is the cause, and what was opened is closed.
+            ConfigError, GraphError: a factory needs arguments, or raises this itself.
         """
         self._stack = ExitStack()
         self.values: dict[str, Any] = {}
@@ -84,7 +83,7 @@ class System:
 
 
 def _check_callable(name: str, factory: Callable[[], Any]) -> None:
-    """A factory takes no arguments: no later try would change that."""
+    """Refuse a factory that needs arguments at once: a later try would not change that."""
     try:
         inspect.signature(factory).bind()
     except ValueError:  # written in C, with a signature that Python does not know

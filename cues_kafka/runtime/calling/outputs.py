@@ -1,4 +1,4 @@
-"""From what a function returned to records on the wire: key, partition, timestamp, headers, provenance."""
+"""Makes records of what a function returned: key, partition, timestamp, headers, provenance."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from cues_kafka.graph.message import Message, Out, header_list, key_bytes, trave
 from cues_kafka.ports import Headers, WireMessage
 
 OVERHEAD_BYTES = 500
-"""P4: what a record needs besides key and value: headers of ours, the batch's share."""
+"""What a record needs besides key and value (P4): our headers, and its share of the record batch."""
 
 PROVENANCE_BYTES = 300
-"""Of `OVERHEAD_BYTES`, for the provenance header. A longer one, of a join of many inputs, counts like any other header.
-The rest is for the record batch (61 bytes), the record's lengths and the header's name."""
+"""The part of `OVERHEAD_BYTES` for the provenance header. A longer one, as of a join of many inputs, counts like any
+other header. The rest is for the record batch (61 bytes), the record's lengths and the header's name."""
 
 HEADER_BYTES = 8
-"""Of a header besides name and value: their lengths, each of one to four bytes below 128 MB."""
+"""What a header needs besides name and value: their lengths, each of one to four bytes below 128 MB."""
 
 Payload: TypeAlias = "tuple[Target, bytes | None, bytes | None, Headers, int | None, int | None]"
 """(target, key, value, own headers, timestamp or None, partition or None), before provenance is known."""
@@ -28,17 +28,17 @@ Payload: TypeAlias = "tuple[Target, bytes | None, bytes | None, Headers, int | N
 @dataclass(frozen=True, slots=True)
 class Output:
     """
-    An output topic, and which records client and brokers take for it: natively, on Spark directly and staged.
+    An output topic, and which records the client and the brokers accept for it.
 
     Attributes:
-        topic: name.
-        partitions: count; a record without a key goes to the task's own number modulo this.
-        max_bytes: of the largest record, `OVERHEAD_BYTES` included.
+        topic: its name.
+        partitions: their number. A record without a key goes to the task's number modulo this.
+        max_bytes: bytes of the largest record, `OVERHEAD_BYTES` included.
         provenance: whether records carry the header.
-        compacted: the brokers refuse records without a key.
-        older_ms, newer_ms: how far from the broker's clock a timestamp may be; None: as far as it likes, or not known.
-        bounds: the settings that bound a record's size, each with its bytes.
-        batch_bytes: of the largest record batch; None: not known.
+        compacted: whether the brokers refuse records without a key.
+        older_ms, newer_ms: how far from the broker's clock a timestamp may be; None: not limited, or not known.
+        bounds: the settings that limit a record's size, each with its bytes.
+        batch_bytes: bytes of the largest record batch; None: not known.
     """
 
     topic: str
@@ -53,7 +53,7 @@ class Output:
 
     def refusal(self, key: bytes | None, size: int, headers: Headers, when_ms: int, now_ms: int) -> str | None:
         """
-        Why a record cannot be written, or None.
+        Why a record cannot be written; None: it can.
 
         Args:
             key: its key.
@@ -71,7 +71,7 @@ class Output:
         return self.untimely(when_ms, now_ms)
 
     def too_large(self, size: int) -> str:
-        """Why a record of so many bytes is refused: each setting that would have to be raised."""
+        """Why a record of this size is refused, with each setting that would have to be raised."""
         bounds = [f"the {most} of {name}" for name, most in self.bounds if size > most] or [self.limit]
         return (
             f"{size} bytes for {self.topic!r} are more than {' and '.join(bounds)}. Send a reference to the data "
@@ -80,7 +80,7 @@ class Output:
 
     @property
     def limit(self) -> str:
-        """What bounds a record's size."""
+        """What limits a record's size."""
         least = [name for name, most in self.bounds if most == self.max_bytes]
         return f"the {self.max_bytes} of {' and '.join(least) or 'the topic'}"
 
@@ -90,7 +90,7 @@ class Output:
         return f"{self.topic!r} is compacted and takes no message without a key. Return Message(value, key=...)."
 
     def untimely(self, when_ms: int, now_ms: int) -> str | None:
-        """Why a record with this timestamp is refused, or None."""
+        """Why a record with this timestamp is refused; None: it is not."""
         if self.older_ms is not None and 0 < when_ms < now_ms - self.older_ms:
             bound, most, where = "before", self.older_ms, "older"
         elif self.newer_ms is not None and when_ms > now_ms + self.newer_ms:
@@ -103,7 +103,7 @@ class Output:
         )
 
     def takes(self, times_ms: Sequence[int], now: Now) -> bool:
-        """Whether all of these timestamps are surely taken; `untimely` decides where they are not."""
+        """Whether all of these timestamps are surely accepted; if not, `untimely` decides for each."""
         if self.newer_ms is not None and max(times_ms) > now.since_ms + self.newer_ms:
             return False
         return self.older_ms is None or min(times_ms) >= now() - self.older_ms
@@ -118,9 +118,9 @@ class Target(Output):
     An output topic with its codec.
 
     Attributes:
-        binding: output binding.
-        encode: the codec's.
-        key_of: the value's key field; None where the topic names none.
+        binding: the output binding.
+        encode: the codec's method.
+        key_of: reads the value's key field; None: the topic has no `key=`.
     """
 
     binding: str
@@ -133,13 +133,13 @@ class Now:
     The time of day in milliseconds since the epoch.
 
     Attributes:
-        since_ms: when it was asked for last; time has passed since, so what is not too far ahead of it is not now.
+        since_ms: the time when it was last asked for. What was not too far ahead of it then is not now either.
     """
 
     __slots__ = ("_time", "since_ms")
 
     def __init__(self, time: Callable[[], float]) -> None:
-        """`time`: seconds since the epoch."""
+        """Ask the time; `time` gives seconds since the epoch."""
         self._time = time
         self.since_ms = int(time() * 1000)
 
@@ -152,7 +152,7 @@ class Origin:
     """
     What a step's outputs inherit besides the lead's key: the latest timestamp, and the headers that travel.
 
-    The messages' headers were asked for by `headers_of` before: of those that cannot be read nothing travels.
+    `headers_of` was called for the messages before. Nothing travels from headers that cannot be read.
     """
 
     __slots__ = ("timestamp_ms", "travelled")
@@ -168,7 +168,7 @@ class Origin:
 
 
 def key_field(name: str) -> Callable[[Any], Any]:
-    """Reads a topic's `key=` field of a value: a mapping's item or an object's attribute."""
+    """Makes a reader of a topic's `key=` field: a mapping's item or an object's attribute."""
 
     def read(value: Any) -> Any:
         try:
@@ -184,10 +184,10 @@ def key_field(name: str) -> Callable[[Any], Any]:
 
 def payload(target: Target, value: Any, default_key: bytes | None) -> Payload:
     """
-    One value, or a `Message`, for one topic, encoded.
+    Encode one value, or a `Message`, for one topic.
 
     Raises:
-        OutputError: it cannot be written as it is.
+        OutputError: the topic does not take it.
         CodecError: the codec refuses it.
     """
     headers: Headers = []
@@ -217,13 +217,13 @@ def payload(target: Target, value: Any, default_key: bytes | None) -> Payload:
 
 
 def size_of(headers: Headers) -> int:
-    """Bytes of headers as the client counts them, or a few more."""
+    """The size of headers as the client counts it, or a few bytes more."""
     names = sum(len(name) if name.isascii() else len(name.encode()) for name, _ in headers)
     return names + sum(len(value or b"") + HEADER_BYTES for _, value in headers)
 
 
 def _check_size(target: Target, key: bytes | None, data: bytes | None, headers: Headers) -> None:
-    """P4: what is too large is an error of its step, because the producer would refuse the whole batch for it."""
+    """Make a record that is too large an error of its step (P4): the producer would refuse the whole batch."""
     size = len(key or b"") + len(data or b"") + OVERHEAD_BYTES + (size_of(headers) if headers else 0)
     if size > target.max_bytes:
         raise OutputError(target.too_large(size))
@@ -231,13 +231,13 @@ def _check_size(target: Target, key: bytes | None, data: bytes | None, headers: 
 
 def record(made: Payload, origin: Origin, partition: int, provenance: bytes, now: Now) -> tuple[Any, ...]:
     """
-    A payload as a record, shaped like `ports.Outgoing`.
+    Make a record of a payload, shaped like `ports.Outgoing`.
 
     Args:
-        made: what `payload` gave.
+        made: the payload.
         origin: what it inherits.
-        partition: the task's number.
-        provenance: value of the header.
+        partition: the task's partition.
+        provenance: the value of the header.
         now: the time.
 
     Raises:
@@ -263,10 +263,10 @@ def record(made: Payload, origin: Origin, partition: int, provenance: bytes, now
 
 class Returned:
     """
-    Reads what functions return, by their declaration and never by the value.
+    Reads what a function returns. The declaration decides how, not the value.
 
     Attributes:
-        targets: by output binding.
+        targets: the output topics, by binding.
     """
 
     def __init__(self, shape: str, targets: Mapping[str, Target], *, generator: bool) -> None:
@@ -274,7 +274,7 @@ class Returned:
         self._one = next(iter(targets.values()), None)
         read = {"none": self._read_none, "one": self._read_one, "many": self._read_many}[shape]
         self.read: Callable[[Any, bytes | None], list[Payload]] = self._iterate(shape) if generator else read
-        """The encoded outputs of one call; empty: nil. Raises `OutputError` or `CodecError`."""
+        """Gives the encoded outputs of one call; empty: nil. Raises `OutputError` or `CodecError`."""
 
     def _read_none(self, result: Any, _: bytes | None) -> list[Payload]:
         if result is not None:

@@ -1,4 +1,4 @@
-"""What user code sees of its delivery: `step` and the received messages. Valid only during the call."""
+"""`step` and the received messages, as user code sees them. They are valid only during the call."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _log = get_logger("cues_kafka.step")
 
 class Received:
     """
-    One message as it came.
+    A message that a processor or a client received.
 
     Attributes:
-        value: decoded by the codec of its topic.
+        value: the value, decoded by the codec of the topic.
     """
 
     __slots__ = ("_message", "value")
@@ -39,7 +39,7 @@ class Received:
         The key as UTF-8 text.
 
         Raises:
-            CodecError: the key is something else; `key_bytes` has it as it is.
+            CodecError: the key is not UTF-8; read `key_bytes`.
         """
         key = self._message.key()
         try:
@@ -49,7 +49,7 @@ class Received:
 
     @property
     def key_bytes(self) -> bytes | None:
-        """The key as it is."""
+        """The key as bytes."""
         return self._message.key()
 
     @property
@@ -58,7 +58,7 @@ class Received:
         All headers, in order.
 
         Raises:
-            CodecError: one has a name that is no UTF-8. A processor never gets such a message.
+            CodecError: the name of a header is not UTF-8. A processor never gets such a message.
         """
         return readable(self._message) or []
 
@@ -69,28 +69,28 @@ class Received:
 
     @property
     def topic(self) -> str:
-        """Where it was read."""
+        """The topic that it was read from."""
         return self._message.topic()
 
     @property
     def partition(self) -> int:
-        """Where it was read."""
+        """The partition that it was read from."""
         return self._message.partition()
 
     @property
     def offset(self) -> int:
-        """Where it was read."""
+        """Its offset in the partition."""
         return self._message.offset()
 
     @property
     def meta(self) -> dict[str, str]:
-        """The headers that travel with it to the outputs, as text."""
+        """The headers that travel to the outputs, as text."""
         return {k: (v or b"").decode(errors="replace") for k, v in self.headers if k != HEADER and travels(k)}
 
 
 def readable(message: WireMessage) -> Headers | None:
     """
-    A message's headers.
+    The headers of a message.
 
     Raises:
         CodecError: they cannot be read.
@@ -112,16 +112,16 @@ def unreadable(message: WireMessage) -> CodecError:
 
 class Step:
     """
-    One delivery, while user code works on it.
+    The present delivery.
 
     Attributes:
-        inputs: received messages by binding; for alts the one that came, for a filtered join those that matched.
-        binding: the one that came, for alts; else the lead's.
-        processor: name of the processor.
+        inputs: the received messages by binding. Alts have one; a join has those that the filter passed.
+        binding: for alts, the binding of the message; else that of the first input.
+        processor: the name of the processor.
         task: `processor/partition`.
         attempt: 0 at the first call, one more at each retry in this process.
-        starts: deaths of a process on exactly this batch so far.
-        replay: number of this replay of an error; None: this is no replay.
+        starts: how often a process has died on exactly this batch.
+        replay: the number of this replay of an error; None: this is no replay.
     """
 
     __slots__ = (
@@ -153,15 +153,15 @@ class Step:
 
     @property
     def hash(self) -> str:
-        """The delivery hash (O4), 32 hexadecimal digits: the same on every attempt. Made when it is read."""
+        """The delivery hash (O4), 32 hexadecimal digits. It is the same on every attempt."""
         return delivery_hash(self._graph, self.processor, self._consumed).hex()
 
     def error_context(self, **fields: object) -> None:
-        """Say something about this delivery that its error message shall carry, if it becomes one."""
+        """Add fields to the error message of this delivery, if it becomes one."""
         self.context.update({name: str(value) for name, value in fields.items()})
 
     def request_commit(self) -> None:
-        """Commit right after this step, instead of gathering more."""
+        """Commit right after this step."""
         self.commit_requested = True
 
     @property

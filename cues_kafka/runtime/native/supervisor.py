@@ -1,11 +1,11 @@
 """Worker processes that come back when they die (A4).
 
-One thread, the keeper, starts the workers, waits for their ends and starts them again. Worker k always has the same
-instance name, `<instance>.<k>`: the group takes a restarted worker for its predecessor, and it has its tasks at once.
+One thread, the keeper, starts the workers, waits until they end, and restarts them. Worker k always has the instance
+name `<instance>.<k>`: the group takes a restarted worker for its predecessor, so it gets its tasks at once.
 
-That no worker outlives its supervisor is the worker's own doing (`die_with`): it asks the kernel for a SIGKILL when its
-parent dies, and then looks whether the parent is still there, because it may have died before. On Linux "the parent" is
-the *thread* that forked (prctl(2)), which is one more reason for the keeper: it lives as long as the supervisor does.
+No worker outlives its supervisor. Each one asks the kernel for a SIGKILL when its parent dies, and then checks that the
+parent is still alive (`die_with`). On Linux "the parent" is the *thread* that forked (prctl(2)): the keeper, which
+lives as long as the supervisor.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ log = get_logger("cues_kafka.supervisor")
 FIRST_BACKOFF_S: Final = 0.1
 MAX_BACKOFF_S: Final = 10.0
 HEALTHY_AFTER_S: Final = 30.0
-"""Crashes that come faster than this are taken for one trouble: each waits longer than the one before."""
+"""Crashes in quicker succession count as one problem: each restart waits longer than the one before."""
 
 STOP_TIMEOUT_S: Final = 30.0
-"""From SIGTERM to SIGKILL: a worker waits for transactions under way, and for nothing else."""
+"""From SIGTERM to SIGKILL. A worker that ends waits only for transactions under way."""
 
 GIVE_UP: Final = frozenset({2, 3})
-"""Exit codes after which no restart helps: an instance name that another process has, too (`WRONG`), see `DECIDES`; a
-stopped task under --fail-fast (`FAILED`)."""
+"""Exit codes after which no restart helps. `WRONG`: another process has the same instance name, see `DECIDES`.
+`FAILED`: a task stopped under --fail-fast."""
 
 DECIDES: Final = 1
-"""The worker whose instance name decides which of two supervisors ends. If they start in the same moment, each may take
-some of the other one's names. A group takes a name from one of the two only, so one of them loses this worker and ends;
-the other one starts its remaining workers again."""
+"""The worker whose instance name decides which of two supervisors ends. If they start together, each may take
+some of the other one's names. Only one of them keeps the name of this worker. The other one ends, and the first one
+restarts its other workers."""
 
 BROKEN: Final = 1
 WRONG: Final = 2
 FAILED: Final = 3
 REFUSED: Final = 4
-"""A worker was refused at its start: by its graph, a setting, the plan, or the brokers' login. That is final, unless a
-worker of this supervisor has lived. Then new code is wrong, or what checks logins is away: the others go on, and the
-refused one is started again until that is fixed."""
+"""A worker was refused at its start: by its graph, a setting, the plan, or the brokers' login. The supervisor ends,
+unless one of its workers has lived: in that case new code is wrong, or logins cannot be checked just now. The other
+workers go on, and the refused one is restarted until the cause is fixed."""
 
 _PASSING: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
-"""The machine lacks processes, memory or descriptors for a moment; a later start may work."""
+"""The machine lacks processes, memory or descriptors for a moment. A later start may work."""
 
 KEEP_PLACE: Final = signal.SIGHUP
-"""Tells a worker to end in order but to keep its place in the group: its successor comes at once."""
+"""Tells a worker to end in order and keep its place in the group, because its successor comes at once."""
 
 PARENT_POLL_S: Final = 1.0
 _PR_SET_PDEATHSIG: Final = 1
@@ -67,7 +67,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 @dataclass(slots=True)
 class _Worker:
-    """One place, whoever fills it.
+    """One of the numbered places for worker processes.
 
     Attributes:
         k: its number, from 1 on.
@@ -75,8 +75,8 @@ class _Worker:
         started_s: when that one was started.
         due_s: when the next one is to be started; None while one runs.
         backoff_s: the next back-off.
-        restarts: how often a dead one was replaced.
-        code: exit code of the last one that ended; None: none has ended.
+        restarts: how often an ended process was replaced.
+        code: the exit code of the last one that ended; None: none has ended.
     """
 
     k: int
@@ -89,7 +89,7 @@ class _Worker:
 
     @property
     def running(self) -> subprocess.Popen[bytes] | None:
-        """Its process, unless that has ended and was seen to."""
+        """Its process; None: it has ended, and the keeper has seen that."""
         return self.process if self.process is not None and self.process.returncode is None else None
 
     def due_in(self, now: float) -> float:
@@ -123,15 +123,13 @@ class Supervisor:
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """
-        Keep the options; `start` starts.
-
         Args:
-            command: the program of worker k, from 1 on.
+            command: gives the command line of worker k, from 1 on.
             workers: how many.
-            env: of the workers; None: this process's.
-            cwd: of the workers; None: this process's.
+            env: the environment of the workers; None: this process's.
+            cwd: the working directory of the workers; None: this process's.
             output: where their stdout and stderr go, as `Popen` takes it; None: where this process's go.
-            healthy_after_s: a worker that lived this long comes back with the first back-off when it dies.
+            healthy_after_s: a worker that lived this long restarts after the first back-off.
             on_change: called on the keeper's thread when a worker started, ended, or the supervisor gave up.
 
         Raises:
@@ -154,7 +152,7 @@ class Supervisor:
         self._keeper = threading.Thread(target=self._keep, name="supervisor", daemon=True)
 
     def start(self) -> Self:
-        """Start the workers, and go on keeping them."""
+        """Start the workers and keep them running."""
         self._keeper.start()
         with self._changed:
             self._changed.wait_for(lambda: all(worker.process for worker in self._workers) or self.gave_up is not None)
@@ -177,7 +175,7 @@ class Supervisor:
         Send a signal to worker k.
 
         Returns:
-            Its process id; None: it does not run now.
+            Its process id; None: it is not running.
         """
         with self._changed:
             process = self._workers[k - 1].running
@@ -188,11 +186,11 @@ class Supervisor:
             return process.pid
 
     def restart(self, k: int) -> None:
-        """Have worker k end in order and come back at once, in its place in the group."""
+        """Have worker k end in order and restart at once, in its place in the group."""
         self.signal(k, KEEP_PLACE)
 
     def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Have all workers leave in order, and wait; whoever takes longer is killed."""
+        """Have all workers leave in order, and wait. A worker that takes longer is killed."""
         with self._changed:
             if self._stopping:
                 return
@@ -204,7 +202,7 @@ class Supervisor:
         os.close(self._wake_write)
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """Wait until it gave up, and say with which exit code; None: the time is over."""
+        """Wait until the supervisor gives up; gives the exit code, or None: the time is over, or it was stopped."""
         with self._changed:
             self._changed.wait_for(lambda: self.gave_up is not None or self._stopping, timeout_s)
             return self.gave_up
@@ -215,7 +213,7 @@ class Supervisor:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.stop()
 
-    # The keeper's thread.
+    # The keeper's thread
 
     def _keep(self) -> None:
         try:
@@ -233,7 +231,7 @@ class Supervisor:
         self._end_all(self._stop_timeout_s)  # here: without this thread its children are dead (PR_SET_PDEATHSIG)
 
     def _look_after_all(self) -> bool:
-        """Start what is due; whether there is anything left to wait for."""
+        """Start the workers that are due; whether there is anything left to wait for."""
         with self._changed:
             now = time.monotonic()
             for worker in self._workers:
@@ -303,13 +301,13 @@ class Supervisor:
         self._on_change()
 
     def _sleep(self) -> None:
-        """Until a worker ends, one is due, or `stop` is called."""
+        """Wait until a worker ends, one is due, or `stop` is called."""
         with self._changed:
             due = [w.due_s for w in self._workers if w.due_s is not None]
             running = [w.running.pid for w in self._workers if w.running]
         wait_s = max(0.0, min(due) - time.monotonic()) if due else None
         with _Ends(running) as ends:
-            # Where a process has no descriptor to wait on, its end is looked for ten times a second.
+            # A process without a descriptor to wait on is checked ten times a second.
             limit = wait_s if ends.complete else min(0.1, wait_s if wait_s is not None else 0.1)
             select.select([self._wake_read, *ends.fds], [], [], limit)
         self._drain()
@@ -339,7 +337,7 @@ class Supervisor:
 
 
 class _Ends:
-    """Descriptors that become readable when processes end, where the system has such."""
+    """Descriptors that become readable when processes end, on systems that have them."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         self.fds: list[int] = []
@@ -362,9 +360,7 @@ class _Ends:
 
 def die_with(parent: int) -> None:
     """
-    In a worker: end at once when the supervisor dies, however it dies.
-
-    A worker that is killed loses nothing: its successor recovers. So there is nothing to do in order.
+    Have this worker killed when its supervisor dies, in whatever way. That loses nothing: its successor recovers.
 
     Args:
         parent: the supervisor's process id.

@@ -6,7 +6,7 @@ import time
 
 
 class SystemClock:
-    """See `ports.Clock`."""
+    """The time of this machine, see `ports.Clock`."""
 
     def monotonic(self) -> float:
         """Seconds from an arbitrary start."""
@@ -17,5 +17,5 @@ class SystemClock:
         return time.time()
 
     def sleep(self, seconds: float) -> None:
-        """Wait, if there is time to wait for."""
+        """Wait; a negative time counts as 0."""
         time.sleep(max(0.0, seconds))
