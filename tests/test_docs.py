@@ -76,10 +76,10 @@ def test_the_quick_start_is_the_example() -> None:
 
 
 TUTORIAL = ROOT / "docs" / "tutorial.md"
-"""Its programs belong together, and run one after the other."""
+"""A page whose programs belong together: they run one after the other."""
 
 WITH_SPARK = "SparkSession"
-"""Blocks with it are run by tests/spark/test_spark_docs.py, on a real broker."""
+"""A block that has this word is run by tests/spark/test_spark_docs.py, on a real broker."""
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ WITH_SPARK = "SparkSession"
     ids=lambda b: f"{b.page}-{b.number}",
 )
 def test_every_python_block_runs(block: Block, tmp_path: Path) -> None:
-    """In a process of its own; in memory where it connects to a broker."""
+    """In a process of its own. A block that connects to a broker gets the memory broker instead."""
     program = tmp_path / "shown.py"
     text = block.text.replace(f'Kafka("{ADDRESS}")', "Memory()").replace(" Kafka,", " Memory,")
     program.write_text(text, encoding="utf-8")
@@ -97,7 +97,11 @@ def test_every_python_block_runs(block: Block, tmp_path: Path) -> None:
 
 
 def test_the_quick_start_of_the_shell_runs_and_prints_what_is_shown(tmp_path: Path) -> None:
-    """All lines of it but the set-up; with a broker of its own name and port, so that it disturbs nobody's."""
+    """
+    Every line but the set-up, and the program of the first screen on the same broker.
+
+    The broker has a name and port of its own, so that it disturbs no other one.
+    """
     [block] = blocks("sh", ROOT / "README.md")
     lines = block.text.splitlines()
     assert lines[:2] == [".ci/setup", ". .venv/bin/activate"]
@@ -116,6 +120,9 @@ def test_the_quick_start_of_the_shell_runs_and_prints_what_is_shown(tmp_path: Pa
                     copy = tmp_path / "shop.py"
                     copy.write_text((ROOT / program).read_text().replace(ADDRESS, bootstrap))
                     printed += run(sys.executable, copy)
+                    first_screen, *_ = blocks("python", ROOT / "README.md")
+                    received = run(sys.executable, "-c", first_screen.text.replace(ADDRESS, bootstrap))
+                    assert "Received({'id': 'a1', 'total': 250}" in received
                 case _:
                     pytest.fail(f"README shows {line!r}, which this test does not know")
     finally:
@@ -126,7 +133,7 @@ def test_the_quick_start_of_the_shell_runs_and_prints_what_is_shown(tmp_path: Pa
 
 @pytest.mark.parametrize("block", blocks("sh", *PAGES[1:]), ids=lambda b: f"{b.page}-{b.number}")
 def test_every_other_shell_block_runs(block: Block) -> None:
-    """As it stands."""
+    """Line by line, as it stands."""
     for line in block.text.splitlines():
         word, *arguments = line.split()
         assert word == "cues-kafka"
@@ -135,7 +142,7 @@ def test_every_other_shell_block_runs(block: Block) -> None:
 
 @pytest.mark.parametrize("block", blocks("toml"), ids=lambda b: f"{b.page}-{b.number}")
 def test_every_configuration_that_is_shown_is_taken(block: Block, tmp_path: Path) -> None:
-    """With each of its profiles; the secrets that it names are there."""
+    """With each of its profiles, and with the secrets that it names."""
     file, secret = tmp_path / "cues-kafka.toml", tmp_path / "secret"
     secret.write_text("x")
     file.write_text(re.sub(r'(?<=file = ")/run/[^"]+', str(secret), block.text))
@@ -226,7 +233,7 @@ def _command_of(words: list[str]) -> str | None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_that_a_page_names_exists_with_its_options(page: Path) -> None:
-    """A remedy that cannot be typed is none."""
+    """A command that a page names can be typed as it stands."""
     for line in shown(page.read_text(encoding="utf-8")):
         for call in re.findall(r"(?:^|\s)cues-kafka ((?:[^#|]|\|(?!\s))*)", line):
             words = call.split()
@@ -299,7 +306,7 @@ def test_the_table_of_exceptions_is_that_of_their_docstrings() -> None:
 
 
 def test_the_promise_is_the_same_everywhere() -> None:
-    """Word for word."""
+    """README and the page of the guarantee have it word for word."""
     pages = [ROOT / "README.md", ROOT / "docs" / "guarantee.md"]
     promises = [re.findall(r"(?:^> .*\n)+", page.read_text(encoding="utf-8"), re.MULTILINE) for page in pages]
 
@@ -308,7 +315,7 @@ def test_the_promise_is_the_same_everywhere() -> None:
 
 
 def test_the_settings_that_the_page_names_exist_with_their_defaults() -> None:
-    """The table of settings."""
+    """In the table of settings."""
     known = load(env={}, cwd=ROOT).settings
     table = (
         (ROOT / "docs" / "settings.md").read_text(encoding="utf-8").split("| setting | default |")[1].split("\n\n")[0]
