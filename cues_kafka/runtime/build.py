@@ -31,17 +31,7 @@ def caller_of(
     *,
     cluster: Any = None,
 ) -> Caller:
-    """
-    Make the caller of one processor.
-
-    Args:
-        graph: the graph.
-        processor: the processor.
-        facts: what the cluster says of its topics.
-        system: the values of `system=`.
-        client_bytes: see `ports.Broker.max_bytes`.
-        cluster: its options, see `MadeFor`.
-    """
+    """Make the caller of one processor; for `client_bytes` see `ports.Broker.max_bytes`, for `cluster` `MadeFor`."""
     targets = {
         binding: target_of(graph.topic(topic), facts.topics[topic], binding, client_bytes, cluster)
         for binding, topic in processor.outputs
@@ -86,16 +76,7 @@ def _decode_errors(data: bytes | None) -> ErrorMessage:
 
 
 def target_of(settings: Topic, found: TopicFacts, binding: str, client_bytes: int, cluster: Any = None) -> Target:
-    """
-    Make an output topic of native workers and senders.
-
-    Args:
-        settings: what the graph says of the topic.
-        found: what the cluster says of the topic.
-        binding: the output's; `errors`: it takes error messages.
-        client_bytes: see `ports.Broker.max_bytes`.
-        cluster: its options, see `MadeFor`.
-    """
+    """Make an output topic of native workers and senders; the binding `errors` takes error messages."""
     return Target(
         **limits_of(found, client_bytes),
         provenance=settings.provenance,

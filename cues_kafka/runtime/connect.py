@@ -18,11 +18,5 @@ class Connection(Client):
 
 
 def connect(options: Kafka | Memory, graph: Graph | None = None) -> Connection:
-    """
-    Make a client for programs that run no graph.
-
-    Args:
-        options: the cluster.
-        graph: its codecs are used; None: JSON.
-    """
+    """Make a client for programs that run no graph. It uses the codecs of `graph`; without one, JSON."""
     return Connection(open_broker(options), graph, cluster=options)

@@ -42,13 +42,7 @@ def task_spec(graph: str, processor: str, partition: int, width: int, identity: 
     """
     Make the spec of a task, with its names on the cluster. Every spec is made here.
 
-    Args:
-        graph: the graph's name.
-        processor: the processor's name.
-        partition: the task's partition.
-        width: how many partitions the processor has.
-        identity: the process that writes its records.
-        rules: other fields of `Spec`, from the declaration.
+    `width` is the number of the processor's partitions; `rules` are other fields of `Spec`, from the declaration.
     """
     name = transactional_id(graph, processor, partition)
     return Spec(

@@ -43,7 +43,12 @@ Decode = Callable[[bytes | None], Any]
 
 
 class Caller:
-    """Calls one processor's function. Its tasks share it, and one thread at a time uses it."""
+    """
+    Calls one processor's function. Its tasks share it, and one thread at a time uses it.
+
+    Attributes:
+        context_of: makes what the calls of one task have besides their messages; called once for each task.
+    """
 
     def __init__(
         self,
@@ -54,14 +59,6 @@ class Caller:
         errors: Target | None,
         context_of: Callable[[Spec], CallContext],
     ) -> None:
-        """
-        Args:
-            processor: the processor whose function is called.
-            decoders: one for each input, in the order of bindings.
-            returned: reads results.
-            errors: the errors topic.
-            context_of: makes what the calls of one task have besides their messages; called once for each task.
-        """
         self.processor = processor
         self._decoders = tuple(decoders)
         self._returned = returned

@@ -25,10 +25,6 @@ class Coroutines:
     """
 
     def __init__(self, concurrency: int) -> None:
-        """
-        Args:
-            concurrency: how many calls may be under way at once.
-        """
         self._concurrency = concurrency
         self._runner = asyncio.Runner()  # makes its loop at the first call, in the thread that calls
         weakref.finalize(self, self._runner.close)
