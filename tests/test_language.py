@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import tokenize
@@ -13,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 AVOIDED = {
+    "afresh": "again",
     "anew": "again",
     "for ever": "always, without end",
     "he": "the task, the worker, the broker",
@@ -23,9 +25,12 @@ AVOIDED = {
     "lest": "so that ... not",
     "mend": "fix, repair",
     "mended": "fixed, repaired",
+    "mends": "fixes, repairs",
     "nobody": "no worker, no program",
     "so many": "the number itself",
     "somebody": "another program, a user",
+    "thereby": "so",
+    "whereof": "of which",
     "whoever": "the name of the actor",
     "whomever": "the name of the actor",
 }
@@ -73,6 +78,30 @@ def test_the_code_has_no_word_that_makes_readers_stumble() -> None:
             found[name] = words
 
     assert found == {}
+
+
+def fragments(source: str) -> list[str]:
+    """First lines of docstrings that only make sense after the name above them: "Of the processor."."""
+    texts = [
+        n.value.value
+        for n in ast.walk(ast.parse(source))
+        if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)
+    ]
+    return [
+        line for text in texts if isinstance(text, str) and re.match(r"(Of|As) ", line := text.strip().split("\n")[0])
+    ]
+
+
+def test_a_docstring_begins_with_what_its_thing_is() -> None:
+    """It stands alone, as in a list of functions."""
+    found = {}
+    for path in sorted((ROOT / "cues_kafka").rglob("*.py")):
+        name = str(path.relative_to(ROOT))
+        if not name.startswith(LATER) and (lines := fragments(path.read_text(encoding="utf-8"))):
+            found[name] = lines
+
+    assert found == {}
+    assert fragments('def size() -> int:\n    """Of the file."""') == ["Of the file."]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
