@@ -1,7 +1,7 @@
-"""Public names for running on Spark; needs the extra `spark`. Import it before the session is made.
+"""Public names for running on Spark. They need the extra `spark`; import them before the session is made.
 
-Spark's Python processes are started with this program's own interpreter unless `PYSPARK_PYTHON` says otherwise: with
-another one they would not find what is installed here.
+Spark starts its Python processes with this program's interpreter unless `PYSPARK_PYTHON` names another one, which would
+not find the packages that are installed here.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Writes each range of an input in one transaction of its task (D1 to D6)."""
+"""Direct processors: deliver each range of an input in transactions of its task (D1 to D6)."""

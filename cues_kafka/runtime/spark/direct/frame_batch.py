@@ -1,4 +1,4 @@
-"""A micro-batch of DataFrames that is written directly: one job, whose Spark tasks commit their rows (D1 to D4)."""
+"""A micro-batch of DataFrames that is written directly: one job whose Spark tasks commit their rows (D1 to D4)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cues_kafka.runtime.spark.query.run import Tell
 
 
 class FrameBatch:
-    """What Spark calls for each micro-batch."""
+    """Spark calls it for each micro-batch."""
 
     def __init__(
         self,
@@ -36,9 +36,9 @@ class FrameBatch:
     ) -> None:
         """
         Args:
-            prepare: from the input topic, its ranges and the query's id to what tasks need; called once.
+            prepare: makes what tasks need from the input topic, its ranges and the query's id; called once.
             checkpoint: the query's directory.
-            tell: gets what slots say.
+            tell: gets the outcomes of slots.
         """
         self._prepare = prepare
         self._checkpoint = checkpoint
@@ -51,7 +51,7 @@ class FrameBatch:
 
         Raises:
             ConfigError: its plan cannot be written directly.
-            SlotsStopped: a slot refuses; the batch comes again.
+            SlotsStopped: a slot refuses; Spark runs the batch again.
         """
         session = frame.sparkSession
         topic, ranges = batch_ranges(session, self._checkpoint, number)
@@ -74,7 +74,7 @@ class FrameBatch:
 
 
 def publish_rest(work: Frames, ranges: Mapping[int, Range], done: set[int], number: int) -> list[Outcome]:
-    """Ranges that left no row (a filter took all, or there were markers only): their place moves all the same."""
+    """Move over ranges without rows: a filter took all messages, or there were markers only."""
     rest = [p for p, given in ranges.items() if given.start < given.end and p not in done]
     if not rest:
         return []
@@ -91,7 +91,7 @@ class PublishFrames:
     batch: int
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Publish this Spark task's rows."""
+        """Publish the rows of this Spark task."""
         context = TaskContext.get()
         part, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
         coming = (row for batch in batches for row in batch.to_pylist())
@@ -135,10 +135,10 @@ _SHUFFLES: Final = re.compile(r"(?<!Broadcast)Exchange\b|\bUnion\b|\bCoalesce \d
 
 def check_plan(frame: Any) -> None:
     """
-    Refuse what would part or mix the input's partitions, as far as the batch's plan shows it; the slot sees the rest.
+    Refuse a plan that would split or mix the input's partitions. The slot sees what the plan does not show.
 
     Raises:
-        ConfigError: with the node of the plan.
+        ConfigError: the plan has such a node, which the text names.
     """
     if found := _SHUFFLES.search(plan_of(frame, "executedPlan")):
         raise ConfigError(_staged(found.group().strip()))
@@ -148,13 +148,13 @@ def _staged(node: str) -> str:
     return (
         f"the plan has {node}: rows of several partitions would meet, or one partition would be parted. When the query "
         "was started its plan did not show it. A table that it is joined with may have grown: broadcast(table) keeps "
-        "the query as it is. Else give it a new name and start it anew, then it is written staged."
+        "the query as it is. Else give it a new name and start it again, then it is written staged."
     )
 
 
 def batch_ranges(session: Any, checkpoint: str, number: int) -> tuple[str, dict[int, Range]]:
     """
-    The ranges of a micro-batch, as Spark wrote them before it called: the input topic, and by partition its range.
+    Return the ranges of a micro-batch, as Spark wrote them before it called: the input topic, and a range by partition.
 
     Raises:
         ConfigError: the query has several sources, or several topics.

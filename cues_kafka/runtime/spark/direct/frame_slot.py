@@ -1,8 +1,8 @@
-"""One Spark task's rows of a DataFrame, committed with the task's place (D1, D3, D4).
+"""The slot of a direct processor of DataFrames: it commits rows together with their place (D1, D3, D4).
 
-The rows come through Spark, with the coordinates of the message that each was made from; the range comes from the
-driver. Rows of one message stay together and are one delivery. Nothing is written while rows are awaited: they are
-collected first, up to the commit policy's limit, and each transaction ends between two messages.
+The rows come through Spark, with the coordinates of the message that each was made from. The range comes from the
+driver. Rows of one message stay together and are one delivery. The slot writes nothing while it waits for rows: it
+collects them first, up to the commit policy's limit, and each transaction ends between two messages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Row(NamedTuple):
     One output message.
 
     Attributes:
-        offset: of the input message that it was made from.
+        offset: of the input message that the row was made from.
         key, value, headers: of the output.
         timestamp_ms: of the output; 0: the broker's time.
     """
@@ -46,24 +46,24 @@ class Row(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes, about."""
+        """Approximate size in bytes."""
         return len(self.key or b"") + len(self.value or b"") + size_of(self.headers) + OVERHEAD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What the driver says: this partition's part of the micro-batch, `[start, end)`."""
+    """This partition's part of the micro-batch, `[start, end)`, as the driver gives it."""
 
     start: int
     end: int
 
 
 NO_PART = "-1"
-"""In an incarnation: the driver, which publishes ranges that left no row."""
+"""Marks an incarnation of the driver, which publishes ranges without rows."""
 
 
 class FrameSlot:
-    """Publishes the rows of one range, once."""
+    """Publish the rows of one range, once."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class FrameSlot:
         """
         Args:
             spec: the task, with `slot=True` and an incarnation made by `incarnation`.
-            output: where to.
+            output: the output topic.
             broker: the cluster.
             clock: time.
             policy: when rows are committed at the latest.
@@ -93,11 +93,11 @@ class FrameSlot:
 
     def publish(self, rows: Iterable[Row], given: Range) -> Outcome:
         """
-        Commit what lies at or above the record's position, and the range's end.
+        Commit the rows at or above the record's position, and the end of the range.
 
         Args:
             rows: of this partition, by ascending offset; they are read to their end in any case.
-            given: the range.
+            given: the range that the driver gave.
         """
         coming = iter(rows)
         try:
@@ -118,7 +118,7 @@ class FrameSlot:
     def _close(self) -> None:
         self._interpreter.advance(on.Revoked())
 
-    # What must not be published.
+    # Rows that must not be published.
 
     def _refusal(self, given: Range) -> on.Halt | None:
         task = self._interpreter.task
@@ -134,7 +134,7 @@ class FrameSlot:
         return None
 
     def _same_part(self, outcome: Outcome, record: Record | None) -> Outcome:
-        """A range that the same batch delivered from another Spark partition is an error, and never done (D1)."""
+        """Refuse a range that the same batch delivered from another Spark partition (D1)."""
         if record is None:
             return outcome
         theirs, mine = (w.incarnation.rsplit(".", 3) for w in (record.writer, self._spec.writer))
@@ -167,7 +167,7 @@ class FrameSlot:
         return self._commit(held, given.end) if self._position < given.end else None
 
     def _commit(self, rows: Sequence[Row], to: int) -> on.Halt | None:
-        """One transaction; again after each failure that the task recovers from, unless it was committed after all."""
+        """Do one transaction, again after each failure that the task recovers from, unless it was committed."""
         while self._position < to:
             task, before = self._interpreter.task, self._position
             ends = (task.positions[0]._replace(offset=to),)

@@ -1,4 +1,4 @@
-"""What a Spark task needs to publish rows of a DataFrame, as one value that is pickled to it."""
+"""What a Spark task needs to publish rows of a DataFrame, as one value that is pickled for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.lane import CommitPolicy
 
 PROCESSOR: Final = "write"
-"""The processor's name where there is no graph: `<name>.write.backing` and its like."""
+"""The processor's name if there is no graph, as in `<name>.write.backing`."""
 
 
 INPUT: Final = "input"
@@ -35,15 +35,15 @@ class Frames:
 
     Attributes:
         options: the cluster.
-        graph, processor: names.
+        graph, processor: their names.
         source: the input topic.
         width: its partitions, which are the slots.
-        starts: where a slot without a record begins.
-        output: where to.
+        starts: offsets at which slots without a record begin.
+        output: the output topic.
         codec: the output topic's declared codec, which every value must fit.
         key_field: the output topic's `key=`.
-        binding: of the input.
-        identity: of the query run.
+        binding: name of the input's binding.
+        identity: id of this run of the query.
         query: Spark's id of the query; the same after a restart from its checkpoint.
         policy: when rows are committed at the latest.
     """
@@ -74,14 +74,18 @@ class Frames:
         )
 
     def spec(self, partition: int, who: str) -> Spec:
-        """The task of one partition; `who`: the incarnation of its writer."""
+        """The spec of one partition's task; `who` is the incarnation of its writer."""
         identity, inputs = replace(self.identity, incarnation=who), ((self.binding, self.source),)
         start = self.starts[partition]
         return frame_spec(self.graph, self.processor, partition, self.width, identity, inputs=inputs, start=start)
 
 
 def first_offsets(options: Kafka, source: str, ranges: Mapping[int, Range]) -> tuple[int, ...]:
-    """Where slots without a record begin: at their ranges; batch 0 does not tell, so at the beginning of the log."""
+    """
+    Where slots without a record begin: at their ranges.
+
+    Batch 0 has no starts, so there at the beginning of the log.
+    """
     broker = open_broker(options)
     try:
         places = [TopicPartition(source, p) for p in range(max(ranges) + 1)]
@@ -93,7 +97,7 @@ def first_offsets(options: Kafka, source: str, ranges: Mapping[int, Range]) -> t
 
 def enter(work: Frames) -> Frames:
     """
-    D6 for DataFrames: the backing topic is there, nobody else runs the processor, every slot has a record.
+    D6 for DataFrames: the backing topic exists, no other process runs the processor, and every slot has a record.
 
     Raises:
         ConfigError: the group has members.

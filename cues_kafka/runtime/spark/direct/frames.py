@@ -1,8 +1,8 @@
-"""DataFrames into Kafka, exactly once, where their plan has no shuffle (D1 to D4).
+"""Write DataFrames whose plan has no shuffle into Kafka, exactly once (D1 to D4).
 
 Each micro-batch is one job. Its Spark partitions are the input's partitions, so each of them commits its rows and its
-place in one transaction. The driver says which ranges the batch has (Spark writes them into the checkpoint before it
-calls us) and publishes an empty attempt for those that left no row.
+place in one transaction. The driver knows which ranges the batch has, because Spark writes them into the checkpoint
+before it calls. It publishes an empty attempt for ranges without rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cues_kafka.runtime.workers import Job
 
 
 class FrameRun:
-    """A processor of DataFrames, as `query.Run`: its function turns the streaming input into what is written."""
+    """The run of a direct processor of DataFrames, whose function turns the streaming input into rows to write."""
 
     def __init__(self, job: Job, settings: QuerySettings, policy: CommitPolicy) -> None:
         """
@@ -37,7 +37,7 @@ class FrameRun:
             policy: when rows are committed at the latest.
 
         Raises:
-            ConfigError: the output topic is not there.
+            ConfigError: the output topic does not exist.
         """
         assert isinstance(job.options, Kafka)
         graph, processor = job.graph, job.graph.dataframes[job.processor]

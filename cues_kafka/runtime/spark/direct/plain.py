@@ -1,4 +1,4 @@
-"""A plain processor on Spark: rows of ranges come from Spark, and the slots call the function."""
+"""Plain processors on Spark: Spark delivers rows with ranges, and the slots call the function."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cues_kafka.runtime.workers import Job
 
 
 class PlainRun:
-    """A plain processor: Spark gets rows of ranges, the function is called in the slots."""
+    """The run of a plain processor: Spark gets rows with ranges, and the slots call the function."""
 
     def __init__(self, job: Job, work: Work, settings: QuerySettings) -> None:
         processor = job.graph.processors[job.processor]
@@ -49,8 +49,8 @@ class PlainRun:
         """
         See `Run`.
 
-        The id is taken first, so the slot commits nothing any more. If the newest record is its snapshot then, the
-        driver goes on as the slot's own incarnation, and leaves in its place.
+        The driver takes the id first, so the slot can commit nothing more. If the newest record then is the slot's
+        snapshot, the driver goes on as the slot's own incarnation, and says `left` in its place.
         """
         outcome = self._work.slot(partition, "driver").enter()
         record = newest_record(replace(self.first, partition=partition), self._job.broker, SystemClock())
@@ -86,11 +86,12 @@ class PlainRun:
 
 class PlainBatch:
     """
-    What Spark calls for each micro-batch: one job, a slot for each range.
+    Spark calls it for each micro-batch: one job, a slot for each range.
 
-    The ranges are rows of the frame too, but to bring them Spark would run a second Python process in each Spark task,
-    for the source, and compile a plan in each batch. So the driver takes them from the offset log, as Spark has just
-    written them. A server of Spark Connect gives no access to jobs below DataFrames: there the rows are what counts.
+    The ranges are rows of the frame, too. But to deliver these rows Spark would run a second Python process in each
+    Spark task, for the source, and compile a plan in each batch. So the driver takes the ranges from the offset log, as
+    Spark has just written them. A server of Spark Connect gives no access to jobs below DataFrames, so the rows count
+    there.
     """
 
     def __init__(
@@ -103,11 +104,11 @@ class PlainBatch:
     ) -> None:
         """
         Args:
-            work: of the processor.
+            work: what its slots do.
             checkpoint: the query's directory.
             positions: where a query without a checkpoint begins.
-            tell: gets what slots say.
-            cut: gets the partitions whose slots were ended because another one failed.
+            tell: gets the outcomes of slots.
+            cut: gets the partitions whose slots were ended because another slot failed.
         """
         self._cut = cut
         self._work = work
@@ -121,7 +122,7 @@ class PlainBatch:
         Deliver one micro-batch.
 
         Raises:
-            SlotsStopped: a task stopped; the batch comes again.
+            SlotsStopped: a task stopped; Spark runs the batch again.
         """
         deliver = Deliver(self._work, first=self._first)
         if has_jvm(frame.sparkSession):
@@ -135,7 +136,7 @@ class PlainBatch:
         self._first = False
 
     def _run(self, deliver: Deliver, session: Any, number: int) -> list[Outcome]:
-        """One Spark task for each range in which there is something to do."""
+        """Run one Spark task for each range that has work."""
         ends = batch_ends(session, self._checkpoint, number)
         before = batch_ends(session, self._checkpoint, number - 1) if number else {}
         ranges = [RangeRow(int(p), before.get(p, self._positions[int(p)]), ends[p]) for p in sorted(ends, key=int)]
@@ -146,7 +147,7 @@ class PlainBatch:
         return run_job(job.collect, lambda text: self._cut({due[task].partition for task in cut_off(text, len(due))}))
 
     def __reduce__(self) -> Any:
-        # To a server (Spark Connect); what slots say comes back in the exception.
+        # For a server (Spark Connect); the outcomes of slots come back in the exception.
         return PlainBatch, (self._work, self._checkpoint, self._positions, None)
 
 
@@ -158,13 +159,13 @@ class Deliver:
     first: bool
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Deliver each range; one row in a Spark task."""
+        """Deliver each range; a Spark task has one row."""
         for batch in batches:
             for outcome in self.each(RangeRow(**row) for row in batch.to_pylist()):
                 yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(outcome))])], names=["outcome"])
 
     def is_due(self, given: RangeRow) -> bool:
-        """Whether there is something to do: the first batch asks every task, for what a predecessor left."""
+        """Whether a range has work. In the first batch each has: a predecessor may have left a transaction open."""
         return self.first or given.start < given.end
 
     def each(self, ranges: Iterable[RangeRow]) -> Iterator[Outcome]:

@@ -1,13 +1,13 @@
-"""One Spark task's work on one partition: deliver what lies between its record's position and the end of a range.
+"""The slot of a plain processor: it delivers the messages between its record's position and the end of a range.
 
 A slot is a task of the core with a short life. It takes the transactional id, recovers (R1 to R5), delivers through the
-same lane as a native worker, and lets go. It differs in three rules:
+same lane as a native worker, and releases the id. Three rules differ:
 
-- D4: it is no member of the group. Its offsets go there from outside, and what fences it is the transactional id.
-- D5: fenced, it never takes the id again: it watches the record until the range is delivered, or gives up.
+- D4: it is no member of the group. Its offsets go there from outside, and only the transactional id fences it.
+- D5: after it was fenced it never takes the id again. It watches the record until the range is delivered, or gives up.
 - D3: without a sign of a death (the query's first batch, a Spark task's retry) there is no snapshot.
 
-Spark's start of the range is not even looked at: an older one repeats nothing, a newer one skips nothing.
+The slot ignores Spark's start of the range: an older one repeats nothing, a newer one skips nothing.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ log = get_logger("cues_kafka.slot")
 
 
 POLL_S = 0.5
-"""A reader's wait for messages that are known to be there."""
+"""Time that a reader waits for messages that are known to be there."""
 
 PATIENCE_S = 60.0
-"""Without a message or an end this long, a range that Spark planned cannot be read: back to R1, which says why."""
+"""After this time without a message or an end, the task returns to R1, which finds out why the range cannot be read."""
 
 
 class Slot:
-    """Delivers one range of one partition, once."""
+    """Deliver one range of one partition, once."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Slot:
         )
 
     def enter(self) -> Outcome:
-        """D6: take the id, end what was left open, make a first record durable where there is none; deliver nothing."""
+        """D6: take the id, end an open transaction, commit a first record if there is none, and deliver nothing."""
         try:
             self._advance(on.Assigned())
             return self._outcome(self._totals)
@@ -89,12 +89,12 @@ class Slot:
 
     def deliver(self, end: int, *, first: bool, hint: int | None = None) -> Outcome:
         """
-        Deliver everything below `end` that is not delivered yet.
+        Deliver all messages below `end` that are not delivered yet.
 
         Args:
             end: at most the last stable offset of now; a retry's range may go beyond it.
             first: a predecessor may have died in user code: snapshot first (S1, D3).
-            hint: where the position probably is: fetching begins there while the task recovers.
+            hint: where the position probably is; fetching begins there while the task recovers.
         """
         if hint is not None:
             self._read_to = hint
@@ -119,7 +119,7 @@ class Slot:
     # The loop.
 
     def _turn(self, end: int) -> None:
-        """Read a batch's worth, call, commit."""
+        """Read a batch, call the function, commit."""
         lane, task = self._lane, self._lane.task
         due = max((p.offset for p in task.due.ends), default=0) if task.due else 0
         bound = max(end, due)
@@ -137,10 +137,11 @@ class Slot:
 
     def _read(self, bound: int) -> None:
         """
-        Until a whole batch is there, or all below `bound`.
+        Read until a whole batch is there, or all messages below `bound`.
 
-        An end of the log below `bound` is none: the leader that said so lags. One beyond it says nothing about what
-        lies between, so the buffer hears of `bound` instead; then positions move over markers up to it, and no further.
+        An end of the log below `bound` does not count, because the leader that reported it lags. An end beyond it says
+        nothing about the messages between, so the buffer hears of `bound` instead. Then positions move over markers up
+        to `bound`, and no further.
         """
         buffer = self._lane.buffer
         assert buffer
@@ -164,7 +165,7 @@ class Slot:
                 self._read_to = max(self._read_to, last + 1)
 
     def _enough(self, buffer: Buffer) -> bool:
-        """A batch's worth; of a range that is due, all of it, however much whoever announced it took at once."""
+        """The limit of a batch: a due range counts as a whole, whatever its size."""
         if due := self._lane.task.due:
             return buffer.holds(due.ends)
         return buffer.ready >= self._policy.max_messages or self._held_bytes >= self._policy.max_bytes
@@ -174,7 +175,7 @@ class Slot:
         return task.state is State.READY and task.due is None and self._position >= end
 
     def _point(self, _: Lane, positions: Positions) -> None:
-        """After R5: a reader that was not read yet and happens to stand there may stay."""
+        """After R5: a reader that was not read yet and stands at the position may stay."""
         if self._reader and (self._polled or self._read_to != positions[0].offset):
             self._reader.close()
             self._reader = None
@@ -182,7 +183,7 @@ class Slot:
         self._polled = False
 
     def _open_reader(self) -> Reader:
-        """A new one after each recovery, because one that is pointed anew waits for its old fetches first."""
+        """Make a new reader after each recovery, because a reader that is moved waits for its old fetches first."""
         if self._reader is None:
             self._reader = self._broker.reader(self._spec.group, prompt=True)
             self._reader.assign({self._place: self._read_to})
@@ -207,10 +208,10 @@ class Slot:
         if self._reader:
             self._reader.close()
 
-    # Somebody else has the task.
+    # Another process has the task.
 
     def _claimed(self, members: list[str]) -> Outcome:
-        """Checked before the id is taken: a native worker that has the task is not even disturbed."""
+        """Check before taking the id, so that a native worker that has the task is not disturbed."""
         text = f"group {self._spec.group!r} has members {members}: native workers run this processor"
         remedy = "stop them, or leave the processor out here with only=: it runs in one runtime at a time"
         return Outcome(self._spec.name, self._spec.partition, kind="claimed", text=text, remedy=remedy)

@@ -1,7 +1,7 @@
-"""What a Spark task needs to deliver a range of one processor, as one value that is pickled to it.
+"""What a Spark task needs to deliver a range of one processor, as one value that is pickled for it.
 
-A Python worker of Spark serves many tasks, of many batches. What may be kept between them is kept by process (`_site`):
-the connection for questions, the codecs, and the graph's `system=`. Producers and consumers never are.
+A Python worker of Spark serves many Spark tasks of many batches. Each process keeps what may be kept between them
+(`_site`): the connection for questions, the codecs, and the graph's `system=`. It never keeps producers and consumers.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Work:
 
     Attributes:
         graph: the graph.
-        processor: which of its processors.
+        processor: name of the processor.
         options: the cluster.
-        planned: names.
-        facts: of all topics, as they were when the query started.
-        identity: of the query run; each Spark task attempt adds its own number (D3).
+        planned: the plan of the processor, with its names.
+        facts: facts of all topics, as they were when the query started.
+        identity: id of this run of the query; each Spark task attempt adds its own number (D3).
         policy: when batches of steps are committed at the latest.
     """
 
@@ -60,7 +60,7 @@ class Work:
 
         Args:
             partition: its number.
-            attempt: of the Spark task; two attempts are two incarnations (Q1).
+            attempt: number of the Spark task's attempt; two attempts are two incarnations (Q1).
         """
         site = _site(self)
         who = replace(self.identity, incarnation=f"{self.identity.incarnation}.{attempt}")
@@ -75,7 +75,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class _Site:
-    """What one process keeps for one processor of one query run."""
+    """What a process keeps for one processor of one query run."""
 
     broker: Broker
     system: System
@@ -91,7 +91,7 @@ _lock = threading.Lock()
 
 
 def _site(work: Work) -> _Site:
-    """Opened once by each process; a newer run of the same query takes the place of an older one."""
+    """The site of a query run, opened once by each process; a newer run of the same query replaces an older one."""
     name, run = f"{work.graph.name}.{work.processor}", work.identity.incarnation
     with _lock:
         if (name, run) not in _sites:

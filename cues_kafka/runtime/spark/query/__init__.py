@@ -1,1 +1,1 @@
-"""A streaming query of Spark that runs a processor, and is started again when it ends."""
+"""Streaming queries that run processors, and are started again when they end."""

@@ -1,6 +1,6 @@
-"""D6: before a query starts nobody else runs its processor, and every slot has a record.
+"""D6: before a query starts, no other process runs its processor, and every slot has a record.
 
-Each slot takes its transactional id once. That ends what a dead predecessor has left open.
+Each slot takes its transactional id once. That ends the open transaction of a dead predecessor.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from cues_kafka.runtime.spark.query.outcome import Outcome
 
 def claim(broker: Broker, graph: str, processor: str, width: int) -> int:
     """
-    Look that nobody runs a processor, and create its backing topic where it is not there.
+    Check that no worker runs a processor, and create its backing topic if it does not exist.
 
     Args:
         broker: the cluster.
-        graph: its name.
-        processor: its name.
+        graph: name of the graph.
+        processor: name of the processor.
         width: partitions of a backing topic that is created.
 
     Returns:
-        How many partitions the backing topic has.
+        The number of partitions of the backing topic.
 
     Raises:
         ConfigError: the group has members.
@@ -43,7 +43,7 @@ def claim(broker: Broker, graph: str, processor: str, width: int) -> int:
 
 
 def enter_all(enter: Callable[[int], Outcome], width: int) -> list[Outcome]:
-    """Enter the slots of a processor, many of them side by side; where each stands, or why it stopped."""
+    """Enter the slots of a processor, many at a time; return where each stands, or why it stopped."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="enter") as pool:
         return list(pool.map(enter, range(width)))
 
@@ -53,7 +53,7 @@ def refuse(outcomes: Sequence[Outcome]) -> None:
     Raise if a slot stopped.
 
     Raises:
-        TaskStopped: with cause and remedy of each that did.
+        TaskStopped: with the cause and remedy of each stopped slot.
     """
     if stops := [outcome for outcome in outcomes if outcome.kind]:
         raise stopped_tasks(stops)

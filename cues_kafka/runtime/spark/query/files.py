@@ -1,8 +1,8 @@
 """Small files of a query, on any file system that Spark knows: read, write, list, delete, measure.
 
-Those on this machine's disk as any program reads them, others through Spark's own Java: a job of Spark's for a line or
-two would cost more than the micro-batch. With Spark Connect there is no Java at hand; there a file can be read, by such
-a job, and nothing else.
+Files on this machine's disk are read as any program does, others through Spark's own Java. A job of Spark for a line or
+two would cost more than the micro-batch. Spark Connect gives no Java, so there such a job reads files, and nothing else
+is possible.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def has_jvm(session: Any) -> bool:
 
 
 Place: TypeAlias = str | Path
-"""As Spark takes it; or, once `local` has found it there, on this machine."""
+"""A path as Spark takes it; or on this machine, if `local` found it there."""
 
 
 def read_text(session: Any, path: Place) -> str:
@@ -60,10 +60,10 @@ def read_bytes(session: Any, path: Place) -> bytes:
 
 def local(session: Any, path: Place) -> Path | None:
     """
-    Where this process sees a file or directory; None: it is on another file system than the machine's own.
+    Return where this process sees a file or directory; None: it is on another file system than the machine's own.
 
-    There Java is not asked: it would take a question for each step, and to make a file or directory on a local disk it
-    starts a process that sets its rights.
+    Java is not used for local files: it needs a request for each step, and starts a process to set the rights of each
+    new file or directory.
     """
     if isinstance(path, Path):
         return path
@@ -78,7 +78,7 @@ def _read_by_a_job(session: Any, path: str) -> str:
 
 def write_bytes(session: Any, path: Place, data: bytes | memoryview) -> None:
     """
-    A new file, and the directories above it.
+    Write a new file, and the directories above it.
 
     Raises:
         ConfigError: it cannot be written.
@@ -100,7 +100,7 @@ def write_bytes(session: Any, path: Place, data: bytes | memoryview) -> None:
 
 
 def names(session: Any, path: Place) -> list[str]:
-    """What a directory holds; nothing where there is none."""
+    """Names in a directory; nothing if it does not exist."""
     if here := local(session, path):
         return sorted(found.name for found in here.iterdir()) if here.is_dir() else []
     place, system = _place(session, path)
@@ -108,7 +108,7 @@ def names(session: Any, path: Place) -> list[str]:
 
 
 def lengths(session: Any, path: Place) -> dict[str, int]:
-    """The bytes of each file in a directory; nothing where there is none."""
+    """Size of each file in a directory in bytes; nothing if it does not exist."""
     if here := local(session, path):
         return {found.name: _length(found) for found in here.iterdir()} if here.is_dir() else {}
     place, system = _place(session, path)
@@ -119,14 +119,14 @@ def lengths(session: Any, path: Place) -> dict[str, int]:
 
 def delete(session: Any, path: Place) -> None:
     """
-    A file, or a directory and all below it; what is not there is ignored.
+    Delete a file, or a directory and everything below it. A missing one is ignored.
 
     Raises:
-        OSError: it is on this machine, and cannot be deleted.
-        Py4JJavaError: it is elsewhere, and cannot.
+        OSError: it is on this machine and cannot be deleted.
+        Py4JJavaError: it is elsewhere and cannot be deleted.
     """
     if here := local(session, path):
-        with suppress(FileNotFoundError):  # it is not there, or somebody else is just deleting it
+        with suppress(FileNotFoundError):  # it does not exist, or another process is deleting it
             shutil.rmtree(here) if here.is_dir() else here.unlink()
         return
     place, system = _place(session, path)
@@ -134,7 +134,7 @@ def delete(session: Any, path: Place) -> None:
 
 
 def size(session: Any, path: Place) -> int:
-    """Bytes below a directory; 0 where there is none."""
+    """Size of a directory in bytes; 0 if it does not exist."""
     if here := local(session, path):
         return sum(_length(found) for found in here.rglob("*") if found.is_file())
     place, system = _place(session, path)
@@ -142,7 +142,7 @@ def size(session: Any, path: Place) -> int:
 
 
 def _length(file: Path) -> int:
-    """Bytes; 0 for one that was deleted since it was listed."""
+    """Size in bytes; 0 for a file that was deleted since it was listed."""
     with suppress(FileNotFoundError):
         return file.stat().st_size
     return 0
@@ -154,7 +154,7 @@ def _place(session: Any, path: Place) -> tuple[Any, Any]:
 
 
 def _java(session: Any, name: str) -> Any:
-    """A class by its whole name: one question, where a name in parts is one for each part."""
+    """A Java class by its whole name, which takes one request; a name in parts takes one for each part."""
     return getattr(session._jvm, name)  # noqa: SLF001 - Spark offers its file systems to Java only
 
 

@@ -1,4 +1,4 @@
-"""Jobs of Spark that a driver runs for a micro-batch, and what it says of those that fail."""
+"""Jobs of Spark that a driver runs for a micro-batch, and the causes of those that fail."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class BatchFailed(Exception):
 
 def run_job(collect: Callable[[], Sequence[Any]], failed: Callable[[str], None] = lambda _: None) -> list[Any]:
     """
-    What a job collects, in a function that Spark calls for a micro-batch.
+    Run a job in a function that Spark calls for a micro-batch, and return what it collects.
 
     Args:
         collect: runs the job.
-        failed: gets all that Spark says of a failure.
+        failed: gets the whole text of a failure.
 
     Raises:
-        BatchFailed: in few words. Spark looks through the text with a regular expression that recurses for every
-            character, so with the frames of Java in it the query's thread ends by a StackOverflowError.
+        BatchFailed: with a short text. Spark searches the text with a regular expression that recurses for every
+            character, so a text with Java's frames ends the query's thread by a StackOverflowError.
     """
     try:
         return list(collect())
@@ -46,14 +46,14 @@ _FAILED_TASK: Final = re.compile(r"\bTask (\d+) in stage \S+ failed \d+ times")
 
 def cut_off(text: str, tasks: int) -> set[int]:
     """
-    The Spark tasks of a failed job that did not fail, by their places in it: Spark ends them with the one that did.
+    Return the Spark tasks of a failed job that did not fail, by their places: Spark ends them with the one that did.
 
-    Spark names one that failed. If another one died in the same moment its death is not counted this time; the one
-    that is named is counted, so after finitely many failures it is quarantined, and the other one is named.
+    Spark names one task that failed. If another one died in the same moment, its death is not counted this time. The
+    named one is counted, so it is quarantined after some failures, and then Spark names the other one.
 
     Args:
-        text: what Spark says of the failure; if it names no task, each may be the one that failed.
-        tasks: of the job.
+        text: Spark's text of the failure; if it names no task, each may be the one that failed.
+        tasks: number of tasks of the job.
     """
     found = _FAILED_TASK.search(text)
     return set(range(tasks)) - {int(found.group(1))} if found else set()

@@ -1,4 +1,4 @@
-"""What a query's checkpoint says: its id, and of each micro-batch, before it is called for, where its sources end."""
+"""Read a query's checkpoint: its id, and where the sources of each micro-batch end before the batch is called."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cues_kafka.runtime.spark.query.files import delete, names, read_text
 
 def source_ends(session: Any, checkpoint: str, number: int) -> list[Any]:
     """
-    The ends of a batch, one for each source of the query in Spark's order; None: a source that has no offset yet.
+    Return the ends of a batch, one for each source of the query in Spark's order; None for a source without an offset.
 
-    One file of the checkpoint's offset log: a version, metadata, and a line for each source.
+    A file of the checkpoint's offset log has a version, metadata, and a line for each source.
 
     Args:
         session: of Spark, which can read the checkpoint's file system.
@@ -26,7 +26,7 @@ def source_ends(session: Any, checkpoint: str, number: int) -> list[Any]:
 
 def batch_ends(session: Any, checkpoint: str, number: int) -> dict[str, Any]:
     """
-    The end of a batch, as the query's only source gave it; the batch starts where the one before it ends.
+    Return the end of a batch, as the query's only source gave it; the batch starts where the one before it ends.
 
     Raises:
         ConfigError: the query has several sources.
@@ -39,12 +39,12 @@ def batch_ends(session: Any, checkpoint: str, number: int) -> dict[str, Any]:
 
 
 def query_id(session: Any, checkpoint: str) -> str:
-    """Of the query, the same after each restart from its checkpoint."""
+    """The id of the query, which is the same after each restart from its checkpoint."""
     return str(json.loads(read_text(session, f"{checkpoint}/metadata"))["id"])
 
 
 def known_query(session: Any, checkpoint: str) -> str:
-    """Its id if the query was ever started from this checkpoint, else nothing."""
+    """The id if a query was ever started from this checkpoint, else nothing."""
     try:
         return query_id(session, checkpoint)
     except FileNotFoundError:
@@ -53,9 +53,9 @@ def known_query(session: Any, checkpoint: str) -> str:
 
 def drop_unfinished(session: Any, checkpoint: str) -> None:
     """
-    Delete what a driver left that was killed while it wrote the offsets of its first batch.
+    Delete the file of a driver that was killed while it wrote the offsets of its first batch.
 
-    Spark writes them under a temporary name first. Where that file is all there is, Spark takes the checkpoint of a
+    Spark writes offsets under a temporary name first. If that file is the only one, Spark takes the checkpoint of a
     query with state for one of another query, and refuses it at each start.
 
     Args:

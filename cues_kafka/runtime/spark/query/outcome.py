@@ -1,4 +1,4 @@
-"""What slots say of their work, in every form in which it travels; and why a query that ended did end."""
+"""Outcomes of slots in every form in which they travel, and why a query ended."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from cues_kafka.errors import AbortableError, BrokerError, CuesError, RetriableE
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """
-    What a slot did.
+    The outcome of a slot.
 
     Attributes:
         task: `check/3`.
-        partition: its number.
+        partition: number of the partition.
         position: the next offset of the input, committed.
-        counts: of this slot's own steps.
-        totals: since the beginning of the task.
+        counts: counts of this slot's own steps.
+        totals: counts since the beginning of the task.
         kind: why it stopped (`Halt.kind`, or `claimed`); empty: the range is delivered.
         text: the cause.
-        remedy: what to do about it.
+        remedy: what to do next.
     """
 
     task: str
@@ -41,7 +41,7 @@ class Outcome:
 
 
 def outcome_of(task: Task, before: Totals, halt: on.Halt | None) -> Outcome:
-    """What a slot says of its task, with the counts since `before`."""
+    """The outcome of a task, with the counts since `before`."""
     record, spec = task.record, task.spec
     totals = record.totals if record else Totals()
     counts = Totals(*(b - a for a, b in zip(before, totals, strict=True)))
@@ -50,7 +50,7 @@ def outcome_of(task: Task, before: Totals, halt: on.Halt | None) -> Outcome:
 
 
 def outcome_of_row(row: dict[str, Any]) -> Outcome:
-    """An outcome from the JSON that a Spark task sent."""
+    """Read an outcome from the JSON that a Spark task sent."""
     return Outcome(**{**row, "counts": Totals(*row["counts"]), "totals": Totals(*row["totals"])})
 
 
@@ -59,10 +59,10 @@ STOPPED_MARK: Final = "cues-kafka-stopped:"
 
 class SlotsStopped(Exception):
     """
-    Tasks of a batch stopped; the text carries their outcomes to wherever the query was started.
+    Tasks of a batch stopped. The text carries their outcomes to the process that started the query.
 
     Attributes:
-        stops: the same outcomes, for who catches it.
+        stops: the same outcomes as values.
     """
 
     def __init__(self, text: str, stops: Sequence[Outcome] = ()) -> None:
@@ -72,10 +72,10 @@ class SlotsStopped(Exception):
 
 def raise_stops(outcomes: list[Outcome], number: int) -> None:
     """
-    Fail a batch of which a task stopped, so that Spark keeps it for later.
+    Fail a batch if one of its tasks stopped, so that Spark runs it again.
 
     Raises:
-        SlotsStopped: with all that the worker needs to say which.
+        SlotsStopped: with everything that the worker needs to name the tasks.
     """
     if stops := [outcome for outcome in outcomes if outcome.kind]:
         raise SlotsStopped(
@@ -87,23 +87,26 @@ _PASSING: Final = re.compile(
     r"ExecutorLostFailure|FetchFailed|Python worker (exited|failed)|(Retriable|Abortable)Error: "
     r"|java\.net\.\w*(Timeout|Connect|UnknownHost|Socket)\w*Exception"
 )
-"""What Spark says where a process or a connection was lost. A message that kills its process is tried until it is
-quarantined."""
+"""
+Texts of Spark after it lost a process or a connection.
+
+A message that kills its process is tried until it is quarantined.
+"""
 
 
 def passes(error: Exception) -> bool:
-    """Whether the same query may go well a moment later, with the same code and settings."""
+    """Whether the same query may succeed a moment later, with the same code and settings."""
     if isinstance(error, CuesError):
         return isinstance(error, RetriableError | AbortableError) or (isinstance(error, BrokerError) and error.fenced)
     return _PASSING.search(str(error)) is not None
 
 
 _CAUSE: Final = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Failed|Stopped|Interrupt)\b: .+)$", re.MULTILINE)
-"""A Python traceback ends in such a line; the last one is the one nearest to the user's code."""
+"""The last line of a Python traceback; the last such line is the nearest to the user's code."""
 
 
 def brief(text: str) -> str:
-    """What went wrong, out of the pages that Spark and its bridge make of it."""
+    """The cause of a failure, found in the long texts of Spark and its bridge."""
     told = text.partition("JVM stacktrace")[0].partition("Driver stacktrace")[0]
     causes = [found for found in _CAUSE.findall(told) if "Py4J" not in found]
     lines = [line for line in told.strip().splitlines() if line.strip() and "Py4JJavaError" not in line]

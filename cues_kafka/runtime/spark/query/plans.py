@@ -1,4 +1,4 @@
-"""What a function of DataFrames makes of its inputs: they are read, it is called, its plan is looked at."""
+"""Read the inputs of a function of DataFrames, call it, and look at its plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHUFFLE_NODES: Final = re.compile(
     r"|LocalLimit|Limit|FlatMapGroupsWithState|FlatMapGroupsInPandas\w*|TransformWithState\w*|CoGroup\w*|MapGroups)\b",
     re.MULTILINE,
 )
-"""Nodes of an analyzed plan after which rows of several partitions of the input meet, or one partition is parted."""
+"""Nodes of an analyzed plan that mix rows of several partitions of the input, or split one."""
 
 _STATEFUL_NODES: Final = re.compile(
     r"^[\s:+~-]*(Aggregate|Deduplicate\w*|Distinct|GlobalLimit|LocalLimit|Limit|FlatMapGroups\w*|TransformWithState\w*)\b",
@@ -39,7 +39,7 @@ _DEFAULT_STORE: Final = "HDFSBackedStateStoreProvider"
 _NEEDS_ROCKSDB: Final = re.compile(r"^[\s:+~-]*TransformWithState\w*\b", re.MULTILINE)
 
 _SHUFFLES: Final = re.compile(r"(?<!Broadcast)Exchange\b")
-"""In a physical plan: rows change their partition. A broadcast leaves the stream's rows where they are."""
+"""Nodes of a physical plan that move rows to other partitions. A broadcast does not move the stream's rows."""
 
 
 def call_function(
@@ -52,18 +52,19 @@ def call_function(
     back: bool = True,
 ) -> dict[str, Any]:
     """
-    What the function makes, by output binding.
+    Return the DataFrames that the function makes, by output binding.
 
     Args:
         settings: of the query.
         options: the cluster.
-        graph: where the topics are declared.
-        processor: whose function.
-        positions: by topic, where a query without a checkpoint begins to read.
+        graph: the graph that declares the topics.
+        processor: the processor.
+        positions: where a query without a checkpoint begins to read, by topic.
         back: see `SourceInput.back`.
 
     Raises:
-        ConfigError: it gives something else than its declaration says, or what this session cannot run.
+        ConfigError: the function returns something else than its declaration says, or something that this session
+            cannot run.
     """
     frames = {}
     for binding, topic in processor.inputs:
@@ -81,7 +82,7 @@ def call_function(
 
 def check_store(name: str, frame: Any) -> None:
     """
-    Before a checkpoint is made: it would hold the wrong store, which another setting does not change any more.
+    Check the state store before a checkpoint is made, which would keep the wrong store under any later setting.
 
     Raises:
         ConfigError: the session's state store cannot keep what the plan needs.
@@ -115,10 +116,10 @@ def _by_binding(processor: DataFrameProcessor, found: Any) -> dict[str, Any]:
 
 def shuffle_node(frame: Any) -> str:
     """
-    The node of a plan that shuffles or keeps state; empty: the input's partitions stay apart.
+    Return the node of a plan that shuffles or keeps state; empty if the input's partitions stay apart.
 
-    Whether a join with a table shuffles depends on the table's size, on hints and on settings: that is Spark's choice,
-    and only the physical plan has it.
+    Spark decides by a table's size, by hints and by settings whether a join with it shuffles, and only the physical
+    plan shows it.
     """
     if found := _SHUFFLE_NODES.search(plan_of(frame, "analyzed")):
         return found.group(1)
@@ -129,20 +130,20 @@ def shuffle_node(frame: Any) -> str:
 
 
 def keeps_state(frame: Any) -> bool:
-    """Whether Spark keeps state for it: a join counts where more than one of its sides may stream."""
+    """Whether Spark keeps state for the plan; a join does if more than one of its sides may stream."""
     plan = plan_of(frame, "analyzed")
     joins = re.search(r"^[\s:+~-]*Join\b", plan, re.MULTILINE)
     return bool(_STATEFUL_NODES.search(plan)) or (streams(frame) > 1 and joins is not None)
 
 
 def streams(frame: Any) -> int:
-    """How many streaming sources a streaming plan names; one that it reads twice counts twice."""
-    # A plan that is nothing but a source prints the source's short name.
+    """Number of streaming sources in a streaming plan; a source that it reads twice counts twice."""
+    # A plan that has only a source prints the source's short name.
     return max(1, len(re.findall(r"^[\s:+~-]*Streaming\w*", plan_of(frame, "analyzed"), re.MULTILINE)))
 
 
 def addressed(frame: Any, bootstrap: str) -> bool:
-    """Whether all Kafka sources of a streaming plan are known to be on a cluster: an address of its is among theirs."""
+    """Whether all Kafka sources of a streaming plan are on a cluster, which shows by a common address."""
     own = {one.strip() for one in bootstrap.split(",")}
     leaves = frame._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001 - only Java tells it
     places = [leaves.apply(n) for n in range(leaves.size())]
@@ -156,11 +157,11 @@ def _is_source(leaf: Any) -> bool:
 
 def plan_of(frame: Any, kind: str) -> str:
     """
-    A plan of Spark's as text; with Spark Connect what its `explain` shows of it.
+    Return a plan of Spark as text; with Spark Connect, the output of its `explain`.
 
     Args:
         frame: a DataFrame.
-        kind: `analyzed`; `executedPlan` of one that does not stream; `physical` of any.
+        kind: `analyzed`; `executedPlan` for a frame that does not stream; `physical` for any frame.
     """
     if not has_jvm(frame.sparkSession):
         parts = re.split(r"^== (.+) ==$", frame._explain_string(extended=True), flags=re.MULTILINE)  # noqa: SLF001
@@ -169,5 +170,5 @@ def plan_of(frame: Any, kind: str) -> str:
     execution = frame._jdf.queryExecution()  # noqa: SLF001 - only Java tells it
     if kind != "physical":
         return str(getattr(execution, kind)().toString())
-    # Spark executes no streaming plan outside of a query, but explains it.
+    # Spark does not execute a streaming plan outside a query, but explains it.
     return str(frame.sparkSession._jvm.PythonSQLUtils.explainString(execution, "simple"))  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""A query as the worker sees it that keeps it running: `Run`, which each way of writing has one of."""
+"""`Run`: a query as the worker sees it that keeps it running. Each way of writing has a `Run` of its own."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class QuerySettings:
         checkpoint: directory of this query.
         trigger: keyword arguments of `DataStreamWriter.trigger`.
         limit: offsets in one micro-batch.
-        patience_s: how long members of a killed native worker may still be in the group.
-        upstream: whether a worker that feeds this one runs; with `available-now` this one waits until none does.
+        patience_s: time for which members of a killed native worker may still be in the group.
+        upstream: whether a worker runs that feeds this one; with `available-now` this one waits until none does.
     """
 
     session: Any
@@ -57,19 +57,19 @@ class Run(Protocol):
         ...
 
     def enter(self, partition: int) -> Outcome:
-        """Make sure that one task has a record, and say where it stands (D6)."""
+        """Make sure that one task has a record, and return where it stands (D6)."""
         ...
 
     def leave(self, partition: int) -> Outcome:
-        """Like `enter`, for a slot of this run that was cut off: what it had begun counts as no death (Q1)."""
+        """Like `enter`, for a slot of this run that was cut off, so that no death is counted for it (Q1)."""
         ...
 
     def start(self, positions: tuple[int, ...], tell: Tell) -> Any:
-        """Start Spark's query; `tell` gets what slots say, as far as this process hears it."""
+        """Start Spark's query; `tell` gets the outcomes of slots, as far as this process hears them."""
         ...
 
     def positions(self, outcome: Outcome) -> Positions:
-        """Where a task stands, for people."""
+        """The status of a task, as people read it."""
         ...
 
     @property
@@ -84,6 +84,6 @@ class Run(Protocol):
 
 
 def slot_position(spec: Spec, job: Job, outcome: Outcome) -> Positions:
-    """Of a slot that reads one partition of one topic."""
+    """The spec of a slot that reads one partition of one topic."""
     one = spec.inputs[0]
     return (Position(one.binding, one.topic, job.facts.topics[one.topic].topic_id, outcome.position),)

@@ -1,4 +1,4 @@
-"""What the slots of all kinds share: their interpreter, and how a fenced one watches its record (D5)."""
+"""What all kinds of slots share: their interpreter, and watching the record after they were fenced (D5)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from cues_kafka.runtime.task.interpreter import Hook, Interpreter, World
 from cues_kafka.runtime.task.lane import CommitPolicy
 
 POLICY = CommitPolicy(max_messages=50_000)
-"""Nobody waits for a single message here, so transactions may be larger than a native worker's."""
+"""
+The commit policy of slots: no reader waits for a single message here, so transactions may be larger than natively.
+"""
 
 
 FENCED_S = 60.0
-"""D5: how long a fenced slot watches the record of whoever fenced it."""
+"""D5: how long a fenced slot watches the record of the slot that fenced it."""
 
 
 WATCH_S = 0.2
@@ -29,13 +31,13 @@ WATCH_S = 0.2
 def interpreter_of(
     spec: Spec, broker: Broker, clock: Clock, hook: Hook | None, batch_bytes: int | None = None
 ) -> Interpreter:
-    """Of a slot that reads nothing itself: the rows that it publishes are brought to it."""
-    group = GroupMetadata.outside(spec.group)  # Spark says who does what
+    """The interpreter of a slot that reads nothing itself, because it gets the rows that it publishes."""
+    group = GroupMetadata.outside(spec.group)  # Spark decides who does what
     return Interpreter(spec, World(broker, clock, lambda _: None, lambda: group, hook, batch_bytes))
 
 
 def watch(spec: Spec, broker: Broker, clock: Clock, end: int, halt: on.Halt) -> Outcome:
-    """D5: fenced. Succeed when the record shows the range delivered: whoever fenced us does it."""
+    """D5: this slot is fenced. Succeed when the record shows that the other owner delivered the range."""
     deadline = clock.monotonic() + FENCED_S
     while True:
         task = Task(spec, record=newest_record(spec, broker, clock))
@@ -43,25 +45,25 @@ def watch(spec: Spec, broker: Broker, clock: Clock, end: int, halt: on.Halt) -> 
             return outcome_of(task, task.record.totals, None)
         if clock.monotonic() > deadline:
             who = task.record.writer if task.record else None
-            name = f"{who.name!r} ({who.runtime}, {who.incarnation})" if who else "somebody"
+            name = f"{who.name!r} ({who.runtime}, {who.incarnation})" if who else "another process"
             text = f"fenced by {name}, which has not delivered up to {end} within {FENCED_S:g} s: {halt.text}"
             return outcome_of(task, Totals(), on.Halt("claimed", text, "stop one of the two"))
         clock.sleep(WATCH_S)
 
 
 def standing(spec: Spec, broker: Broker, clock: Clock) -> Outcome:
-    """Where a task stands, by its record; nothing is taken for that."""
+    """Where a task stands by its record, without taking its id."""
     return outcome_of(Task(spec, record=newest_record(spec, broker, clock)), Totals(), None)
 
 
 def incarnation(query: str, batch: int, part: int, attempt: int) -> str:
-    """Who writes: the query, its batch, and the Spark partition and attempt within it (D1)."""
+    """The incarnation of a writer: the query, its batch, and the Spark partition and attempt within it (D1)."""
     return f"{query}.{batch}.{part}.{attempt}"
 
 
 def written(facts: ClusterFacts, topic: str, client_bytes: int, *, provenance: bool = True) -> Output:
     """
-    An output topic as slots need it.
+    Return an output topic as slots need it.
 
     Raises:
         ConfigError: it does not exist.

@@ -1,4 +1,4 @@
-"""When Spark makes a micro-batch: our words for its triggers, and why some of them cannot be."""
+"""Triggers: when Spark makes a micro-batch, and why some of its triggers are refused."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _PROCESSING = re.compile(r"\d+ (?:milli)?seconds?|\d+ (?:minute|hour|day)s?")
 
 def streaming_trigger(text: str) -> dict[str, Any]:
     """
-    Keyword arguments of Spark's `trigger` for ours.
+    Return the keyword arguments of Spark's `trigger` for a trigger in our words.
 
     Raises:
-        ConfigError: exactly-once does not go with it, or it is not known.
+        ConfigError: the trigger breaks exactly-once, or is not known.
     """
     if text == _AVAILABLE:
         return {"availableNow": True}

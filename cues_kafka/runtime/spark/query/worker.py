@@ -1,12 +1,12 @@
-"""A processor at work on Spark: one streaming query, started again with back-off when it ends by itself.
+"""The worker of a processor on Spark: one streaming query, which it starts again with back-off when it ends by itself.
 
-The driver delivers nothing. Before a query starts it makes sure that nobody else runs the processor, and enters every
-slot once (D6): what a dead predecessor left open is ended, and each task has a record. Then Spark plans micro-batches,
-and each batch is one job with a slot for each partition.
+The driver delivers nothing. Before a query starts it makes sure that no other process runs the processor, and enters
+every slot once (D6). That ends the open transactions of a dead predecessor, and gives each task a record. Then Spark
+plans micro-batches, and each batch is one job with a slot for each partition.
 
-A task that stops fails its batch, after the other slots of the batch have delivered: Spark knows no other way to keep
-the batch for later. The query is started again after a while, the same batch comes again, and only what is not
-delivered yet is delivered.
+A task that stops fails its batch, after the other slots of the batch have delivered, because Spark has no other way to
+keep the batch for later. The query is started again after a pause, Spark runs the same batch again, and the slots
+deliver what is missing.
 """
 
 from __future__ import annotations
@@ -44,12 +44,16 @@ log = get_logger("cues_kafka.spark")
 
 
 BATCH_END_S: Final = 10.0
-"""How long a stop waits for the micro-batch that is being delivered: a slot that is killed inside its transaction
-leaves it open until the next start, or its time-out, and readers wait. What takes longer is user code, and is cut."""
+"""
+How long a stop waits for the current micro-batch.
+
+A slot that is killed inside its transaction leaves it open until the next start, or its time-out, and readers wait.
+Only user code takes longer, and is cut off.
+"""
 
 
 _WAITS: Final = "Waiting for data to arrive"
-"""What Spark says once a trigger has found nothing to do."""
+"""Spark's message when a trigger has found no work."""
 
 _NOT_EMPTY: Final = "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"
 
@@ -62,8 +66,8 @@ class SparkWorker:
         name: of the processor.
         clock: time.
         first: the task of partition 0.
-        lanes: none: the tasks live in Spark's processes.
-        failed: why it is over, although nobody stopped it.
+        lanes: empty, because the tasks live in Spark's processes.
+        failed: why the worker ended, although nothing stopped it.
     """
 
     def __init__(self, job: Job, run: Run, settings: QuerySettings) -> None:
@@ -72,7 +76,7 @@ class SparkWorker:
         self.lanes: dict[int, Lane] = {}
         self.failed: BaseException | None = None
         self.first = run.first
-        self._deaf = not has_jvm(settings.session)  # Spark Connect: what slots say stays on the server
+        self._deaf = not has_jvm(settings.session)  # Spark Connect: the outcomes of slots stay on the server
         self._job = job
         self._planned = run
         self._settings = settings
@@ -90,7 +94,7 @@ class SparkWorker:
         self._thread.start()
 
     def stop(self, *, leave: bool) -> None:
-        """Ask the query to stop: after the micro-batch that is being delivered, if that does not take too long."""
+        """Ask the query to stop after the current micro-batch, if that does not take too long."""
         del leave  # a slot is never a member
         with self._lock:
             self._stopping.set()
@@ -104,12 +108,12 @@ class SparkWorker:
 
     @property
     def running(self) -> bool:
-        """Whether it has begun and is not over, be it that its query waits for its next start."""
+        """Whether the worker has begun and not ended; its query may wait for its next start."""
         return self._thread.is_alive()
 
     @property
     def generation(self) -> int:
-        """0 once every slot was entered, -1 before."""
+        """0 after every slot was entered, -1 before."""
         return 0 if self._entered else -1
 
     @property
@@ -118,7 +122,7 @@ class SparkWorker:
         return self._query
 
     def status(self) -> list[TaskStatus]:
-        """Every task as its last slot left it, and the processor itself where it stopped as a whole."""
+        """Every task as its last slot left it, and the processor itself if it stopped as a whole."""
         if self._deaf and self._entered:
             self._look()
         stopped = {one.task: one.halt for one in self._stops}
@@ -141,7 +145,7 @@ class SparkWorker:
         return found + [TaskStatus(t, "stopped", (), Totals(), halt.text, halt.remedy) for t, halt in rest.items()]
 
     def _look(self) -> None:
-        """At the records, where nobody tells."""
+        """The status of tasks by their records, if no slot tells."""
         for partition in range(self.first.width):
             spec = replace(self.first, partition=partition)
             try:
@@ -150,7 +154,7 @@ class SparkWorker:
                 log.info("record not looked at", task=spec.name, error=str(error))
 
     def stopped(self) -> list[Stopped]:
-        """Tasks that stopped, until the query that tries them again has gone on."""
+        """Tasks that stopped, until the next query has gone on with them."""
         return list(self._stops)
 
     @property
@@ -165,13 +169,17 @@ class SparkWorker:
 
     @property
     def busy(self) -> bool:
-        """Whether Spark computes a batch: one without new messages shows in no input (windows that close, timers)."""
+        """
+        Whether Spark computes a batch.
+
+        A batch without new messages (windows that close, timers) shows in no input.
+        """
         query = self._query
         return not self._done and (query is None or query.status["message"] != _WAITS)
 
     @property
     def over(self) -> bool:
-        """Whether the query has delivered what there was (`available-now`), or was stopped."""
+        """Whether the query has delivered all messages (`available-now`), or was stopped."""
         return self._done
 
     # The thread that keeps the query running.
@@ -187,7 +195,7 @@ class SparkWorker:
                         return
                     self._end_of_run()
                 except (NotShipped, TaskStopped):
-                    raise  # no later try finds anything else
+                    raise  # a later try would find the same
                 except CuesError as error:
                     if self._ends_by_itself and not passes(error):
                         raise
@@ -209,12 +217,12 @@ class SparkWorker:
 
     @property
     def _ends_by_itself(self) -> bool:
-        """`available-now`: a program waits for the end, so what no later try changes is told instead of tried."""
+        """`available-now`: a program waits for the end, so it gets an error that no later try would change."""
         return "availableNow" in self._settings.trigger
 
     def _end_of_run(self) -> None:
         """
-        Say what stopped, where nobody waits for it to be mended.
+        Raise what stopped if the query does not wait for it to be fixed.
 
         Raises:
             TaskStopped: the query ends by itself, and tasks of it have stopped.
@@ -223,7 +231,7 @@ class SparkWorker:
             raise TaskStopped("; ".join(f"{one.task} stopped: {one.halt}" for one in self._stops))
 
     def _tidy(self) -> None:
-        """What slots that were cut off have left open ends, so that readers need not wait for its time-out (R1)."""
+        """End the transactions that cut-off slots left open, so that readers need not wait for their time-out (R1)."""
         try:
             if not self._job.broker.members(self.first.group):
                 enter_all(self._planned.leave, self.first.width)
@@ -231,7 +239,7 @@ class SparkWorker:
             log.warning("transactions may be open", processor=self.name, error=str(error))
 
     def _once(self) -> bool:
-        """One run of the query; whether it ended because everything that was there is delivered."""
+        """Run the query once; return whether it ended because all messages are delivered."""
         with ThreadPoolExecutor(1, thread_name_prefix=f"{self.name}-rehearse") as pool:
             rehearsal = pool.submit(self._rehearse)
             first = self._enter()
@@ -255,7 +263,7 @@ class SparkWorker:
         return True
 
     def _rehearse(self) -> None:
-        """Spark's processes can use what they will get; once, for no later try would find anything else."""
+        """Check once that Spark's processes can use what they will get; a later try would find the same."""
         if self._rehearsed or self._deaf:
             return
         graph, session = self._job.graph, self._settings.session
@@ -266,11 +274,11 @@ class SparkWorker:
         try:
             rehearse(session, data, min(self.first.width, session.sparkContext.defaultParallelism))
             self._rehearsed = True
-        except (PySparkException, Py4JError) as error:  # a process was killed, say; the first batch will tell
+        except (PySparkException, Py4JError) as error:  # for example, a process was killed; the first batch will tell
             log.info("not rehearsed", processor=self.name, error=brief(str(error)))
 
     def _enter(self) -> tuple[int, ...] | None:
-        """D6: nobody else is there, and every slot has a record; where each stands, or None: it stopped."""
+        """D6: make sure that no other process runs and every slot has a record; return where each stands, or None."""
         self._wait_for_the_group()
         found = enter_all(self._planned.enter, self.first.width)
         self._take(found)
@@ -280,7 +288,7 @@ class SparkWorker:
         return tuple(outcome.position for outcome in found)
 
     def _wait_for_the_group(self) -> None:
-        """Members of a killed worker live until their session ends; live ones are named."""
+        """Wait for members of a killed worker, which live until their session ends; name others."""
         deadline = self.clock.monotonic() + self._settings.patience_s
         while members := self._job.broker.members(self.first.group):
             if self.clock.monotonic() > deadline or self._stopping.wait(0.2):
@@ -290,7 +298,7 @@ class SparkWorker:
                 )
 
     def _wait_for_upstream(self) -> None:
-        """What is there now is also what will be made of it by the processors that feed this one."""
+        """Count outputs of the processors that feed this one as messages that are there now."""
         while self._settings.upstream() and not self._stopping.wait(0.1):
             pass
 
@@ -302,10 +310,10 @@ class SparkWorker:
                 pass
             self._cut_off = not self._told.is_set() and query.status["isTriggerActive"]
             query.stop()
-        except (PySparkException, Py4JError, OSError) as error:  # Spark was ended from outside; so is the query
+        except (PySparkException, Py4JError, OSError) as error:  # Spark was ended from outside, and the query with it
             log.debug("query not stopped", processor=self.name, error=str(error))
 
-    # What slots say.
+    # Outcomes of slots.
 
     def _take_and_tell(self, outcomes: list[Outcome]) -> None:
         self._take(outcomes)
@@ -329,7 +337,7 @@ class SparkWorker:
 
     def _read_failure(self, error: PySparkException) -> None:
         """
-        Why a query ended; stopped tasks are in its text where they could not be told (Spark Connect).
+        Raise why a query ended; with Spark Connect the text has the stopped tasks.
 
         Raises:
             TaskStopped: see `_end_of_run`.

@@ -1,7 +1,7 @@
-"""`kafka.*` options: the Java client's names as Spark's users write them, in librdkafka's words.
+"""`kafka.*` options: translate names of the Java client, as Spark's users write them, to librdkafka's.
 
-Whatever is not translated is refused by name: a setting that is dropped in silence is a connection that is less secure,
-or a reader that sees more, than somebody believes. librdkafka's own names are taken too.
+A setting that cannot be translated is refused by name. A setting that is silently dropped makes a connection less
+secure than its author believes, or lets a reader see more. librdkafka's own names are taken, too.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ TIMES: Final = {
     "socket.timeout.ms": "socket_timeout_s",
     "default.api.timeout.ms": "start_timeout_s",
 }
-"""Names of times that `Kafka(...)` has as arguments of its own."""
+"""Names of times that are arguments of `Kafka(...)`."""
 
 _GROUP = "the source is no member of a group: Spark's checkpoint keeps the positions"
 _CLASS = "it names a Java class, and this source has no Java client"
@@ -122,7 +122,7 @@ REFUSED: Final = {
     ),
     _PRODUCER,
 )
-"""Names that nothing here is equal to, with the reason or what to use instead."""
+"""Names without an equal here, with the reason or what to use instead."""
 
 _STORES: Final = {
     "ssl.truststore": (
@@ -146,7 +146,7 @@ _FORCED: Final = {forced.key: forced for forced in FORCED if {"admin", "reader"}
 
 def kafka_of(given: Mapping[str, str], *, allow_plaintext: bool = False, allow_unverified_tls: bool = False) -> Kafka:
     """
-    The cluster that `kafka.*` options name.
+    Return the cluster that `kafka.*` options name.
 
     Args:
         given: the options without the prefix `kafka.`.
@@ -154,7 +154,7 @@ def kafka_of(given: Mapping[str, str], *, allow_plaintext: bool = False, allow_u
         allow_unverified_tls: see `Kafka`.
 
     Raises:
-        ConfigError: an option that has no equal, is refused, or is not known.
+        ConfigError: an option has no equal, is refused, or is not known.
     """
     if not given.get("bootstrap.servers", "").strip():
         raise ConfigError('the source needs option("kafka.bootstrap.servers", "host:port"), several with commas')
@@ -188,7 +188,7 @@ def _translated(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _one(name: str, value: str, given: Mapping[str, str]) -> dict[str, Any]:
-    """What one option becomes: no setting, one, or two."""
+    """The settings that one option becomes: none, one, or two."""
     if name in TIMES:
         return {TIMES[name]: _seconds(name, value)}
     if name == "sasl.jaas.config":
@@ -199,16 +199,16 @@ def _one(name: str, value: str, given: Mapping[str, str]) -> dict[str, Any]:
     equal = EQUALS.get(name, ALIASES.get(name, name))
     _check(name, equal, value)
     if name == "ssl.endpoint.identification.algorithm":
-        return {equal: value.strip().lower() or "none"}  # Java's empty text switches the check off
+        return {equal: value.strip().lower() or "none"}  # Java's empty text disables the check
     if equal == "isolation.level" or (equal in _FORCED and _FORCED[equal].value is not OURS):
-        return {}  # it is what it must be
+        return {}  # the value is the one that is needed
     return {equal: value}
 
 
 def _check(name: str, equal: str, value: str) -> None:
     """
     Raises:
-        ConfigError: refused, or not known.
+        ConfigError: the option is refused, or not known.
     """
     if name in REFUSED:
         raise ConfigError(f"kafka.{name} is refused: {REFUSED[name]}")
@@ -222,7 +222,7 @@ def _check(name: str, equal: str, value: str) -> None:
 
 
 def known_names() -> list[str]:
-    """All names that are taken or refused for a reason, without the prefix."""
+    """All names that are taken, or refused for a reason, without the prefix."""
     stores = [f"{store}.{part}" for store in _STORES for part in ("type", "location")]
     return sorted(
         {*CONSUMER_NAMES, *COMMON_NAMES, *EQUALS, *TIMES, *REFUSED, *stores, "bootstrap.servers", "sasl.jaas.config"}
@@ -243,7 +243,7 @@ def _seconds(name: str, value: str) -> float:
 
 
 def _jaas(value: str) -> dict[str, str]:
-    """User name and password; the value is never part of a message."""
+    """User name and password; no message ever shows the value."""
     match = _JAAS_USER.match(value)
     fields = {name: _unquoted(a or b) for name, a, b in _JAAS_FIELD.findall(match.group(1))} if match else {}
     if set(fields) != {"username", "password"}:
@@ -271,7 +271,7 @@ def _store(store: str, part: str, value: str, given: Mapping[str, str]) -> dict[
 
 
 def _as_options(text: str) -> str:
-    """Advice that is written for `Kafka(...)`, in the words of options."""
+    """Advice written for `Kafka(...)`, in the words of options."""
     for argument, option in (("allow_plaintext", "allowPlaintext"), ("allow_unverified_tls", "allowUnverifiedTls")):
         text = text.replace(f"{argument}=True", f'option("{option}", "true")')
     text = re.sub(r"config=\{'([^']+)': '([^']+)'\}", r'option("kafka.\1", "\2")', text)

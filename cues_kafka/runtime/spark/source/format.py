@@ -1,8 +1,8 @@
 """`format("cues")`: Kafka topics as DataFrames, read committed, with the columns and options of Spark's Kafka source.
 
-No jar: Spark calls it in Python processes. The driver has one for each streaming query, which answers how far there is
-something to read (`planning`); a Spark task reads one range of one partition with a consumer of its own (`rows`). A
-reader is pickled to the tasks, so it holds options and no client.
+It needs no jar, because Spark calls it in Python processes. The driver has one such process for each streaming query,
+which answers how far there are messages to read (`planning`). A Spark task reads one range of one partition with a
+consumer of its own (`rows`). A reader is pickled for the tasks, so it holds options and no client.
 
 Offsets in Spark's checkpoint have the form of Spark's own source, `{"orders": {"0": 5, "1": 7}}`, the next offset of
 each partition.
@@ -73,25 +73,25 @@ def register(session: Any) -> None:
 
 
 class CuesSource(DataSource):
-    """Spark makes one for each use of `format("cues")`."""
+    """The data source; Spark makes one for each use of `format("cues")`."""
 
     @classmethod
     def name(cls) -> str:
-        """As `format` calls it."""
+        """The name for `format`."""
         return NAME
 
     def schema(self) -> StructType:
-        """The columns; `headers` only where they are asked for, as with Spark's Kafka source."""
+        """The columns, with `headers` only if asked, as with Spark's Kafka source."""
         columns = [*SCHEMA.fields, *([StructField("headers", HEADERS)] if wants_headers(self.options) else [])]
         return StructType(columns)
 
     def reader(self, schema: StructType) -> BatchReader:
-        """For `spark.read`."""
+        """The reader for `spark.read`."""
         self._check(schema)
         return BatchReader(parse(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        """For `spark.readStream`."""
+        """The reader for `spark.readStream`."""
         self._check(schema)
         return StreamReader(parse(self.options, streaming=True))
 
@@ -118,7 +118,7 @@ def _no_sink() -> NoReturn:
 
 @dataclass
 class PartRange(InputPartition):
-    """What one Spark task reads: `[start, end)` of one partition."""
+    """The range that one Spark task reads: `[start, end)` of one partition."""
 
     topic: str
     partition: int
@@ -127,12 +127,12 @@ class PartRange(InputPartition):
 
     @classmethod
     def of(cls, given: OffsetRange) -> PartRange:
-        """The same for Spark."""
+        """The same range for Spark."""
         return cls(given.place.topic, given.place.partition, given.start, given.end)
 
 
 class _Reader:
-    """What batch and stream have in common."""
+    """What readers of batches and streams share."""
 
     def __init__(self, settings: SourceOptions) -> None:
         self._settings = settings
@@ -142,7 +142,7 @@ class _Reader:
         return {**self.__dict__, "_held": None}
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """In a Spark task: all committed messages of its range."""
+        """Read all committed messages of a range, in a Spark task."""
         if not isinstance(partition, PartRange) or partition.start >= partition.end:
             return
         given = OffsetRange(TopicPartition(partition.topic, partition.partition), partition.start, partition.end)
@@ -163,7 +163,7 @@ class _Reader:
     def _planner(self) -> Planner:
         if self._held is None:
             self._held = open_broker(self._settings.options)
-            # A value that the client refuses is found here, not by the first of many Spark tasks.
+            # This finds a value that the client refuses before many Spark tasks do.
             self._held.reader(self._settings.name or tools_group("source")).close()
         return Planner(self._settings, self._held)
 
@@ -174,10 +174,10 @@ class _Reader:
 
 
 class BatchReader(_Reader, DataSourceReader):
-    """`spark.read.format("cues")`."""
+    """The reader of `spark.read.format("cues")`."""
 
     def partitions(self) -> list[PartRange]:
-        """All ranges, in order of topic and partition; Spark asks anew for each action on the DataFrame."""
+        """All ranges, in order of topic and partition; Spark asks again for each action on the DataFrame."""
         try:
             return [PartRange.of(given) for given in self._planner.ranges()]
         finally:
@@ -185,7 +185,7 @@ class BatchReader(_Reader, DataSourceReader):
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """`spark.readStream.format("cues")`; lives beside the driver as long as the query runs."""
+    """The reader of `spark.readStream.format("cues")`, which lives beside the driver as long as the query runs."""
 
     def __init__(self, settings: SourceOptions) -> None:
         super().__init__(settings)
@@ -202,36 +202,36 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is what `availableNow` means."""
+        """Fix the messages of now as the end for `availableNow`."""
         self._until = self._planner.until()
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next micro-batch; `start` itself: there is nothing new."""
+        """The end of the next micro-batch; `start` itself if there is nothing new."""
         begun = from_json(start)
         found = self._planner.ahead(begun)
         ends = {place: one.last for place, one in found.items()}
         self._seen = ends
         if self._until is not None:
             ends = {place: min(end, self._until.get(place, 0)) for place, end in ends.items()}
-            # Partitions that came later are the next run's.
+            # The next run reads partitions that came later.
             ends = {p: max(found[p].first, end) for p, end in ends.items() if p in self._until or p in begun}
         if isinstance(limit, ReadMaxRows):
             ends = within(found, ends, limit.max_rows)
         return to_json(ends)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """How far there was something when the batch was planned: Spark's progress shows the lag by it."""
+        """The end of the log when the batch was planned; Spark's progress computes the lag by it."""
         return to_json(self._seen)
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[PartRange]:
-        """A range for each partition, in order of topic and partition, empty ones too."""
+        """A range for each partition, also for empty ones, in order of topic and partition."""
         return [PartRange.of(given) for given in self._planner.between(from_json(start), from_json(end))]
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Nothing: Spark's checkpoint has the offsets."""
+        """Do nothing: Spark's checkpoint has the offsets."""
 
     def stop(self) -> None:
-        """Let go of the cluster."""
+        """Close the connection to the cluster."""
         self._let_go()
 
 
@@ -244,5 +244,5 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
 
 
 def from_json(given: Mapping[str, Any]) -> Offsets:
-    """The same back."""
+    """Offsets from that text."""
     return {TopicPartition(topic, int(p)): offset for topic, parts in given.items() for p, offset in parts.items()}

@@ -1,7 +1,7 @@
 """The streaming source of a DataFrame processor: messages of one topic, from where its tasks' records stand.
 
-Like `format("cues")`, but it carries its input with it: no secret is an option that Spark shows, and the first offsets
-are the records' positions, so that it makes no difference whether Spark asks for them once or twice.
+It is like `format("cues")`, but carries its input with it. So no secret is an option that Spark shows. The first
+offsets are the records' positions, so Spark may ask for them repeatedly.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PREFIX: Final = "cues-messages-"
 ACCEPT: Final = "`cues-kafka accept-loss` goes on behind it"
 
 RESET: Final = (
-    "a staged processor cannot pass over it: `cues-kafka reset` begins anew with a new checkpoint, and outputs repeat"
+    "a staged processor cannot pass over it: `cues-kafka reset` begins again with a new checkpoint, and outputs repeat"
 )
 
 
@@ -41,16 +41,16 @@ class MessageReader(RangeReader):
         return self._named(super().latestOffset(start[self._given.topic], limit))
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """For the lag in Spark's progress."""
+        """The end of the log, by which Spark's progress computes the lag."""
         return self._named(super().reportLatestOffset())
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[RangeRow]:
-        """One for each partition, in order, empty ones too."""
+        """A range for each partition, in order, also for empty ones."""
         topic = self._given.topic
         return super().partitions(start[topic], end[topic])
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """All committed messages of a range, with a consumer of its own."""
+        """Read all committed messages of a range, with a consumer of its own."""
         assert isinstance(partition, RangeRow)
         if partition.start >= partition.end:
             return
@@ -66,7 +66,7 @@ class MessageReader(RangeReader):
 
 
 def message_source(given: SourceInput) -> type[DataSource]:
-    """A data source class for one processor's input."""
+    """Make a data source class for one processor's input."""
 
     class MessageSource(DataSource):
         @classmethod

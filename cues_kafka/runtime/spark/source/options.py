@@ -1,7 +1,7 @@
-"""Options of `format("cues")`: the names and JSON forms of Spark's Kafka source, parsed and judged as a whole.
+"""Options of `format("cues")`: the names and JSON forms of Spark's Kafka source, parsed and checked as a whole.
 
-Spark hands options over as text with names in any case. An option that is not known, that contradicts another one, or
-that would be ignored is an error: a query that reads something else than its author believes is worse than none.
+Spark passes options as text, with names in any case. An option that is not known, that contradicts another one, or that
+would be ignored is an error, because a query must not read something else than its author believes.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ PIN_ADVICE: Final = (
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """
-    What is read; one of the three is set.
+    What a read covers; one of the three is set.
 
     Attributes:
-        topics: names.
+        topics: names of topics.
         pattern: a regular expression for whole names.
         places: single partitions.
     """
@@ -95,7 +95,7 @@ class Subscription:
     places: tuple[TopicPartition, ...] = ()
 
     def __str__(self) -> str:
-        """As the option that was given."""
+        """The subscription as the option that was given."""
         if self.pattern:
             return f"subscribePattern={self.pattern}"
         if self.topics:
@@ -106,15 +106,15 @@ class Subscription:
 @dataclass(frozen=True, slots=True)
 class Bound:
     """
-    Where a read begins or ends; one of the four is set.
+    Where a read begins or ends; one of the four values is set.
 
     Attributes:
-        option: its name, for messages.
+        option: name of the option, for messages.
         edge: `EARLIEST` or `LATEST` for all partitions.
         offsets: by partition, `EARLIEST` and `LATEST` among them.
         time_ms: the first message at or past this time, in all partitions.
         times_ms: the same by partition.
-        or_latest: what is done where no message is that young: take the end; else it is an error.
+        or_latest: if no message is that young, take the end; otherwise that is an error.
     """
 
     option: str
@@ -133,15 +133,15 @@ class Bound:
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """
-    What the options of one read say.
+    The options of one read, parsed.
 
     Attributes:
         options: the cluster.
         subscription: what is read.
         start: where a query without a checkpoint begins.
         end: where a batch ends; the latest for streams.
-        limit: offsets in one micro-batch, over all partitions; None: all that is there.
-        headers: whether the column `headers` is there.
+        limit: offsets in one micro-batch, over all partitions; None: no limit.
+        headers: whether the read has the column `headers`.
         fail_on_loss: whether messages that are gone from the log are an error.
         name: pins the start of a stream; also the name of clients.
     """
@@ -158,7 +158,7 @@ class SourceOptions:
 
 def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """
-    Options as Spark hands them over.
+    Parse options as Spark passes them.
 
     Raises:
         ConfigError: an option is missing, unknown, refused, or contradicts another one; the text has the remedy.
@@ -186,8 +186,8 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
 
 def wants_headers(given: Mapping[str, str]) -> bool:
     """
-    Whether the column `headers` is asked for. Spark asks for the columns before it says whether it will stream, so all
-    that is wrong in either case is told here, by `load()`.
+    Return whether the column `headers` is asked for. Spark asks for the columns before it says whether it will stream,
+    so `load()` raises what is wrong in either case.
 
     Raises:
         ConfigError: neither true nor false, or another option is unknown or refused.
@@ -198,7 +198,7 @@ def wants_headers(given: Mapping[str, str]) -> bool:
 
 
 def _sorted(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Our options by their names as documented, and those of `kafka.` without it."""
+    """Our options by their documented names, and those of `kafka.` without the prefix."""
     own: dict[str, str] = {}
     kafka: dict[str, str] = {}
     for name, value in given.items():

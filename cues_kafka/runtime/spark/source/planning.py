@@ -1,11 +1,11 @@
-"""From options to ranges: which partitions there are, where a read begins, how far it can go, and what is lost.
+"""Plan ranges by options: which partitions there are, where a read begins, how far it can go, and what is lost.
 
-A range is half-open, and its end is a last stable offset: everything below is decided, so that it can be read to the
-end. Nothing here knows Spark; it asks a `Broker`, on the driver, and its ranges go to Spark's tasks.
+A range is half-open, and its end is a last stable offset: everything below is decided, so a range can be read to its
+end. This module does not know Spark. It asks a `Broker`, on the driver, and its ranges go to Spark's tasks.
 
-What is lost is never passed over in silence. Offsets that a read begins at and that are no longer in the log
-(retention, DeleteRecords), or not yet (another topic under the old name, a truncated log), are an error that names the
-range, unless `failOnDataLoss` is false. Offsets below the log's start may have held markers only; nobody can know.
+Lost messages are never passed over silently. A read may begin at offsets that are no longer in the log (retention,
+DeleteRecords), or not yet (another topic under the old name, a truncated log). That is an error that names the range,
+unless `failOnDataLoss` is false. Offsets below the log's start may have held markers only, which cannot be known.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ log = get_logger("cues_kafka.source")
 _Answer = TypeVar("_Answer")
 
 Offsets: TypeAlias = "dict[TopicPartition, int]"
-"""By partition, sorted by topic and number."""
+"""Offsets by partition, sorted by topic and number."""
 
 SURE_S: Final = 15.0
-"""How long the cluster is asked again before something is called lost: a new leader's first answers may be old (R5)."""
+"""How long to ask the cluster again before messages count as lost: a new leader's first answers may be old (R5)."""
 
 ASK_AGAIN_S: Final = 0.2
 
@@ -50,12 +50,12 @@ class OffsetRange(NamedTuple):
 
 class LostRange(NamedTuple):
     """
-    Offsets that cannot be read any more.
+    Offsets that can no longer be read.
 
     Attributes:
         place: the partition.
         start: the first of them.
-        end: the one behind the last; None: nobody knows.
+        end: the one behind the last; None: not known.
         why: what happened to them.
     """
 
@@ -65,21 +65,21 @@ class LostRange(NamedTuple):
     why: str
 
     def __str__(self) -> str:
-        """As messages name it."""
+        """The range as messages name it."""
         end = "..." if self.end is None else self.end
         return f"{self.place.topic}/{self.place.partition} [{self.start}, {end}): {self.why}"
 
 
 GO_ON: Final = 'to go on with what is there, start the query once with option("failOnDataLoss", "false")'
-"""What helps whoever reads `format("cues")`."""
+"""The remedy for readers of `format("cues")`."""
 
 
 def report(lost: Iterable[LostRange], *, fail: bool, remedy: str = GO_ON) -> None:
     """
-    Say what is lost.
+    Report what is lost.
 
     Raises:
-        RecoveryError: it is an error.
+        RecoveryError: losses are an error for this read.
     """
     found = list(lost)
     if found and fail:
@@ -93,12 +93,12 @@ def report(lost: Iterable[LostRange], *, fail: bool, remedy: str = GO_ON) -> Non
 @dataclass(frozen=True, slots=True)
 class Found:
     """
-    A partition as a read meets it.
+    A partition as a read finds it.
 
     Attributes:
-        first: where the read goes on; what it asked for, unless that is lost.
-        marks: what the leader says.
-        lost: what is lost of it.
+        first: where the read goes on: the offset that it asked for, unless that is lost.
+        marks: watermarks by the leader.
+        lost: ranges of it that are lost.
     """
 
     first: int
@@ -107,12 +107,12 @@ class Found:
 
     @property
     def last(self) -> int:
-        """How far it can be read now; behind an open transaction there is nothing yet."""
+        """How far it can be read now; messages behind an open transaction cannot be read yet."""
         return max(self.first, self.marks.stable)
 
 
 class Planner:
-    """Answers what Spark asks the driver's half of a source."""
+    """The driver's half of a source, which answers Spark."""
 
     def __init__(self, settings: SourceOptions, broker: Broker, *, sure_s: float = SURE_S) -> None:
         self._settings = settings
@@ -121,11 +121,11 @@ class Planner:
 
     def ranges(self) -> list[OffsetRange]:
         """
-        All of a batch read, empty ranges too.
+        Return all ranges of a batch read, also empty ones.
 
         Raises:
-            ConfigError: a topic or partition is not there, or an offset cannot be.
-            RecoveryError: something is lost, see `report`.
+            ConfigError: a topic or partition does not exist, or an offset is impossible.
+            RecoveryError: messages are lost, see `report`.
         """
         places = self._places()
         start = self._resolve(self._settings.start, places)
@@ -138,10 +138,10 @@ class Planner:
 
     def begin(self) -> Offsets:
         """
-        Where a stream without a checkpoint begins; kept for its next try where it has a name.
+        Return where a stream without a checkpoint begins; a stream with a name keeps it for its next start.
 
         Raises:
-            ConfigError: a topic or partition is not there, an offset cannot be, or the name is somebody else's.
+            ConfigError: a topic or partition does not exist, an offset is impossible, or another stream has the name.
         """
         places = self._places()
         if not places and self._settings.start.moves:
@@ -156,16 +156,16 @@ class Planner:
         return pinned
 
     def until(self) -> Offsets:
-        """The last stable offset of each partition that there is now."""
+        """The last stable offset of each partition of now."""
         places = _all(self._settings.subscription, self._counts(self._settings.subscription))
         return {place: marks.stable for place, marks in self._marks(places).items()}
 
     def ahead(self, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, Found]:
         """
-        What a stream that stands at `start` meets: partitions that are new since then begin at their beginning.
+        Return what a stream at `start` finds; partitions that are new since then begin at their beginning.
 
         Raises:
-            RecoveryError: something is lost, see `report`.
+            RecoveryError: messages are lost, see `report`.
         """
         places = self._subscribed(start)
         gone = [LostRange(place, start[place], None, _GONE) for place in start.keys() - set(places)]
@@ -176,10 +176,10 @@ class Planner:
 
     def between(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[OffsetRange]:
         """
-        The ranges of a micro-batch, empty ones too; those of a batch that comes again are what they were.
+        Return the ranges of a micro-batch, also empty ones. A batch that runs again has the same ranges.
 
         Raises:
-            RecoveryError: something is lost, see `report`.
+            RecoveryError: messages are lost, see `report`.
         """
         there = self._existing(end)
         gone = [place for place in end if place not in there]
@@ -202,10 +202,10 @@ class Planner:
 
     def _places(self) -> list[TopicPartition]:
         """
-        What the subscription means now.
+        Return the partitions that the subscription covers now.
 
         Raises:
-            ConfigError: a topic or a partition that is named is not there.
+            ConfigError: a topic or partition that is named does not exist.
         """
         chosen = self._settings.subscription
         counts = self._counts(chosen)
@@ -220,7 +220,7 @@ class Planner:
         return _all(chosen, counts)
 
     def _subscribed(self, start: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-        """The same for a stream at work; asks again before a partition that was there is taken as gone."""
+        """The same for a running stream; ask again before a partition that was there counts as gone."""
         deadline = time.monotonic() + self._sure_s
         while True:
             places = _all(self._settings.subscription, self._counts(self._settings.subscription))
@@ -248,7 +248,7 @@ class Planner:
         return {place: found[place] for place in wanted}
 
     def _sure(self, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, Found]:
-        """Each start against its log; an offset past the end is asked for again before it is believed."""
+        """Compare each start with its log; ask again before an offset past the end is believed."""
         deadline = time.monotonic() + self._sure_s
         while True:
             marks = self._marks(start)
@@ -259,10 +259,10 @@ class Planner:
 
     def _ends(self, found: Mapping[TopicPartition, Found]) -> Offsets:
         """
-        Where a batch ends.
+        Return where a batch ends.
 
         Raises:
-            ConfigError: an offset beyond what is decided.
+            ConfigError: an offset lies beyond the last stable one.
         """
         bound = self._settings.end
         if bound.edge == LATEST:
@@ -289,7 +289,7 @@ class Planner:
         return self._at(bound, _complete(bound, bound.times_ms or {}, places))
 
     def _edges(self, offsets: Mapping[TopicPartition, int]) -> Offsets:
-        """Offsets with `EARLIEST` and `LATEST` replaced by what they mean now."""
+        """Replace `EARLIEST` and `LATEST` by the offsets that they mean now."""
         marks = self._marks(place for place, offset in offsets.items() if offset < 0)
         meaning = {EARLIEST: lambda place: marks[place].low, LATEST: lambda place: marks[place].stable}
         return {place: meaning[offset](place) if offset < 0 else offset for place, offset in offsets.items()}
@@ -306,13 +306,13 @@ class Planner:
         return {place: ends[place].stable if (at := found[place]) is None else at for place in times_ms}
 
     def _ask(self, question: Callable[[], _Answer]) -> _Answer:
-        """A broker that restarts must not end a query."""
+        """Ask again for a while, because a broker that restarts must not end a query."""
         return ask_again(question, self._sure_s, longest_s=ASK_AGAIN_S)
 
     def _check_pinned(self, pinned: Offsets) -> None:
         """
         Raises:
-            ConfigError: the options say something else than what the name has kept.
+            ConfigError: the options differ from what the name has kept.
         """
         for place, offset in (self._settings.start.offsets or {}).items():
             if offset >= 0 and place in pinned and pinned[place] != offset:
@@ -325,15 +325,16 @@ class Planner:
 
 def pin(broker: Broker, name: str, places: list[TopicPartition], resolve: Callable[[], Offsets]) -> Offsets:
     """
-    The first offsets of a stream, kept as committed offsets of the group `name`: made once, then always the same.
+    Return the first offsets of a stream, which are committed offsets of the group `name`: made once, then always the
+    same.
 
-    Whoever asks takes the transactional id `<name>.start`, so of two that ask at once one sees what the other has
-    committed: the commit of the earlier one is over or will fail. What is there is committed once more, unchanged, so
-    that it expires later. A partition that came after the first time has no offset, and is not in the answer.
+    The driver takes the transactional id `<name>.start`. So if two ask at once, one sees what the other has committed:
+    the commit of the earlier one is over or will fail. Existing offsets are committed once more, unchanged, so that
+    they expire later. A partition that came after the first time has no offset, and is not in the answer.
 
     Raises:
         ConfigError: the group has members.
-        BrokerError: the cluster does not do it.
+        BrokerError: the cluster refuses.
     """
     if members := broker.members(name):
         raise ConfigError(
@@ -369,10 +370,10 @@ def _pin_once(broker: Broker, name: str, places: list[TopicPartition], resolve: 
 
 def within(found: Mapping[TopicPartition, Found], ends: Mapping[TopicPartition, int], limit: int) -> Offsets:
     """
-    Ends that are about `limit` offsets in all ahead, shared by how far each partition is behind.
+    Return ends that are about `limit` offsets ahead in all, shared by how far each partition is behind.
 
-    As Spark's Kafka source does it: a share below one offset is one, so that small partitions get on too; then the sum
-    may be larger than the limit by as many offsets as there are partitions.
+    Spark's Kafka source does the same: a share below one offset counts as one, so that small partitions move, too. Then
+    the sum may exceed the limit by one offset for each partition.
     """
     behind = {place: max(0, end - found[place].first) for place, end in ends.items()}
     total = sum(behind.values())
@@ -400,7 +401,7 @@ def _below(place: TopicPartition, start: int, end: int) -> LostRange:
 def _complete(bound: Bound, given: Mapping[TopicPartition, int], places: list[TopicPartition]) -> Offsets:
     """
     Raises:
-        ConfigError: it does not name exactly the partitions that are read.
+        ConfigError: the option does not name exactly the partitions that are read.
     """
     missing, unknown = sorted(set(places) - given.keys()), sorted(given.keys() - set(places))
     if missing or unknown:
@@ -415,7 +416,7 @@ def _complete(bound: Bound, given: Mapping[TopicPartition, int], places: list[To
 def _check_order(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> None:
     """
     Raises:
-        ConfigError: a partition is to end before it begins.
+        ConfigError: a partition would end before it begins.
     """
     if odd := [f"{_shown(place)} from {start[place]} to {end[place]}" for place in start if end[place] < start[place]]:
         raise ConfigError(f"a batch cannot end before it begins: {', '.join(odd)}")

@@ -1,7 +1,7 @@
-"""A streaming source of ranges (D1): one row for each partition of a processor's input, empty ranges too.
+"""A streaming source of ranges (D1): one row for each partition of a processor's input, also for empty ranges.
 
-The messages themselves never come through Spark. Offsets are `{"0": 17, "1": 4}`: partition to next offset, JSON as
-Spark wants them. `end` is a last stable offset, so everything below it is decided and can be read.
+The messages never pass through Spark. Offsets are JSON, as Spark needs them, from partition to next offset: `{"0": 17,
+"1": 4}`. `end` is a last stable offset, so everything below it is decided and can be read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cues_kafka.brokers.options import Options
 from cues_kafka.ports import Broker, TopicPartition
 
 PREFIX = "cues-ranges-"
-"""Of the names of data sources: each processor has one of its own, for it carries its input."""
+"""Prefix of the names of data sources: each processor has one of its own, which carries its input."""
 
 SCHEMA = "partition INT, start BIGINT, end BIGINT"
 
@@ -29,16 +29,16 @@ ARROW = pa.schema([("partition", pa.int32()), ("start", pa.int64()), ("end", pa.
 @dataclass(frozen=True, slots=True)
 class SourceInput:
     """
-    What a query reads.
+    The input that a query reads.
 
     Attributes:
-        name: of the processor, with its graph.
+        name: name of the processor, with its graph.
         options: the cluster.
         topic: the input.
-        first: by partition, where a query without a checkpoint begins; pinned before Spark can ask twice.
-        limit: offsets in one micro-batch, over all partitions; None: all that is there.
-        back: records may be behind Spark's checkpoint, and the query goes back to them. Not where Spark keeps state, or
-            its batches are announced: what it has taken once it never takes again.
+        first: where a query without a checkpoint begins, by partition; fixed before Spark can ask twice.
+        limit: offsets in one micro-batch, over all partitions; None: no limit.
+        back: records may be behind Spark's checkpoint, and the query goes back to them. Not if Spark keeps state or
+            announces batches: what it has taken once it never takes again.
     """
 
     name: str
@@ -59,7 +59,7 @@ class RangeRow(InputPartition):
 
 
 class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Says how far there is something to read; lives in a process of its own beside the driver."""
+    """Tell how far there are messages to read, in a process of its own beside the driver."""
 
     def __init__(self, given: SourceInput) -> None:
         self._given = given
@@ -68,7 +68,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._compared = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Spark pickles the reader to the tasks that only give its rows; the connection stays here."""
+        """Drop the connection when Spark pickles the reader for tasks, which only return its rows."""
         return {**self.__dict__, "_held": None}
 
     @property
@@ -85,7 +85,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if self._given.limit is None else ReadMaxRows(self._given.limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is what `available-now` means."""
+        """Fix the messages of now as the end for `available-now`."""
         self._until = self._stable()
 
     def latestOffset(self, start: Mapping[str, int], limit: ReadLimit) -> dict[str, int]:
@@ -98,15 +98,15 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {p: max(end, start.get(p, 0)) for p, end in ends.items()}
 
     def reportLatestOffset(self) -> dict[str, int]:
-        """For the lag in Spark's progress."""
+        """The end of the log, by which Spark's progress computes the lag."""
         return self._stable()
 
     def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[RangeRow]:
-        """One for each partition, in order."""
+        """A range for each partition, in order."""
         return [RangeRow(int(p), start.get(p, 0), end[p]) for p in sorted(end, key=int)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The row that says what to deliver."""
+        """Return the row that says what to deliver."""
         assert isinstance(partition, RangeRow)
         columns = [[partition.partition], [partition.start], [partition.end]]
         yield pa.RecordBatch.from_arrays(
@@ -114,20 +114,21 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def commit(self, end: Mapping[str, int]) -> None:
-        """Nothing: the records of the tasks say what is delivered."""
+        """Do nothing: the records of the tasks say what is delivered."""
 
     def stop(self) -> None:
-        """Let go of the cluster."""
+        """Close the connection to the cluster."""
         if self._held:
             self._held.close()
 
     def _behind(self, start: Mapping[str, int]) -> dict[str, int]:
         """
-        Where the records stand, if some are behind Spark's checkpoint (`cues-kafka reset`); looked at once in a run.
+        Return where the records stand, if some are behind Spark's checkpoint (`cues-kafka reset`); looked up once in a
+        run.
 
-        The record is the truth, but where everything is behind the checkpoint Spark plans no batch before a new message
-        comes. So the next batch leads back to the records, and is empty; the one after it has what they miss. After a
-        crash a batch that Spark has done again already looks the same, hence the question to the group.
+        The record decides, but if everything is behind the checkpoint Spark plans no batch before a new message comes.
+        So the next batch is empty and leads back to the records, and the one after it has what they miss. After a
+        crash, a batch that Spark has already run again looks the same, so this asks the group.
         """
         if self._compared or not self._given.back:
             return {}
@@ -152,17 +153,17 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def within(start: Mapping[str, int], ends: Mapping[str, int], limit: int) -> dict[str, int]:
-    """Ends that are at most `limit` offsets in all behind `start`, shared by how far each partition is behind."""
+    """Return ends at most `limit` offsets behind `start` in all, shared by how far each partition is behind."""
     lags = {p: max(0, end - start.get(p, 0)) for p, end in ends.items()}
     lag = sum(lags.values())
     if lag <= limit:
         return dict(ends)
-    # Rounded up: with a limit below the number of partitions each of them still gets on.
+    # Rounded up, so that with a limit below the number of partitions each of them still moves.
     return {p: start.get(p, 0) + min(own, -(-limit * own // lag)) for p, own in lags.items()}
 
 
 def range_source(given: SourceInput) -> type[DataSource]:
-    """A data source class that carries its input with it, so that no secret is an option that Spark shows."""
+    """Make a data source class that carries its input with it, so that no secret is an option that Spark shows."""
 
     class RangeSource(DataSource):
         @classmethod

@@ -1,7 +1,7 @@
-"""A range of one partition as Arrow record batches: what one Spark task of the source does.
+"""Read a range of one partition as Arrow record batches, in one Spark task of the source.
 
-A consumer of its own, read committed, from the start of the range; nothing of it outlives the task. What is in memory
-at once is bounded by the consumer's queue and by one record batch, whatever the size of the range.
+It has a consumer of its own, read committed, from the start of the range, and leaves nothing behind. The consumer's
+queue and one record batch bound its memory, whatever the size of the range.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from cues_kafka.ports import UNREADABLE, Broker, Headers, Reader, WireMessage, h
 from cues_kafka.runtime.spark.source.planning import ASK_AGAIN_S, GO_ON, LostRange, OffsetRange, report
 
 ROWS: Final = 10_000
-"""A record batch is handed over when it has as many; the last poll may have brought more, up to as many again."""
+"""Messages after which a record batch is passed on; the last poll may double their number."""
 
 BATCH_BYTES: Final = 4 << 20
-"""A record batch is handed over when its values have this size, so that large messages do not pile up."""
+"""Bytes of values after which a record batch is passed on, so that large messages do not pile up."""
 
 POLL_S: Final = 0.5
 
 NO_UTF8: Final = "the name of one of them is not UTF-8, so none can be read; the row has null in their place"
 
 PATIENCE_S: Final = 60.0
-"""Without a message for this long, a range that is known to be there cannot be read."""
+"""After this time without a message, a range that is known to be there cannot be read."""
 
 _HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
@@ -45,7 +45,7 @@ COLUMNS: Final = pa.schema(
         ("timestampType", pa.int32()),
     ]
 )
-"""Spark looks at the types of the first batch only, and takes all others for the same."""
+"""The schema of all batches, because Spark checks the types of the first one only."""
 
 WITH_HEADERS: Final = COLUMNS.append(pa.field("headers", pa.list_(pa.field("element", _HEADER))))
 
@@ -58,19 +58,19 @@ def record_batches(
     broker: Broker, given: OffsetRange, *, name: str, headers: bool, fail: bool, remedy: str = GO_ON
 ) -> Iterator[Any]:
     """
-    All committed messages of a range, in order.
+    Read all committed messages of a range, in order.
 
     Args:
         broker: the cluster.
-        given: the range; its end was a last stable offset once.
-        name: of the consumer.
-        headers: whether the column `headers` is there.
-        fail: whether messages that are gone are an error.
-        remedy: what helps then.
+        given: the range, whose end was once a last stable offset.
+        name: name of the consumer.
+        headers: whether the rows have the column `headers`.
+        fail: whether lost messages are an error.
+        remedy: what to do then.
 
     Raises:
         BrokerError: the range cannot be read.
-        RecoveryError: something of it is lost.
+        RecoveryError: messages of the range are lost.
     """
     held: list[WireMessage] = []
     size = 0
@@ -85,8 +85,8 @@ def record_batches(
 
 
 def arrow(messages: Sequence[WireMessage], given: OffsetRange, *, headers: bool) -> Any:
-    """Messages of one partition as a record batch."""
-    # Methods of their class, mapped in C: half the price of a call by name. Messages of a reader have one class.
+    """Convert messages of one partition to a record batch."""
+    # Methods of the class, mapped in C, cost half of calls by name. Messages of a reader have one class.
     kind, count = type(messages[0]), len(messages)
     pairs = chain.from_iterable(map(kind.timestamp, messages))
     times = np.fromiter(pairs, np.int64, 2 * count).reshape(count, 2)
@@ -97,7 +97,7 @@ def arrow(messages: Sequence[WireMessage], given: OffsetRange, *, headers: bool)
         pa.repeat(pa.scalar(given.place.partition, pa.int32()), count),
         pa.array(map(kind.offset, messages), pa.int64(), size=count),
         pa.array(times[:, 1] * 1_000, pa.timestamp("us", tz="UTC")),
-        # The client's numbers are one more than Kafka's, which Spark shows: 0 is the producer's time, 1 the broker's.
+        # Spark shows Kafka's numbers, which are one less than the client's: 0 is the producer's time, 1 the broker's.
         pa.array(times[:, 0].astype(np.int32) - np.int32(1)),
     ]
     if not headers:
@@ -112,12 +112,12 @@ def arrow(messages: Sequence[WireMessage], given: OffsetRange, *, headers: bool)
 
 
 def _header_column(given: Iterable[Headers | None]) -> Any:
-    """Null where a message has none, as with Spark's source, and where they cannot be read."""
+    """Headers as a column: null if a message has none, as with Spark's source, or if they cannot be read."""
     ends: list[int | None] = []
     keys: list[str] = []
     values: list[bytes | None] = []
     for found in given:
-        # A null at the start of an item makes it a null; the next item begins where it would have.
+        # A null at the start of an item makes the item null; the next item begins at the same place.
         ends.append(len(keys) if found else None)
         for key, value in found or ():
             keys.append(key)
@@ -131,7 +131,7 @@ def _header_column(given: Iterable[Headers | None]) -> Any:
 
 
 class _Reading:
-    """Reads one range to its end (D2): a message at or past the last offset, or the end of the log at or past it."""
+    """Read one range to its end (D2): a message at or past the last offset, or the end of the log there."""
 
     def __init__(self, broker: Broker, given: OffsetRange, name: str, *, fail: bool, remedy: str) -> None:
         self._broker = broker
@@ -144,7 +144,7 @@ class _Reading:
         self._deadline = time.monotonic() + PATIENCE_S
 
     def runs(self) -> Iterator[list[WireMessage]]:
-        """Messages of the range, as they arrive."""
+        """Read messages of the range, as they arrive."""
         try:
             while self._next < self._given.end:
                 yield from self._poll()
@@ -165,7 +165,7 @@ class _Reading:
                 self._next = run[-1].offset() + 1
                 run = run if self._next <= end else [message for message in run if message.offset() < end]
             if eof is not None and eof >= end:
-                # Only markers and compacted messages are left. An end below ours is none: that leader lags.
+                # Only markers and compacted messages are left. An end below ours does not count: that leader lags.
                 self._next = end
             if run:
                 yield run
@@ -179,10 +179,10 @@ class _Reading:
 
     def _mend(self, error: BrokerError) -> None:
         """
-        Go on with a new consumer where that can help.
+        Go on with a new consumer if that can help.
 
         Raises:
-            BrokerError: it cannot.
+            BrokerError: it cannot help.
             RecoveryError: messages of the range are lost.
         """
         self._close()
@@ -194,7 +194,7 @@ class _Reading:
         time.sleep(ASK_AGAIN_S)
 
     def _skip_lost(self) -> None:
-        """The log was trimmed since the range was planned, or its leader has lost its end."""
+        """Report that the log was trimmed since the range was planned, or that its leader has lost its end."""
         place = self._given.place
         low = self._broker.watermarks([place])[place].low
         if self._next < low:
