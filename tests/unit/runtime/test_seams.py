@@ -173,7 +173,7 @@ class Payments:
     def __init__(self) -> None:
         self.sink = Ledger()
         sink: Sink = self.sink
-        self.taken_away = False
+        self.taken_away = self.rolled_back = False
         graph = Graph(
             "g",
             Source("in"),
@@ -192,6 +192,7 @@ class Payments:
         if value == 2 and not self.taken_away:
             self.taken_away = True
             self.shell.worker.on_lost([0])
+            self.rolled_back = not db.in_transaction
             self.shell.worker.on_assign([0])
         return value
 
@@ -218,7 +219,7 @@ def test_sink_forgets_a_batch_whose_task_was_taken_away() -> None:
 
     payments.shell.run()
 
-    assert payments.taken_away
+    assert payments.rolled_back
     assert payments.sink.rows("paid") == [(1,), (2,), (3,)]
     assert payments.shell.values("out") == [1, 2, 3]
 
