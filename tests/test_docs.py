@@ -57,6 +57,12 @@ def shown(text: str) -> Iterator[str]:
     yield from re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE))
 
 
+def anchors(page: Path) -> list[str]:
+    """Names by which links point at the sections of a page, as GitHub makes them of titles."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles]
+
+
 def run(*command: str | Path, **env: str) -> str:
     """Output of a program; a failure shows all of it."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)} | env
@@ -263,17 +269,30 @@ def test_every_command_that_the_program_names_as_a_remedy_exists() -> None:
 def test_every_file_and_link_that_a_page_names_exists(page: Path) -> None:
     """Relative to the page, to the project or to the package."""
     text = page.read_text(encoding="utf-8")
-    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
-        assert (page.parent / link).exists(), f"{page.name}: {link}"
-    for anchor in re.findall(r"\]\(#([^)]+)\)", text):
-        titles = [
-            re.sub(r"[^\w -]", "", t).strip().lower().replace(" ", "-")
-            for t in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-        ]
-        assert anchor in titles
+    for link, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", text):
+        target = page.parent / link if link else page
+        assert target.exists(), f"{page.name}: {link}"
+        if anchor:
+            assert anchor in anchors(target), f"{page.name}: {link}#{anchor}"
     for name in shown(text):
         if re.fullmatch(r"[\w/.-]+/[\w.-]+\.(?:py|md|avsc|toml)", name) and not name.startswith(("path/", "dist/")):
             assert (ROOT / name).exists() or (ROOT / "cues_kafka" / name).exists(), f"{page.name}: {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_test_that_a_page_cites_exists(page: Path) -> None:
+    """As `path::name`."""
+    for file, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text(encoding="utf-8")):
+        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), f"{page.name}: {file}::{name}"
+
+
+def test_the_index_lists_every_page() -> None:
+    """Once or more, by task or as reference."""
+    text = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} - set(re.findall(r"\]\(([\w-]+\.md)\)", text)) == {
+        "README.md"
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
