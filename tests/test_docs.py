@@ -279,13 +279,6 @@ def test_every_file_and_link_that_a_page_names_exists(page: Path) -> None:
             assert (ROOT / name).exists() or (ROOT / "cues_kafka" / name).exists(), f"{page.name}: {name}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_test_that_a_page_cites_exists(page: Path) -> None:
-    """As `path::name`."""
-    for file, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text(encoding="utf-8")):
-        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), f"{page.name}: {file}::{name}"
-
-
 def test_the_index_lists_every_page() -> None:
     """Once or more, by task or as reference."""
     text = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")

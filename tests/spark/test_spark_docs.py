@@ -1,4 +1,4 @@
-"""What README and docs show of Spark is run, on a real broker and with a session; what they claim has its test."""
+"""Run what README and docs show of Spark, on a real broker and with a session; find the tests that pages cite."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_explanation_is_the_one_that_is_shown() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_test_that_a_page_names_exists(page: Path) -> None:
-    """A claim without its test is none."""
+    """A reader can check each claim by the test that the page cites."""
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text(encoding="utf-8"))
     for file, name in named:
         tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
