@@ -18,7 +18,7 @@
         └── FatalError          this client is over; ``fenced`` says that another one took its place
     BaseException
     ├── Interrupt           raised by user code that wants its task to stop
-    └── Fenced              raised into user code whose task belongs to somebody else by now
+    └── Fenced              raised into user code whose task another worker has by now
 
 The docstring of a class is its default message: cause first, remedy second.
 """

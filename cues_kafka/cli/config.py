@@ -98,7 +98,7 @@ class Config:
 
     @property
     def address(self) -> str:
-        """Of the cluster, and where it came from: ``localhost:9092 (default)``."""
+        """The address of the cluster, and where it came from: ``localhost:9092 (default)``."""
         setting = self.settings["bootstrap"]
         return f"{without_user(setting.value)} ({setting.origin})"
 
@@ -109,13 +109,13 @@ class Config:
 
     def refuse_to_create(self, missing: str) -> ConfigError:
         """
-        Why topics are not created at an address that nobody gave.
+        The refusal to create topics at the default address.
 
         Args:
             missing: which topics, as a sentence.
         """
         return ConfigError(
-            f"{missing}. Nobody named a cluster, so nothing is created at {self.address}. Name it with --bootstrap "
+            f"{missing}. No cluster is named, so nothing is created at {self.address}. Name it with --bootstrap "
             f'HOST:PORT, with {PREFIX}BOOTSTRAP, or with bootstrap = "HOST:PORT" in {FILE}'
         )
 

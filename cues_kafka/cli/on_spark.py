@@ -39,7 +39,7 @@ class SparkOptions:
 
     @property
     def directory(self) -> str:
-        """As seen from any working directory, where it is on this machine."""
+        """The checkpoint; made absolute if it is on this machine, so that the working directory does not matter."""
         here = self.master.startswith("local") and "://" not in self.checkpoint
         return str(Path(self.checkpoint).absolute()) if here else self.checkpoint
 

@@ -60,7 +60,7 @@ WIDTH = 80
 """Characters of a line where the output is no terminal."""
 
 TASKS = 10
-"""So many tasks that have something to deliver are named."""
+"""How many tasks that have something to deliver are named."""
 
 
 def verify(

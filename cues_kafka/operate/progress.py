@@ -65,8 +65,8 @@ class Progress:
         Args:
             graph: whose tasks.
             broker: the cluster.
-            only: names of processors; None: all, but those of DataFrames from their first record on, for nobody knows
-                whether there is a Spark that runs them.
+            only: names of processors; None: all. Those of DataFrames count from their first record on, because before
+                that it is not known whether a Spark runs them.
             clock: time.
 
         Raises:
@@ -100,7 +100,7 @@ class Progress:
         return found
 
     def totals(self, processor: str) -> Totals:
-        """Of all tasks of a processor, since their beginning."""
+        """The totals of all tasks of a processor, since their beginning."""
         total = Totals()
         for (name, _), seen in self.newest.items():
             if name == processor:
@@ -152,7 +152,7 @@ class Progress:
     def _frames_waiting(
         self, name: str, frame: DataFrameProcessor, marks: Mapping[TopicPartition, Watermarks]
     ) -> Iterator[TopicPartition]:
-        """Of a processor of DataFrames, staged or not."""
+        """Where a processor of DataFrames has work: partitions of parts that are due, and of inputs with messages."""
         backing = backing_topic(self._graph.name, name)
         seen = [self.newest.get((name, partition)) for partition in range(self._widths[backing])]
         records = [one.record if one else None for one in seen]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from cues_kafka.ports import Headers, WireMessage, headers_of_each
 
 EXISTS, OUTPUT, ERROR = 1, 2, 4
-"""Of one offset: the input holds it; it was seen as an output; it was seen as an error."""
+"""Bits of an offset: the input holds it; it was seen as an output; it was seen as an error."""
 
 OUTCOME = OUTPUT | ERROR
 
@@ -255,7 +255,7 @@ class Outcomes:
 
     Attributes:
         unmarked: records without such a header, and those whose headers cannot be read.
-        foreign: by `graph.processor`, records of tasks that nobody asked for.
+        foreign: by `graph.processor`, records of tasks that are not verified.
         unreadable: records whose header makes no sense.
     """
 
@@ -265,8 +265,8 @@ class Outcomes:
         """
         Args:
             header: its name.
-            resolve: gives the track of all headers that begin so (all but the last two words), or None: nobody asked
-                for it; raises `ValueError` where it makes no sense.
+            resolve: gives the track of all headers that begin so (all but the last two words), or None for a task that
+                is not verified; raises `ValueError` if the header makes no sense.
         """
         self._header = header
         self._resolve = resolve
@@ -329,7 +329,7 @@ class Outcomes:
         return shared, self._tracks[shared]
 
     def _broken(self, header: bytes) -> None:
-        """A header that makes no sense: of a task of ours it is a defect, else somebody else's."""
+        """Count a header that makes no sense: as a defect of a task of this graph, or as unreadable."""
         track = self._tracks.get(header.rsplit(b" ", 2)[0] + b" ")
         if track is None:
             self.unreadable += 1

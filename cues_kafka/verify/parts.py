@@ -142,7 +142,7 @@ class Part:
         if records:
             return (
                 f"{self.processor.name} writes DataFrames directly: a message of which its function makes no row is "
-                "counted nowhere, so nobody can say what is lost"
+                "counted nowhere, so verify cannot say what is lost"
             )
         return f"{self.processor.name} has no record yet, so it never started"
 
@@ -235,7 +235,7 @@ class Part:
         lost = totals.deliveries - sum(one.count for one in self._of.values())
         if unmarked:
             names = ", ".join(map(repr, unmarked))
-            limits.append(f"{names} has provenance=False, so nobody can say what in it is lost, torn or duplicated")
+            limits.append(f"{names} has provenance=False, so verify cannot say what in it is lost, torn or duplicated")
             lost, torn = 0, []
         elif veils and (lost > 0 or torn):
             limits.append(f"{lost} rows and parts of {len(torn)} publications were not seen: {'; '.join(veils)}")

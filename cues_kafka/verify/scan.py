@@ -204,7 +204,7 @@ class _Scan:
     # 2, 3
 
     def messages(self) -> None:
-        """Inputs, outputs and errors, each topic once, whoever reads or writes it."""
+        """Read inputs, outputs and errors: each topic once, for all processors that read or write it."""
         readers = self._readers()
         written = dict.fromkeys(
             TopicPartition(topic, partition)
@@ -305,7 +305,7 @@ class _Scan:
                 try:
                     came = reader.poll(0.5)
                 except RetriableError as error:
-                    trouble = error  # the client mends it; if it does not, this is why nothing came
+                    trouble = error  # the client tries again; if that fails too, this is why nothing came
                     continue
                 for place, messages, eof in came:
                     if place not in at:
@@ -395,7 +395,7 @@ class _Scan:
         return [topic for topic in topics if not self._graph.topic(topic).provenance]
 
     def notes(self) -> Iterator[str]:
-        """Messages of others in the topics that were read: nobody looked whether they are right."""
+        """Name messages of others in the topics that were read; they are counted, not checked."""
         yield from self._foreign()
         for what, why in (
             ("unmarked", "carry no provenance header: another program writes there, or provenance was switched off"),
@@ -407,7 +407,7 @@ class _Scan:
             yield from (f"{count(n, 'message')} of {topic!r} {why}" for topic, n in counts.items() if n)
 
     def _foreign(self) -> Iterator[str]:
-        """Of other graphs, and of processors that this one does not have; those that it has were not asked for."""
+        """Count messages of other graphs, and of processors that this graph does not have, by writer."""
         counts: Counter[tuple[str, str, str]] = Counter()
         for place, outcomes in self._outcomes.items():
             for writer, n in outcomes.foreign.items():

@@ -206,7 +206,7 @@ class TaskBalance:
     # What the inputs hold
 
     def _low(self, binding: str) -> int:
-        """Below this offset nobody knows what the input held."""
+        """The offset below which it is not known what the input held."""
         place = self._task.place(binding)
         if place.topic in self._compacted:
             return _FAR
@@ -223,7 +223,7 @@ class TaskBalance:
         self._limits += [f"{topic!r} is compacted, so what it held is not known" for topic in self._compacted]
 
     def _books(self) -> tuple[list[Balance], list[Balance]]:
-        """Of each input: what can be checked, and what is trimmed away."""
+        """The balances of each input: what can be checked, and what is trimmed away."""
         lows = {binding: self._low(binding) for binding in self._task.marks}
         marks = self._task.marks
         return (
@@ -284,7 +284,7 @@ class TaskBalance:
         [(lead, marks)] = task.marks.items()
         wrong = mismatched(marks.pairs, list(task.columns.values()), from_end=bool(self._trimmed()))
         low = self._low(lead)
-        # One that the input does not hold is counted already, and what is trimmed away pairs with nobody knows what.
+        # A message that the input does not hold is counted already. The partners of trimmed messages are not known.
         missing = set(marks.found(UNFOUNDED, low, _FAR))
         wrong = [offset for offset in wrong if offset >= low and offset not in missing]
         if wrong:
@@ -323,11 +323,11 @@ class TaskBalance:
         return count
 
     def _unveiled(self, lost: int, torn: int) -> tuple[int, int]:
-        """Lost and torn, unless something hides outcomes: then nobody can say."""
+        """Lost and torn, with a limit instead of a number where something hides outcomes."""
         if self._unmarked:
             names = ", ".join(map(repr, self._unmarked))
             self._limits.append(
-                f"{names} has provenance=False, so nobody can say what in it is lost, torn or duplicated"
+                f"{names} has provenance=False, so verify cannot say what in it is lost, torn or duplicated"
             )
             return 0, 0
         if self._veils and (lost > 0 or torn):
@@ -336,7 +336,7 @@ class TaskBalance:
         return lost, torn
 
     def _compare(self, outputs: int, errors: int, messages: int) -> None:
-        """Nothing is missing, so the totals must be what was seen."""
+        """Compare the totals with what was seen; nothing is missing, so they must be equal."""
         said = self._totals
         if (outputs, errors, messages) != (said.outputs, said.errors, said.messages):
             self._problems.append(
@@ -347,7 +347,7 @@ class TaskBalance:
     # Words
 
     def _tell_lost(self, lost: int) -> None:
-        """Without nils every message without an outcome is a lost one; with nils nobody knows which."""
+        """Name the lost messages: those without an outcome, if no message is nil; else only their number is known."""
         if self._totals.nils:
             self._details.append(
                 f"lost: {lost} of the messages without an outcome, of which {self._totals.nils} are nil"

@@ -140,7 +140,7 @@ CAUSES: Final[tuple[Cause, ...]] = (
 _SENTENCES: Final = {cause.sentence: cause for cause in CAUSES}
 
 REPEAT_S: Final = 10.0
-"""A client that cannot connect says so many times a second: a repeated line is counted, and logged again after this."""
+"""When a repeated line is logged again, in seconds; a client that cannot connect repeats it many times a second."""
 
 _VARYING: Final = re.compile(r"after \d+ms|, \d+ identical error\(s\) suppressed")
 """What differs between log lines that say the same."""
