@@ -76,7 +76,7 @@ class Spark:
 
     def check(self, graph: Graph, names: Sequence[str]) -> None:
         """
-        Check the session, before the cluster is asked or written.
+        Check the session before the cluster is read or changed.
 
         Raises:
             ConfigError: a setting of the session would break exactly-once, or it runs one of these processors already.
@@ -126,7 +126,7 @@ class Spark:
         return StagedRun(job, settings)
 
     def _upstream(self, graph: Graph, name: str) -> Callable[[], bool]:
-        """Whether a worker of this session runs that feeds a processor and is not fed by it."""
+        """Return a check: whether a worker runs in this session that feeds the processor and is not fed by it."""
         feeding = transitive_dependencies(graph, name)
         before = [other for other in feeding if name not in transitive_dependencies(graph, other) and other != name]
         keys = [(id(self.session), query_name(graph.name, other)) for other in before]

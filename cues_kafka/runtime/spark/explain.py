@@ -37,14 +37,14 @@ ANYWHERE = "<checkpoint>"
 @dataclass(frozen=True, slots=True)
 class Explained:
     """
-    One processor.
+    How Spark would run one processor.
 
     Attributes:
-        name: of the processor.
+        name: the processor's name.
         kind: pipe, fork, sink, join ...
         mode: see `Verdict`.
         why: the reason, with the remedy if Spark cannot run it.
-        slots: transactions side by side, one for each partition of the input; of a staged processor its parts, as many
+        slots: concurrent transactions, one for each partition of the input; of a staged processor its parts, as many
             as the widest input had partitions when it began; None: not known without the cluster.
         group: the consumer group that shows its positions to lag tools.
         transactional_prefix: what its transactional ids begin with; slot p has `<prefix>p`.
@@ -94,7 +94,7 @@ class Explanation:
 
     def __getitem__(self, name: str) -> Explained:
         """
-        One processor.
+        Find the explanation of one processor.
 
         Raises:
             KeyError: the graph has no processor of that name.

@@ -35,7 +35,7 @@ def find_java(env: Mapping[str, str] = os.environ, *, os_release: Path = OS_RELE
 
 
 def remedy(os_release: Path = OS_RELEASE) -> str:
-    """What to do without a Java, in one sentence."""
+    """The remedy for a missing Java, in one sentence."""
     command = install_command(os_release)
     if not command:
         return f"Install a Java runtime of version {OLDEST} or later, or set JAVA_HOME to one."

@@ -132,8 +132,9 @@ def _environment(directory: Path) -> Iterator[None]:
 
 def prepare_environment(master: str) -> None:
     """
-    What Spark takes from the environment: a Java, this interpreter for its Python processes, and, where all of it is on
-    this machine, the loopback address.
+    Set what Spark takes from the environment.
+
+    That is a Java, this interpreter for its Python processes, and, for a local master, the loopback address.
 
     Raises:
         ConfigError: no Java is found.
@@ -197,7 +198,7 @@ def _first_line(error: Exception) -> str:
 
 @contextmanager
 def _our_interrupt() -> Iterator[None]:
-    """A new context handles SIGINT itself, and would raise KeyboardInterrupt in any code that runs then."""
+    """Keep our handler of SIGINT: a new context sets its own, which raises KeyboardInterrupt in any code."""
     ours: Any = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -241,7 +242,7 @@ def _close_gateway() -> Popen[bytes] | None:
 
 
 class _Processes:
-    """Processes by descriptor, so that a reused process id is never waited for or killed."""
+    """Processes held by descriptor, so that a reused process id is never waited for or killed."""
 
     def __init__(self) -> None:
         self._fds: dict[int, int] = {}
@@ -285,7 +286,7 @@ class _Processes:
 
 
 def _below(pid: int) -> Iterator[int]:
-    """The children of a process, theirs, and so on."""
+    """All descendants of a process: its children, their children, and so on."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and (parent := _parent(entry)) is not None:
@@ -298,7 +299,7 @@ def _below(pid: int) -> Iterator[int]:
 
 
 def _parent(entry: Path) -> int | None:
-    """See proc(5); the name, in parentheses, may hold anything."""
+    """The parent's id, by proc(5); the name in parentheses may hold any character."""
     try:
         return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
     except OSError:

@@ -43,7 +43,7 @@ log = get_logger("cues_kafka.spark")
 
 
 class StagedBatch:
-    """Spark calls it for each micro-batch."""
+    """The function that Spark calls for each micro-batch: prepare, announce, publish."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class StagedBatch:
         self._held_bytes = held_bytes
         self._settled = -1
         self._calm = 0  # small batches in a row
-        self._enough = 1  # of these, after which the next batch is expected to be small
+        self._enough = 1  # small batches in a row after which the next one is expected to be small
 
     def __call__(self, frame: Any, number: int) -> None:
         """
@@ -122,7 +122,7 @@ class StagedBatch:
         try:
             announced = self._announce(replace(mine, checksum=manifest.checksum) if manifest else mine)
         except BaseException:
-            self._undecided(mine)  # the announcement may have been committed nevertheless, so its files stay
+            self._undecided(mine)  # the announcement may be committed all the same: keep its files
             raise
         announced_s = time.monotonic()
         outcomes = None
@@ -220,7 +220,7 @@ class StagedBatch:
         return found
 
     def _refuse_older(self, batch: Staged) -> None:
-        """Say that another driver has published this batch and deleted its files, which must not be restored."""
+        """Stop if another driver announced a newer batch: it deleted this one's files, which must not be restored."""
         newest = newest_batch(self._work, self._work.broker)
         if newest and newest.number > batch.number:
             raise RecoveryError(
@@ -238,7 +238,7 @@ class StagedBatch:
             staging.check(manifest)
             outcomes = self._by_spark(staging, work, batch, manifest, chunks)
             if any(outcome.kind for outcome in outcomes):
-                return outcomes  # the Spark task has published nothing behind it
+                return outcomes  # the Spark task stopped at the part that refuses
             if missing := set(chunks) - {outcome.partition for outcome in outcomes}:
                 raise ConfigError(f"parts {sorted(missing)} of batch {batch.batch} left no rows in the staged files")
 
@@ -311,7 +311,7 @@ def innermost(text: str) -> str:
 
 
 def tidy(delete: Callable[[int, str], None], batch: Staged) -> None:
-    """Delete files that are not needed. If that is refused, the batch is published nevertheless."""
+    """Delete files that are not needed. A failure is logged and does not stop the query."""
     try:
         delete(batch.batch, batch.attempt)
     except (OSError, Py4JError, PySparkException) as error:
@@ -333,6 +333,8 @@ def stage_of(checkpoint: str) -> str:
 
 def check_session(session: Any) -> None:
     """
+    Check that a session has what staged writing needs.
+
     Raises:
         ConfigError: this session lacks something that staged writing needs.
     """

@@ -45,7 +45,7 @@ class Pack:
         for chunk in self._chunks(coming):
             size += chunk.column("payload").nbytes
             if self.most is not None and size > self.most:
-                for _ in coming:  # Spark's state is complete behind the last row
+                for _ in coming:  # Spark's state is complete after the last row
                     pass
                 yield _chunk(0, 0, 0, 0, b"", None)
                 return

@@ -133,7 +133,7 @@ GONE: Final = (
 
 
 def altered(place: str, why: str) -> ConfigError:
-    """Staged bytes differ from what was announced. Nothing of their part is published."""
+    """The error for staged bytes that differ from the announcement. Nothing of their part is published."""
     return ConfigError(
         f"staged rows of {place} {why}: the files were altered or cut after they were announced. {RESTORE}"
     )

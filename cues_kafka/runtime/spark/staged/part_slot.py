@@ -89,7 +89,7 @@ class Spool:
     def __init__(self, where: str) -> None:
         """
         Args:
-            where: the part, as people read it.
+            where: the part's name in error messages.
         """
         self._where = where
         self._file: BinaryIO = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # type: ignore[assignment] # noqa: SIM115
@@ -174,7 +174,7 @@ class PartSlot:
             self._recovered = self._pool.submit(self._enter)
 
     def close(self) -> None:
-        """Leave; a second call does nothing."""
+        """Close the slot; a second call does nothing."""
         self._pool.shutdown()
         if self._entered:
             self._entered = False

@@ -83,8 +83,7 @@ class StagedWork:
         self, batch: Staged, chunks: Mapping[int, tuple[Chunk, ...]], coming: Coming, parts: Sequence[int], attempt: int
     ) -> Iterator[Outcome]:
         """
-        T3: publish some parts one after the other, while the slots of the others recover. It ends behind a part that
-        refuses.
+        T3: publish some parts in turn, while the slots of the others recover. Stop after a part that refuses.
 
         Args:
             batch: the announced batch.
@@ -97,7 +96,7 @@ class StagedWork:
             slots = {part: self._publishing(batch, part, attempt) for part in parts}
             for slot in slots.values():
                 leaving.callback(slot.close)
-                slot.begin()  # now, because a process that outlives its query must not take an id any more
+                slot.begin()  # now: a process that outlives its query must not take over an id later
             for part, slot in slots.items():
                 with closing(Spool(f"part {part} of batch {batch.batch} ({batch.attempt})")) as spool:
                     outcome = slot.publish(spool, coming(part), chunks.get(part, ()), self.target)
@@ -119,7 +118,7 @@ class PublishFiles:
     The function of job 2 if Spark's tasks see the staged files: numbers of parts in, outcomes out.
 
     Attributes:
-        work: of the processor.
+        work: what the processor's slots need.
         batch: the announced batch.
         chunks: of each part.
         files: of the manifest.
