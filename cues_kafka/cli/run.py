@@ -40,11 +40,9 @@ Examples:
   # 'verdict' is not another processor under a new name
   cues-kafka run shop:graph --new verdict
   # on Spark, with two threads on this machine
-  cues-kafka run shop:graph --engine spark --master 'local[2]' \\
-    --checkpoint /var/lib/shop
-  # on Spark, until everything that is there is delivered
-  cues-kafka run shop:graph --engine spark \\
-    --checkpoint s3a://shop/checkpoints --trigger available-now
+  cues-kafka run shop:graph --engine spark --master 'local[2]' --checkpoint /var/lib/shop
+  # on Spark, until all messages of now are delivered
+  cues-kafka run shop:graph --engine spark --checkpoint s3a://shop/state --trigger available-now
 
 SIGTERM and Ctrl-C shut down gracefully. When a task stops, its cause and the
 remedy are printed, and it is retried; with --fail-fast the worker ends with

@@ -1,1 +1,1 @@
-"""Compares what a graph has read with what it has written."""
+"""Verify: compare what a graph has read with what it has written."""

@@ -1,4 +1,4 @@
-"""The backing records of one task, read from outside: what each says, and whether it follows from the one before."""
+"""Check the backing records of one task from outside: each must follow from the one before."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cues_kafka.ports import Position, WireMessage
 from cues_kafka.records.reading import read_record
 
 PROBLEMS = 10
-"""Texts that are kept of one task."""
+"""Number of texts that are kept for one task."""
 
 
 class Chain:
@@ -18,12 +18,12 @@ class Chain:
     The backing records of one task, in order (I13).
 
     Attributes:
-        newest: the last one so far.
-        begin: positions of the `Start`, while compaction has left it.
-        next_offset: where the next record is looked for.
+        newest: the last record so far.
+        begin: positions of the `Start`, if compaction has left it.
+        next_offset: offset at which to look for the next record.
         hidden: an open transaction hides what follows.
         problems: what is wrong.
-        rows: of a staged processor's slot, the rows that each of its records publishes, by sequence.
+        rows: for a slot of a staged processor, the rows that each of its records publishes, by sequence.
     """
 
     def __init__(self, transactional_id: str) -> None:
@@ -36,7 +36,7 @@ class Chain:
         self._transactional_id = transactional_id
 
     def feed(self, messages: Sequence[WireMessage]) -> None:
-        """The next messages of the backing partition."""
+        """Take the next messages of the backing partition."""
         for message in messages:
             offset = message.offset()
             if message.key() == KEY:
@@ -73,7 +73,7 @@ class Chain:
             return
         yield from _staged_after(before, record)
         gap = record.sequence - before.sequence
-        # A record takes two offsets at least, its own and its marker's, so a wider gap may be compaction's.
+        # A record and its marker take two offsets, so compaction may have made a wider gap.
         if gap < 1 or offset - self.next_offset + 1 < 2 * gap:
             yield f"it follows record {before.sequence}: records are missing or repeated"
         if isinstance(record, Start):
@@ -88,7 +88,7 @@ class Chain:
 
 
 def _staged_after(before: Record, record: Record) -> Iterator[str]:
-    """T3: publication numbers only grow, and a part is published once under each."""
+    """T3: publication numbers grow, and each part is published once under a number."""
     was, now = before.staged, record.staged
     if was is None or now is None:
         if was is not now:

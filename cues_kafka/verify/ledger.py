@@ -1,8 +1,8 @@
-"""What became of each message of an input: the books that `verify` keeps while it reads a cluster.
+"""The books of `verify`: the outcomes of each message of an input.
 
-One byte for each offset, in pages that appear where offsets are: a million messages cost 1 MB for each task that reads
-them, 3 MB where deliveries have several records. Nothing here reads or decides what is right: `verify.scan` feeds
-these books and draws the balance.
+The books take one byte for each offset, in pages that appear where offsets are. A million messages cost 1 MB for each
+task that reads them, and 3 MB if deliveries have several records. This module neither reads nor decides what is right:
+`verify.scan` feeds the books and draws the balance.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ EXISTS, OUTPUT, ERROR = 1, 2, 4
 OUTCOME = OUTPUT | ERROR
 
 UNFOUNDED = (OUTPUT, ERROR, OUTCOME)
-"""An outcome of what the input does not hold."""
+"""An outcome of a message that the input does not hold."""
 
 EXAMPLES = 5
-"""Offsets that are kept of each kind of anomaly, for people."""
+"""Number of offsets to show for each kind of anomaly."""
 
 _BITS = 16
 _SIZE = 1 << _BITS
 _LOW = _SIZE - 1
 _WIDE = 8
-"""Deliveries of more records than a byte has bits are kept in a dictionary, about 200 bytes each."""
+"""A delivery with more records than this is kept in a dictionary, which takes about 200 bytes each."""
 
 _EXIST = bytes(value | EXISTS for value in range(256))
 _TRACKS = 4096
@@ -39,14 +39,14 @@ _TRACKS = 4096
 
 class Balance(NamedTuple):
     """
-    What the books of one input say of a range of offsets.
+    What the books of one input say about a range of offsets.
 
     Attributes:
         exist: messages that the input holds.
         outputs: deliveries with an output.
         errors: deliveries with an error.
         seen: deliveries with any outcome.
-        unfounded: of those, the ones whose message the input does not hold.
+        unfounded: deliveries among these whose message the input does not hold.
     """
 
     exist: int
@@ -61,16 +61,16 @@ class Marks:
     The books of one input of one task.
 
     Attributes:
-        begin: where the task began; messages below are none of its steps.
-        end: its position; outcomes at or above it go to `ahead` and are counted nowhere else.
-        ahead: offsets of those.
-        more: output records seen behind the first of each delivery, each index once.
+        begin: where the task began; messages below are not its steps.
+        end: its position; outcomes at or above it count in `ahead` only.
+        ahead: offsets of these outcomes.
+        more: output records after the first of each delivery, each index counted once.
         duplicated: records for which another outcome of the same delivery leaves no room.
         out_of_order: records whose offset is below that of the record before them in the same partition.
-        malformed: records with an index that their count does not allow, or with offsets that are none.
+        malformed: records with an index that their count does not allow, or with impossible offsets.
         pages: flags of offsets, see `page`.
-        pairs: of a join, the offsets that its outcomes name, flat, one for each input.
-        examples: offsets, by kind of anomaly.
+        pairs: for a join, the offsets that its outcomes name, one for each input, in one list.
+        examples: offsets to show, by kind of anomaly.
     """
 
     __slots__ = (
@@ -92,7 +92,7 @@ class Marks:
     # Writing
 
     def exist(self, offsets: Sequence[int]) -> None:
-        """The input holds these, ascending; those outside of `[begin, end)` are left out."""
+        """Enter messages that the input holds, ascending; those outside `[begin, end)` are left out."""
         at, size = bisect_left(offsets, self.begin), bisect_left(offsets, self.end)
         while at < size:
             number = offsets[at] >> _BITS
@@ -112,7 +112,7 @@ class Marks:
 
     def note(self, offset: int, index: int, count: int, kind: int) -> bool:
         """
-        An outcome was seen: record `index` of `count` of the delivery of `offset`.
+        Enter an outcome: record `index` of `count` of the delivery of `offset`.
 
         Returns:
             Whether there was room for it.
@@ -133,7 +133,7 @@ class Marks:
         return True
 
     def _part(self, offset: int, index: int, count: int, *, first: bool) -> bool:
-        """One of several records of a delivery."""
+        """Enter one of several records of a delivery."""
         if count > _WIDE:
             return self._wide_part(offset, index, count, first=first)
         parts, at = self._parts.get(offset >> _BITS), offset & _LOW
@@ -147,7 +147,7 @@ class Marks:
         return True
 
     def _wide_part(self, offset: int, index: int, count: int, *, first: bool) -> bool:
-        """One of many records of a delivery."""
+        """Enter one of many records of a delivery."""
         known, mask = self._wide.get(offset, (count if first else 0, 0))
         if known != count or mask >> index & 1:
             return False
@@ -159,7 +159,7 @@ class Marks:
         self.example("duplicated", offset)
 
     def example(self, kind: str, offset: int) -> None:
-        """Keep an offset to show, while there are few."""
+        """Keep an offset to show, as long as there are few."""
         kept = self.examples.setdefault(kind, [])
         if len(kept) < EXAMPLES:
             kept.append(offset)
@@ -167,7 +167,7 @@ class Marks:
     # Reading
 
     def balance(self, start: int, end: int) -> Balance:
-        """What is in the books of `[start, end)`."""
+        """Sum up the books of `[start, end)`."""
         found = [0] * 8
         for number, page in self.pages.items():
             first, last = max(start - (number << _BITS), 0), min(end - (number << _BITS), _SIZE)
@@ -204,10 +204,10 @@ class Track:
     Outcomes of one input of one task in one partition of one topic.
 
     Attributes:
-        marks: where they are noted.
+        marks: the books.
         kind: `OUTPUT` or `ERROR`.
-        ends: of a join, the positions of all its inputs; else empty.
-        last: consumed offset of the record before.
+        ends: for a join, the positions of all its inputs; else empty.
+        last: consumed offset of the last record.
     """
 
     __slots__ = ("ends", "kind", "last", "marks")
@@ -244,18 +244,18 @@ class Track:
         self.last = offset
 
     def disorder(self, offset: int) -> None:
-        """This one stands behind a later one."""
+        """Note that a record stands behind one of a later message."""
         self.marks.out_of_order += 1
         self.marks.example("out of order", offset)
 
 
 class Outcomes:
     """
-    Reads the provenance headers of one partition of one topic.
+    Read the provenance headers of one partition of one topic.
 
     Attributes:
         unmarked: records without such a header, and those whose headers cannot be read.
-        foreign: by `graph.processor`, records of tasks that are not verified.
+        foreign: records of tasks that are not verified, by `graph.processor`.
         unreadable: records whose header makes no sense.
     """
 
@@ -264,9 +264,9 @@ class Outcomes:
     def __init__(self, header: str, resolve: Callable[[bytes], Track | None]) -> None:
         """
         Args:
-            header: its name.
-            resolve: gives the track of all headers that begin so (all but the last two words), or None for a task that
-                is not verified; raises `ValueError` if the header makes no sense.
+            header: name of the header.
+            resolve: gives the track for the first words of a header (all but the last two), or None for a task that is
+                not verified; raises `ValueError` if the header makes no sense.
         """
         self._header = header
         self._resolve = resolve
@@ -276,9 +276,10 @@ class Outcomes:
 
     def feed(self, messages: Sequence[WireMessage]) -> None:
         """
-        Note what these, in order of offset, are the outcomes of. Every line is paid for each message.
+        Note the messages that these outcomes, in order of offset, belong to. Every line here costs time for each
+        message.
 
-        Records of one batch come in a row, and their headers begin alike; most are the only ones of their deliveries.
+        Records of one batch follow each other, and their headers begin alike. Most deliveries have one record.
         """
         name, shared = self._header, b"\0"
         track: Track | None = None
@@ -320,7 +321,7 @@ class Outcomes:
         return next((value for key, value in headers or () if key == self._header), None)
 
     def _shared(self, header: bytes) -> tuple[bytes, Track | None]:
-        """What the headers of this batch begin with, and where to note its records."""
+        """Find what the headers of this batch begin with, and where to note its records."""
         shared = header.rsplit(b" ", 2)[0] + b" "
         if shared not in self._tracks:
             if len(self._tracks) >= _TRACKS:
@@ -368,7 +369,7 @@ def mismatched(pairs: Sequence[int], columns: Sequence[Sequence[int]], *, from_e
 
 @functools.lru_cache
 def _numbers(part: bytes) -> tuple[int, int]:
-    """Index and count."""
+    """Read index and count."""
     index, _, count = part.partition(b"/")
     if not 0 <= int(index) < int(count):
         raise ValueError(part)

@@ -1,8 +1,8 @@
-"""What `verify` knows of a staged processor: its parts, their publications, and the rows that were seen of each.
+"""The books of `verify` for a staged processor: its parts, their publications, and the rows that were seen.
 
-A row of DataFrames that shuffle or keep state names no message. Its provenance header says that it is row i of the n
-that a part published with its record of this sequence. So a publication is complete, torn (some of its rows are there)
-or lost (none is), and the totals of the part's newest record say how many rows there must be in all.
+A row of a staged processor names no message. Its provenance header says that it is row i of the n rows that a part
+published with its record of this sequence. So a publication is complete, torn (some of its rows are there) or lost (no
+row is there). The totals of the part's newest record say how many rows there must be in all.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Publication:
     The rows of one part in one transaction; a byte for each while it is not complete.
 
     Attributes:
-        count: how many there are.
-        seen: how many of them were seen.
+        count: number of rows.
+        seen: number of rows that were seen.
     """
 
     __slots__ = ("_pages", "count", "seen")
@@ -41,7 +41,7 @@ class Publication:
         self._pages: dict[int, bytearray] = {}
 
     def add(self, index: int) -> bool:
-        """Note a row; whether it was not seen before."""
+        """Note a row; return whether it is new."""
         if self.seen == self.count:
             return False
         page = self._pages.get(index >> _BITS)
@@ -91,14 +91,14 @@ class Rows(Track):
 
 class Part:
     """
-    One slot of a processor of DataFrames, in the place of a task: whether it is a staged one its record says.
+    One slot of a processor of DataFrames, in the place of a task. Its record says whether it is staged.
 
     Attributes:
-        record: the newest one when the look began.
+        record: the newest record when `verify` began.
         chain: its records.
         strays: rows that make no sense.
         behind: offsets of the inputs that are not published yet (part 0), or a publication that is due.
-        sequence: the highest that a row names.
+        sequence: the highest sequence that a row names.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Part:
 
     @property
     def not_staged(self) -> str:
-        """Why nothing can be said of the processor; empty: it is written staged."""
+        """Why `verify` cannot check the processor; empty if it is staged."""
         records = [part.record for part in self._family if part.record]
         if any(record.staged for record in records):
             return ""
@@ -148,17 +148,17 @@ class Part:
 
     @property
     def there(self) -> bool:
-        """Whether there is such a part: the first record of the processor fixes how many there are."""
+        """Whether this part exists; the first record of the processor fixes the number of parts."""
         staged = [part.record.staged for part in self._family if part.record and part.record.staged]
         return bool(staged) and self.partition < staged[0].parts
 
     @property
     def above(self) -> bool:
-        """Rows were seen that the newest record does not account for."""
+        """Whether rows were seen that the newest record does not account for."""
         return bool(self._ahead)
 
     def places(self) -> list[TopicPartition]:
-        """What the processor reads; part 0 has the announcements, which say up to where."""
+        """The inputs of the processor; the announcements of part 0 say up to where it has read."""
         return [] if self.partition else self._inputs
 
     def standing(self, marks: Mapping[TopicPartition, Watermarks]) -> Iterator[tuple[TopicPartition, int]]:
@@ -182,7 +182,7 @@ class Part:
         return Rows(self, place, sequence, self._kind(place.topic), ordered=topics.count(place.topic) == 1)
 
     def note(self, sequence: int, index: int, count: int, kind: int) -> None:
-        """A row was seen."""
+        """Note a row."""
         if sequence > (self.record.sequence if self.record else -1):
             self._ahead[sequence] += 1
             return
@@ -208,7 +208,7 @@ class Part:
         self._last[place] = at
 
     def _detail(self, text: str) -> None:
-        """Keep a text, while there are few of its kind."""
+        """Keep a text, as long as there are few of its kind."""
         self._told[text.partition(":")[0]] += 1
         if self._told[text.partition(":")[0]] <= EXAMPLES:
             self._details.append(text)
@@ -220,7 +220,7 @@ class Part:
 
     def report(self, veils: Sequence[str], unmarked: Sequence[str]) -> TaskReport:
         """
-        What was found.
+        Return what was found.
 
         Args:
             veils: why rows may be gone although they were published.
@@ -271,7 +271,7 @@ class Part:
 
     @property
     def _due(self) -> int:
-        """1 where a batch is announced and this part of it is not published yet."""
+        """1 if a batch is announced and this part of it is not published yet."""
         first, own = (part.chain.newest for part in (self._family[0], self))
         return int(first is not None and first.staged is not None and not has_reached(own, first.staged))
 
@@ -300,7 +300,7 @@ class Part:
 
 
 def parts_of(graph: Graph, processor: DataFrameProcessor, facts: ClusterFacts) -> list[Part]:
-    """A part for each partition of the backing topic."""
+    """Make a part for each partition of the backing topic."""
     family: list[Part] = []
     known = facts.topics.get(backing_topic(graph.name, processor.name))
     family += [Part(graph, processor, facts, p, family) for p in range(known.partitions if known else 0)]

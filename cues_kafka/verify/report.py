@@ -1,4 +1,4 @@
-"""What `verify` found: plain frozen values with every number, their sums, and the words for people."""
+"""The report of `verify`: frozen values with every number, their sums, and sentences."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 from cues_kafka.core.records import Totals
 
 ANOMALIES = ("lost", "torn", "duplicated", "out_of_order", "unfounded", "ahead")
-"""What is counted; each of them is zero, or the promise is broken."""
+"""Anomalies that are counted. If one is not zero, the promise is broken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
     """
-    What was found of one task.
+    The findings on one task.
 
-    Of a part of a staged processor: a step is a row, torn are publications of which some rows are there and some are
-    not, lost are the rows of those of which nothing is.
+    For a part of a staged processor, a step is a row, `torn` counts publications of which some rows are missing, and
+    `lost` the rows of publications without any row.
 
     Attributes:
         task: `processor/partition`.
-        steps: that the input holds below the positions.
-        totals: what the task itself has counted up to there.
-        outputs: deliveries of which outputs were seen.
-        errors: deliveries of which an error was seen.
+        steps: steps that the input holds below the positions.
+        totals: the task's own counts up to there.
+        outputs: deliveries with an output that was seen.
+        errors: deliveries with an error that was seen.
         messages: output records seen.
         lost: steps without an outcome that are no nils.
         torn: deliveries of which some records are there and some are not.
@@ -71,7 +71,7 @@ class TaskReport:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorReport:
     """
-    What was found of one processor: the sums over its tasks.
+    The findings on one processor: the sums over its tasks.
 
     Attributes:
         name: of the processor.
@@ -91,7 +91,7 @@ class ProcessorReport:
 
     @property
     def totals(self) -> Totals:
-        """What the tasks have counted."""
+        """The tasks' own counts."""
         total = Totals()
         for task in self.tasks:
             total = total.plus(task.totals)
@@ -109,12 +109,12 @@ _COUNTS = frozenset({field.name for field in fields(TaskReport) if field.type ==
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """
-    What was found of a graph.
+    The findings on a graph.
 
     Attributes:
-        graph: its name.
-        processors: what was looked at, in the order of declaration.
-        limits: what could not be looked at at all.
+        graph: name of the graph.
+        processors: processors that were checked, in the order of declaration.
+        limits: what could not be checked at all.
         notes: what is worth knowing and changes nothing.
         scanned: messages read.
         seconds: how long it took.
@@ -129,10 +129,10 @@ class Report:
 
     def __getitem__(self, processor: str) -> ProcessorReport:
         """
-        The report on one processor.
+        Return the report on one processor.
 
         Raises:
-            KeyError: it was not looked at.
+            KeyError: the processor was not checked.
         """
         for one in self.processors:
             if one.name == processor:
@@ -187,7 +187,7 @@ class Report:
         yield from (f"note: {text}" for text in self.notes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """The report as plain data, for JSON."""
         return {
             "graph": self.graph,
             "verdict": self.verdict,

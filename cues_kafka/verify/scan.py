@@ -46,7 +46,7 @@ from cues_kafka.words import count
 __all__ = ["ANOMALIES", "ProcessorReport", "Progress", "Report", "TaskReport", "verify"]
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Called now and then with the offsets that were read so far, and the offsets to read."""
+"""Called now and then with the number of offsets that were read, and of those to read."""
 
 PATIENCE_S = 10.0
 """How long no message comes before an open transaction is said to hide the rest. Transactions of live workers are over
@@ -146,7 +146,7 @@ def _without_tasks(planned: Plan, names: Iterable[str]) -> Iterator[str]:
 
 
 class _Scan:
-    """The reading of one look."""
+    """One run of `verify`."""
 
     def __init__(
         self,
@@ -238,7 +238,7 @@ class _Scan:
                 )
 
     def _readers(self) -> dict[TopicPartition, list[tuple[TaskBooks, str]]]:
-        """Who reads a partition, under which binding; parts read batches, which no row names."""
+        """The readers of a partition, with their binding; parts read batches, which no row names."""
         readers: dict[TopicPartition, list[tuple[TaskBooks, str]]] = {}
         for task in self.tasks:
             if isinstance(task, TaskBooks) and task.record:
@@ -346,7 +346,7 @@ class _Scan:
     # 5
 
     def behind(self) -> None:
-        """What lies between the newest positions and the last stable offsets."""
+        """Count offsets between the newest positions and the last stable offsets."""
         gaps = list(self._gaps())
         newest: dict[TopicPartition, int] = {}
 
@@ -363,7 +363,7 @@ class _Scan:
                 task.behind += end - start
 
     def _gaps(self) -> Iterator[tuple[TaskBooks | Part, TopicPartition, int, int]]:
-        """Task, partition, position and last stable offset; the lowest positions first."""
+        """List task, partition, position and last stable offset, the lowest positions first."""
         unknown = {place for task in self.tasks for place in task.places() if self._exists(place)} - self._marks.keys()
         marks = {**self._marks, **self._watermarks(unknown)}
         found = [
@@ -376,7 +376,7 @@ class _Scan:
     # The balance
 
     def report(self, task: TaskBooks | Part) -> TaskReport:
-        """The balance of one task."""
+        """Draw the balance of one task."""
         if isinstance(task, Part):
             return task.report(self._blinds(task), self._unmarked(task))
         return TaskBalance(

@@ -14,6 +14,9 @@ from cues_kafka.cli.main import app
 
 WIDTH = 80
 
+EXAMPLE_WIDTH = 100
+"""Of an example, which is one line so that it can be copied."""
+
 
 def commands() -> Iterator[tuple[str, Any]]:
     """(Words, command) of every command and group."""
@@ -39,16 +42,17 @@ def text(path: str, option: str = "--help") -> str:
 def examples(path: str) -> list[list[str]]:
     """The commands among the examples, as a shell splits them."""
     _, _, shown = text(path).partition("Examples:\n")
-    lines = shown.split("\n\n")[0].replace("\\\n", " ").splitlines()
+    lines = shown.split("\n\n")[0].splitlines()
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path or "cues-kafka")
 def test_help_shows_nothing_of_how_it_is_made(path: str) -> None:
-    """No types of the library, no markup, no blank lines in a row, and nothing wider than the screen."""
+    """No types of the library, no markup, no blank lines in a row; only an example is wider than the screen."""
     shown = text(path)
 
-    assert not [line for line in shown.splitlines() if len(line) > WIDTH]
+    wide = [line for line in shown.splitlines() if len(line) > WIDTH]
+    assert not [line for line in wide if not line.startswith("    cues-kafka ") or len(line) > EXAMPLE_WIDTH]
     assert not [mark for mark in ("<", "{", "x>=", "\b", "\n\n\n", "  process\n") if mark in shown]
 
 
@@ -64,7 +68,7 @@ def test_help_lists_commands_with_whole_sentences() -> None:
 
 @pytest.mark.parametrize("path", [path for path, command in COMMANDS.items() if command.epilog])
 def test_examples_can_be_copied(path: str) -> None:
-    """Each is one command of the program, with options that it has."""
+    """Each is one command of the program on one line, with options that it has."""
     shown = examples(path)
 
     assert shown
