@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
+
 DRIVER = """
 import os, signal, sys
 import psutil
@@ -26,7 +30,7 @@ def run_driver(ending: str, temporary: Path) -> int:
     env = os.environ | {"TMPDIR": str(temporary)}
     env.pop("SPARK_SUBMIT_OPTS", None)  # in tests it names the directory of the run, and would win
     command = [sys.executable, "-c", DRIVER, ending]
-    return subprocess.run(command, env=env, capture_output=True, check=False, timeout=120).returncode
+    return subprocess.run(command, env=env, capture_output=True, check=False, timeout=240).returncode
 
 
 def test_a_session_that_is_closed_leaves_the_temporary_directory_empty(tmp_path: Path) -> None:
