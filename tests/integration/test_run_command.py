@@ -176,9 +176,10 @@ import os, sys, time
 from cues_kafka import Graph, Json, Processor, Source, Topic
 
 def slow(number: int) -> int:
+    first = not os.path.exists({calls!r})
     with open({calls!r}, "a") as file:
         file.write(f"{{os.getppid()}}\\n")
-    time.sleep(3)
+    time.sleep({first_call_s} if first else 0)
     return number
 
 graph = Graph("{name}", Source("{name}.in"), Processor(slow, inputs="{name}.in", outputs="{name}.out"),
@@ -189,10 +190,14 @@ graph = Graph("{name}", Source("{name}.in"), Processor(slow, inputs="{name}.in",
 def test_one_of_two_supervisors_with_one_instance_name_ends_and_no_message_is_blamed(
     kafka: KafkaFixture, tmp_path: Path
 ) -> None:
-    """The second one takes the name; the first one says what to do, ends, and starts nothing again."""
+    """
+    The second one takes the name; the first one says what to do, ends, and starts nothing again.
+
+    The first call takes longer than a second supervisor needs to start its worker on a loaded machine.
+    """
     name, calls = kafka.unique("run"), tmp_path / "calls"
     file = tmp_path / f"graph_{name.replace('-', '_')}.py"
-    file.write_text(dedent(SLOW.format(name=name, calls=str(calls))))
+    file.write_text(dedent(SLOW.format(name=name, calls=str(calls), first_call_s=20)))
     graph, logs = load_graph(f"{file}:graph"), (tmp_path / "first", tmp_path / "second")
     arguments = [f"{file}:graph", "--workers", "1", "--instance", "blue"]
     with running(kafka, logs[0], *arguments) as first:
@@ -216,7 +221,7 @@ def test_one_of_two_supervisors_that_start_in_the_same_moment_goes_on(kafka: Kaf
     """Each may take some of the other one's names; the first worker's decides."""
     name, calls = kafka.unique("run"), tmp_path / "calls"
     file = tmp_path / f"graph_{name.replace('-', '_')}.py"
-    file.write_text(dedent(SLOW.format(name=name, calls=str(calls))))
+    file.write_text(dedent(SLOW.format(name=name, calls=str(calls), first_call_s=3)))
     graph, logs = load_graph(f"{file}:graph"), (tmp_path / "first", tmp_path / "second")
     arguments = [f"{file}:graph", "--workers", "3", "--instance", "blue"]
     with running(kafka, logs[0], *arguments) as first, running(kafka, logs[1], *arguments) as second:
