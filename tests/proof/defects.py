@@ -76,8 +76,8 @@ def error_besides_an_output(patch: Patch) -> None:
 
     def both(self: Any, error: BaseException, failure: Failure) -> bool:
         done = fail(self, error, failure)
-        if done and self._only:
-            self._add(failure.taken, failure.batch, [(self._only, b"k", b'"x"', [], None, None)])
+        if done and self._target:
+            self._add(failure.taken, failure.batch, [(self._target, b"k", b'"x"', [], None, None)])
         return done
 
     patch.setattr(Caller, "_fail", both)
