@@ -59,7 +59,7 @@ def test_after_a_reset_a_new_checkpoint_begins_anew_and_the_old_one_is_refused(
 
     said = command("reset", "frames")
     assert said.exit_code == 1
-    assert "outputs of what lies behind REPEAT" in said.stdout
+    assert "outputs of the messages behind REPEAT" in said.stdout
     done = command("reset", "frames", "--yes")
     assert done.exit_code == 0, done.output
     assert f"{WIDTH} tasks moved" in done.stdout
