@@ -91,7 +91,7 @@ class KafkaSender:
 
     def _await_reason(self, producer: Producer, error: KafkaError) -> None:
         """Wait for the event that says why the client has failed: the failing call may come before it."""
-        deadline = time.monotonic() + 1.0
+        deadline = time.monotonic() + 5.0
         while name(error) == "_FATAL" and self._watch.fatal is None and time.monotonic() < deadline:
             with suppress(*CLIENT_ERRORS):
                 producer.poll(0.05)
