@@ -307,6 +307,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/runtime/task/test_alone.py",
     ),
     _lane(
+        "Q2a: a task whose announced message is still to come stays alone",
+        "            if takes and event is None and task.settled:",
+        "            if takes and event is None:",
+        "tests/unit/runtime/task/test_alone.py",
+    ),
+    _lane(
         "P7: where effects are declared nothing is called ahead",
         "if buffer and task.state in _WAITING and task.pipelined and self._retrying is None:",
         "if buffer and task.state in _WAITING and self._retrying is None:",

@@ -264,7 +264,11 @@ class Lane:
         return self._in_turn(task, buffer, effect)
 
     def _in_turn(self, task: Task, buffer: Buffer, effect: do.Await | do.Call | do.Quarantine) -> on.Event | None:
-        """Answer the effect, unless another task of the process is alone now, or this one must be and cannot (Q2a)."""
+        """
+        Answer the effect, unless another task of the process is alone now, or this one must be and cannot (Q2a).
+
+        A task that has nothing to do yet lets the others run, but not above its own snapshot: a death would count.
+        """
         now = self._clock.monotonic()
         takes = task.alone and isinstance(effect, do.Await)
         alone = takes and self._alone.take(self, now)
@@ -283,7 +287,7 @@ class Lane:
             return event
         finally:
             self._alone.leave(self)
-            if takes and event is None:
+            if takes and event is None and task.settled:
                 self._alone.release(self)
 
     def _do(self, task: Task, buffer: Buffer, effect: do.Await | do.Call | do.Quarantine) -> on.Event | None:

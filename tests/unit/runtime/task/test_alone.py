@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from cues_kafka import Graph, Processor, Source
+from cues_kafka.brokers.memory import MemorySession
+from cues_kafka.core.events import Event
+from cues_kafka.core.task import Task
 from cues_kafka.ports import Fetched, Position, TopicPartition, WireMessage
 from cues_kafka.runtime.calling.batch import Batch
 from cues_kafka.runtime.calling.pairing import Buffer
 from cues_kafka.runtime.task.alone import PATIENCE_S, WISH_S, Alone
+from cues_kafka.runtime.task.lane import Lane
 from cues_kafka.testing.tester import Tester
 from tests.unit.test_regressions import at
 
@@ -86,6 +90,46 @@ def test_a_task_that_is_given_up_while_it_asks_keeps_no_other_out(monkeypatch: p
 
     [(alone, now_s)] = asked
     assert alone.enter("a task of another worker", now_s)
+
+
+def test_a_task_stays_alone_while_its_announced_message_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a suspect commit of the snapshot the task recovers, and waits for its reader with that snapshot newest."""
+    calls: list[str] = []
+
+    def deadly(value: str) -> str:
+        calls.append(value)
+        if len(calls) == 1:
+            tester.kill()
+        return value
+
+    tester = Tester(Graph("suspect", Source("in"), Processor(deadly, inputs="in", outputs="out")))
+    tester.send("in", "once")
+    assert tester.run_to_death()
+    commit, polled, release = MemorySession.commit, Lane._polled, Alone.release
+    suspect, waited = ["the coordinator did not answer"], list[bool]()
+    released: list[bool] = []
+
+    def commit_and_doubt(session: MemorySession) -> str | None:
+        return commit(session) or (suspect.pop() if suspect else None)
+
+    def polled_later(lane: Lane, task: Task, buffer: Buffer) -> Event | None:
+        if task.settled or waited:
+            return polled(lane, task, buffer)
+        waited.append(True)
+        return None
+
+    def release_settled(alone: Alone, lane: Lane) -> None:
+        released.append(lane.task.settled)
+        release(alone, lane)
+
+    monkeypatch.setattr(MemorySession, "commit", commit_and_doubt)
+    monkeypatch.setattr(Lane, "_polled", polled_later)
+    monkeypatch.setattr(Alone, "release", release_settled)
+    tester.run()
+
+    assert waited, "the task recovered with its snapshot as the newest record"
+    assert all(released), "a death of another task's message would have counted on this one"
+    assert tester.values("out") == calls[1:] == ["once"]
 
 
 def test_an_innocent_message_is_not_quarantined_for_another_processors_deaths() -> None:
