@@ -175,7 +175,7 @@ def test_a_jvm_that_is_killed_while_it_starts_is_started_again_and_one_at_work_e
     """1 is what a supervisor starts again; no page of frames either time, and no file in the temporary directory."""
     log, temporary = tmp_path / "log", tmp_path / "tmp"
     temporary.mkdir()
-    left = temporary / "cues-kafka-spark-of-a-process-that-was-killed"
+    left = temporary / "cues-kafka-spark-of-a-process-that-was-killed.locked"
     left.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)  # it has a directory for the tests
