@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import TypeAlias
 
+from cues_kafka.errors import RetriableError
 from cues_kafka.graph.names import tools_group
 from cues_kafka.ports import Broker, TopicPartition, Watermarks, WireMessage
+
+PATIENCE_S = 30.0
+"""After this time without an answer a range cannot be read: the cluster has a leader again in less."""
 
 
 def unstable(marks: Mapping[TopicPartition, Watermarks]) -> set[TopicPartition]:
@@ -108,12 +113,18 @@ def read_range(
         end: at most the last stable offset.
         group: a group that the caller may describe; the reader does not join it or commit there. None: the group of the
             topic's tools.
+
+    Raises:
+        RetriableError: nothing comes for `PATIENCE_S`, for example because the cluster is gone.
     """
-    reader = broker.reader(group or tools_group(place.topic), prompt=True)
+    reader, silent_s = broker.reader(group or tools_group(place.topic), prompt=True), 0.0
     try:
         reader.assign({place: start})
-        while True:
-            for fetched in reader.poll(1.0):
+        while silent_s < PATIENCE_S:
+            began_s = time.monotonic()
+            found = reader.poll(1.0)
+            silent_s = 0.0 if found else silent_s + time.monotonic() - began_s
+            for fetched in found:
                 for message in fetched.messages:
                     if message.offset() >= end:
                         return
@@ -123,6 +134,9 @@ def read_range(
                     return
     finally:
         reader.close()
+    raise RetriableError(
+        f"nothing came of {place.topic}/{place.partition} below {end} for {PATIENCE_S:g} s: does the cluster answer?"
+    )
 
 
 def holds_messages(broker: Broker, place: TopicPartition, start: int, end: int, *, group: str) -> bool:
