@@ -378,6 +378,9 @@ def _unpack(schema: _Schema, data: bytes, what: str) -> dict[str, Any]:
     try:
         fields = fastavro.schemaless_reader(io.BytesIO(data[10:]), schema.parsed, None)
     except Exception as error:  # cut or foreign bytes make the reader raise any exception
-        raise CodecError(f"This {what} is damaged: {error}. Restore the topic, or reset the processor.") from error
+        raise CodecError(
+            f"This {what} is damaged: {error}. Restore the topic; or delete it, run `cues-kafka plan MODULE:GRAPH "
+            "--apply`, and reset the processor."
+        ) from error
     assert isinstance(fields, dict)
     return fields

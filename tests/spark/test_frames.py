@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ import pytest
 from cues_kafka import DataFrameProcessor, Graph, Json, Kafka, Message, Source, TaskStopped, Topic, connect, start
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.delivery import HEADER, parse_provenance
+from cues_kafka.errors import CuesError
+from cues_kafka.operate.moving import Maintenance
 from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.runtime.spark.source.format import CuesSource
 from cues_kafka.spark import Spark, write_exactly_once
@@ -242,3 +245,32 @@ def test_the_example_runs_as_it_stands(kafka: KafkaFixture, tmp_path: Path) -> N
         "Line(id='a1', article='bolt', count=10)",
         "Line(id='a1', article='nut', count=20)",
     ]
+
+
+@pytest.mark.slow
+def test_a_reset_behind_an_unfinished_batch_goes_on_without_the_checkpoint(
+    spark: Any, kafka: KafkaFixture, tmp_path: Path
+) -> None:
+    """Spark repeats the batch that it had planned, which begins above the new position: the task refuses it."""
+    graph, options = make(kafka.unique("frames")), Kafka(kafka.bootstrap)
+    engine = Spark(spark, checkpoint=str(tmp_path))
+    for n in range(2):  # two batches: the second one begins above 0
+        with start(graph, options, engine=engine) as running:
+            running.send_many(f"{graph.name}.orders", [Order(f"{n}-{i}", 1) for i in range(30)])
+            running.wait_idle(timeout_s=120)
+    checkpoint = tmp_path / f"{graph.name}.lines"
+    newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
+    newest.unlink()  # as if the driver had been killed before it was written
+    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+    tool = Maintenance(graph, open_broker(options), "lines", who="test")
+    tool.carry_out(tool.reset())
+
+    with (
+        pytest.raises(CuesError, match="delete the checkpoint of its query"),
+        start(graph, options, engine=engine, timeout_s=60) as running,
+    ):
+        running.wait_idle(timeout_s=60)
+    shutil.rmtree(checkpoint)
+    with start(graph, options, engine=engine) as running:
+        running.wait_idle(timeout_s=120)
+        assert len(running.messages(f"{graph.name}.lines")) == 240

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from cues_kafka.core import events as on
 from cues_kafka.core.delivery import HEADER, provenance_prefix
-from cues_kafka.core.records import Record, Totals
+from cues_kafka.core.records import Record, Snapshot, Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import State
 from cues_kafka.ports import Broker, Clock, Headers
@@ -124,12 +124,15 @@ class FrameSlot:
         task = self._interpreter.task
         if task.state is State.STOPPED:
             return task.halt
-        if task.due is not None:
+        if isinstance(task.record, Snapshot):  # after two deaths nothing is due as a whole (Q2)
             text = f"the newest record of {self._spec.name} is a snapshot: its messages may kill their process"
             return on.Halt("refused", text, "finish them natively, where quarantine is at work, then come back")
         if self._position < given.start:
             text = f"the batch begins at {given.start}, but only what is below {self._position} was delivered"
-            remedy = "start the query with startingOffsets at the position, or accept the loss with `accept-loss`"
+            remedy = (
+                "delete the checkpoint of its query, which then begins at the position; without a graph, begin there "
+                "with startingOffsets"
+            )
             return on.Halt("refused", f"{self._spec.name}: {text}", remedy)
         return None
 

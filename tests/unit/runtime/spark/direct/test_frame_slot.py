@@ -24,6 +24,7 @@ from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.interpreter import Hook
 from cues_kafka.runtime.task.lane import CommitPolicy
+from cues_kafka.testing.tester import Crash, Tester
 
 RAW = {"in": Topic(value=Raw()), "out": Topic(value=Raw())}
 
@@ -206,3 +207,17 @@ def test_a_task_that_dies_anywhere_is_made_good_by_its_retry(moment: str, effect
     assert (outcome.kind, outcome.position) == ("", 5)
     assert world.out() == [b"0", b"1", b"2"]
     assert world.broker.watermarks([TopicPartition("out", 0)])[TopicPartition("out", 0)].stable > 0
+
+
+@pytest.mark.parametrize("deaths", [1, 2, 3])
+def test_a_slot_does_not_go_on_over_a_snapshot(deaths: int) -> None:
+    """D3: its messages may kill their process; after two deaths they are due one by one, and not as a whole."""
+    world = World()
+    for _ in range(deaths):
+        assert Tester(world.graph, broker=world.broker).run(crash=Crash("before", "Call")).crashed
+    before = world.records()
+
+    outcome = world.slot().publish(rows(0, 1, 2), Range(0, 3))
+
+    assert (outcome.kind, "is a snapshot" in outcome.text) == ("refused", True)
+    assert (world.records(), world.out()) == (before, [])
