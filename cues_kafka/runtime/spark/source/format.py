@@ -11,18 +11,16 @@ each partition.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
-    DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
     InputPartition,
 )
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -34,13 +32,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from cues_kafka.brokers.open import open_broker
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.names import tools_group
-from cues_kafka.ports import Broker, TopicPartition
+from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.spark.source.options import SourceOptions, parse, wants_headers
 from cues_kafka.runtime.spark.source.planning import OffsetRange, Offsets, Planner, within
-from cues_kafka.runtime.spark.source.rows import record_batches
+from cues_kafka.runtime.spark.source.ranges import Connected, ConnectedStream
+from cues_kafka.runtime.spark.source.rows import read_range
 
 NAME: Final = "cues"
 
@@ -55,11 +53,6 @@ SCHEMA: Final = (
     .add("timestampType", IntegerType())
 )
 HEADERS: Final = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
-
-_SINK = (
-    'format("cues") only reads: a sink of Spark is not told which offsets its rows come from, so it cannot be '
-    "exactly-once. Use cues_kafka.spark.write_exactly_once(df, topic=..., name=...)"
-)
 
 
 def register(session: Any) -> None:
@@ -113,93 +106,65 @@ class CuesSource(DataSource):
 
 
 def _no_sink() -> NoReturn:
-    raise ConfigError(_SINK)
+    raise ConfigError(
+        'format("cues") only reads: a sink of Spark is not told which offsets its rows come from, so it cannot be '
+        "exactly-once. Use cues_kafka.spark.write_exactly_once(df, topic=..., name=...)"
+    )
 
 
-@dataclass
-class PartRange(InputPartition):
-    """The range that one Spark task reads: `[start, end)` of one partition."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-
-    @classmethod
-    def of(cls, given: OffsetRange) -> PartRange:
-        """The same range for Spark."""
-        return cls(given.place.topic, given.place.partition, given.start, given.end)
-
-
-class _Reader:
+class _Reader(Connected):
     """What readers of batches and streams share."""
 
-    def __init__(self, settings: SourceOptions) -> None:
-        self._settings = settings
-        self._held: Broker | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_held": None}
+    _settings: SourceOptions
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Read all committed messages of a range, in a Spark task."""
-        if not isinstance(partition, PartRange) or partition.start >= partition.end:
-            return
-        given = OffsetRange(TopicPartition(partition.topic, partition.partition), partition.start, partition.end)
+        if not isinstance(partition, OffsetRange):  # Spark makes one if there are no ranges
+            return iter(())
         settings = self._settings
-        broker = open_broker(settings.options)
-        try:
-            yield from record_batches(
-                broker,
-                given,
-                name=settings.name or tools_group(partition.topic),
-                headers=settings.headers,
-                fail=settings.fail_on_loss,
-            )
-        finally:
-            broker.close()
+        return read_range(
+            settings.options,
+            partition,
+            name=settings.name or tools_group(partition.place.topic),
+            headers=settings.headers,
+            fail=settings.fail_on_loss,
+        )
 
     @property
     def _planner(self) -> Planner:
-        if self._held is None:
-            self._held = open_broker(self._settings.options)
+        if self._connection is None:
             # This finds a value that the client refuses before many Spark tasks do.
-            self._held.reader(self._settings.name or tools_group("source")).close()
-        return Planner(self._settings, self._held)
-
-    def _let_go(self) -> None:
-        if self._held is not None:
-            self._held.close()
-            self._held = None
+            self._broker.reader(self._settings.name or tools_group("source")).close()
+        return Planner(self._settings, self._broker)
 
 
 class BatchReader(_Reader, DataSourceReader):
     """The reader of `spark.read.format("cues")`."""
 
-    def partitions(self) -> list[PartRange]:
+    def __init__(self, settings: SourceOptions) -> None:
+        super().__init__(settings.options)
+        self._settings = settings
+
+    def partitions(self) -> list[OffsetRange]:
         """All ranges, in order of topic and partition; Spark asks again for each action on the DataFrame."""
         try:
-            return [PartRange.of(given) for given in self._planner.ranges()]
+            return self._planner.ranges()
         finally:
-            self._let_go()
+            self._disconnect()
 
 
-class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(_Reader, ConnectedStream):
     """The reader of `spark.readStream.format("cues")`, which lives beside the driver as long as the query runs."""
 
     def __init__(self, settings: SourceOptions) -> None:
-        super().__init__(settings)
+        ConnectedStream.__init__(self, settings.options, settings.limit)
+        self._settings = settings
         self._until: Offsets | None = None
         self._seen: Offsets = {}
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins."""
         return to_json(self._planner.begin())
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit of a micro-batch."""
-        limit = self._settings.limit
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the messages of now as the end for `availableNow`."""
@@ -223,16 +188,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The end of the log when the batch was planned; Spark's progress computes the lag by it."""
         return to_json(self._seen)
 
-    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[PartRange]:
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[OffsetRange]:
         """A range for each partition, also for empty ones, in order of topic and partition."""
-        return [PartRange.of(given) for given in self._planner.between(from_json(start), from_json(end))]
-
-    def commit(self, end: Mapping[str, Any]) -> None:
-        """Do nothing: Spark's checkpoint has the offsets."""
-
-    def stop(self) -> None:
-        """Close the connection to the cluster."""
-        self._let_go()
+        return self._planner.between(from_json(start), from_json(end))
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:

@@ -13,12 +13,11 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructField, StructType
 
-from cues_kafka.brokers.open import open_broker
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.spark.source.format import HEADERS, SCHEMA
 from cues_kafka.runtime.spark.source.planning import OffsetRange
-from cues_kafka.runtime.spark.source.ranges import RangeReader, RangeRow, SourceInput
-from cues_kafka.runtime.spark.source.rows import record_batches
+from cues_kafka.runtime.spark.source.ranges import RangeReader, RangeRow, SourceInput, data_source
+from cues_kafka.runtime.spark.source.rows import read_range
 
 PREFIX: Final = "cues-messages-"
 
@@ -52,31 +51,16 @@ class MessageReader(RangeReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Read all committed messages of a range, with a consumer of its own."""
         assert isinstance(partition, RangeRow)
-        if partition.start >= partition.end:
-            return
-        given = OffsetRange(TopicPartition(self._given.topic, partition.partition), partition.start, partition.end)
-        broker, remedy = open_broker(self._given.options), ACCEPT if self._given.back else RESET
-        try:
-            yield from record_batches(broker, given, name=self._given.name, headers=True, fail=True, remedy=remedy)
-        finally:
-            broker.close()
+        given = self._given
+        span = OffsetRange(TopicPartition(given.topic, partition.partition), partition.start, partition.end)
+        remedy = ACCEPT if given.back else RESET
+        return read_range(given.options, span, name=given.name, headers=True, fail=True, remedy=remedy)
 
     def _named(self, offsets: Mapping[str, int]) -> dict[str, Any]:
         return {self._given.topic: dict(offsets)}
 
 
 def message_source(given: SourceInput) -> type[DataSource]:
-    """Make a data source class for one processor's input."""
-
-    class MessageSource(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return PREFIX + given.name
-
-        def schema(self) -> StructType:
-            return StructType([*SCHEMA.fields, StructField("headers", HEADERS)])
-
-        def streamReader(self, schema: Any) -> MessageReader:
-            return MessageReader(given)
-
-    return MessageSource
+    """Make the data source of one processor's messages."""
+    schema = StructType([*SCHEMA.fields, StructField("headers", HEADERS)])
+    return data_source(PREFIX + given.name, schema, lambda: MessageReader(given))

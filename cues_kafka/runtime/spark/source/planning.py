@@ -1,7 +1,7 @@
 """Plan ranges by options: which partitions there are, where a read begins, how far it can go, and what is lost.
 
 A range is half-open, and its end is a last stable offset: everything below is decided, so a range can be read to its
-end. This module does not know Spark. It asks a `Broker`, on the driver, and its ranges go to Spark's tasks.
+end. This module asks a `Broker`, on the driver, and its ranges go to Spark's tasks.
 
 Lost messages are never passed over silently. A read may begin at offsets that are no longer in the log (retention,
 DeleteRecords), or not yet (another topic under the old name, a truncated log). That is an error that names the range,
@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+from pyspark.sql.datasource import InputPartition
 
 from cues_kafka.brokers.patience import ask_again
 from cues_kafka.errors import BrokerError, ConfigError, RecoveryError
@@ -40,8 +42,9 @@ PIN_ROUNDS: Final = 5
 """Drivers with the same name fence each other; one of them wins each round."""
 
 
-class OffsetRange(NamedTuple):
-    """One partition's offsets `[start, end)`."""
+@dataclass(frozen=True)
+class OffsetRange(InputPartition):
+    """One partition's offsets `[start, end)`, which one Spark task reads."""
 
     place: TopicPartition
     start: int

@@ -6,13 +6,14 @@ The messages never pass through Spark. Offsets are JSON, as Spark needs them, fr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Options
@@ -58,31 +59,58 @@ class RangeRow(InputPartition):
     end: int
 
 
-class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Tell how far there are messages to read, in a process of its own beside the driver."""
+class Connected:
+    """A reader with a connection to the cluster, which stays behind when Spark pickles the reader for its tasks."""
 
-    def __init__(self, given: SourceInput) -> None:
-        self._given = given
-        self._held: Broker | None = None
-        self._until: dict[str, int] | None = None
-        self._compared = False
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._connection: Broker | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Drop the connection when Spark pickles the reader for tasks, which only return its rows."""
-        return {**self.__dict__, "_held": None}
+        return {**self.__dict__, "_connection": None}
 
     @property
     def _broker(self) -> Broker:
-        self._held = self._held or open_broker(self._given.options)
-        return self._held
+        self._connection = self._connection or open_broker(self._options)
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection:
+            self._connection.close()
+            self._connection = None
+
+
+class ConnectedStream(Connected, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What the readers of all streaming sources share."""
+
+    def __init__(self, options: Options, limit: int | None) -> None:
+        super().__init__(options)
+        self._limit = limit
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit of a micro-batch."""
+        return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Do nothing: Spark's checkpoint, or the records of the tasks, have the offsets."""
+
+    def stop(self) -> None:
+        """Close the connection to the cluster."""
+        self._disconnect()
+
+
+class RangeReader(ConnectedStream):
+    """Tell how far there are messages to read, in a process of its own beside the driver."""
+
+    def __init__(self, given: SourceInput) -> None:
+        super().__init__(given.options, given.limit)
+        self._given = given
+        self._until: dict[str, int] | None = None
+        self._compared = False
 
     def initialOffset(self) -> dict[str, int]:
         """Where a query without a checkpoint begins: the positions of the tasks' records."""
         return {str(p): offset for p, offset in enumerate(self._given.first)}
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit of a micro-batch."""
-        return ReadAllAvailable() if self._given.limit is None else ReadMaxRows(self._given.limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the messages of now as the end for `available-now`."""
@@ -108,18 +136,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Return the row that says what to deliver."""
         assert isinstance(partition, RangeRow)
-        columns = [[partition.partition], [partition.start], [partition.end]]
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(column, field.type) for column, field in zip(columns, ARROW, strict=True)], schema=ARROW
-        )
-
-    def commit(self, end: Mapping[str, int]) -> None:
-        """Do nothing: the records of the tasks say what is delivered."""
-
-    def stop(self) -> None:
-        """Close the connection to the cluster."""
-        if self._held:
-            self._held.close()
+        yield pa.RecordBatch.from_pylist([asdict(partition)], schema=ARROW)
 
     def _behind(self, start: Mapping[str, int]) -> dict[str, int]:
         """
@@ -163,17 +180,23 @@ def within(start: Mapping[str, int], ends: Mapping[str, int], limit: int) -> dic
 
 
 def range_source(given: SourceInput) -> type[DataSource]:
-    """Make a data source class that carries its input with it, so that no secret is an option that Spark shows."""
+    """Make the data source of one processor's ranges."""
+    return data_source(PREFIX + given.name, SCHEMA, lambda: RangeReader(given))
 
-    class RangeSource(DataSource):
+
+def data_source(name: str, schema: str | StructType, reader: Callable[[], RangeReader]) -> type[DataSource]:
+    """Make a data source class that carries its input with it, so that no secret is an option that Spark shows."""
+    called, columns = name, schema
+
+    class InputSource(DataSource):
         @classmethod
         def name(cls) -> str:
-            return PREFIX + given.name
+            return called
 
-        def schema(self) -> str:
-            return SCHEMA
+        def schema(self) -> str | StructType:
+            return columns
 
         def streamReader(self, schema: Any) -> RangeReader:
-            return RangeReader(given)
+            return reader()
 
-    return RangeSource
+    return InputSource

@@ -14,6 +14,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.brokers.options import Options
 from cues_kafka.errors import BrokerError, RecoveryError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import UNREADABLE, Broker, Headers, Reader, WireMessage, headers_of_each
@@ -52,6 +54,17 @@ WITH_HEADERS: Final = COLUMNS.append(pa.field("headers", pa.list_(pa.field("elem
 log = get_logger("cues_kafka.source")
 
 _OUT_OF_RANGE: Final = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}
+
+
+def read_range(options: Options, given: OffsetRange, **settings: Any) -> Iterator[Any]:
+    """Do `record_batches` with a connection of its own, in a Spark task."""
+    if given.start >= given.end:
+        return
+    broker = open_broker(options)
+    try:
+        yield from record_batches(broker, given, **settings)
+    finally:
+        broker.close()
 
 
 def record_batches(

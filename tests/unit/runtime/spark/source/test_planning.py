@@ -57,7 +57,7 @@ def planner(broker: MemoryBroker, *, streaming: bool = True, **options: Any) -> 
 
 def ranges(broker: MemoryBroker, **options: Any) -> list[tuple[str, int, int, int]]:
     """Of a batch read, flat."""
-    return [(*given.place, *given[1:]) for given in planner(broker, streaming=False, **options).ranges()]
+    return [(*given.place, given.start, given.end) for given in planner(broker, streaming=False, **options).ranges()]
 
 
 # ---- a batch

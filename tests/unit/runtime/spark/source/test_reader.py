@@ -11,11 +11,13 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from cues_kafka.brokers.memory import MemoryBroker
-from cues_kafka.ports import NewTopic, Outgoing
-from cues_kafka.runtime.spark.source.format import BatchReader, PartRange, StreamReader, from_json, to_json
+from cues_kafka.ports import NewTopic, Outgoing, TopicPartition
+from cues_kafka.runtime.spark.source.format import BatchReader, StreamReader, from_json, to_json
 from cues_kafka.runtime.spark.source.options import parse
+from cues_kafka.runtime.spark.source.planning import OffsetRange
 
 ALL = ReadAllAvailable()
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def reader(broker: MemoryBroker, **options: str) -> StreamReader:
     """With its connection made."""
     given = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "startingOffsets": "earliest"}
     made = StreamReader(parse(given | options, streaming=True))
-    made._held = broker
+    made._connection = broker
     return made
 
 
@@ -50,10 +52,16 @@ def test_a_stream_is_planned_batch_by_batch(broker: MemoryBroker) -> None:
     start = stream.initialOffset()
     end = stream.latestOffset(start, ALL)
     assert (start, end) == ({"t": {"0": 0, "1": 0}}, {"t": {"0": 3, "1": 1}})
-    assert stream.partitions(start, end) == [PartRange("t", 0, 0, 3), PartRange("t", 1, 0, 1)]
+    assert stream.partitions(start, end) == [
+        OffsetRange(T0, 0, 3),
+        OffsetRange(T1, 0, 1),
+    ]
     assert stream.latestOffset(end, ALL) == end
     send(broker, 1, 2)
-    assert stream.partitions(end, stream.latestOffset(end, ALL)) == [PartRange("t", 0, 3, 3), PartRange("t", 1, 1, 3)]
+    assert stream.partitions(end, stream.latestOffset(end, ALL)) == [
+        OffsetRange(T0, 3, 3),
+        OffsetRange(T1, 1, 3),
+    ]
 
 
 def test_a_limit_bounds_the_batch_and_not_the_lag(broker: MemoryBroker) -> None:
@@ -108,8 +116,8 @@ def test_a_reader_goes_to_spark_tasks_without_its_connection(broker: MemoryBroke
 
     copied: Any = pickle.loads(pickle.dumps(stream))
 
-    assert copied._held is None
-    assert stream._held is broker
+    assert copied._connection is None
+    assert stream._connection is broker
     assert copied._settings == stream._settings
 
 
@@ -118,4 +126,4 @@ def test_a_partition_without_a_range_is_read_without_a_consumer() -> None:
     batch = BatchReader(parse({"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"}, streaming=False))
 
     assert list(batch.read(InputPartition(None))) == []
-    assert list(batch.read(PartRange("t", 0, 5, 5))) == []
+    assert list(batch.read(OffsetRange(T0, 5, 5))) == []

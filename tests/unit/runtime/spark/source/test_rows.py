@@ -12,7 +12,7 @@ from cues_kafka.brokers.memory import MemoryBroker, MemoryMessage
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import BrokerError, FatalError, RecoveryError, RetriableError
 from cues_kafka.ports import UNREADABLE, Fetched, Headers, NewTopic, Outgoing, TopicPartition, WireMessage
-from cues_kafka.runtime.spark.source import messages, rows
+from cues_kafka.runtime.spark.source import rows
 from cues_kafka.runtime.spark.source.messages import MessageReader
 from cues_kafka.runtime.spark.source.planning import OffsetRange
 from cues_kafka.runtime.spark.source.ranges import RangeRow, SourceInput
@@ -184,7 +184,7 @@ def test_a_loss_of_a_processor_names_the_command_that_helps(
     broker = Scripted(FatalError("outside", code="_AUTO_OFFSET_RESET"))
     _fill(broker, 5)
     broker.trim({PLACE: 4})
-    monkeypatch.setattr(messages, "open_broker", lambda _: broker)
+    monkeypatch.setattr(rows, "open_broker", lambda _: broker)
     reader = MessageReader(SourceInput("shop.sums", Kafka("127.0.0.1:9"), PLACE.topic, (0,), back=back))
 
     with pytest.raises(RecoveryError, match=rf"lost: t/0 \[0, 4\): .*{remedy}") as caught:
