@@ -63,65 +63,50 @@ TIMES: Final = {
 }
 """Names of times that are arguments of `Kafka(...)`."""
 
-_GROUP = "the source is no member of a group: Spark's checkpoint keeps the positions"
-_CLASS = "it names a Java class, and this source has no Java client"
-_POSITIONS = "positions are in Spark's checkpoint, and startingOffsets says where a query begins"
-_ENGINE = "OpenSSL decides it here; ssl.cipher.suites, ssl.curves.list and ssl.providers have an influence on it"
-_PRODUCER = "it is a setting of producers, and this source reads"
-_METRICS = "librdkafka has no such metrics; lag is in the query's progress"
-_LOGIN = "librdkafka renews logins itself; kafka.sasl.kerberos.min.time.before.relogin bounds how often"
-_OAUTH = "use kafka.sasl.oauthbearer.method=oidc and the kafka.sasl.oauthbearer.* settings of librdkafka"
+_GROUP: Final = "the source is no member of a group: Spark's checkpoint keeps the positions"
 
-REFUSED: Final = {
-    "allow.auto.create.topics": "a misspelt name must not become a topic",
-    "auto.commit.interval.ms": _POSITIONS,
-    "auto.include.jmx.reporter": _METRICS,
-    "auto.offset.reset": _POSITIONS,
-    "enable.auto.commit": _POSITIONS,
-    "exclude.internal.topics": "subscribePattern never matches the brokers' own topics",
-    "group.id": f'{_GROUP}; to pin where a stream begins, give it option("name", N)',
-    "group.instance.id": _GROUP,
-    "group.protocol": _GROUP,
-    "group.remote.assignor": _GROUP,
-    "heartbeat.interval.ms": _GROUP,
-    "interceptor.classes": _CLASS,
-    "key.deserializer": "keys come as bytes; decode them in the DataFrame: col('key').cast('string')",
-    "leave.group.on.close": _GROUP,
-    "max.poll.interval.ms": _GROUP,
-    "max.poll.records": "messages come in the batches that are there; kafka.queued.min.messages and "
-    "kafka.queued.max.messages.kbytes bound the memory for them",
-    "metric.reporters": _METRICS,
-    "metrics.num.samples": _METRICS,
-    "metrics.recording.level": _METRICS,
-    "metrics.sample.window.ms": _METRICS,
-    "partition.assignment.strategy": _GROUP,
-    "sasl.client.callback.handler.class": _CLASS,
-    "sasl.kerberos.ticket.renew.jitter": _LOGIN,
-    "sasl.kerberos.ticket.renew.window.factor": _LOGIN,
-    "sasl.login.callback.handler.class": _OAUTH,
-    "sasl.login.class": _OAUTH,
-    "security.providers": _CLASS,
-    "session.timeout.ms": _GROUP,
-    "socket.connection.setup.timeout.max.ms": "librdkafka does not raise this time between attempts; use "
-    "kafka.socket.connection.setup.timeout.ms",
-    "ssl.enabled.protocols": _ENGINE,
-    "ssl.engine.factory.class": _CLASS,
-    "ssl.keymanager.algorithm": _ENGINE,
-    "ssl.protocol": _ENGINE,
-    "ssl.provider": _ENGINE,
-    "ssl.secure.random.implementation": _ENGINE,
-    "ssl.trustmanager.algorithm": _ENGINE,
-    "ssl.truststore.password": "a PEM file with certificates of authorities has none; use kafka.ssl.ca.location",
-    "value.deserializer": "values come as bytes; decode them in the DataFrame: col('value').cast('string')",
-} | dict.fromkeys(
-    _words(
-        """
-    acks batch.size buffer.memory compression.type delivery.timeout.ms enable.idempotence key.serializer linger.ms
-    max.block.ms max.request.size partitioner.class retries transaction.timeout.ms transactional.id value.serializer
-    """
+_REASONS: Final = {
+    _GROUP: """
+        group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms leave.group.on.close
+        max.poll.interval.ms partition.assignment.strategy session.timeout.ms
+        """,
+    f'{_GROUP}; to pin where a stream begins, give it option("name", N)': "group.id",
+    "positions are in Spark's checkpoint, and startingOffsets says where a query begins": """
+        auto.commit.interval.ms auto.offset.reset enable.auto.commit
+        """,
+    "it names a Java class, and this source has no Java client": """
+        interceptor.classes sasl.client.callback.handler.class security.providers ssl.engine.factory.class
+        """,
+    "use kafka.sasl.oauthbearer.method=oidc and the kafka.sasl.oauthbearer.* settings of librdkafka": """
+        sasl.login.callback.handler.class sasl.login.class
+        """,
+    "librdkafka renews logins itself; kafka.sasl.kerberos.min.time.before.relogin bounds how often": """
+        sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
+        """,
+    "librdkafka has no such metrics; lag is in the query's progress": """
+        auto.include.jmx.reporter metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
+        """,
+    "OpenSSL decides it here; ssl.cipher.suites, ssl.curves.list and ssl.providers have an influence on it": """
+        ssl.enabled.protocols ssl.keymanager.algorithm ssl.protocol ssl.provider ssl.secure.random.implementation
+        ssl.trustmanager.algorithm
+        """,
+    "a PEM file with certificates of authorities has none; use kafka.ssl.ca.location": "ssl.truststore.password",
+    "it is a setting of producers, and this source reads": """
+        acks batch.size buffer.memory compression.type delivery.timeout.ms enable.idempotence key.serializer linger.ms
+        max.block.ms max.request.size partitioner.class retries transaction.timeout.ms transactional.id value.serializer
+        """,
+    "a misspelt name must not become a topic": "allow.auto.create.topics",
+    "subscribePattern never matches the brokers' own topics": "exclude.internal.topics",
+    "keys come as bytes; decode them in the DataFrame: col('key').cast('string')": "key.deserializer",
+    "values come as bytes; decode them in the DataFrame: col('value').cast('string')": "value.deserializer",
+    "messages come in the batches that are there; kafka.queued.min.messages and kafka.queued.max.messages.kbytes bound "
+    "the memory for them": "max.poll.records",
+    "librdkafka does not raise this time between attempts; use kafka.socket.connection.setup.timeout.ms": (
+        "socket.connection.setup.timeout.max.ms"
     ),
-    _PRODUCER,
-)
+}
+
+REFUSED: Final = {name: reason for reason, names in _REASONS.items() for name in names.split()}
 """Names without an equal here, with the reason or what to use instead."""
 
 _STORES: Final = {
@@ -146,12 +131,7 @@ _FORCED: Final = {forced.key: forced for forced in FORCED if {"admin", "reader"}
 
 def kafka_of(given: Mapping[str, str], *, allow_plaintext: bool = False, allow_unverified_tls: bool = False) -> Kafka:
     """
-    Return the cluster that `kafka.*` options name.
-
-    Args:
-        given: the options without the prefix `kafka.`.
-        allow_plaintext: see `Kafka`.
-        allow_unverified_tls: see `Kafka`.
+    Return the cluster that `kafka.*` options name, which come without that prefix.
 
     Raises:
         ConfigError: an option has no equal, is refused, or is not known.
@@ -206,10 +186,6 @@ def _one(name: str, value: str, given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _check(name: str, equal: str, value: str) -> None:
-    """
-    Raises:
-        ConfigError: the option is refused, or not known.
-    """
     if name in REFUSED:
         raise ConfigError(f"kafka.{name} is refused: {REFUSED[name]}")
     forced = _FORCED.get(equal)
@@ -245,18 +221,15 @@ def _seconds(name: str, value: str) -> float:
 def _jaas(value: str) -> dict[str, str]:
     """User name and password; no message ever shows the value."""
     match = _JAAS_USER.match(value)
-    fields = {name: _unquoted(a or b) for name, a, b in _JAAS_FIELD.findall(match.group(1))} if match else {}
+    found = _JAAS_FIELD.findall(match.group(1)) if match else []
+    fields = {name: re.sub(r"\\(.)", r"\1", double or single) for name, double, single in found}
     if set(fields) != {"username", "password"}:
         raise ConfigError(
             "kafka.sasl.jaas.config is translated for PlainLoginModule and ScramLoginModule with username and password;"
             " for others use librdkafka's settings: kafka.sasl.username and kafka.sasl.password, kafka.sasl.kerberos.* "
             "or kafka.sasl.oauthbearer.*"
         )
-    return {"sasl.username": fields["username"], "sasl.password": fields["password"]}
-
-
-def _unquoted(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text)
+    return {f"sasl.{name}": text for name, text in fields.items()}
 
 
 def _store(store: str, part: str, value: str, given: Mapping[str, str]) -> dict[str, str]:

@@ -70,7 +70,6 @@ class CuesSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format`."""
         return NAME
 
     def schema(self) -> StructType:
@@ -79,21 +78,17 @@ class CuesSource(DataSource):
         return StructType(columns)
 
     def reader(self, schema: StructType) -> BatchReader:
-        """The reader for `spark.read`."""
         self._check(schema)
         return BatchReader(parse(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        """The reader for `spark.readStream`."""
         self._check(schema)
         return StreamReader(parse(self.options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Never: see the message."""
         _no_sink()
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Never: see the message."""
         _no_sink()
 
     def _check(self, schema: StructType) -> None:
@@ -163,7 +158,6 @@ class StreamReader(_Reader, ConnectedStream):
         self._seen: Offsets = {}
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint begins."""
         return to_json(self._planner.begin())
 
     def prepareForTriggerAvailableNow(self) -> None:

@@ -32,19 +32,15 @@ class MessageReader(RangeReader):
     """Offsets are `{topic: {partition: next offset}}`, as in the checkpoint of any Kafka source."""
 
     def initialOffset(self) -> dict[str, Any]:
-        """The positions of the tasks' records."""
         return self._named(super().initialOffset())
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next micro-batch."""
         return self._named(super().latestOffset(start[self._given.topic], limit))
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """The end of the log, by which Spark's progress computes the lag."""
         return self._named(super().reportLatestOffset())
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[RangeRow]:
-        """A range for each partition, in order, also for empty ones."""
         topic = self._given.topic
         return super().partitions(start[topic], end[topic])
 

@@ -81,26 +81,18 @@ PIN_ADVICE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """
-    What a read covers; one of the three is set.
-
-    Attributes:
-        topics: names of topics.
-        pattern: a regular expression for whole names.
-        places: single partitions.
-    """
+    """What a read covers: names of topics, a regular expression for whole names, or single partitions."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
     places: tuple[TopicPartition, ...] = ()
 
     def __str__(self) -> str:
-        """The subscription as the option that was given."""
         if self.pattern:
             return f"subscribePattern={self.pattern}"
         if self.topics:
             return f"subscribe={','.join(self.topics)}"
-        return f"assign={','.join(f'{place.topic}/{place.partition}' for place in self.places)}"
+        return f"assign={','.join(f'{topic}/{partition}' for topic, partition in self.places)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +161,13 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     settings = SourceOptions(
         options=kafka_of(
             kafka,
-            allow_plaintext=_flag(own, "allowPlaintext", default=False),
-            allow_unverified_tls=_flag(own, "allowUnverifiedTls", default=False),
+            allow_plaintext=_flag(own, "allowPlaintext"),
+            allow_unverified_tls=_flag(own, "allowUnverifiedTls"),
         ),
         subscription=_subscription(own),
         start=_bound(own, "starting", LATEST if streaming else EARLIEST),
         end=_bound(own, "ending", LATEST),
-        limit=_limit(own),
+        limit=_number(own, "maxOffsetsPerTrigger", least=1),
         headers=headers,
         fail_on_loss=_flag(own, "failOnDataLoss", default=True),
         name=_name(own),
@@ -232,17 +224,13 @@ def _subscription(own: Mapping[str, str]) -> Subscription:
             topics = dict.fromkeys(topic.strip() for topic in text.split(","))
             return Subscription(topics=tuple(sorted(topic for topic in topics if topic)))
         case "subscribePattern":
-            return Subscription(pattern=_pattern(text))
+            try:
+                re.compile(text)
+            except re.error as error:
+                raise ConfigError(f"subscribePattern={text} is no regular expression of Python: {error}") from error
+            return Subscription(pattern=text)
         case _:
             return Subscription(places=_places(text))
-
-
-def _pattern(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ConfigError(f"subscribePattern={text} is no regular expression of Python: {error}") from error
-    return text
 
 
 def _places(text: str) -> tuple[TopicPartition, ...]:
@@ -258,15 +246,12 @@ def _bound(own: Mapping[str, str], side: str, default: int) -> Bound:
     either = f"{side}Timestamp"
     or_latest = side == "ending" or _strategy(own) == "latest"
     if either in own:
-        return Bound(either, time_ms=_number(either, own[either], least=0), or_latest=or_latest)
+        return Bound(either, time_ms=_number(own, either, least=0), or_latest=or_latest)
     by_time = f"{side}OffsetsByTimestamp"
     if by_time in own:
         times = _numbers(by_time, own[by_time], _TIMES_FORM, least=0)
         return Bound(by_time, times_ms=times, or_latest=or_latest)
-    return _offsets(own, f"{side}Offsets", default)
-
-
-def _offsets(own: Mapping[str, str], option: str, default: int) -> Bound:
+    option = f"{side}Offsets"
     text = own.get(option, "").strip()
     edges = {"": default, "earliest": EARLIEST, "latest": LATEST}
     if text.lower() in edges:
@@ -294,11 +279,6 @@ def _check_bounds(settings: SourceOptions, *, streaming: bool) -> None:
         raise ConfigError("a batch cannot end at the earliest offsets (endingOffsets): it would always be empty")
 
 
-def _limit(own: Mapping[str, str]) -> int | None:
-    option = "maxOffsetsPerTrigger"
-    return _number(option, own[option], least=1) if option in own else None
-
-
 def _name(own: Mapping[str, str]) -> str | None:
     name = own.get("name")
     if name is not None and not _NAME.fullmatch(name):
@@ -313,7 +293,10 @@ def _flag(own: Mapping[str, str], option: str, *, default: bool = False) -> bool
     return text == "true"
 
 
-def _number(option: str, text: str, *, least: int) -> int:
+def _number(own: Mapping[str, str], option: str, *, least: int) -> int | None:
+    if option not in own:
+        return None
+    text = own[option]
     try:
         number = int(text.strip())
     except ValueError:
@@ -329,7 +312,7 @@ def _numbers(option: str, text: str, form: str, *, least: int) -> dict[TopicPart
         if not isinstance(numbers, dict) or not numbers:
             raise ConfigError(f"option {option}: {topic!r} has no partitions; write {form}")
         for partition, number in numbers.items():
-            if not partition.isdecimal() or not isinstance(number, int) or isinstance(number, bool) or number < least:
+            if not partition.isdecimal() or not _is_count(number, least):
                 raise ConfigError(f"option {option}: {{{partition!r}: {number!r}}} of {topic!r}; write {form}")
             found[TopicPartition(topic, int(partition))] = number
     return dict(sorted(found.items()))
@@ -345,5 +328,5 @@ def _json(option: str, text: str, form: str) -> dict[str, Any]:
     return found
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _is_count(value: Any, least: int = 0) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

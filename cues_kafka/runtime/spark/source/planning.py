@@ -52,15 +52,7 @@ class OffsetRange(InputPartition):
 
 
 class LostRange(NamedTuple):
-    """
-    Offsets that can no longer be read.
-
-    Attributes:
-        place: the partition.
-        start: the first of them.
-        end: the one behind the last; None: not known.
-        why: what happened to them.
-    """
+    """Offsets `[start, end)` that can no longer be read, and what happened to them; an end of None is not known."""
 
     place: TopicPartition
     start: int
@@ -68,7 +60,6 @@ class LostRange(NamedTuple):
     why: str
 
     def __str__(self) -> str:
-        """The range as messages name it."""
         end = "..." if self.end is None else self.end
         return f"{self.place.topic}/{self.place.partition} [{self.start}, {end}): {self.why}"
 
@@ -78,12 +69,7 @@ GO_ON: Final = 'to go on with what is there, start the query once with option("f
 
 
 def report(lost: Iterable[LostRange], *, fail: bool, remedy: str = GO_ON) -> None:
-    """
-    Report what is lost.
-
-    Raises:
-        RecoveryError: losses are an error for this read.
-    """
+    """Log what is lost, or raise it as a RecoveryError."""
     found = list(lost)
     if found and fail:
         raise RecoveryError(f"lost: {'; '.join(map(str, found))}. Remedy: {remedy}")
@@ -123,13 +109,7 @@ class Planner:
         self._sure_s = sure_s
 
     def ranges(self) -> list[OffsetRange]:
-        """
-        Return all ranges of a batch read, also empty ones.
-
-        Raises:
-            ConfigError: a topic or partition does not exist, or an offset is impossible.
-            RecoveryError: messages are lost, see `report`.
-        """
+        """Return all ranges of a batch read, also empty ones; a ConfigError says what cannot be read."""
         places = self._places()
         start = self._resolve(self._settings.start, places)
         found = self._sure(start)
@@ -140,12 +120,7 @@ class Planner:
         return [OffsetRange(place, one.first, max(one.first, end[place])) for place, one in found.items()]
 
     def begin(self) -> Offsets:
-        """
-        Return where a stream without a checkpoint begins; a stream with a name keeps it for its next start.
-
-        Raises:
-            ConfigError: a topic or partition does not exist, an offset is impossible, or another stream has the name.
-        """
+        """Return where a stream without a checkpoint begins; a stream with a name keeps it for its next start."""
         places = self._places()
         if not places and self._settings.start.moves:
             raise ConfigError(
@@ -160,16 +135,10 @@ class Planner:
 
     def until(self) -> Offsets:
         """The last stable offset of each partition of now."""
-        places = _all(self._settings.subscription, self._counts(self._settings.subscription))
-        return {place: marks.stable for place, marks in self._marks(places).items()}
+        return {place: marks.stable for place, marks in self._marks(self._covered()).items()}
 
     def ahead(self, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, Found]:
-        """
-        Return what a stream at `start` finds; partitions that are new since then begin at their beginning.
-
-        Raises:
-            RecoveryError: messages are lost, see `report`.
-        """
+        """Return what a stream at `start` finds; partitions that are new since then begin at their beginning."""
         places = self._subscribed(start)
         gone = [LostRange(place, start[place], None, _GONE) for place in start.keys() - set(places)]
         found = self._sure({place: start.get(place, 0) for place in places})
@@ -178,12 +147,7 @@ class Planner:
         return found
 
     def between(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-        """
-        Return the ranges of a micro-batch, also empty ones. A batch that runs again has the same ranges.
-
-        Raises:
-            RecoveryError: messages are lost, see `report`.
-        """
+        """Return the ranges of a micro-batch, also empty ones. A batch that runs again has the same ranges."""
         there = self._existing(end)
         gone = [place for place in end if place not in there]
         lost = [LostRange(place, start.get(place, 0), end[place], _GONE) for place in gone]
@@ -204,12 +168,7 @@ class Planner:
     # Partitions.
 
     def _places(self) -> list[TopicPartition]:
-        """
-        Return the partitions that the subscription covers now.
-
-        Raises:
-            ConfigError: a topic or partition that is named does not exist.
-        """
+        """Return the partitions that the subscription covers now; each that is named must exist."""
         chosen = self._settings.subscription
         counts = self._counts(chosen)
         wanted = chosen.topics or {place.topic for place in chosen.places}
@@ -224,12 +183,17 @@ class Planner:
 
     def _subscribed(self, start: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """The same for a running stream; ask again before a partition that was there counts as gone."""
+        return self._until(self._covered, lambda places: not start.keys() - set(places))
+
+    def _covered(self) -> list[TopicPartition]:
+        return _all(self._settings.subscription, self._counts(self._settings.subscription))
+
+    def _until(self, question: Callable[[], _Answer], is_good: Callable[[_Answer], bool]) -> _Answer:
+        """Ask until an answer is good, or for so long that a bad one is believed."""
         deadline = time.monotonic() + self._sure_s
-        while True:
-            places = _all(self._settings.subscription, self._counts(self._settings.subscription))
-            if not start.keys() - set(places) or time.monotonic() >= deadline:
-                return places
+        while not is_good(answer := question()) and time.monotonic() < deadline:
             time.sleep(ASK_AGAIN_S)
+        return answer
 
     def _existing(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
         wanted = list(places)
@@ -252,21 +216,14 @@ class Planner:
 
     def _sure(self, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, Found]:
         """Compare each start with its log; ask again before an offset past the end is believed."""
-        deadline = time.monotonic() + self._sure_s
-        while True:
-            marks = self._marks(start)
-            past = [place for place, offset in start.items() if offset > marks[place].high]
-            if not past or time.monotonic() >= deadline:
-                return {place: _found(place, offset, marks[place]) for place, offset in start.items()}
-            time.sleep(ASK_AGAIN_S)
+        marks = self._until(
+            lambda: self._marks(start),
+            lambda marks: all(offset <= marks[place].high for place, offset in start.items()),
+        )
+        return {place: _found(place, offset, marks[place]) for place, offset in start.items()}
 
     def _ends(self, found: Mapping[TopicPartition, Found]) -> Offsets:
-        """
-        Return where a batch ends.
-
-        Raises:
-            ConfigError: an offset lies beyond the last stable one.
-        """
+        """Return where a batch ends, nowhere beyond the last stable offset."""
         bound = self._settings.end
         if bound.edge == LATEST:
             return {place: one.last for place, one in found.items()}
@@ -313,10 +270,7 @@ class Planner:
         return ask_again(question, self._sure_s, longest_s=ASK_AGAIN_S)
 
     def _check_pinned(self, pinned: Offsets) -> None:
-        """
-        Raises:
-            ConfigError: the options differ from what the name has kept.
-        """
+        """Refuse options that differ from what the name has kept."""
         for place, offset in (self._settings.start.offsets or {}).items():
             if offset >= 0 and place in pinned and pinned[place] != offset:
                 raise ConfigError(
@@ -375,8 +329,7 @@ def within(found: Mapping[TopicPartition, Found], ends: Mapping[TopicPartition, 
     """
     Return ends that are about `limit` offsets ahead in all, shared by how far each partition is behind.
 
-    Spark's Kafka source does the same: a share below one offset counts as one, so that small partitions move, too. Then
-    the sum may exceed the limit by one offset for each partition.
+    As in Spark's Kafka source, a share below one offset counts as one: the sum may exceed the limit by one for each.
     """
     behind = {place: max(0, end - found[place].first) for place, end in ends.items()}
     total = sum(behind.values())
@@ -402,25 +355,16 @@ def _below(place: TopicPartition, start: int, end: int) -> LostRange:
 
 
 def _complete(bound: Bound, given: Mapping[TopicPartition, int], places: list[TopicPartition]) -> Offsets:
-    """
-    Raises:
-        ConfigError: the option does not name exactly the partitions that are read.
-    """
+    """Refuse an option that does not name exactly the partitions that are read."""
     missing, unknown = sorted(set(places) - given.keys()), sorted(given.keys() - set(places))
     if missing or unknown:
-        parts = [
-            *([f"missing {', '.join(map(_shown, missing))}"] if missing else []),
-            *([f"not read {', '.join(map(_shown, unknown))}"] if unknown else []),
-        ]
+        named = {"missing": missing, "not read": unknown}
+        parts = [f"{what} {', '.join(map(_shown, places))}" for what, places in named.items() if places]
         raise ConfigError(f"{bound.option} must name every partition that is read, and no other: {'; '.join(parts)}")
     return dict(sorted(given.items()))
 
 
 def _check_order(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> None:
-    """
-    Raises:
-        ConfigError: a partition would end before it begins.
-    """
     if odd := [f"{_shown(place)} from {start[place]} to {end[place]}" for place in start if end[place] < start[place]]:
         raise ConfigError(f"a batch cannot end before it begins: {', '.join(odd)}")
 

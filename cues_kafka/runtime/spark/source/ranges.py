@@ -88,14 +88,12 @@ class ConnectedStream(Connected, DataSourceStreamReader, SupportsTriggerAvailabl
         self._limit = limit
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit of a micro-batch."""
         return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Do nothing: Spark's checkpoint, or the records of the tasks, have the offsets."""
 
     def stop(self) -> None:
-        """Close the connection to the cluster."""
         self._disconnect()
 
 
@@ -117,7 +115,6 @@ class RangeReader(ConnectedStream):
         self._until = self._stable()
 
     def latestOffset(self, start: Mapping[str, int], limit: ReadLimit) -> dict[str, int]:
-        """The end of the next micro-batch."""
         if behind := self._behind(start):
             return behind
         ends = self._until or self._stable()

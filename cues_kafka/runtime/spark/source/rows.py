@@ -71,30 +71,22 @@ def record_batches(
     broker: Broker, given: OffsetRange, *, name: str, headers: bool, fail: bool, remedy: str = GO_ON
 ) -> Iterator[Any]:
     """
-    Read all committed messages of a range, in order.
-
-    Args:
-        broker: the cluster.
-        given: the range, whose end was once a last stable offset.
-        name: name of the consumer.
-        headers: whether the rows have the column `headers`.
-        fail: whether lost messages are an error.
-        remedy: what to do then.
+    Read all committed messages of a range, whose end was once a last stable offset, in order.
 
     Raises:
         BrokerError: the range cannot be read.
-        RecoveryError: messages of the range are lost.
+        RecoveryError: messages of the range are lost, and `fail` makes that an error with this remedy.
     """
-    held: list[WireMessage] = []
+    batch: list[WireMessage] = []
     size = 0
     for messages in _Reading(broker, given, name, fail=fail, remedy=remedy).runs():
-        held += messages
+        batch += messages
         size += sum(map(len, messages))
-        if len(held) >= ROWS or size >= BATCH_BYTES:
-            yield arrow(held, given, headers=headers)
-            held, size = [], 0
-    if held:
-        yield arrow(held, given, headers=headers)
+        if len(batch) >= ROWS or size >= BATCH_BYTES:
+            yield arrow(batch, given, headers=headers)
+            batch, size = [], 0
+    if batch:
+        yield arrow(batch, given, headers=headers)
 
 
 def arrow(messages: Sequence[WireMessage], given: OffsetRange, *, headers: bool) -> Any:
@@ -153,11 +145,10 @@ class _Reading:
         self._fail = fail
         self._remedy = remedy
         self._next = given.start
-        self._held: Reader | None = None
+        self._consumer: Reader | None = None
         self._deadline = time.monotonic() + PATIENCE_S
 
     def runs(self) -> Iterator[list[WireMessage]]:
-        """Read messages of the range, as they arrive."""
         try:
             while self._next < self._given.end:
                 yield from self._poll()
@@ -185,19 +176,13 @@ class _Reading:
         self._check_time()
 
     def _reader(self) -> Reader:
-        if self._held is None:
-            self._held = self._broker.reader(self._name, prompt=True)
-            self._held.assign({self._given.place: self._next})
-        return self._held
+        if self._consumer is None:
+            self._consumer = self._broker.reader(self._name, prompt=True)
+            self._consumer.assign({self._given.place: self._next})
+        return self._consumer
 
     def _mend(self, error: BrokerError) -> None:
-        """
-        Go on with a new consumer if that can help.
-
-        Raises:
-            BrokerError: it cannot help.
-            RecoveryError: messages of the range are lost.
-        """
+        """Go on with a new consumer if that can help; raise the error if it cannot."""
         self._close()
         if error.code in _OUT_OF_RANGE:
             self._skip_lost()
@@ -232,6 +217,6 @@ class _Reading:
         ) from cause
 
     def _close(self) -> None:
-        if self._held:
-            self._held.close()
-            self._held = None
+        if self._consumer:
+            self._consumer.close()
+            self._consumer = None
