@@ -11,7 +11,6 @@ consumer that never joins asks for offsets, and the older listing of groups give
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from struct import unpack_from
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -21,6 +20,7 @@ from cues_kafka.brokers.kafka.classify import error_of, name, translate
 from cues_kafka.brokers.kafka.rights import Right
 from cues_kafka.brokers.kafka.watch import Watch
 from cues_kafka.brokers.options import Kafka
+from cues_kafka.brokers.wire import Parts
 from cues_kafka.errors import FatalError, RetriableError
 from cues_kafka.ports import TopicPartition
 
@@ -120,22 +120,13 @@ def partitions_of(assignment: bytes, topic: str) -> set[int]:
     """
     The partitions of a topic that a member of a classic group was assigned.
 
-    Args:
-        assignment: Kafka's ConsumerProtocolAssignment: a version, then topics with their partitions, then bytes of the
-            assignor.
-        topic: its name.
+    Kafka's ConsumerProtocolAssignment is a version, then topics with their partitions, then bytes of the assignor.
     """
     found: set[int] = set()
-    if len(assignment) < 6:
-        return found  # a member without partitions may have no bytes at all
-    (topics,) = unpack_from(">i", assignment, 2)
-    at = 6
-    for _ in range(topics):
-        (size,) = unpack_from(">h", assignment, at)
-        listed = assignment[at + 2 : at + 2 + size].decode()
-        at += 2 + size
-        (count,) = unpack_from(">i", assignment, at)
-        if listed == topic:
-            found.update(unpack_from(f">{count}i", assignment, at + 4))
-        at += 4 + 4 * count
+    if len(assignment) >= 6:  # a member without partitions may have no bytes at all
+        parts = Parts(assignment, 2)
+        for _ in range(parts.int32()):
+            listed, partitions = parts.text(), parts.int32s()
+            if listed == topic:
+                found.update(partitions)
     return found

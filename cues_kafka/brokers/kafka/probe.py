@@ -15,15 +15,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
+from cues_kafka.brokers.wire import request
+
 TIMEOUT_S: Final = 2.0
 """How long each step may take; a broker on the other side of the world answers in a fraction of it."""
 
 _NO_CHECK_TIME: Final = 0x200000
 """OpenSSL's X509_V_FLAG_NO_CHECK_TIME; the ssl module has no name for it."""
 
-_HANDSHAKE: Final = struct.pack(">hhih10sh5s", 17, 1, 1, 10, b"cues-kafka", 5, b"PLAIN")
-"""SaslHandshake (17), version 1, request 1, from `cues-kafka`, for the mechanism PLAIN."""
-
+_SASL_HANDSHAKE: Final = 17
 _WANTS_NO_LOGIN: Final = 34  # ILLEGAL_SASL_STATE
 
 
@@ -186,20 +186,11 @@ def _listener(host: str, port: int, settings: Mapping[str, Any], *, tls: bool) -
 
 
 def _handshake(host: str, port: int, context: ssl.SSLContext | None) -> tuple[int, list[str]]:
-    """The error code and the mechanisms of the answer to a SaslHandshake."""
+    """The error code and the mechanisms of the answer to a SaslHandshake for the mechanism PLAIN."""
     with _connected(host, port, context) as connection:
-        connection.sendall(struct.pack(">i", len(_HANDSHAKE)) + _HANDSHAKE)
-        (size,) = struct.unpack(">i", _exactly(connection, 4))
-        if not 10 <= size <= 10_000:
-            raise ConnectionError("not Kafka")
-        answer = _exactly(connection, size)
-    code, count = struct.unpack_from(">hi", answer, 4)
-    mechanisms, at = [], 10
-    for _ in range(count):
-        (length,) = struct.unpack_from(">h", answer, at)
-        mechanisms.append(answer[at + 2 : at + 2 + length].decode())
-        at += 2 + length
-    return code, mechanisms
+        answer = request(connection, _SASL_HANDSHAKE, 1, struct.pack(">h5s", 5, b"PLAIN"))
+    code, count = answer.int16(), answer.int32()
+    return code, [answer.text() for _ in range(count)]
 
 
 def _add_own(context: ssl.SSLContext, settings: Mapping[str, Any]) -> bool:
@@ -211,13 +202,3 @@ def _add_own(context: ssl.SSLContext, settings: Mapping[str, Any]) -> bool:
     return any(
         settings.get(name) for name in ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")
     )
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    found = b""
-    while len(found) < size:
-        part = connection.recv(size - len(found))
-        if not part:
-            raise ConnectionError("hung up")
-        found += part
-    return found
