@@ -19,11 +19,18 @@ from types import TracebackType
 from typing import Any, Self
 
 from cues_kafka.brokers.local import probe
-from cues_kafka.brokers.local.jars import Say, find_jars
-from cues_kafka.brokers.local.java import find_java
+from cues_kafka.brokers.local.jars import Jars, Say, find_jars
+from cues_kafka.brokers.local.java import Java, find_java
 from cues_kafka.brokers.local.ports import free_ports
-from cues_kafka.brokers.local.prepare import MOST_NODES, QUICK, STRONG, Prepared, java_options, prepare
-from cues_kafka.brokers.local.properties import Ports, node_properties, write_properties
+from cues_kafka.brokers.local.prepare import ARCHIVE, MOST_NODES, QUICK, STRONG, command, node_directory, prepare
+from cues_kafka.brokers.local.properties import (
+    CONTROLLER,
+    PLAINTEXT,
+    SECURED,
+    Ports,
+    node_properties,
+    write_properties,
+)
 from cues_kafka.brokers.temporary import locked_directory
 from cues_kafka.errors import BrokerError, ConfigError
 from cues_kafka.words import count
@@ -89,12 +96,13 @@ class LocalBroker:
             raise ConfigError(f"port={port} cannot be used. Give a port from 1024 up, or none.")
         self._size, self._port, self._overrides = nodes, port, dict(overrides or {})
         self._benchmark, self._start_timeout_s = benchmark, start_timeout_s
-        self._place, self._secured, self._listeners = directory, secured, listeners
+        self._place = directory
+        self._listeners = [PLAINTEXT, *([SECURED] if secured else []), *listeners, CONTROLLER]
         self._env = os.environ if env is None else env
         self._say = say
         self._guard: _Guard | None = None
         self._nodes: tuple[Node, ...] = ()
-        self._ports: list[Ports] = []
+        self._ports: Sequence[Ports] = ()
 
     @property
     def bootstrap(self) -> str:
@@ -109,13 +117,13 @@ class LocalBroker:
         Raises:
             BrokerError: it was not started with `secured=True`.
         """
-        if not self._secured or not self._nodes:
+        if SECURED not in self._listeners or not self._nodes:
             raise BrokerError("This local broker has no listener for users. Start it with secured=True.")
-        return _addresses(ports.sasl for ports in self._ports)
+        return self.listener(SECURED)
 
     def listener(self, name: str) -> str:
         """``bootstrap.servers`` of one of its `listeners`."""
-        return _addresses(ports.more[name] for ports in self._ports)
+        return _addresses(ports[name] for ports in self._ports)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -146,10 +154,9 @@ class LocalBroker:
         java = find_java(self._env)
         jars = find_jars(java, self._env, say=self._say)
         prepared = prepare(java, jars, self._env, say=self._say)
-        command = [str(java.program), "-cp", jars.class_path, "kafka.Kafka"]
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                self._start_once(command, prepared)
+                self._start_once(java, jars, prepared)
                 return self
             except _PortTaken as error:
                 self.stop()
@@ -160,23 +167,27 @@ class LocalBroker:
                 raise
         raise AssertionError("unreachable")
 
-    def _start_once(self, command: Sequence[str], prepared: Prepared) -> None:
+    def _start_once(self, java: Java, jars: Jars, prepared: Path) -> None:
         """Start once, with a new directory, new ports and a new guard."""
         began = time.monotonic()
+        end = began + self._start_timeout_s
         self._guard = guard = _Guard(self._place or Path(tempfile.gettempdir()))
         self._ports = self._choose_ports()
+        options = list(STRONG if self._benchmark else QUICK)
+        if not self._benchmark and (prepared / ARCHIVE).is_file():
+            options.append(f"-XX:SharedArchiveFile={prepared / ARCHIVE}")
         nodes = []
         for node_id, own in enumerate(self._ports, start=1):
             home = guard.directory / f"node-{node_id}"
-            shutil.copytree(prepared.template(node_id), home / "data")
+            shutil.copytree(node_directory(prepared, node_id), home / "data")
+            file = home / "server.properties"
             settings = node_properties(node_id, ports=self._ports, data=home / "data", overrides=self._overrides)
-            write_properties(home / "server.properties", settings)
-            argv = [command[0], *self._java_options(home, prepared), *command[1:], str(home / "server.properties")]
-            nodes.append(Node(node_id, own.client, home, argv, guard))
+            write_properties(file, settings)
+            argv = command(java, jars, home, "kafka.Kafka", str(file), options=options)
+            nodes.append(Node(node_id, own[PLAINTEXT], home, argv, guard))
         for node in nodes:
             node.spawn()
         self._nodes = tuple(nodes)
-        end = began + self._start_timeout_s
         for node in nodes:
             node.wait_ready(all_of=len(nodes), timeout_s=end - time.monotonic())
         for kind in (probe.TRANSACTION, probe.GROUP):
@@ -184,22 +195,12 @@ class LocalBroker:
         log.info("broker_ready bootstrap=%s seconds=%.2f", self.bootstrap, time.monotonic() - began)
 
     def _choose_ports(self) -> list[Ports]:
-        free = iter(free_ports((3 + len(self._listeners)) * self._size))
-        return [
-            Ports(
-                client=next(free) if self._port is None else self._port + place,
-                controller=next(free),
-                sasl=next(free) if self._secured else None,
-                more={name: next(free) for name in self._listeners},
-            )
-            for place in range(self._size)
-        ]
-
-    def _java_options(self, home: Path, prepared: Prepared) -> list[str]:
-        options = java_options(home, STRONG if self._benchmark else QUICK)
-        if self._benchmark or not prepared.archive.is_file():
-            return options
-        return [*options, f"-XX:SharedArchiveFile={prepared.archive}"]
+        free = iter(free_ports(len(self._listeners) * self._size))
+        ports = [{name: next(free) for name in self._listeners} for _ in range(self._size)]
+        if self._port is not None:
+            for place, own in enumerate(ports):
+                own[PLAINTEXT] = self._port + place
+        return list(ports)
 
     def stop(self) -> None:
         """Kill the nodes and remove their directory, if it runs."""
@@ -210,7 +211,7 @@ class LocalBroker:
     @property
     def guard_pid(self) -> int:
         """Process id of the guard, the parent of the JVMs; SIGTERM to it ends everything."""
-        return self._running_guard().pid
+        return self._running_guard().process.pid
 
     def detach(self) -> None:
         """Let the broker outlive this program; from now on only a signal to the guard ends it."""
@@ -233,7 +234,7 @@ class LocalBroker:
         return f"LocalBroker({self.bootstrap!r})" if self._nodes else "LocalBroker(stopped)"
 
 
-def _addresses(ports: Iterable[int | None]) -> str:
+def _addresses(ports: Iterable[int]) -> str:
     return ",".join(f"127.0.0.1:{port}" for port in ports)
 
 
@@ -380,7 +381,7 @@ class _Guard:
         self._lock = threading.Lock()
         with (self.directory / "guard.log").open("wb") as errors:
             try:
-                self._process = subprocess.Popen(
+                self.process = subprocess.Popen(
                     # Isolated and without site-packages: it needs neither, and starts in half the time.
                     [sys.executable, "-I", "-S", "-B", str(GUARD), str(self.directory), str(os.getpid())],
                     stdin=subprocess.PIPE,
@@ -394,20 +395,15 @@ class _Guard:
             finally:
                 os.close(owned)
 
-    @property
-    def pid(self) -> int:
-        """The guard's process id."""
-        return self._process.pid
-
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Send a command, and return its answer."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         try:
             with self._lock:
-                self._process.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
-                self._process.stdin.flush()
-                line = self._process.stdout.readline()
+                self.process.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
+                self.process.stdin.flush()
+                line = self.process.stdout.readline()
         except (BrokenPipeError, ValueError):
             line = b""
         if not line:
@@ -421,13 +417,13 @@ class _Guard:
         """Close its input and wait until it has removed everything. A forked child does nothing."""
         if os.getpid() != self._owner:
             return
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
+            self.process.stdin.close()
         # A forked child of this program may keep the pipe open, so closing it is not enough.
-        self._process.terminate()
-        self._process.wait()
-        self._process.stdout.close()
+        self.process.terminate()
+        self.process.wait()
+        self.process.stdout.close()
         # If the guard was killed, it removed nothing.
         shutil.rmtree(self.directory, ignore_errors=True)

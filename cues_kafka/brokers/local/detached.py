@@ -164,12 +164,8 @@ def _forget(name: str) -> None:
 def _home(name: str) -> Path:
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,80}", name):
         raise ConfigError(f"{name!r} is not a valid name for a broker. Use letters, digits, _ and -, at most 80.")
-    return _state_dir(os.environ) / "brokers" / name
-
-
-def _state_dir(env: Mapping[str, str]) -> Path:
-    given = env.get("CUES_KAFKA_STATE")
-    return Path(given) if given else platformdirs.user_state_path("cues_kafka")
+    given = os.environ.get("CUES_KAFKA_STATE")
+    return Path(given or platformdirs.user_state_path("cues_kafka")) / "brokers" / name
 
 
 def _one_at_a_time() -> AbstractContextManager[None]:

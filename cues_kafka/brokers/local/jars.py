@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import platformdirs
 
@@ -39,8 +40,7 @@ Say = Callable[[str], None]
 log = logging.getLogger("cues_kafka.brokers.local")
 
 
-@dataclass(frozen=True, slots=True)
-class Locked:
+class Locked(NamedTuple):
     """The hash and the size of one jar, from the lock file."""
 
     sha256: str
@@ -65,9 +65,7 @@ class Wanted:
     Jars that are fetched together.
 
     Attributes:
-        name: for messages.
         folder: their folder in the cache.
-        lock: their names, with the hash and size that each must have.
         listed: the name of the lock, for messages.
         maven: the goal and options for Maven.
         ivy: the options for Ivy.
@@ -124,12 +122,7 @@ def read_lock(file: Path = LOCK) -> dict[str, Locked]:
 
 def find_jars(java: Java, env: Mapping[str, str] = os.environ, *, say: Say = log.info) -> Jars:
     """
-    The broker's jars, from the first place that has them.
-
-    Args:
-        java: runs Ivy, and Maven if JAVA_HOME is not set.
-        env: the environment, also of Maven and Ivy.
-        say: is called before each step that takes long.
+    The broker's jars, from the first place that has them; `java` runs Ivy, and Maven if JAVA_HOME is not set.
 
     Raises:
         ConfigError: a jar does not match the lock file, or no place has them; the text names the jar or the places.
@@ -159,12 +152,17 @@ def fetched(wanted: Wanted, java: Java, env: Mapping[str, str] = os.environ, *, 
 def _fill(target: Path, wanted: Wanted, java: Java, env: Mapping[str, str], say: Say) -> None:
     """Fetch into a directory beside `target`, check, and rename, so that `target` is complete or absent."""
     reasons = [*wanted.tried, f"  cache: no {target}"]
-    for name, fetch in (("Maven", _with_maven), ("Ivy of pyspark", _with_ivy)):
+    for name, command_of in (("Maven", _maven), ("pyspark's Ivy", _ivy)):
         with tempfile.TemporaryDirectory(prefix="fetch-", dir=target.parent) as work:
             jars = Path(work) / "jars"
             jars.mkdir()
             try:
-                fetch(wanted, Path(work), java, env, say)
+                command, environment = command_of(wanted, Path(work), jars, java, env)
+                size = sum(locked.size for locked in wanted.lock.values()) / 1e6
+                say(f"fetching {wanted.name} ({size:.0f} MB, once) with {name}")
+                _run(command, work, environment)
+                if not any(jars.glob("*.jar")):  # Ivy can fetch nothing and exit with 0
+                    raise _NotThisWay("it ended without an error, but fetched no jar")
             except _NotThisWay as reason:
                 reasons.append(f"  {name}: {reason}")
                 log.warning("jars_not_fetched way=%r reason=%r", name, str(reason))
@@ -180,49 +178,35 @@ def _fill(target: Path, wanted: Wanted, java: Java, env: Mapping[str, str], say:
     )
 
 
-def _with_maven(wanted: Wanted, work: Path, java: Java, env: Mapping[str, str], say: Say) -> None:
+_Command: TypeAlias = tuple[list[str], Mapping[str, str]]
+"""The arguments of a program, and its environment."""
+
+
+def _maven(wanted: Wanted, _work: Path, jars: Path, java: Java, env: Mapping[str, str]) -> _Command:
     program = shutil.which("mvn", path=env.get("PATH", ""))
     if program is None:
         raise _NotThisWay("no `mvn` on PATH")
-    say(f"fetching {wanted.name} ({_megabytes(wanted)}, once) with Maven")
-    jars = work / "jars"
+    options = f"{NO_PERF_DATA} {env.get('MAVEN_OPTS', '')}".strip()
     # -C: a wrong checksum is an error, not a warning.
     command = [program, "-B", "-q", "-C", *wanted.maven, f"-DoutputDirectory={jars}"]
-    options = f"{NO_PERF_DATA} {env.get('MAVEN_OPTS', '')}".strip()
-    _run(command, work, {"JAVA_HOME": str(java.home), **env, "MAVEN_OPTS": options})
-    _check_not_empty(jars)
+    return command, {"JAVA_HOME": str(java.home), **env, "MAVEN_OPTS": options}
 
 
-def _with_ivy(wanted: Wanted, work: Path, java: Java, env: Mapping[str, str], say: Say) -> None:
+def _ivy(wanted: Wanted, work: Path, jars: Path, java: Java, env: Mapping[str, str]) -> _Command:
     folder = package_file("pyspark", "jars")
     found = sorted(folder.glob("ivy-*.jar")) if folder else []
     if not found:
         raise _NotThisWay("pyspark is not installed" if folder is None else f"no ivy-*.jar in {folder}")
-    say(f"fetching {wanted.name} ({_megabytes(wanted)}, once) with the Ivy of pyspark")
-    jars = work / "jars"
-    settings: list[str] = []
-    if mirror := env.get("CUES_KAFKA_MAVEN_MIRROR"):
-        settings = ["-settings", str(_ivy_settings(work, mirror))]
-    trust = trust_options(work / "trust.jks") if java.origin == FROM_PACKAGE else []
-    command = [
-        str(java.program),
-        NO_PERF_DATA,
-        f"-Djava.io.tmpdir={work}",
-        *trust,
-        "-cp",
-        str(found[-1]),
-        "org.apache.ivy.Main",
-        *settings,
-    ]
-    command += ["-cache", str(work / "ivy"), *wanted.ivy, "-confs", "default"]
-    # As one word, "jar bundle" matches nothing, and Ivy still exits with 0.
-    command += ["-types", "jar", "bundle", "-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]"]
-    _run(command, work, env)
-    _check_not_empty(jars)
-
-
-def _megabytes(wanted: Wanted) -> str:
-    return f"{sum(locked.size for locked in wanted.lock.values()) / 1e6:.0f} MB"
+    mirror = env.get("CUES_KAFKA_MAVEN_MIRROR")
+    return [
+        str(java.program), NO_PERF_DATA, f"-Djava.io.tmpdir={work}",
+        *(trust_options(work / "trust.jks") if java.origin == FROM_PACKAGE else []),
+        "-cp", str(found[-1]), "org.apache.ivy.Main",
+        *(["-settings", str(_ivy_settings(work, mirror))] if mirror else []),
+        "-cache", str(work / "ivy"), *wanted.ivy, "-confs", "default",
+        # As one word, "jar bundle" matches nothing, and Ivy still exits with 0.
+        "-types", "jar", "bundle", "-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]",
+    ], env  # fmt: skip
 
 
 def _ivy_settings(work: Path, mirror: str) -> Path:
@@ -237,7 +221,7 @@ def _ivy_settings(work: Path, mirror: str) -> Path:
     return file
 
 
-def _run(command: Sequence[str], work: Path, env: Mapping[str, str]) -> None:
+def _run(command: Sequence[str], work: str, env: Mapping[str, str]) -> None:
     try:
         done = subprocess.run(
             command, cwd=work, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -248,12 +232,6 @@ def _run(command: Sequence[str], work: Path, env: Mapping[str, str]) -> None:
     if done.returncode != 0:
         lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
         raise _NotThisWay(f"exit code {done.returncode}: " + " / ".join(lines[-6:])[-1200:])
-
-
-def _check_not_empty(jars: Path) -> None:
-    """Refuse a folder without jars: Ivy can fetch nothing and exit with 0."""
-    if not any(jars.glob("*.jar")):
-        raise _NotThisWay("it ended without an error, but fetched no jar")
 
 
 def _from_home(home: Path, say: Say) -> Jars:

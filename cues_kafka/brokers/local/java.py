@@ -51,12 +51,7 @@ def find_java(
     env: Mapping[str, str] = os.environ, *, who: str = "The local broker", otherwise: str = BROKER_ELSEWHERE
 ) -> Java:
     """
-    The first Java that is new enough.
-
-    Args:
-        env: the environment.
-        who: the program that needs it, for messages.
-        otherwise: another remedy, as the end of a sentence.
+    The first Java that is new enough, for the program `who`; `otherwise` ends the sentence with the remedies.
 
     Raises:
         ConfigError: no place has one; the text names each place and what was found there.
@@ -80,13 +75,7 @@ def installed(env: Mapping[str, str]) -> list[tuple[str, Path | None]]:
 
 def first_of(places: Iterable[tuple[str, Path | None]], oldest: int, who: str, remedy: str) -> Java:
     """
-    The first Java of these places that is new enough.
-
-    Args:
-        places: names, and the program that may be there.
-        oldest: major version.
-        who: the program that needs it.
-        remedy: what to do if no place has one.
+    The first Java of these places, whose major version is at least `oldest`.
 
     Raises:
         ConfigError: no place has one; the text names each place and what was found there.

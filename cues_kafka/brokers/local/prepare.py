@@ -14,14 +14,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cues_kafka.brokers.local.jars import HERE, Jars, Say, cache_dir, exclusive
 from cues_kafka.brokers.local.java import NO_PERF_DATA, Java
 from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.brokers.local.probe import GROUP, TRANSACTION, has_coordinator, look
-from cues_kafka.brokers.local.properties import Ports, node_properties, write_properties
+from cues_kafka.brokers.local.properties import CONTROLLER, PLAINTEXT, node_properties, write_properties
 from cues_kafka.errors import BrokerError
 
 CLUSTER_ID = "Y3Vlcy1rYWZrYS1sb2NhbA"
@@ -36,34 +36,31 @@ QUICK = (
 STRONG = ("-Xms1g", "-Xmx1g")
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A directory of the cache with formatted data directories, and with the class archive if there is one."""
-
-    directory: Path
-
-    def template(self, node_id: int) -> Path:
-        """The formatted, otherwise empty data directory of this node."""
-        return self.directory / f"node-{node_id}"
-
-    @property
-    def archive(self) -> Path:
-        """The class archive; the file is missing if Java could not make one."""
-        return self.directory / "classes.jsa"
+ARCHIVE = "classes.jsa"
+"""The class archive in a prepared directory; the file is missing if Java could not make one."""
 
 
-def java_options(directory: Path, options: Sequence[str] = QUICK) -> list[str]:
-    """Options of every JVM; it writes its files to its own directory."""
+def node_directory(prepared: Path, node_id: int) -> Path:
+    """The formatted, otherwise empty data directory of a node in a prepared directory."""
+    return prepared / f"node-{node_id}"
+
+
+def command(java: Java, jars: Jars, directory: Path, *main: str, options: Sequence[str] = QUICK) -> list[str]:
+    """The command of a JVM that writes its files to its own directory."""
     return [
+        str(java.program),
         *options,
         NO_PERF_DATA,
         f"-XX:ErrorFile={directory}/hs_err_%p.log",
         f"-Djava.io.tmpdir={directory}",
         f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}",
+        "-cp",
+        jars.class_path,
+        *main,
     ]
 
 
-def prepare(java: Java, jars: Jars, env: Mapping[str, str], *, say: Say) -> Prepared:
+def prepare(java: Java, jars: Jars, env: Mapping[str, str], *, say: Say) -> Path:
     """
     The prepared directory of this Java and these jars, which one process makes if it is missing.
 
@@ -75,7 +72,7 @@ def prepare(java: Java, jars: Jars, env: Mapping[str, str], *, say: Say) -> Prep
         with exclusive(directory.with_suffix(".lock")):
             if not directory.is_dir():
                 _make(directory, java, jars, say)
-    return Prepared(directory)
+    return directory
 
 
 def _key(java: Java, jars: Jars) -> str:
@@ -89,60 +86,51 @@ def _key(java: Java, jars: Jars) -> str:
 
 def _make(directory: Path, java: Java, jars: Jars, say: Say) -> None:
     say("preparing the local broker (once per Java version)")
-    with tempfile.TemporaryDirectory(prefix="prepare-", dir=directory.parent) as work:
-        made = Prepared(Path(work) / "made")
-        made.directory.mkdir()
+    with tempfile.TemporaryDirectory(prefix="prepare-", dir=directory.parent) as name:
+        work, made = Path(name), Path(name) / "made"
+        made.mkdir()
         with contextlib.ExitStack() as running:
-            formatting = [_format(made, i, Path(work), java, jars) for i in range(1, MOST_NODES + 1)]
+            formatting = [_format(made, node_id, work, java, jars) for node_id in range(1, MOST_NODES + 1)]
             for process in formatting:
                 running.callback(process.kill)
             for process in formatting:
                 output, _ = process.communicate(timeout=120)
                 if process.returncode != 0:
                     raise BrokerError(f"Kafka's StorageTool failed to format a data directory:\n{output[-2000:]}")
-        _archive(made, Path(work), java, jars)
-        made.directory.rename(directory)
+        _archive(made, work, java, jars)
+        made.rename(directory)
 
 
-def _format(made: Prepared, node_id: int, work: Path, java: Java, jars: Jars) -> subprocess.Popen[str]:
+def _format(made: Path, node_id: int, work: Path, java: Java, jars: Jars) -> subprocess.Popen[str]:
     file = work / f"format-{node_id}.properties"
-    # The ports are not kept in the formatted directory.
-    ports = [Ports(1, 2)] * MOST_NODES
-    write_properties(file, node_properties(node_id, ports=ports, data=made.template(node_id)))
-    command = [str(java.program), *java_options(work), "-cp", jars.class_path, "kafka.tools.StorageTool"]
-    command += ["format", "-t", CLUSTER_ID, "-c", str(file)]
+    ports = [{PLAINTEXT: 1, CONTROLLER: 2}] * MOST_NODES  # they are not kept in the formatted directory
+    write_properties(file, node_properties(node_id, ports=ports, data=node_directory(made, node_id)))
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=work
-    )
+        command(java, jars, work, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file)),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=work,
+    )  # fmt: skip
 
 
-def _serves(port: int) -> bool:
-    """Whether the broker is as ready as a start demands, so that the archive holds all classes of a start."""
-    return look(port) is not None and has_coordinator(port, TRANSACTION) and has_coordinator(port, GROUP)
-
-
-def _archive(made: Prepared, work: Path, java: Java, jars: Jars) -> None:
+def _archive(made: Path, work: Path, java: Java, jars: Jars) -> None:
     """Run a broker once, list the classes that it loads, and put them into an archive.
 
     The archive is *static*: it does not build on an archive of the JDK, which the Java from PyPI lacks. If anything
     fails there is no archive, and the broker only starts slower.
     """
-    data = work / "train"
-    shutil.copytree(made.template(1), data)
+    data, file, classes = work / "train", work / "train.properties", work / "classes.lst"
+    shutil.copytree(node_directory(made, 1), data)
     client, controller = free_ports(2)
-    ports = [Ports(client, controller)]
-    write_properties(work / "train.properties", node_properties(1, ports=ports, data=data))
-    classes = work / "classes.lst"
-    options = java_options(work)
+    write_properties(file, node_properties(1, ports=[{PLAINTEXT: client, CONTROLLER: controller}], data=data))
+    listing = command(
+        java, jars, work, "kafka.Kafka", str(file), options=[*QUICK, f"-XX:DumpLoadedClassList={classes}"]
+    )
+    dump = ["-Xshare:dump", f"-XX:SharedClassListFile={classes}", f"-XX:SharedArchiveFile={made / ARCHIVE}"]
     with (work / "train.log").open("wb") as log:
-        training = subprocess.Popen(
-            [str(java.program), *options, f"-XX:DumpLoadedClassList={classes}", "-cp", jars.class_path,
-             "kafka.Kafka", str(work / "train.properties")],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=work,
-        )  # fmt: skip
+        quietly: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT, "cwd": work}
+        training = subprocess.Popen(listing, **quietly)
         try:
             end = time.monotonic() + 60
-            while training.poll() is None and time.monotonic() < end and not _serves(ports[0].client):
+            while training.poll() is None and time.monotonic() < end and not _serves(client):
                 time.sleep(0.05)
             training.send_signal(signal.SIGTERM)
             training.wait(20)
@@ -151,8 +139,9 @@ def _archive(made: Prepared, work: Path, java: Java, jars: Jars) -> None:
         finally:
             training.kill()
             training.wait()
-        subprocess.run(
-            [str(java.program), *options, "-Xshare:dump", f"-XX:SharedClassListFile={classes}",
-             f"-XX:SharedArchiveFile={made.archive}", "-cp", jars.class_path],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=work, timeout=120, check=False,
-        )  # fmt: skip
+        subprocess.run(command(java, jars, work, options=[*QUICK, *dump]), **quietly, timeout=120, check=False)
+
+
+def _serves(port: int) -> bool:
+    """Whether the broker is as ready as a start demands, so that the archive holds all classes of a start."""
+    return look(port) is not None and has_coordinator(port, TRANSACTION) and has_coordinator(port, GROUP)

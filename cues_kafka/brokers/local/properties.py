@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
+Ports: TypeAlias = Mapping[str, int]
+"""The ports of one node, by the name of the listener. CONTROLLER is for the nodes, the others are for clients."""
 
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """
-    The ports of one node.
-
-    Attributes:
-        client: for clients, without a login.
-        controller: for the nodes among themselves.
-        sasl: for clients that log in; None: without such a listener.
-        more: ports of other listeners, by name.
-    """
-
-    client: int
-    controller: int
-    sasl: int | None = None
-    more: Mapping[str, int] = field(default_factory=dict)
-
+CONTROLLER, PLAINTEXT, SECURED = "CONTROLLER", "PLAINTEXT", "SECURED"
 
 COMMON = {
     "process.roles": "broker,controller",
@@ -55,7 +41,7 @@ ONE_NODE = {
     "broker.heartbeat.interval.ms": "300",
 }
 
-SECURED = {
+WITH_LOGIN = {
     # Only ACLs give rights, except on the listener without a login, which creates users and ACLs.
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "false",
@@ -89,28 +75,18 @@ MORE_NODES = {
 def node_properties(
     node_id: int, *, ports: Sequence[Ports], data: Path, overrides: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """
-    All settings of one node.
-
-    Args:
-        node_id: 1 for the first node.
-        ports: the ports of all nodes, in order of their ids.
-        data: the node's data directory.
-        overrides: settings that win over all others.
-    """
+    """All settings of one node, whose id is its place in `ports`, from 1; `overrides` win over all others."""
     own = ports[node_id - 1]
-    clients = f"PLAINTEXT://127.0.0.1:{own.client}"
-    clients += f",SECURED://127.0.0.1:{own.sasl}" if own.sasl is not None else ""
-    clients += "".join(f",{name}://127.0.0.1:{port}" for name, port in own.more.items())
+    listeners = {name: f"{name}://127.0.0.1:{port}" for name, port in own.items()}
     return {
         **COMMON,
         **(ONE_NODE if len(ports) == 1 else MORE_NODES),
-        **(SECURED if own.sasl is not None else {}),
+        **(WITH_LOGIN if SECURED in own else {}),
         "node.id": str(node_id),
         # With static voters a formatted directory does not depend on ports, so it can be copied.
-        "controller.quorum.voters": ",".join(f"{i}@127.0.0.1:{p.controller}" for i, p in enumerate(ports, start=1)),
-        "listeners": f"{clients},CONTROLLER://127.0.0.1:{own.controller}",
-        "advertised.listeners": clients,
+        "controller.quorum.voters": ",".join(f"{i}@127.0.0.1:{p[CONTROLLER]}" for i, p in enumerate(ports, start=1)),
+        "listeners": ",".join(listeners.values()),
+        "advertised.listeners": ",".join(where for name, where in listeners.items() if name != CONTROLLER),
         "log.dirs": str(data),
         **(overrides or {}),
     }

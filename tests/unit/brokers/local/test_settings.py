@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 from cues_kafka.brokers.local import LocalBroker, ports, probe
-from cues_kafka.brokers.local.properties import COMMON, ONE_NODE, Ports, node_properties, write_properties
+from cues_kafka.brokers.local.properties import COMMON, ONE_NODE, node_properties, write_properties
 from cues_kafka.errors import BrokerError, ConfigError
 from cues_kafka.testing.containers import container_environment
+
+PORTS = {"PLAINTEXT": 1, "CONTROLLER": 2}
 
 
 def test_everything_listens_on_the_loopback_address_only() -> None:
     """Of one node and of each of three."""
-    three = [Ports(1001, 2001), Ports(1002, 2002), Ports(1003, 2003)]
+    three = [{"PLAINTEXT": 1000 + i, "CONTROLLER": 2000 + i} for i in (1, 2, 3)]
 
     settings = node_properties(2, ports=three, data=Path("/d"))
 
@@ -28,8 +30,8 @@ def test_everything_listens_on_the_loopback_address_only() -> None:
 
 def test_one_node_and_three_nodes_replicate_as_they_can() -> None:
     """Also of internal topics: otherwise the first transaction never ends."""
-    one = node_properties(1, ports=[Ports(1, 2)], data=Path("/d"))
-    three = node_properties(1, ports=[Ports(1, 2)] * 3, data=Path("/d"))
+    one = node_properties(1, ports=[PORTS], data=Path("/d"))
+    three = node_properties(1, ports=[PORTS] * 3, data=Path("/d"))
 
     keys = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
     assert [one[key] for key in keys] == ["1", "1"]
@@ -40,7 +42,7 @@ def test_one_node_and_three_nodes_replicate_as_they_can() -> None:
 def test_overrides_win(tmp_path: Path) -> None:
     """And backslashes survive Java's properties format."""
     settings = node_properties(
-        1, ports=[Ports(1, 2)], data=Path("/d"), overrides={"auto.create.topics.enable": "true", "x": "a\\b"}
+        1, ports=[PORTS], data=Path("/d"), overrides={"auto.create.topics.enable": "true", "x": "a\\b"}
     )
     write_properties(tmp_path / "p", settings)
 
