@@ -185,7 +185,7 @@ def translate(
         problem: what the client raised or reported.
         doing: what was tried, as the beginning of the message.
         reasons: what the client said about its connections meanwhile; a time-out alone never names its cause.
-        fatal: the client's fatal error, if there is one; it replaces errors that only point at it.
+        fatal: the client's fatal error; it replaces errors that only point at it.
         at: the partition that the error is about.
         needs: the rights that the call needs on the cluster.
         user: whose client it is; None: not known.
@@ -197,7 +197,10 @@ def translate(
     if refused := refusal(name(error), needs, user):
         what, remedy = refused
         return meaning.error(f"{doing}: {what} [{name(error)}]. {remedy}", code=name(error), at=at)
-    because = f"; meanwhile: {'; '.join(dict.fromkeys(reasons))}" if reasons else ""
-    return meaning.error(
-        f"{doing}: {meaning.sentence} [{name(error)}: {error.str()}]{because}", code=code_of(error), at=at
-    )
+    text = f"{doing}: {meaning.sentence} [{name(error)}: {error.str()}]{because(reasons)}"
+    return meaning.error(text, code=code_of(error), at=at)
+
+
+def because(reasons: Sequence[str]) -> str:
+    """What the client said meanwhile, as the end of a message; empty if it said nothing."""
+    return f"; meanwhile: {'; '.join(dict.fromkeys(reasons))}" if reasons else ""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError
 
-from cues_kafka.brokers.kafka.classify import name, translate
+from cues_kafka.brokers.kafka.classify import because, name, translate
 from cues_kafka.brokers.kafka.opening import open_client
 from cues_kafka.brokers.kafka.rights import Right, user_of
 from cues_kafka.errors import BrokerError, FatalError
@@ -137,8 +137,6 @@ CAUSES: Final[tuple[Cause, ...]] = (
 )
 """From the client's words to the likely cause, most telling first."""
 
-_SENTENCES: Final = {cause.sentence: cause for cause in CAUSES}
-
 REPEAT_S: Final = 10.0
 """When a repeated line is logged again, in seconds; a client that cannot connect repeats it many times a second."""
 
@@ -152,9 +150,9 @@ KEPT_LINES: Final = 50
 """How many different lines of one client are remembered."""
 
 
-def likely_cause(text: str) -> str | None:
-    """The sentence of the likely cause behind a log line or error text of the client."""
-    return next((cause.sentence for cause in CAUSES if re.search(cause.pattern, text)), None)
+def likely_cause(text: str) -> Cause | None:
+    """The likely cause behind a log line or error text of the client."""
+    return next((cause for cause in CAUSES if re.search(cause.pattern, text)), None)
 
 
 class Watch:
@@ -195,7 +193,7 @@ class Watch:
         self.suspicions: list[str] = []
         self.unwritable: dict[str, None] = {}
         self.ends = 0
-        self._reasons: dict[str, str] = {}
+        self._reasons: dict[Cause | str, str] = {}
         self._said: dict[str, tuple[float, int]] = {}
 
     def open(self, make: Callable[[dict[str, Any]], _Client], settings: dict[str, Any]) -> _Client:
@@ -220,19 +218,19 @@ class Watch:
     @property
     def because(self) -> str:
         """The reasons as the end of a message; empty if there are none."""
-        return f"; meanwhile: {'; '.join(self.reasons)}" if self.reasons else ""
+        return because(self.reasons)
 
     @property
     def reasons(self) -> list[str]:
         """What the client said last about its connections, with likely causes; for messages after a time-out."""
-        known = [reason for cause, reason in self._reasons.items() if cause in _SENTENCES]
-        sure = [self._reasons[cause] for cause in self._reasons if cause in _SENTENCES and _SENTENCES[cause].sure]
-        return (sure or known or list(self._reasons.values()))[-MOST_REASONS:]
+        known = {cause: reason for cause, reason in self._reasons.items() if isinstance(cause, Cause)}
+        sure = [reason for cause, reason in known.items() if cause.sure]
+        return (sure or [*known.values()] or [*self._reasons.values()])[-MOST_REASONS:]
 
     @property
     def cause(self) -> Cause | None:
         """The most telling of all causes that the client named."""
-        return next((cause for cause in CAUSES if cause.sentence in self._reasons), None)
+        return next((cause for cause in CAUSES if cause in self._reasons), None)
 
     @property
     def forked(self) -> bool:
@@ -264,7 +262,7 @@ class Watch:
             self.suspicions.append(f"the client said: {text}")
         cause = likely_cause(text)
         if cause is not None:
-            self._keep_reason(cause, f"{cause} ({_short(self._scrubbed(text))})")
+            self._keep_reason(cause, f"{cause.sentence} ({_short(self._scrubbed(text))})")
         if (not_added := _NOT_ADDED.search(text)) is not None:
             topic, partition, why = not_added.groups()
             if "Topic authorization failed" in why:
@@ -291,7 +289,7 @@ class Watch:
             template, args = f"{template} (%d times more since it was last said)", (*args, times)
         LOG.log(level, template, *args, extra={"client": self.label})
 
-    def _keep_reason(self, cause: str, text: str) -> None:
+    def _keep_reason(self, cause: Cause | str, text: str) -> None:
         """Keep one reason of each cause, the newest at the end."""
         self._reasons.pop(cause, None)
         self._reasons[cause] = text
@@ -302,9 +300,11 @@ class Watch:
             self.fatal = self.fatal or error
         text = self._scrubbed(error.str())
         cause = likely_cause(error.str())
-        self._keep_reason(cause or name(error), f"{name(error)}: {cause + ' ' if cause else ''}({_short(text)})")
-        if name(error) == "_AUTHENTICATION" and cause != CUT_OFF.sentence:
-            _log_refusal(self.label, cause or _short(text), _SENTENCES[cause].remedy if cause else RESTART)
+        self._keep_reason(
+            cause or name(error), f"{name(error)}: {cause.sentence + ' ' if cause else ''}({_short(text)})"
+        )
+        if name(error) == "_AUTHENTICATION" and cause != CUT_OFF:
+            _log_refusal(self.label, *((cause.sentence, cause.remedy) if cause else (_short(text), RESTART)))
         LOG.info("%s: %s: %s", self.label, name(error), text, extra={"client": self.label})
 
     def on_statistics(self, text: str) -> None:
