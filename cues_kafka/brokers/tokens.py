@@ -105,12 +105,10 @@ class Tokens:
 
 
 _restored_tokens: dict[str, Tokens] = {}
-_restoring = threading.Lock()
 
 
 def _restored(key: str, function: Callable[[Any], Any]) -> Tokens:
-    with _restoring:
-        return _restored_tokens.setdefault(key, Tokens(function, key))
+    return _restored_tokens.setdefault(key, Tokens(function, key))  # one step, also for other threads
 
 
 def portable(options: Kafka) -> Kafka:

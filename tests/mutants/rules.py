@@ -208,8 +208,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "R2: offsets are asked stable",
         "cues_kafka/brokers/kafka/groups.py",
-        "timeout_s: float, *, stable: bool = True\n",
-        "timeout_s: float, *, stable: bool = False\n",
+        "    stable: bool = True,\n",
+        "    stable: bool = False,\n",
         (f"{CONTRACT}::test_a_stable_fetch_does_not_look_past_pending_offsets",),
     ),
     # Consumers that wait for the next reader.

@@ -97,10 +97,8 @@ class Admin:
         if topics is not None:
             return {topic: len(found.partitions) for topic, found in self._describe(topics).items()}
         self.reach()
-        try:
-            metadata = self._client.list_topics(timeout=self._options.start_timeout_s)
-        except KafkaException as problem:
-            raise self._failed(problem, "asking for the topics") from problem
+        list_topics, timeout_s = self._client.list_topics, self._options.start_timeout_s
+        metadata = self._call("asking for the topics", list_topics, timeout=timeout_s)
         return {t: len(found.partitions) for t, found in metadata.topics.items() if t not in _OF_BROKERS}
 
     def reach(self) -> int:
@@ -197,12 +195,10 @@ class Admin:
         return [] if found is None else [str(m.group_instance_id or m.client_id) for m in found.members]
 
     def unowned(self, group: str, topic: str, partitions: int) -> set[int]:
-        try:
-            with warnings.catch_warnings():  # the call that it recommends instead may end the process, see `groups`
-                warnings.simplefilter("ignore", DeprecationWarning)
-                listed = self._client.list_groups(group, timeout=self._options.start_timeout_s)
-        except KafkaException as problem:
-            raise self._failed(problem, f"describing group {group}") from problem
+        list_groups, timeout_s = self._client.list_groups, self._options.start_timeout_s
+        with warnings.catch_warnings():  # the call that it recommends instead may end the process, see `groups`
+            warnings.simplefilter("ignore", DeprecationWarning)
+            listed = self._call(f"describing group {group}", list_groups, group, timeout=timeout_s)
         found = next((one for one in listed if one.id == group and one.error is None), None)
         if found is None or found.state != _STABLE or not found.members:
             return set()  # also if the brokers assign (KIP-848): this listing does not have such a group
@@ -257,12 +253,16 @@ class Admin:
             time.sleep(0.02)
 
     def _ask(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Send a request whose answers come as futures."""
+        doing, timeout_s = function.__name__.replace("_", " "), self._options.start_timeout_s
+        return self._call(doing, function, *args, request_timeout=timeout_s, **kwargs)
+
+    def _call(self, doing: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self._watch.same_process()
-        timeout_s = self._options.start_timeout_s
         try:
-            return function(*args, request_timeout=timeout_s, **kwargs)
+            return function(*args, **kwargs)
         except KafkaException as problem:
-            raise self._failed(problem, function.__name__.replace("_", " ")) from problem
+            raise self._failed(problem, doing) from problem
 
     def _result(self, future: Future[Any], doing: str, *needs: Right, ignore: Collection[str] = ()) -> Any:
         """The answer; None where the error is one of those to ignore."""

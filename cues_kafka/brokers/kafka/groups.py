@@ -38,42 +38,23 @@ class NoAnswer(RetriableError):
     """Offsets are not stable, or no coordinator answers: the client does not tell the two apart."""
 
 
-def committed(options: Kafka, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
+def committed(
+    options: Kafka,
+    group: str,
+    partitions: Collection[TopicPartition],
+    timeout_s: float = STABLE_S,
+    *,
+    stable: bool = True,
+) -> dict[TopicPartition, int | None]:
     """
-    The group's committed offsets, stable (R2); None: the group has none. Each question has a client of its own, which
-    knows no earlier coordinator.
+    The group's committed offsets, stable (R2) if asked so; None: the group has none.
+
+    Each question has a client of its own, which knows no earlier coordinator.
 
     Raises:
         NoAnswer: see there.
         BrokerError: anything else, also an error of one partition only.
     """
-    return _ask_coordinator(options, group, partitions, STABLE_S)
-
-
-def committed_or_why(
-    options: Kafka, group: str, partitions: Collection[TopicPartition]
-) -> dict[TopicPartition, int | None]:
-    """
-    Ask once more what had no answer, of a cluster that can be reached.
-
-    Raises:
-        UnstableOffsets: the coordinator answers, but not with stable offsets.
-        NoAnswer: the group has no coordinator.
-    """
-    # This only shows whether the coordinator answers; the offsets are not used.
-    _ask_coordinator(options, group, partitions, STABLE_S, stable=False)
-    try:
-        return _ask_coordinator(options, group, partitions, AGAIN_S)
-    except NoAnswer as problem:
-        pending = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
-        at = next(iter(partitions)) if len(partitions) == 1 else None
-        where = f" at {at.topic}/{at.partition}" if at else ""
-        raise translate(pending, f"asking for the offsets of group {group}{where}", at=at) from problem
-
-
-def _ask_coordinator(
-    options: Kafka, group: str, partitions: Collection[TopicPartition], timeout_s: float, *, stable: bool = True
-) -> dict[TopicPartition, int | None]:
     watch, doing = Watch(f"offsets of {group}", options), f"asking for the offsets of group {group}"
     settings = options.settings("reader", client_id=f"{group}.offsets") | {"group.id": group}
     if not stable:
@@ -94,6 +75,27 @@ def _ask_coordinator(
     finally:
         consumer.close()
     return _offsets_of(places, doing, user=watch.user)
+
+
+def committed_or_why(
+    options: Kafka, group: str, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int | None]:
+    """
+    Ask once more what had no answer, of a cluster that can be reached.
+
+    Raises:
+        UnstableOffsets: the coordinator answers, but not with stable offsets.
+        NoAnswer: the group has no coordinator.
+    """
+    # This only shows whether the coordinator answers; the offsets are not used.
+    committed(options, group, partitions, stable=False)
+    try:
+        return committed(options, group, partitions, AGAIN_S)
+    except NoAnswer as problem:
+        pending = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
+        at = next(iter(partitions)) if len(partitions) == 1 else None
+        where = f" at {at.topic}/{at.partition}" if at else ""
+        raise translate(pending, f"asking for the offsets of group {group}{where}", at=at) from problem
 
 
 def _offsets_of(

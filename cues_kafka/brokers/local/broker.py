@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+
 from cues_kafka.brokers.local import probe
 from cues_kafka.brokers.local.jars import Jars, Say, find_jars
 from cues_kafka.brokers.local.java import Java, find_java
@@ -154,21 +156,18 @@ class LocalBroker:
         java = find_java(self._env)
         jars = find_jars(java, self._env, say=self._say)
         prepared = prepare(java, jars, self._env, say=self._say)
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                self._start_once(java, jars, prepared)
-                return self
-            except _PortTaken as error:
-                self.stop()
-                if self._port is not None or attempt == ATTEMPTS:
-                    raise BrokerError(str(error)) from None
-            except BaseException:
-                self.stop()
-                raise
-        raise AssertionError("unreachable")
+        attempts = ATTEMPTS if self._port is None else 1
+        again = Retrying(retry=retry_if_exception_type(_PortTaken), stop=stop_after_attempt(attempts), reraise=True)
+        try:
+            again(self._start_once, java, jars, prepared)
+        except BaseException:
+            self.stop()
+            raise
+        return self
 
     def _start_once(self, java: Java, jars: Jars, prepared: Path) -> None:
-        """Start once, with a new directory, new ports and a new guard."""
+        """Start once, with a new directory, new ports and a new guard; stop what a former try has left."""
+        self.stop()
         began = time.monotonic()
         end = began + self._start_timeout_s
         self._guard = guard = _Guard(self._place or Path(tempfile.gettempdir()))

@@ -65,15 +65,7 @@ def up(
     name: str, *, nodes: int, port: int | None, overrides: Mapping[str, str], benchmark: bool, say: Say
 ) -> tuple[RunningBroker, bool]:
     """
-    Start a broker of this name, unless it runs.
-
-    Args:
-        name: the user's name for it.
-        nodes: as for `LocalBroker`, like the others.
-        port: the first node's port.
-        overrides: Kafka's settings.
-        benchmark: whether it is tuned for benchmarks.
-        say: is called before each step that takes long.
+    Start a broker of this name with options of `LocalBroker`, unless it runs.
 
     Returns:
         Its record, and whether this call started it.
