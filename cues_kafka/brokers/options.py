@@ -332,6 +332,12 @@ def addresses(bootstrap: str) -> list[tuple[str, int]]:
     return found
 
 
+def login_of(settings: Mapping[str, Any]) -> tuple[str, str]:
+    """The security protocol of a client in lower case, and its SASL mechanism as given; empty: none."""
+    protocol = str(settings.get("security.protocol", "plaintext")).lower()
+    return protocol, str(settings.get("sasl.mechanisms") or settings.get("sasl.mechanism") or "")
+
+
 def _check_bootstrap(bootstrap: str) -> None:
     if not bootstrap.strip():
         raise ConfigError("Kafka(...) needs the address of a broker: Kafka('localhost:9092')")
@@ -421,7 +427,7 @@ def _same(given: Any, wanted: Any) -> bool:
 def _check_security(options: Kafka) -> None:
     for own in (options.producer, options.consumer):
         merged = {**options.config, **own}
-        protocol = str(merged.get("security.protocol", "plaintext")).lower()
+        protocol, mechanism = login_of(merged)
         strangers = [host for host, _ in addresses(options.bootstrap) if not _is_loopback(host)]
         if protocol in ("plaintext", "sasl_plaintext") and strangers and not options.allow_plaintext:
             raise ConfigError(
@@ -430,7 +436,7 @@ def _check_security(options: Kafka) -> None:
                 "that you trust set allow_plaintext=True, for the commands in cues-kafka.toml or as "
                 "CUES_KAFKA_ALLOW_PLAINTEXT=true"
             )
-        if protocol.startswith("sasl") and not (merged.get("sasl.mechanisms") or merged.get("sasl.mechanism")):
+        if protocol.startswith("sasl") and not mechanism:
             raise ConfigError(
                 f"sasl.mechanisms is missing: security.protocol is {protocol}, so the brokers want a login. Set "
                 "config={'sasl.mechanisms': 'SCRAM-SHA-512'}, or one that they offer: SCRAM-SHA-256, PLAIN, OAUTHBEARER"

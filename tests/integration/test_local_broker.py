@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ import pytest
 from cues_kafka.brokers.local import LocalBroker, probe
 from cues_kafka.brokers.local.jars import LOCK, VERSION, find_jars, read_lock
 from cues_kafka.brokers.local.java import FROM_PACKAGE, NO_PERF_DATA, find_java
+from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.errors import BrokerError
 from cues_kafka.testing.fixtures import FaultClusters, KafkaFixture
 
@@ -181,6 +183,26 @@ def test_a_wrong_setting_is_told_with_the_end_of_the_log(tmp_path: Path) -> None
     with pytest.raises(BrokerError, match=r"Node 1 .* ended with code [\s\S]*log\.retention\.hours"):
         broker.start()
 
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_start_whose_port_is_taken_is_repeated_with_other_ports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may take a free port before the JVM binds it. A port that the user names is not replaced."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        client, controller = free_ports(2)
+        choices = iter([[port, controller], [client, controller]])
+        monkeypatch.setattr("cues_kafka.brokers.local.broker.free_ports", lambda _: next(choices))
+
+        with LocalBroker(directory=tmp_path) as broker:
+            assert broker.bootstrap == f"127.0.0.1:{client}"
+            assert list(tmp_path.iterdir()) == [broker.directory]  # nothing is left of the first try
+
+        choices = iter([[client, controller]])
+        with pytest.raises(BrokerError, match="Address already in use"):
+            LocalBroker(port=port, directory=tmp_path).start()
     assert list(tmp_path.iterdir()) == []
 
 

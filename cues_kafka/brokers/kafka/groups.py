@@ -47,7 +47,7 @@ def committed(
     stable: bool = True,
 ) -> dict[TopicPartition, int | None]:
     """
-    The group's committed offsets, stable (R2) if asked so; None: the group has none.
+    The group's committed offsets; None: the group has none. `stable` waits for open transactions (R2).
 
     Each question has a client of its own, which knows no earlier coordinator.
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from cues_kafka.brokers.kafka.classify import error_of, name
-from cues_kafka.brokers.kafka.probe import path_of
-from cues_kafka.brokers.options import Kafka
+from cues_kafka.brokers.kafka.probe import add_certificate, path_of
+from cues_kafka.brokers.options import Kafka, login_of
 from cues_kafka.brokers.secrets import scrubbed
 from cues_kafka.brokers.tokens import tokens_of
 from cues_kafka.errors import ConfigError
@@ -32,11 +32,9 @@ def open_client(make: Callable[[dict[str, Any]], _Client], settings: dict[str, A
     if (oauth := settings.get("oauth_cb")) is not None:
         tokens = tokens_of(oauth)
         settings = settings | {"oauth_cb": tokens}
-        mechanism = settings.get("sasl.mechanisms") or settings.get("sasl.mechanism")
-        if str(mechanism).upper() == "OAUTHBEARER":
-            tokens(
-                settings.get("sasl.oauthbearer.config")
-            )  # fails here with its reason; the client would wait for 10 s
+        if login_of(settings)[1].upper() == "OAUTHBEARER":
+            # This fails here with its reason; the client would wait for 10 s.
+            tokens(settings.get("sasl.oauthbearer.config"))
     try:
         return make(settings)
     except KafkaException as problem:
@@ -87,9 +85,8 @@ def check_files(settings: Mapping[str, Any]) -> None:
             raise ConfigError(f"ssl.ca.location: {authorities!r} has no certificate in PEM") from None
     certificate, key = path_of(settings, "ssl.certificate.location"), path_of(settings, "ssl.key.location")
     if certificate and key:
-        password = str(settings.get("ssl.key.password") or "")
         try:
-            context.load_cert_chain(certificate, key, lambda: password)
+            add_certificate(context, settings)
         except ssl.SSLError as error:
             raise ConfigError(_why_no_key(certificate, key, error.reason)) from None
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
+from cues_kafka.brokers.options import login_of
 from cues_kafka.brokers.wire import request
 
 TIMEOUT_S: Final = 2.0
@@ -57,7 +58,8 @@ def find_reason(host: str, port: int, settings: Mapping[str, Any]) -> Finding | 
     Returns:
         None: the address does not answer, or shows no reason.
     """
-    wanted = str(settings.get("security.protocol", "plaintext")).upper()
+    protocol_here, mechanism = login_of(settings)
+    wanted = protocol_here.upper()
     try:
         tls = _speaks_tls(host, port)
         if tls and wanted.endswith("SSL") and (trouble := _check_trust(host, port, settings)):
@@ -74,7 +76,6 @@ def find_reason(host: str, port: int, settings: Mapping[str, Any]) -> Finding | 
             f"config={{'security.protocol': '{protocol}'}}, or use the port of another listener",
             settings=True,
         )
-    mechanism = str(settings.get("sasl.mechanisms") or settings.get("sasl.mechanism") or "")
     if mechanisms and mechanism not in mechanisms:
         return Finding(
             f"{host}:{port} does not offer the mechanism {mechanism}: set 'sasl.mechanisms' to "
@@ -118,7 +119,7 @@ def _check_trust(host: str, port: int, settings: Mapping[str, Any]) -> Finding |
         return None
     context = ssl.create_default_context(cafile=path_of(settings, "ssl.ca.location"), cadata=settings.get("ssl.ca.pem"))
     context.check_hostname = str(settings.get("ssl.endpoint.identification.algorithm", "https")).lower() != "none"
-    _add_own(context, settings)
+    add_certificate(context, settings)
     try:
         _certificate(host, port, context)
     except ssl.SSLCertVerificationError as error:
@@ -166,7 +167,7 @@ def _listener(host: str, port: int, settings: Mapping[str, Any], *, tls: bool) -
         OSError: what answers is not Kafka, or nothing answers.
     """
     context = _unverified()
-    own = tls and _add_own(context, settings)
+    own = tls and add_certificate(context, settings)
     try:
         code, mechanisms = _handshake(host, port, context if tls else None)
     except ssl.SSLError as error:
@@ -193,7 +194,7 @@ def _handshake(host: str, port: int, context: ssl.SSLContext | None) -> tuple[in
     return code, [answer.text() for _ in range(count)]
 
 
-def _add_own(context: ssl.SSLContext, settings: Mapping[str, Any]) -> bool:
+def add_certificate(context: ssl.SSLContext, settings: Mapping[str, Any]) -> bool:
     """Give the client's certificate to a context; whether it has one. `check_files` has refused unreadable files."""
     certificate, key = path_of(settings, "ssl.certificate.location"), path_of(settings, "ssl.key.location")
     if certificate is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from cues_kafka.brokers.options import login_of
 from cues_kafka.plan.acls import grant
 
 KINDS: Final = {
@@ -38,11 +39,10 @@ class Right(NamedTuple):
 
 def user_of(settings: Mapping[str, Any]) -> str | None:
     """The user of a client with these settings, as the brokers know it; None: it is in a certificate or a token."""
-    protocol = str(settings.get("security.protocol", "plaintext")).lower()
+    protocol, mechanism = login_of(settings)
     if protocol == "plaintext":
         return "ANONYMOUS"
-    mechanism = str(settings.get("sasl.mechanisms", settings.get("sasl.mechanism", ""))).upper()
-    if not protocol.startswith("sasl_") or not mechanism.startswith(("PLAIN", "SCRAM-")):
+    if not protocol.startswith("sasl_") or not mechanism.upper().startswith(("PLAIN", "SCRAM-")):
         return None
     return settings.get("sasl.username")
 
