@@ -35,11 +35,9 @@ OURS = object()
 
 class Forced(NamedTuple):
     """
-    One setting that the guarantee needs.
+    One setting that the guarantee needs, by librdkafka's name, with the clients that get it.
 
     Attributes:
-        key: librdkafka's name.
-        roles: the clients that get it.
         value: the only value; a `str` that starts with "=" names the option that it follows; `OURS`: set per client.
         reason: what the error says when a user's value is refused.
     """

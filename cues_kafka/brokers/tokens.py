@@ -34,12 +34,9 @@ more than a second: with a half, for all tokens that live for 20 s.
 
 
 class Tokens:
-    """
-    The function of one `oauth_cb`, called only when its token is too old. May be shared by threads.
+    """The function of one `oauth_cb` (see `Kafka.oauth`), called only when its token is too old. Threads may share it.
 
-    Args:
-        function: see `Kafka.oauth`.
-        key: names these tokens in all processes; empty: they are new.
+    `key` names these tokens in all processes; without one they are new.
     """
 
     def __init__(self, function: Callable[[Any], Any], key: str = "") -> None:
@@ -127,10 +124,7 @@ def portable(options: Kafka) -> Kafka:
 @cache
 def tokens_of(oauth: str | Tokens | Callable[[Any], Any]) -> Tokens:
     """
-    The tokens of a function, for the whole process.
-
-    Args:
-        oauth: the function, its tokens, or its place: ``module:function``.
+    The tokens of a function, or of its place ``module:function``, for the whole process.
 
     Raises:
         ConfigError: the function does not exist.

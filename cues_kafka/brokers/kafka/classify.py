@@ -179,16 +179,10 @@ def translate(
     user: str | None = None,
 ) -> BrokerError:
     """
-    Translate an error of the client into ours, with what is known of its cause.
+    Translate an error of the client into ours, with what is known of its cause; `doing` begins the message.
 
-    Args:
-        problem: what the client raised or reported.
-        doing: what was tried, as the beginning of the message.
-        reasons: what the client said about its connections meanwhile; a time-out alone never names its cause.
-        fatal: the client's fatal error; it replaces errors that only point at it.
-        at: the partition that the error is about.
-        needs: the rights that the call needs on the cluster.
-        user: whose client it is; None: not known.
+    `reasons` is what the client said of its connections meanwhile: a time-out alone never names its cause. The client's
+    `fatal` error replaces errors that only point at it. The call needs the rights `needs` of this user.
     """
     error = error_of(problem)
     if fatal is not None and name(error) in HOLLOW:

@@ -50,11 +50,9 @@ RESTART: Final = (
 
 class Cause(NamedTuple):
     """
-    What a line of the client means.
+    The likely cause behind words of the client, and what to do if that follows.
 
     Attributes:
-        pattern: matches the client's words.
-        sentence: the likely cause, and what to do if that follows.
         sure: the words leave no doubt. If they do, `probe` looks at the address.
         settings: the settings here are wrong: no other attempt can succeed.
         remedy: what to do about a refused login in a process that was connected.

@@ -393,16 +393,17 @@ class _Guard:
                 )
             finally:
                 os.close(owned)
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._commands, self._answers = self.process.stdin, self.process.stdout
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Send a command, and return its answer."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         try:
             with self._lock:
-                self.process.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
-                self.process.stdin.flush()
-                line = self.process.stdout.readline()
+                self._commands.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
+                self._commands.flush()
+                line = self._answers.readline()
         except (BrokenPipeError, ValueError):
             line = b""
         if not line:
@@ -416,13 +417,11 @@ class _Guard:
         """Close its input and wait until it has removed everything. A forked child does nothing."""
         if os.getpid() != self._owner:
             return
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
+            self._commands.close()
         # A forked child of this program may keep the pipe open, so closing it is not enough.
         self.process.terminate()
         self.process.wait()
-        self.process.stdout.close()
+        self._answers.close()
         # If the guard was killed, it removed nothing.
         shutil.rmtree(self.directory, ignore_errors=True)

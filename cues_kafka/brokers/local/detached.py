@@ -40,15 +40,7 @@ class RecordedNode:
 
 @dataclass(frozen=True, slots=True)
 class RunningBroker:
-    """A detached broker, as it was started.
-
-    Attributes:
-        name: the user's name for it.
-        bootstrap: ``bootstrap.servers``.
-        guard: pid of the guard; SIGTERM ends everything.
-        directory: logs and data.
-        nodes: the nodes, in order of their ids.
-    """
+    """A detached broker, as it was started: the guard's pid, the directory of logs and data, the nodes by their ids."""
 
     name: str
     bootstrap: str

@@ -17,6 +17,7 @@ second.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -26,7 +27,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
@@ -39,7 +39,6 @@ class Guard:
         self._directory = directory
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._detached = False
-        self._ending = False
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._libc = ctypes.CDLL(None) if sys.platform == "linux" else None
         self._parent = parent
@@ -48,10 +47,10 @@ class Guard:
 
     def run(self) -> None:
         """Serve commands, and clean up at the end."""
-        signal.signal(signal.SIGTERM, self._on_signal)
-        signal.signal(signal.SIGINT, self._on_signal)
+        signal.set_wakeup_fd(self._wake_write)  # first, so that no signal with a handler is missed
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: None)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        signal.set_wakeup_fd(self._wake_write)
         try:
             if os.getppid() == self._parent:  # else the parent died before it could be watched
                 self._serve()
@@ -59,39 +58,30 @@ class Guard:
             self._end()
 
     def _serve(self) -> None:
+        """Answer commands until a signal comes, or the parent or the input ends; after `detach` only a signal ends."""
         waiting = select.poll()
-        for fd in (0, self._wake_read, self._parent_fd):
-            if fd >= 0:
-                waiting.register(fd, select.POLLIN)
+        of_parent = [fd for fd in (0, self._parent_fd) if fd >= 0]
+        for fd in (self._wake_read, *of_parent):
+            waiting.register(fd, select.POLLIN)
         pending = b""
-        while not self._ending:
-            ready = {fd for fd, _ in waiting.poll()}
-            if self._wake_read in ready:
-                self._drain_wakeups()
-            if self._parent_fd in ready and not self._detached:
-                return
-            if 0 not in ready:
-                continue
+        while {fd for fd, _ in waiting.poll()} == {0}:
             data = os.read(0, 65536)
-            if not data and not self._detached:
+            if not data:
                 return
             *lines, pending = (pending + data).split(b"\n")
             for line in lines:
                 self._answer(json.loads(line))
             if self._detached:
-                waiting.unregister(0)
-                if self._parent_fd >= 0:
-                    waiting.unregister(self._parent_fd)
+                for fd in of_parent:
+                    waiting.unregister(fd)
 
     def _answer(self, command: dict[str, Any]) -> None:
         try:
             answer = getattr(self, f"do_{command.pop('do')}")(**command)
         except Exception as error:  # noqa: BLE001 - the caller gets it and raises it
             answer = {"error": f"{type(error).__name__}: {error}"}
-        try:
+        with contextlib.suppress(BrokenPipeError):  # the parent has ended, which ends the loop
             os.write(1, json.dumps(answer).encode() + b"\n")
-        except BrokenPipeError:
-            self._ending = not self._detached
 
     def do_start(self, name: str, argv: list[str], log: str, cwd: str) -> dict[str, Any]:
         """Start a child of this name, and append its output to `log`."""
@@ -132,15 +122,6 @@ class Guard:
             signal.signal(number, signal.SIG_DFL)
         if self._libc is not None:
             self._libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._ending = True
-
-    def _drain_wakeups(self) -> None:
-        try:
-            os.read(self._wake_read, 4096)
-        except BlockingIOError:
-            return
 
     def _end(self) -> None:
         """Kill the JVMs and remove the directory; the data is not read again, so no JVM closes its files."""

