@@ -242,7 +242,7 @@ class Kafka:
         Args:
             role: what the client is for.
             client_id: its name in logs of brokers and client; a `client.id` of the user goes before it.
-            tuning: more defaults for this client; the user's settings win over these, too.
+            tuning: more defaults for this client; the user's settings win.
             batch_bytes: the largest batch of records that all topics of a producer take. A topic refuses a larger one
                 as a whole, and the client never divides it.
         """

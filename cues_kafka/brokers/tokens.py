@@ -42,7 +42,7 @@ class Tokens:
     def __init__(self, function: Callable[[Any], Any], key: str = "") -> None:
         self._function = function
         self._lock = threading.Lock()
-        self._held: dict[str, tuple[Any, float]] = {}
+        self._tokens: dict[str, tuple[Any, float]] = {}
         self._logged_s = -REPEAT_S
         self._key = key or uuid.uuid4().hex
 
@@ -59,7 +59,7 @@ class Tokens:
             RetriableError: the function raised; see the cause.
         """
         with self._lock:
-            token, until_s = self._held.get(config or "", (None, 0.0))
+            token, until_s = self._tokens.get(config or "", (None, 0.0))
             if time.time() < until_s:
                 return token
             token = self._ask(config)
@@ -69,7 +69,7 @@ class Tokens:
                     f"oauth: {self._name} gave a token that expired {now - token[1]:.0f} s ago. Return the token and "
                     "the second of its end since 1970"
                 )
-            self._held[config or ""] = token, token[1] - FRESH * (token[1] - now)
+            self._tokens[config or ""] = token, token[1] - FRESH * (token[1] - now)
             return token
 
     def _ask(self, config: str | None) -> Any:
@@ -91,7 +91,7 @@ class Tokens:
     def _log_failure(self, config: str | None, error: Exception) -> None:
         """Log what the function raised in a process that had a token: the client that asks hides it."""
         now = time.monotonic()
-        if (config or "") in self._held and now - self._logged_s >= REPEAT_S:
+        if (config or "") in self._tokens and now - self._logged_s >= REPEAT_S:
             self._logged_s = now
             raised = f"{type(error).__name__}: {error}"
             log.error("no token", oauth=self._name, raised=raised, again_in_s=REPEAT_S)

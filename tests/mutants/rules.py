@@ -193,7 +193,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _member(
         "a member that closes gives up what it holds",
-        "            self._listener.on_revoke(sorted(self._held))\n",
+        "            self._listener.on_revoke(sorted(self._assigned))\n",
         "            pass\n",
         f"{SESSION}::test_a_static_member_that_restarts_has_its_partitions_at_once",
     ),
@@ -216,14 +216,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a kept consumer goes to a reader of its own name",
         "cues_kafka/brokers/kafka/kept.py",
-        "if self._held[place].name == name:",
+        "if self._consumers[place].name == name:",
         "if True:",
         (KEPT,),
     ),
     Mutant(
         "in doubt about one kept consumer all are closed",
         "cues_kafka/brokers/kafka/kept.py",
-        "            gone, self._held = self._held, []\n",
+        "            gone, self._consumers = self._consumers, []\n",
         "            gone: list[_Kept] = []\n",
         (KEPT,),
     ),

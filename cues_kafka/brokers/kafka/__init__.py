@@ -42,7 +42,7 @@ class KafkaBroker:
 
     def __init__(self, options: Kafka) -> None:
         self.options = options
-        self._held: Admin | None = None
+        self._last_admin: Admin | None = None
         self._opening = threading.Lock()
         self._expected: dict[tuple[str, int | None], KafkaSession] = {}
         self._kept = KeptConsumers()
@@ -121,7 +121,7 @@ class KafkaBroker:
     def close(self) -> None:
         self.expect(())
         with self._opening:
-            self._held = None
+            self._last_admin = None
 
     def _of_leaders(self, question: Callable[[], _Answer]) -> _Answer:
         """Ask leaders; a new topic's broker may not know yet that it leads, and a moved leader not any more."""
@@ -139,6 +139,8 @@ class KafkaBroker:
     @property
     def _admin(self) -> Admin:
         with self._opening:
-            if self._held is None or self._held.spent:
-                self._held = Admin(self.options, reached=self._held is not None and self._held.reached)
-            return self._held
+            if self._last_admin is None or self._last_admin.spent:
+                self._last_admin = Admin(
+                    self.options, reached=self._last_admin is not None and self._last_admin.reached
+                )
+            return self._last_admin

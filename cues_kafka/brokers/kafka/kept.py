@@ -33,7 +33,7 @@ class KeptConsumers:
     def __init__(self, idle_s: float = IDLE_S) -> None:
         self._idle_s = idle_s
         self._most = 0
-        self._held: list[_Kept] = []
+        self._consumers: list[_Kept] = []
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
         self._pid = os.getpid()
@@ -44,8 +44,8 @@ class KeptConsumers:
             return
         with self._lock:
             self._most = most
-            gone, self._held = self._held[most:], self._held[:most]
-            if self._timer and not self._held:
+            gone, self._consumers = self._consumers[most:], self._consumers[:most]
+            if self._timer and not self._consumers:
                 self._timer.cancel()
                 self._timer = None
         _close(gone)
@@ -60,10 +60,10 @@ class KeptConsumers:
         if self._forked:
             return False
         with self._lock:
-            if len(self._held) >= self._most:
+            if len(self._consumers) >= self._most:
                 return False
             watch.forget()
-            self._held.append(_Kept(name, consumer, watch, time.monotonic()))
+            self._consumers.append(_Kept(name, consumer, watch, time.monotonic()))
             self._watch_idle()
         return True
 
@@ -72,16 +72,16 @@ class KeptConsumers:
         if self._forked:
             return None
         with self._lock:
-            for place in reversed(range(len(self._held))):
-                if self._held[place].name == name:
-                    kept = self._held.pop(place)
+            for place in reversed(range(len(self._consumers))):
+                if self._consumers[place].name == name:
+                    kept = self._consumers.pop(place)
                     return kept.consumer, kept.watch
         return None
 
     def discard_all(self) -> None:
         """Close all: one of them did not do what a new one does, and the others may know the same old facts (R5)."""
         with self._lock:
-            gone, self._held = self._held, []
+            gone, self._consumers = self._consumers, []
         _close(gone)
 
     @property
@@ -90,7 +90,7 @@ class KeptConsumers:
         return os.getpid() != self._pid
 
     def _watch_idle(self) -> None:
-        if self._timer is None and self._held:
+        if self._timer is None and self._consumers:
             self._timer = threading.Timer(self._idle_s, self._close_idle)
             self._timer.daemon = True
             self._timer.start()
@@ -99,8 +99,8 @@ class KeptConsumers:
         with self._lock:
             self._timer = None
             since_s = time.monotonic() - self._idle_s
-            gone = [kept for kept in self._held if kept.since_s <= since_s]
-            self._held = [kept for kept in self._held if kept.since_s > since_s]
+            gone = [kept for kept in self._consumers if kept.since_s <= since_s]
+            self._consumers = [kept for kept in self._consumers if kept.since_s > since_s]
             self._watch_idle()
         _close(gone)
 

@@ -42,7 +42,7 @@ class KafkaMember:
         self._group, self._topic, self._listener, self._static = group, topic, listener, instance is not None
         self._name = f"group {group}" if instance is None else f"instance {instance!r} in group {group}"
         self._cooperative = options.cooperative
-        self._held: set[int] = set()
+        self._assigned: set[int] = set()
         self._closed = False
         self._watch = Watch(f"member of {group}", options)
         settings = options.settings("member", client_id=instance or f"{group}.member")
@@ -87,9 +87,9 @@ class KafkaMember:
         self._closed = True
         if leave:
             self._leave()
-        if self._held:
-            self._listener.on_revoke(sorted(self._held))
-            self._held.clear()
+        if self._assigned:
+            self._listener.on_revoke(sorted(self._assigned))
+            self._assigned.clear()
         try:
             self._consumer.close()
         except KafkaException as problem:
@@ -103,9 +103,9 @@ class KafkaMember:
             LOG.info("%s: unsubscribing: %s", self._watch.label, problem)
             return
         deadline = time.monotonic() + LEAVE_S
-        while time.monotonic() < deadline and (self._held or self._static):
+        while time.monotonic() < deadline and (self._assigned or self._static):
             self._serve(0.05)
-            if not self._held and not self._consumer.memberid():
+            if not self._assigned and not self._consumer.memberid():
                 return
 
     def _serve(self, timeout_s: float) -> Any:
@@ -124,7 +124,7 @@ class KafkaMember:
         else:
             consumer.assign([])
         numbers = [p.partition for p in partitions]
-        self._held.update(numbers)
+        self._assigned.update(numbers)
         self._listener.on_assign(numbers)
 
     def _revoke(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
@@ -136,8 +136,8 @@ class KafkaMember:
     def _take_away(
         self, consumer: Consumer, partitions: list[ClientPartition], tell: Callable[[Sequence[int]], None]
     ) -> None:
-        numbers = [p.partition for p in partitions if p.partition in self._held]
-        self._held.difference_update(numbers)
+        numbers = [p.partition for p in partitions if p.partition in self._assigned]
+        self._assigned.difference_update(numbers)
         try:
             if numbers:
                 tell(numbers)
