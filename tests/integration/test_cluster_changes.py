@@ -12,7 +12,7 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.runtime.native import worker
 from cues_kafka.testing.fixtures import FaultClusters, KafkaFixture
 from tests.integration.test_supervisor import wait_for
-from tests.unit.test_regressions import same
+from tests.unit.samples import same
 
 
 def test_new_partitions_are_noticed_and_their_tasks_start_once_they_can(

@@ -11,7 +11,7 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.operate.progress import Progress
 from cues_kafka.ports import Outgoing
 from cues_kafka.testing.fixtures import KafkaFixture
-from tests.unit.test_regressions import same
+from tests.unit.samples import same
 
 
 @pytest.fixture(params=["memory", "kafka"])

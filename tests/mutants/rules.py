@@ -15,7 +15,7 @@ SUSPECT = "tests/fault/test_suspect_commits.py"
 CLIENT = "tests/unit/brokers/kafka/test_client.py"
 KEPT = "tests/unit/brokers/kafka/test_kept.py"
 CRASHES = "tests/unit/runtime/task/test_crashes.py"
-REGRESSIONS = "tests/unit/test_regressions.py"
+PAIRING = "tests/unit/runtime/calling/test_pairing.py"
 RETRY = "tests/unit/runtime/calling/test_retry.py"
 PLAIN = "tests/unit/runtime/calling/test_plain.py"
 BAD_INPUT = "tests/integration/test_bad_input.py"
@@ -274,7 +274,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a position moves over markers only where all before them is taken",
         "if not self.size and self.eof >= self.next_offset:",
         "if self.eof >= self.next_offset:",
-        REGRESSIONS,
+        PAIRING,
         CRASHES,
         GUARDS,
     ),
@@ -289,14 +289,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "self._order = self._choice(list(steps)) + self._order",
         "self._order = ()",
         GUARDS,
-        REGRESSIONS,
+        RETRY,
     ),
     _pairing(
         "a join's steps that are put back keep their messages",
         "for queue, column in zip(self._queues, zip(*steps, strict=True), strict=False):",
         "for queue, column in zip(self._queues[:1], zip(*steps, strict=True), strict=False):",
         GUARDS,
-        REGRESSIONS,
         "tests/proof/test_any_schedule.py",
     ),
     # The order of a task's work.
@@ -342,7 +341,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "return self._worked_on is not self.buffer or state not in (State.READY, State.CALLING)",
         "return state not in (State.READY, State.CALLING)",
         GUARDS,
-        REGRESSIONS,
         "tests/proof/test_defects.py",
     ),
     # User code.
@@ -351,7 +349,6 @@ MUTANTS: tuple[Mutant, ...] = (
         'if isinstance(error, self._retry) and failure.kind != "decode":',
         "if isinstance(error, self._retry):",
         RETRY,
-        REGRESSIONS,
     ),
     _calling(
         "an error message is no output in the totals",
@@ -366,7 +363,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "if now - since < retry.for_s:",
         "if now - since <= retry.for_s * 1000:",
         RETRY,
-        REGRESSIONS,
     ),
     _calling(
         "an output without a key keeps the task's partition",

@@ -851,3 +851,39 @@ def test_a_retry_under_another_order_of_inputs_goes_on_in_that_order() -> None:
     assert effect == do.Call(at(8, 7, spec=turned), 4, before.choice, 1)
     world.run(task, called(at(8, 7, spec=turned), outputs=4))
     assert [record.positions for record in world.log[1:]] == [at(6, 5, spec=turned), at(8, 7, spec=turned)]
+
+
+def test_a_rebalance_that_meets_a_recovery_is_no_death() -> None:
+    """P5 was refused under the old generation; revoked on its way back, the task was silent: a death was counted."""
+    spec = make_spec()
+    mine = snapshot(spec, (0,), (2,), 2, writer=ME)
+    task = Task(spec, state=State.READY, record=mine, first=False, inputs=tuple(facts(spec).items()))
+    task, _ = handle(task, on.Failed("ILLEGAL_GENERATION", 1.0))
+    assert task.state is State.DISCARDING
+    task, effect = handle(task, on.Revoked())
+    for event in (
+        on.Done(), on.Initialised(), on.OffsetsFetched({"in": None}), on.WatermarkFetched(10), on.NewestRead(mine),
+        on.InputsFetched(facts(spec), 1.0), on.Done(), on.Done(),
+    ):  # fmt: skip
+        task, effect = handle(task, event)
+    assert isinstance(effect, do.Produce)
+    assert effect.record.left
+    assert effect.record.starts == mine.starts
+    for answer in (on.Done(), on.Flushed(1, 1, 10), on.Committed()):
+        task, effect = handle(task, answer)
+    assert isinstance(effect, do.Release)
+
+
+def test_what_was_fenced_twice_long_ago_is_forgotten_with_the_next_delivery() -> None:
+    """R7: a coordinator had moved twice; a week later, one start of another worker stopped the task for good."""
+    spec = make_spec()
+    task = Task(spec, state=State.DISCARDING, rounds=2, fenced_at_s=1.0, fenced_twice=True)
+    for event in (
+        on.Done(), on.Initialised(), on.OffsetsFetched({"in": None}), on.WatermarkFetched(10),
+        on.NewestRead(attempt(spec, 5, writer=ME)), on.InputsFetched(facts(spec), 2.0), on.Done(), on.Idle(at(9)),
+        on.Done(), on.Done(), on.Done(), on.Flushed(1, 1, 10),
+    ):  # fmt: skip
+        task, _ = handle(task, event)
+    assert task.fenced_twice
+    task, _ = handle(task, on.Committed())
+    assert not task.fenced_twice

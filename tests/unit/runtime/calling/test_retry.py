@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
 from cues_kafka import Graph, Json, Message, Processor, Retry, Source, Topic
-from cues_kafka.testing.tester import Tester
+from cues_kafka.testing.tester import Crash, Tester
 
 
 class Flaky:
@@ -121,3 +122,85 @@ def test_a_message_that_cannot_be_decoded_is_not_tried_again() -> None:
     [error] = tester.errors()
     assert (error.kind, error.attempts) == ("decode", 1)
     assert tester.values("out") == [2]
+
+
+def test_a_retry_of_the_first_step_under_a_snapshot_ends_after_its_time() -> None:
+    """It killed the worker, and its time was measured by another clock than its pauses."""
+    calls = []
+
+    def down(n: int) -> int:
+        calls.append(n)
+        raise OSError("down")
+
+    retry = Retry(on=(OSError,), for_s=5, then="error")
+    tester = Tester(Graph("g", Source("in"), Processor(down, inputs="in", outputs="out", retry=retry), errors="failed"))
+    tester.send("in", 1, key="k")
+    [error] = tester.run().errors()
+    assert (error.kind, error.attempts) == ("retries exhausted", len(calls))
+    assert len(calls) == 7, "0.1 s doubled until 5 s are over"
+
+
+def test_a_retried_alts_step_is_the_one_that_comes_next() -> None:
+    """A message of another input came in between, and was taken for the one that was retried."""
+    calls: list[tuple[str, int]] = []
+
+    def either(step: Any, a: str | None = None, b: str | None = None) -> str:
+        calls.append((a or b or "", step.attempt))
+        if b == "b1" and step.attempt < 2:
+            tester.send("a", f"late{step.attempt}", key="k")
+            raise OSError("later")
+        return a or b or ""
+
+    either_of = Processor(either, alts={"a": "a", "b": "b"}, outputs="out", retry=Retry(on=(OSError,)))
+    tester = Tester(Graph("g", Source("a"), Source("b"), either_of))
+    for n in range(2):
+        tester.send("b", f"b{n}", key="k")
+    tester.run()
+    assert calls[:4] == [("b0", 0), ("b1", 0), ("b1", 1), ("b1", 2)]
+
+
+class FlakyOnTheRight:
+    """An alts sink that raises at the first call of each message that comes from the right."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def __call__(self, left: str | None = None, right: str | None = None, step: Any = None) -> None:
+        if right is not None and not step.attempt:
+            raise OSError(right)
+        self.seen.append(left or right or "")
+
+
+def test_alts_go_on_with_another_input_after_a_retry_under_a_snapshot() -> None:
+    """The choice of what was put back stayed behind when its snapshot took it again; the task then waited for ever."""
+    sink = FlakyOnTheRight()
+    graph = Graph(
+        "g", Source("a"), Source("b"), Processor(sink, alts={"left": "a", "right": "b"}, name="sink", retry=Retry())
+    )
+    tester = Tester(graph)
+    tester.send("b", "first")
+    tester.run()
+    tester.send("a", "second")
+    tester.run()
+    assert sink.seen == ["first", "second"]
+
+
+def test_what_a_retry_put_off_comes_next_after_a_death_too() -> None:
+    """I7: it was called under its step number already; another message in its place would be taken for it (E1)."""
+    calls: list[str] = []
+
+    def sink(left: str | None = None, right: str | None = None) -> None:
+        calls.append(left or right or "")
+        if right == "second" and len(calls) < 3:
+            raise OSError("later")
+
+    graph = Graph(
+        "g", Source("a"), Source("b"), Processor(sink, alts={"left": "a", "right": "b"}, name="sink", retry=Retry())
+    )
+    tester = Tester(graph)
+    tester.send("b", "first")
+    tester.send("b", "second")
+    tester.run(crash=Crash("after", "Commit", 3))  # the start's record, the snapshot, and what was delivered before it
+    tester.send("a", "meanwhile")
+    tester.restart().run()
+    assert calls == ["first", "second", "second", "meanwhile"]

@@ -60,3 +60,30 @@ def test_messages_that_are_larger_than_the_buffer_pass_one_by_one(tester: Tester
     tester.send_many("right", [b"y" * 1000] * 3)
 
     assert turn(tester).values("out") == [b"1000 1000"] * 3
+
+
+def test_a_range_that_is_due_is_fetched_however_full_the_buffers_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buffers smaller than a snapshot's range, all of them full: nothing was polled any more, and all stood still."""
+    calls: list[str] = []
+    deadly = [True]
+
+    def sink(left: str | None = None, right: str | None = None) -> None:
+        if deadly[0]:
+            alts.kill()
+        calls.append(left or right or "")
+
+    graph = Graph("g", Source("a"), Source("b"), Processor(sink, alts={"left": "a", "right": "b"}, name="sink"))
+    alts = Tester(graph)
+    for n in range(4):
+        alts.send("a", f"a{n}", key="k")
+        alts.send("b", f"b{n}", key="k")
+    assert alts.run_to_death()
+    poll = MemoryReader.poll
+    monkeypatch.setattr(MemoryReader, "poll", lambda self, timeout_s: poll(self, timeout_s, 1))
+    monkeypatch.setattr(worker, "BUFFER_MESSAGES", 2)
+    monkeypatch.setattr(worker, "LEAST_BUFFER", 1)
+    deadly[0] = False
+    alts.restart().run()
+    for _ in range(50):  # what is fetched alone is no event for `run`
+        alts._turn()
+    assert sorted(calls) == [f"{side}{n}" for side in "ab" for n in range(4)]

@@ -17,7 +17,7 @@ from cues_kafka.runtime.calling.pairing import Buffer
 from cues_kafka.runtime.task.alone import PATIENCE_S, WISH_S, Alone
 from cues_kafka.runtime.task.lane import Lane
 from cues_kafka.testing.tester import Tester
-from tests.unit.test_regressions import at
+from tests.unit.samples import at
 
 
 def test_a_task_that_is_alone_keeps_others_out_until_it_releases() -> None:

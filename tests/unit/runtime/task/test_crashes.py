@@ -231,3 +231,37 @@ def test_without_an_errors_topic_the_task_stops_and_names_the_message() -> None:
     """Q3."""
     with pytest.raises(TaskStopped, match=r"numbers/0 at 0 killed its process at least 3 times"):
         killer(0, several=1, errors=False)
+
+
+def test_careful_mode_that_ended_lends_its_choice_to_no_later_range() -> None:
+    """A stale end made the next crash loop retry other ranges under an old choice, and skip what it did not name."""
+    deadly, seen = [False], []
+    made: list[Tester] = []
+
+    def sink(a: str | None = None, b: str | None = None) -> None:
+        if deadly[0]:
+            made[0].kill()
+        seen.append(a or b)
+
+    tester = Tester(Graph("g", Source("a"), Source("b"), Processor(sink, alts={"a": "a", "b": "b"}), errors="failed"))
+    made.append(tester)
+
+    def put(*values: str) -> None:
+        for value in values:
+            tester.send(value[0], value, key="k")
+
+    put("a0", "a1", "b0", "b1")
+    deadly[0] = True
+    assert tester.run_to_death()
+    assert tester.run_to_death()
+    deadly[0] = False
+    tester.run_to_death()
+    put("a2", "a3", "b2", "b3")
+    deadly[0] = True
+    tester.run(crash=Crash("never", ""))
+    tester.run_to_death()
+    put("a4", "a5", "b4")
+    tester.run_to_death()
+    deadly[0] = False
+    tester.run_to_death()
+    assert {f"a{i}" for i in range(6)} | {f"b{i}" for i in range(5)} <= set(seen)

@@ -8,17 +8,23 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import Graph, Processor, RetriableError, Retry, Source, TaskStopped
+from cues_kafka import ConfigError, Graph, Processor, RetriableError, Retry, Source, TaskStopped
 from cues_kafka.brokers.memory import Faults, MemoryBroker
+from cues_kafka.core import effects as do
+from cues_kafka.core import events as on
 from cues_kafka.core import machine as core
 from cues_kafka.core.records import Attempt, Snapshot
-from cues_kafka.core.task import State
+from cues_kafka.core.task import State, Task
 from cues_kafka.ports import Fetched, NewTopic, Position, TopicPartition
 from cues_kafka.runtime import CommitPolicy
 from cues_kafka.runtime.calling.pairing import Buffer, OutOfOrder
 from cues_kafka.runtime.task import lane
+from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.runtime.task.gate import Gate
+from cues_kafka.runtime.task.interpreter import LEAVING_INIT_TIMEOUT_S, Interpreter, World
 from cues_kafka.testing.tester import Tester, VirtualClock
-from tests.unit.test_regressions import at, same
+from tests.unit.core.world import make_spec
+from tests.unit.samples import at, same
 
 IN = TopicPartition("in", 0)
 OUT = TopicPartition("out", 0)
@@ -352,3 +358,74 @@ def test_a_task_that_stops_again_and_again_waits_longer_each_time() -> None:
             tester.clock.advance(waits[-1])
 
     assert waits == pytest.approx([1, 2, 4], abs=0.1)
+
+
+def test_commits_that_are_suspect_and_succeed_are_progress() -> None:
+    """Each cost a round, and the sixth stopped the task."""
+
+    class Slow(Faults):
+        def after(self, operation: str, client: str) -> str | None:
+            return "slow" if operation == "commit" and client.startswith("g.f") else None
+
+    graph = Graph("g", Source("in"), Processor(same, inputs="in", outputs="out", name="f"))
+    tester = Tester(graph)
+    tester.broker = MemoryBroker(clock=tester.clock, faults=Slow())
+    tester = Tester(graph, broker=tester.broker)
+    for n in range(5):
+        tester.send("in", n, key="k")
+        tester.run()
+    assert tester.values("out") == [0, 1, 2, 3, 4]
+
+
+def test_the_first_batch_after_a_start_keeps_to_the_commit_policy() -> None:
+    """It took 500 steps whatever they cost, so that a slow function never committed between two restarts."""
+    tester = Tester(
+        Graph("g", Source("in"), Processor(same, inputs="in", outputs="out")), policy=CommitPolicy(max_messages=3)
+    )
+    tester.send_many("in", list(range(10)))
+    tester.run()
+    assert [r.steps for r in tester.records("same") if isinstance(r, Snapshot)] == [3]
+
+
+class Gone:
+    """A cluster that never answers, as broker and session of it."""
+
+    def __init__(self) -> None:
+        self.patience: list[float] = []
+
+    def session(self, _: str, *, batch_bytes: int | None = None) -> Gone:
+        """Made without asking anybody."""
+        return self
+
+    def init(self, timeout_s: float) -> None:
+        """Waits in vain."""
+        self.patience.append(timeout_s)
+        raise RetriableError("nobody answers")
+
+    def abandon(self) -> None:
+        """Nothing to close."""
+
+
+def test_a_stopped_task_that_owes_left_does_not_hold_up_a_shutdown_in_an_outage() -> None:
+    """Where only `left` remains to be said (Q1), init has not the patience of a recovery."""
+    cluster: Any = Gone()
+    world = World(cluster, SystemClock(), lambda _: None, lambda: cluster)
+    interpreter = Interpreter(make_spec(), world)
+    interpreter.task = Task(make_spec(), state=State.STOPPED, left_due=True)
+    assert isinstance(interpreter.advance(on.Revoked()), do.Release | None)
+    assert (interpreter.task.state, cluster.patience) == (State.RELEASED, [LEAVING_INIT_TIMEOUT_S])
+
+
+def test_a_setting_that_cannot_be_used_stops_the_task_and_not_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new client reads the files of certificates, which may be replaced at that moment; the task is tried again."""
+    cluster: Any = Gone()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ConfigError("ssl.key.location: 'key.pem' is not the key of 'certificate.pem'")
+
+    cluster.session = refuse
+    interpreter = Interpreter(make_spec(), World(cluster, SystemClock(), lambda _: None, lambda: cluster))
+    monkeypatch.setattr(Gate, "wait", lambda _, delay_s: None)
+    effect = interpreter.advance(on.Assigned())
+    assert isinstance(effect, do.Stop)
+    assert "is not the key of" in effect.halt.text

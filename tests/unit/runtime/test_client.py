@@ -1,0 +1,32 @@
+"""The client of `connect`: several in one process, and the size limit of `send`."""
+
+from __future__ import annotations
+
+import pytest
+
+from cues_kafka import Memory, OutputError, connect
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.ports import NewTopic
+
+
+def test_two_clients_of_a_process_do_not_fence_each_other() -> None:
+    """Their transactions had one id."""
+    memory = Memory()
+    open_broker(memory).create([NewTopic("t", 1)])
+    with connect(memory) as one, connect(memory) as two:
+        one.send_many("t", [1])
+        two.send_many("t", [2])
+        one.send_many("t", [3])
+        assert [m.value for m in one.messages("t")] == [1, 2, 3]
+
+
+def test_what_the_client_cannot_take_is_refused_by_send_as_by_produce() -> None:
+    """Between the client's limit and a higher one of the topic."""
+    memory = Memory()
+    open_broker(memory).create([NewTopic("wide", 1, config={"max.message.bytes": "5000000"})])
+
+    with (
+        connect(memory) as client,
+        pytest.raises(OutputError, match=r"'wide' are more than the 1000000 of message\.max\.bytes"),
+    ):
+        client.send("wide", "x" * 1_200_000)
