@@ -25,7 +25,7 @@ from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.query.worker import SparkWorker
 from cues_kafka.runtime.spark.staged import run as staged_run
 from cues_kafka.runtime.spark.staged.batch import StagedBatch
-from cues_kafka.runtime.spark.staged.files import HELD_BYTES, MANIFEST, Staging
+from cues_kafka.runtime.spark.staged.files import MANIFEST, SMALL_BYTES, Staging
 from cues_kafka.runtime.spark.staged.manifest import Manifest
 from cues_kafka.runtime.spark.staged.part_slot import PartSlot
 from cues_kafka.runtime.spark.staged.publish import StagedWork
@@ -149,8 +149,8 @@ class PointedBatch(StagedBatch):
             self._pass("behind", batch.batch)
 
         point = work.point if isinstance(work, PointedStagedWork) else None
-        held_bytes = HELD_BYTES if point is None or point.held else 0
-        super().__init__(work, *args, done=behind, held_bytes=held_bytes, **settings)
+        small_bytes = SMALL_BYTES if point is None or point.held else 0
+        super().__init__(work, *args, done=behind, small_bytes=small_bytes, **settings)
 
     def _stage(self, staging: Staging, frame: Any, mine: Staged) -> Manifest:
         from pyspark.sql import functions as f

@@ -16,7 +16,7 @@ from cues_kafka.ports import NewTopic
 from cues_kafka.runtime.spark.query import files
 from cues_kafka.runtime.spark.query.plans import STORE
 from cues_kafka.runtime.spark.staged import files as staging
-from cues_kafka.runtime.spark.staged.files import HELD_BYTES, HELD_ROWS, Staging
+from cues_kafka.runtime.spark.staged.files import SMALL_BYTES, SMALL_ROWS, Staging
 from cues_kafka.spark import write_exactly_once
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import committed_all, produce, until
@@ -27,9 +27,9 @@ pytestmark = pytest.mark.timeout(300)
 WIDTH = 3
 
 FEW: list[bytes] = [b"%d" % n for n in range(30)]
-MANY: list[bytes] = [b"%d" % n for n in range(HELD_ROWS + 1)]
-LARGE: list[bytes] = [os.urandom(20_000) for _ in range(2 * HELD_BYTES // 20_000)]
-"""Each of three Spark tasks has more than the quarter of `HELD_BYTES`."""
+MANY: list[bytes] = [b"%d" % n for n in range(SMALL_ROWS + 1)]
+LARGE: list[bytes] = [os.urandom(20_000) for _ in range(2 * SMALL_BYTES // 20_000)]
+"""Each of three Spark tasks has more than the quarter of `SMALL_BYTES`."""
 
 
 @pytest.fixture

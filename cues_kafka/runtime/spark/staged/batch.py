@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Final
 from uuid import uuid4
 
@@ -34,7 +35,7 @@ from cues_kafka.runtime.spark.query.run import Tell
 from cues_kafka.runtime.spark.query.slots import incarnation
 from cues_kafka.runtime.spark.staged.chunks import Pack
 from cues_kafka.runtime.spark.staged.error_rows import Refusing
-from cues_kafka.runtime.spark.staged.files import HELD_BYTES, Staging
+from cues_kafka.runtime.spark.staged.files import SMALL_BYTES, Staging
 from cues_kafka.runtime.spark.staged.manifest import Chunk, Manifest
 from cues_kafka.runtime.spark.staged.publish import PublishFiles, PublishRows, StagedWork, newest_batch
 from cues_kafka.runtime.task.clock import SystemClock
@@ -54,7 +55,7 @@ class StagedBatch:
         tell: Tell | None = None,
         done: Callable[[Staged], None] = lambda _: None,
         undecided: Callable[[Staged], None] = lambda _: None,
-        held_bytes: int = HELD_BYTES,
+        small_bytes: int = SMALL_BYTES,
     ) -> None:
         """
         Args:
@@ -64,7 +65,7 @@ class StagedBatch:
             tell: gets the outcomes of slots.
             done: gets each batch whose parts are all published.
             undecided: gets a batch whose announcement failed; only entering slot 0 shows whether it is announced.
-            held_bytes: see `Staging`.
+            small_bytes: see `Staging`.
         """
         self._work = work
         self._extents = extents
@@ -72,18 +73,13 @@ class StagedBatch:
         self._tell = tell
         self._done = done
         self._undecided = undecided
-        self._held_bytes = held_bytes
+        self._small_bytes = small_bytes
         self._settled = -1
-        self._calm = 0  # small batches in a row
-        self._enough = 1  # small batches in a row after which the next one is expected to be small
+        self._small_in_a_row = 0
+        self._needed_in_a_row = 1  # small batches after which the next one is expected to be small
 
     def __call__(self, frame: Any, number: int) -> None:
-        """
-        Prepare, announce and publish one micro-batch.
-
-        Raises:
-            SlotsStopped: a slot refuses; Spark runs the batch again.
-        """
+        """Give one micro-batch a name for this attempt, and write it."""
         session = frame.sparkSession
         if not self._work.query:
             self._work = replace(self._work, query=query_id(session, self._checkpoint))
@@ -112,77 +108,76 @@ class StagedBatch:
             prepared: the batch is announced already, and Spark keeps no state that needs its rows again.
 
         Raises:
-            SlotsStopped: a slot refuses to go on.
+            SlotsStopped: a slot refuses to go on; Spark runs the batch again.
         """
-        began_s = time.monotonic()
+        times_s = [time.monotonic()]
         self._expect()
-        staging = Staging(frame.sparkSession, stage_of(self._checkpoint), held_bytes=self._held_bytes)
+        staging = Staging(frame.sparkSession, stage_of(self._checkpoint), small_bytes=self._small_bytes)
         manifest = None if prepared else self._stage(staging, frame, mine)
-        staged_s = time.monotonic()
-        try:
-            announced = self._announce(replace(mine, checksum=manifest.checksum) if manifest else mine)
-        except BaseException:
-            self._undecided(mine)  # the announcement may be committed all the same: keep its files
-            raise
-        announced_s = time.monotonic()
-        outcomes = None
+        times_s.append(time.monotonic())
+        announced = self._announce(replace(mine, checksum=manifest.checksum) if manifest else mine)
+        times_s.append(time.monotonic())
         if manifest is None or announced.attempt != mine.attempt:
             tidy(staging.drop, mine)
-            manifest, outcomes = None, self._published(announced)
-        if outcomes is None:
-            try:
-                manifest = manifest or staging.read(mine.batch, announced.attempt, announced.checksum)
-                outcomes = self._publish(staging, announced, manifest)
-            except (BatchFailed, RecoveryError):
-                self._refuse_older(announced)
-                raise
+            manifest = None
+        manifest, outcomes = self._publish_once(staging, announced, manifest)
         if self._tell:
             self._tell(outcomes)
         raise_stops(outcomes, mine.batch)
         self._settled = announced.number
         self._learn(staging, manifest)
-        published_s = time.monotonic()
+        times_s.append(time.monotonic())
         tidy(staging.clean, announced)
-        log.info(
-            "published",
-            processor=self._work.processor,
-            batch=mine.batch,
-            attempt=announced.attempt,
-            rows=manifest.rows if manifest else 0,
-            bytes=manifest.bytes if manifest else 0,
-            staged_s=round(staged_s - began_s, 3),
-            announced_s=round(announced_s - staged_s, 3),
-            published_s=round(published_s - announced_s, 3),
-            disk_bytes=disk_bytes(staging),
-        )
+        self._log(staging, announced, manifest, times_s)
         self._done(announced)
         return outcomes
 
+    def _publish_once(
+        self, staging: Staging, announced: Staged, manifest: Manifest | None
+    ) -> tuple[Manifest | None, list[Outcome]]:
+        """Publish what is announced, by its manifest if this process staged it; return the manifest that was needed."""
+        if manifest is None and (outcomes := self._published(announced)) is not None:
+            return None, outcomes
+        try:
+            manifest = manifest or staging.read(announced.batch, announced.attempt, announced.checksum)
+            return manifest, self._publish(staging, announced, manifest)
+        except (BatchFailed, RecoveryError):
+            self._refuse_older(announced)
+            raise
+
+    def _log(self, staging: Staging, announced: Staged, manifest: Manifest | None, times_s: list[float]) -> None:
+        staged_s, announced_s, published_s = (round(end - start, 3) for start, end in pairwise(times_s))
+        log.info(
+            "published",
+            processor=self._work.processor,
+            batch=announced.batch,
+            attempt=announced.attempt,
+            rows=manifest.rows if manifest else 0,
+            bytes=manifest.bytes if manifest else 0,
+            staged_s=staged_s,
+            announced_s=announced_s,
+            published_s=published_s,
+            disk_bytes=disk_bytes(staging),
+        )
+
     @property
-    def _few(self) -> bool:
-        return self._calm >= self._enough
+    def _expects_small(self) -> bool:
+        return self._small_in_a_row >= self._needed_in_a_row
 
     def _learn(self, staging: Staging, manifest: Manifest | None) -> None:
         """Expect a small batch only after more small ones in a row, so that few batches are computed twice."""
-        if staging.twice:
-            self._enough *= 4
+        if staging.computed_twice:
+            self._needed_in_a_row *= 4
         if manifest is not None and manifest.rows:
-            self._calm = self._calm + 1 if staging.is_few(manifest) else 0
+            self._small_in_a_row = self._small_in_a_row + 1 if staging.is_small(manifest) else 0
 
     def _stage(self, staging: Staging, frame: Any, mine: Staged) -> Manifest:
-        """
-        T1: prepare the batch.
-
-        The files of a failed attempt are deleted now, those of a killed one after the next publication.
-        """
+        """T1: prepare the batch. The files of a failed attempt are deleted now, of a killed one by `Staging.clean`."""
         work = self._work
         check = Refusing(work.graph, work.processor, work.query, mine.batch, work.codecs, work.target, work.options)
         try:
-            target, pack = work.target, Pack(work.parts, check, int(time.time() * 1000))
-            errors = target.errors.topic if target.errors else ""
-            manifest = staging.write(
-                frame, mine.batch, mine.attempt, pack, outputs=target.names, errors=errors, few=self._few
-            )
+            pack = Pack(work.parts, check, int(time.time() * 1000))
+            manifest = staging.write(frame, mine.batch, mine.attempt, pack, work.target, small=self._expects_small)
             check_parts(manifest, work.options.transaction_timeout_s)
             return manifest
         except BaseException as failed:
@@ -193,16 +188,20 @@ class StagedBatch:
 
     def _expect(self) -> None:
         """Let slots connect while job 1 runs, because connecting takes longer than publishing a small part."""
-        parts = [0, *(range(self._work.parts) if self._few else ())][: AT_ONCE + 1]
         work = self._work
+        parts = [0, *(range(work.parts) if self._expects_small else ())][: AT_ONCE + 1]
         ids = [transactional_id(work.graph, work.processor, part) for part in parts]
         work.broker.expect(ids, batch_bytes=work.target.batch_bytes)
 
     def _announce(self, mine: Staged) -> Staged:
         """T2: the attempt that is announced for this batch, this one or an earlier one."""
         role = Announce(mine, self._work.stateless, self._settled)
-        slot = self._work.slot(0, role, incarnation(mine.query, mine.batch, -1, 0))
-        raise_stops([slot.recover()], mine.batch)
+        try:
+            slot = self._work.slot(0, role, incarnation(mine.query, mine.batch, -1, 0))
+            raise_stops([slot.recover()], mine.batch)
+        except BaseException:
+            self._undecided(mine)  # the announcement may be committed all the same: keep its files
+            raise
         record = slot.task.record
         assert record
         assert record.staged
@@ -233,8 +232,8 @@ class StagedBatch:
         errors = manifest.errors if any(chunk.errors for chunk in manifest.chunks) else ""
         work = replace(self._work, target=self._work.target.announced(manifest.outputs, errors))
         chunks = {part: own for part in range(batch.parts) if (own := manifest.part(part))}
-        held, outcomes = staging.held, []
-        if chunks and held is None:
+        kept, outcomes = staging.kept, []
+        if chunks and kept is None:
             staging.check(manifest)
             outcomes = self._by_spark(staging, work, batch, manifest, chunks)
             if any(outcome.kind for outcome in outcomes):
@@ -243,7 +242,7 @@ class StagedBatch:
                 raise ConfigError(f"parts {sorted(missing)} of batch {batch.batch} left no rows in the staged files")
 
         def from_here(part: int) -> Outcome:
-            [outcome] = work.publish(batch, chunks, lambda part: iter((held or {}).get(part, ())), [part], 0)
+            [outcome] = work.publish(batch, chunks, lambda part: iter((kept or {}).get(part, ())), [part], 0)
             return outcome
 
         done = {outcome.partition for outcome in outcomes}
@@ -284,12 +283,7 @@ LONGEST_S: Final = 450.0
 
 
 def check_parts(manifest: Manifest, timeout_s: float) -> None:
-    """
-    Refuse a part that is too large for its transaction. After the announcement it would be too late.
-
-    Raises:
-        ConfigError: it has too many rows or bytes for a transaction of `timeout_s`, even at the best rate.
-    """
+    """Refuse a part that is too large for its transaction even at the best rate, before it is announced."""
     rows, size = manifest.largest
     time_s = min(timeout_s, LONGEST_S)
     if rows > time_s * ROWS_PER_S or size > time_s * BYTES_PER_S:
@@ -332,12 +326,7 @@ def stage_of(checkpoint: str) -> str:
 
 
 def check_session(session: Any) -> None:
-    """
-    Check that a session has what staged writing needs.
-
-    Raises:
-        ConfigError: this session lacks something that staged writing needs.
-    """
+    """Refuse a session that lacks something that staged writing needs."""
     if not has_jvm(session):
         raise ConfigError(
             "staged writing (shuffles, aggregations, state) needs Spark's Java in the driver, which Spark Connect does "

@@ -28,7 +28,6 @@ class Pack:
     The last function of job 1: Arrow batches of messages in, chunks out.
 
     Attributes:
-        parts: number of parts.
         check: makes error messages of rows that cannot be sent.
         now_ms: timestamp of rows without one.
         most: limit in bytes of a Spark task's chunks; above it the last chunk has no payload. None: no limit.
@@ -113,13 +112,7 @@ def unpacked(payload: bytes) -> pa.Table:
 
 
 def chunks_in(files: Iterable[Path], part: int) -> Iterator[tuple[int, bytes]]:
-    """
-    Read the chunks of one part from this machine's disk, as (number of the first row, bytes), a few at a time.
-
-    Raises:
-        OSError: a file is missing.
-        pyarrow.ArrowException: a file has other contents now.
-    """
+    """Read the chunks of one part from this machine's disk, as (number of the first row, bytes), a few at a time."""
     for file in files:
         # Without a buffer all of a row group, some 128 MB, is in memory.
         with parquet.ParquetFile(file, buffer_size=CHUNK_BYTES) as opened:

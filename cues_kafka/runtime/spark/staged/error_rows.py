@@ -29,12 +29,7 @@ class Refusing:
     """
     Check messages of a staged batch against the codecs and record limits of their topics.
 
-    Attributes:
-        graph, processor: their names.
-        query, batch: of the micro-batch.
-        codecs: declarations of the outputs' codecs, in their order.
-        target: the topics.
-        options: the cluster.
+    `codecs` are the declarations of the outputs' codecs, in their order.
     """
 
     graph: str
@@ -47,11 +42,7 @@ class Refusing:
 
     def __call__(self, piece: pa.RecordBatch, row: int) -> pa.RecordBatch:
         """
-        Return the rows, with error messages in the place of those that do not fit.
-
-        Args:
-            piece: columns output, key, value, headers, timestamp, error.
-            row: number of the first one.
+        Return the rows, which have the columns `MESSAGES`, with error messages in the place of those that do not fit.
 
         Raises:
             CodecError: a row does not fit, and there is no errors topic.
@@ -101,8 +92,7 @@ class Refusing:
         self, columns: dict[str, list[Any]], at: int, row: int, why: str, now_ms: int
     ) -> tuple[bytes | None, bytes]:
         """Key and value of an error message. It has the row's key if that fits beside the value."""
-        name = f"{self.graph}.{self.processor}/{self.query}/{self.batch}/{row}"
-        key, number, errors = columns["key"][at], blake2b(name.encode(), digest_size=16).digest(), self.target.errors
+        key, number, errors = columns["key"][at], self._hash(row), self.target.errors
         assert errors
         value = encode_error(
             ErrorMessage(
@@ -130,6 +120,10 @@ class Refusing:
             )
         return own, value
 
+    def _hash(self, row: int) -> bytes:
+        name = f"{self.graph}.{self.processor}/{self.query}/{self.batch}/{row}"
+        return blake2b(name.encode(), digest_size=16).digest()
+
 
 def _refused_by_the_broker(
     output: Output, piece: pa.RecordBatch, sizes: pa.Array
@@ -140,11 +134,7 @@ def _refused_by_the_broker(
     A row gets older until it is published, so a limit of a week is enough, and one of a minute is not.
     """
     when, now_ms = piece.column("timestamp"), int(time.time() * 1000)
-    yield (
-        pc.greater(sizes, output.max_bytes),
-        sizes,
-        f"{VALUE} bytes, more than {output.limit}",
-    )
+    yield pc.greater(sizes, output.max_bytes), sizes, f"{VALUE} bytes, more than {output.limit}"
     yield pc.less(when, 0), when, f"its timestamp is {VALUE}; milliseconds since the epoch are a whole number from 0 on"
     yield _nameless(piece), when, f"it cannot be written: {NAMELESS}"
     if output.compacted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import ChainMap
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from cues_kafka.core.records import Extent, Staged
@@ -23,14 +23,9 @@ def extents_of(
     first: Mapping[str, str],
 ) -> tuple[Extent, ...]:
     """
-    Return what a micro-batch takes of each source, as Spark wrote it before it called.
+    Return what a micro-batch takes of each source, as Spark wrote it to the checkpoint before it called.
 
-    Args:
-        session: of Spark.
-        checkpoint: the query's directory.
-        number: of the batch.
-        names: gives name and topic id for the number and the end of a source.
-        first: by name, where batch 0 began.
+    `names` gives name and topic id for the number and the end of a source; `first` says where batch 0 began, by name.
 
     Raises:
         ConfigError: two sources of the query have one name and end at different places.
@@ -58,7 +53,7 @@ def canonical(offsets: Any) -> str:
 
 def ends_in(batch: Staged) -> dict[TopicPartition, int]:
     """The end of a batch in each topic."""
-    return _all(offsets_of(extent, extent.end) for extent in batch.extents)
+    return dict(ChainMap(*(offsets_of(extent, extent.end) for extent in batch.extents)))
 
 
 def begun(newest: Staged, query: str, committed: Collection[str]) -> dict[TopicPartition, int]:
@@ -67,18 +62,9 @@ def begun(newest: Staged, query: str, committed: Collection[str]) -> dict[TopicP
 
     Spark asks where batch 0 begins each time it runs that batch. Only the announcement tells, because the log may have
     been cut since, or a reset may have moved the processor. From another place its state would not fit the published
-    rows.
-
-    Args:
-        newest: the newest batch that was announced.
-        query: id of the query that asks.
-        committed: numbers of the batches that Spark knows to be published; Spark runs others again. The newest batch of
-            another query must be published.
+    rows. Spark runs batches again that are not among `committed`, the numbers of those that it knows to be published;
+    the newest batch of another query must be published.
     """
     if newest.query != query or str(newest.batch) in committed:
         return ends_in(newest)
-    return _all(offsets_of(extent, extent.start) for extent in newest.extents)
-
-
-def _all(found: Iterable[dict[TopicPartition, int]]) -> dict[TopicPartition, int]:
-    return dict(ChainMap(*found))
+    return dict(ChainMap(*(offsets_of(extent, extent.start) for extent in newest.extents)))

@@ -20,11 +20,12 @@ from pyarrow import parquet
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.runtime.spark.query.files import Place, delete, lengths, local, names, read_text, size, write_bytes
 from cues_kafka.runtime.spark.staged.chunks import CHUNKS, INDEX, Pack
-from cues_kafka.runtime.spark.staged.manifest import GONE, RESTORE, Chunk, Manifest, checksum, parsed
+from cues_kafka.runtime.spark.staged.manifest import GONE, RESTORE, Manifest, checksum, listed, parsed
+from cues_kafka.runtime.spark.staged.part_slot import StagedTarget
 
-HELD_BYTES: Final = 1024 * 1024
-HELD_ROWS: Final = 20_000
-"""A batch of at most this size is called *few*: the driver publishes it sooner than Spark begins a job."""
+SMALL_BYTES: Final = 1024 * 1024
+SMALL_ROWS: Final = 20_000
+"""A batch of at most this size is small: the driver publishes it sooner than Spark begins a job."""
 
 _FORMAT_OF_STATE: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
@@ -49,94 +50,66 @@ class Staging:
     The staged files of one query.
 
     Attributes:
-        session: of Spark.
-        held: chunks in the file of the last attempt, (number of the first row, bytes) by part; None: they are too many,
-            or Spark wrote them, or another driver made the attempt.
-        twice: the last batch was computed twice: its rows were not few.
+        kept: chunks that the driver wrote in the last attempt, (number of the first row, bytes) by part; None: they are
+            too many, or Spark wrote them, or another driver made the attempt.
+        computed_twice: the last batch was expected to be small, and was not.
     """
 
-    def __init__(self, session: Any, directory: str, *, held_bytes: int = HELD_BYTES) -> None:
+    def __init__(self, session: Any, directory: str, *, small_bytes: int = SMALL_BYTES) -> None:
         """
         Args:
             session: of Spark.
             directory: of this query alone, on a file system that driver and executors share.
-            held_bytes: limit of a batch that is few.
+            small_bytes: limit of a small batch.
         """
-        self.held: dict[int, list[tuple[int, bytes]]] | None = None
-        self.twice = False
+        self.kept: dict[int, list[tuple[int, bytes]]] | None = None
+        self.computed_twice = False
         self.session = session
         self._directory = directory.rstrip("/")
-        self._held_bytes = held_bytes
+        self._small_bytes = small_bytes
 
     def write(
-        self,
-        messages: Any,
-        batch: int,
-        attempt: str,
-        pack: Pack,
-        *,
-        outputs: tuple[str, ...],
-        errors: str,
-        few: bool = False,
+        self, messages: Any, batch: int, attempt: str, pack: Pack, topics: StagedTarget, *, small: bool = False
     ) -> Manifest:
         """
         Job 1: compute the batch, with all its state, and keep its messages.
 
-        A few rows come to the driver, which writes one file. Spark's own writer makes directories and files for each
-        task, and renames them, which takes longer than such a batch. If the rows turn out not to be few, they are
-        dropped, and Spark computes the batch once more, as it does when a task fails.
+        The rows of a small batch come to the driver, which writes one file. Spark's own writer makes directories and
+        files for each task, and renames them, which takes longer than such a batch. If the batch turns out to be
+        larger, its rows are dropped, and Spark computes it once more, as it does when a task fails.
 
         Args:
             messages: the columns of `columns.as_outputs`.
             batch: number of the micro-batch.
             attempt: a unique name.
             pack: makes chunks of them.
-            outputs: topics, see `Manifest`.
-            errors: topic, see `Manifest`.
-            few: the messages are expected to be few.
+            topics: of the messages.
+            small: the batch is expected to be small.
 
         Raises:
             ConfigError: files are missing, because driver and executors do not share the directory.
         """
-        gathered = self._gather(messages, pack) if few and self._state_may_be_computed_twice else None
+        gathered = self._gather(messages, pack) if small and self._state_may_be_computed_twice else None
         found = (
             self._by_spark(messages, pack, batch, attempt)
             if gathered is None
             else self._by_driver(gathered, batch, attempt)
         )
-        files = sorted({(row["file_name"], row["file_size"]) for row in found})
-        numbers = {name: number for number, (name, _) in enumerate(files)}
-        manifest = Manifest(
-            batch,
-            attempt,
-            tuple(files),
-            tuple(
-                sorted(
-                    Chunk(
-                        row["part"],
-                        row["row"],
-                        row["rows"],
-                        row["errors"],
-                        row["checksum"].hex(),
-                        numbers[row["file_name"]],
-                    )
-                    for row in found
-                )
-            ),
-            outputs,
-            errors,
-        )
-        if gathered is not None and manifest.rows <= HELD_ROWS:
-            self.held = {}
-            columns = [gathered.column(name).to_pylist() for name in ("part", "row", "payload")]
-            for part, row, payload in sorted(zip(*columns, strict=True)):
-                self.held.setdefault(part, []).append((row, payload))
+        manifest = listed(batch, attempt, found, topics.names, topics.errors.topic if topics.errors else "")
+        if gathered is not None and manifest.rows <= SMALL_ROWS:
+            self._keep(gathered)
         write_bytes(self.session, self._at(batch, attempt, MANIFEST), manifest.text.encode())
         return manifest
 
-    def is_few(self, manifest: Manifest) -> bool:
-        """Whether a batch is few; one without rows does not show whether executors write where the driver looks."""
-        return 0 < manifest.rows <= HELD_ROWS and manifest.bytes <= self._held_bytes
+    def _keep(self, chunks: pa.Table) -> None:
+        self.kept = {}
+        columns = [chunks.column(name).to_pylist() for name in ("part", "row", "payload")]
+        for part, row, payload in sorted(zip(*columns, strict=True)):
+            self.kept.setdefault(part, []).append((row, payload))
+
+    def is_small(self, manifest: Manifest) -> bool:
+        """Whether a batch is small; one without rows does not show whether executors write where the driver looks."""
+        return 0 < manifest.rows <= SMALL_ROWS and manifest.bytes <= self._small_bytes
 
     @property
     def _state_may_be_computed_twice(self) -> bool:
@@ -145,9 +118,9 @@ class Staging:
 
     def _gather(self, messages: Any, pack: Pack) -> pa.Table | None:
         """All chunks; None: a Spark task has more than a quarter of the limit, so that the sum stays small."""
-        found = messages.mapInArrow(replace(pack, most=self._held_bytes // 4), CHUNKS).toArrow()
-        self.twice = found.column("payload").null_count > 0
-        return None if self.twice else found
+        found = messages.mapInArrow(replace(pack, most=self._small_bytes // 4), CHUNKS).toArrow()
+        self.computed_twice = found.column("payload").null_count > 0
+        return None if self.computed_twice else found
 
     def _by_driver(self, chunks: pa.Table, batch: int, attempt: str) -> list[dict[str, Any]]:
         if not len(chunks):
@@ -190,13 +163,8 @@ class Staging:
         ]
 
     def read(self, batch: int, attempt: str, expected: bytes) -> Manifest:
-        """
-        Read the manifest of an announced attempt.
-
-        Raises:
-            RecoveryError: it is missing or was changed.
-        """
-        self.held = None
+        """Read the manifest of an announced attempt; a RecoveryError says that it is missing or was changed."""
+        self.kept = None
         path = self._at(batch, attempt, MANIFEST)
         try:
             text = read_text(self.session, path)
@@ -209,12 +177,7 @@ class Staging:
         return parsed(text)
 
     def check(self, manifest: Manifest) -> None:
-        """
-        Look for the files of an announced batch.
-
-        Raises:
-            RecoveryError: a file is missing or has another length.
-        """
+        """Look for the files of an announced batch; a RecoveryError names one that is missing or was cut."""
         place = self._at(manifest.batch, manifest.attempt, _ROWS)
         found = lengths(self.session, place)
         for name, length in manifest.files:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from cues_kafka.errors import ConfigError, RecoveryError
 
@@ -18,7 +18,6 @@ class Chunk(NamedTuple):
     Some messages of one part.
 
     Attributes:
-        part: number of the part.
         row: number of its first row; chunks of a part are published in this order.
         rows, errors: number of rows, and of error messages among them.
         checksum: of the bytes, in hexadecimal digits.
@@ -39,7 +38,6 @@ class Manifest:
     The files and chunks that one attempt at a batch has prepared.
 
     Attributes:
-        batch, attempt: number of the batch, name of the attempt.
         files: (name, bytes) of each.
         chunks: of all parts, in the order of publication.
         outputs: topics by the numbers in the messages; a program that was changed since may have others.
@@ -55,31 +53,20 @@ class Manifest:
 
     @property
     def text(self) -> str:
-        """The manifest as text."""
-        plain = {
-            "version": _VERSION,
-            "batch": self.batch,
-            "attempt": self.attempt,
-            "files": self.files,
-            "chunks": self.chunks,
-            "outputs": self.outputs,
-            "errors": self.errors,
-        }
+        """The manifest as JSON, with its fields in their order."""
+        plain = {"version": _VERSION} | {field.name: getattr(self, field.name) for field in fields(self)}
         return json.dumps(plain, separators=(",", ":"))
 
     @property
     def checksum(self) -> bytes:
-        """Checksum of the text."""
         return checksum(self.text.encode())
 
     @property
     def rows(self) -> int:
-        """Rows of all parts."""
         return sum(chunk.rows for chunk in self.chunks)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all files."""
         return sum(length for _, length in self.files)
 
     @property
@@ -93,8 +80,18 @@ class Manifest:
         return max(rows.values(), default=0), max(size.values(), default=0)
 
     def part(self, number: int) -> tuple[Chunk, ...]:
-        """The chunks of one part."""
         return tuple(chunk for chunk in self.chunks if chunk.part == number)
+
+
+def listed(batch: int, attempt: str, rows: list[Any], outputs: tuple[str, ...], errors: str) -> Manifest:
+    """Make the manifest of an attempt from the rows of its files' index: `chunks.INDEX`, file_name and file_size."""
+    files = sorted({(row["file_name"], row["file_size"]) for row in rows})
+    numbers = {name: number for number, (name, _) in enumerate(files)}
+    chunks = sorted(
+        Chunk(row["part"], row["row"], row["rows"], row["errors"], row["checksum"].hex(), numbers[row["file_name"]])
+        for row in rows
+    )
+    return Manifest(batch, attempt, tuple(files), tuple(chunks), outputs, errors)
 
 
 def checksum(data: bytes) -> bytes:
@@ -103,12 +100,7 @@ def checksum(data: bytes) -> bytes:
 
 
 def parsed(text: str) -> Manifest:
-    """
-    Read a manifest from its text.
-
-    Raises:
-        RecoveryError: another version of this package wrote it.
-    """
+    """Read a manifest from its text; a RecoveryError says that another version of this package wrote it."""
     plain = json.loads(text)
     if (version := plain.get("version")) != _VERSION:
         raise RecoveryError(

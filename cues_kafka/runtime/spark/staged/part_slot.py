@@ -56,16 +56,11 @@ class StagedTarget:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the outputs' topics."""
         return tuple(output.topic for output in self.outputs)
 
     def announced(self, outputs: Sequence[str], errors: str) -> StagedTarget:
         """
-        Return the topics that a batch was announced with; its messages have their numbers.
-
-        Args:
-            outputs: their names.
-            errors: topic of its error messages; empty if it has none.
+        Return the topics that a batch was announced with, by their names; its messages have their numbers.
 
         Raises:
             RecoveryError: a topic is no output any more, so its rows would go elsewhere.
@@ -84,24 +79,15 @@ class StagedTarget:
 
 
 class Spool:
-    """The chunks of a part, each of them checked, which can be read repeatedly."""
+    """The chunks of a part, each of them checked, which can be read repeatedly; error messages say where it is."""
 
     def __init__(self, where: str) -> None:
-        """
-        Args:
-            where: the part's name in error messages.
-        """
         self._where = where
         self._file: BinaryIO = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # type: ignore[assignment] # noqa: SIM115
         self._lengths: list[int] = []
 
     def take(self, coming: Iterable[tuple[int, bytes]], expected: tuple[Chunk, ...]) -> None:
-        """
-        Keep the chunks that come, if they are exactly the announced ones in that order.
-
-        Raises:
-            ConfigError: they are others.
-        """
+        """Keep the chunks that come, if they are exactly the announced ones in that order; else raise a ConfigError."""
         count = 0
         for row, payload in coming:
             if count >= len(expected) or row != expected[count].row:
@@ -120,7 +106,6 @@ class Spool:
             yield unpacked(self._file.read(length))
 
     def close(self) -> None:
-        """Free memory and disk."""
         self._file.close()
 
 
@@ -186,14 +171,7 @@ class PartSlot:
         """
         Do `Publish`: write the part in one transaction, if it is not published yet.
 
-        Args:
-            spool: is filled while the slot recovers.
-            coming: chunks as (number of the first row, bytes).
-            chunks: the announced chunks.
-            target: the topics.
-
-        Raises:
-            ConfigError: other chunks came; nothing was written.
+        The spool is filled while the slot recovers, with what comes: (number of the first row, bytes) of each chunk.
         """
         rows, errors = sum(chunk.rows for chunk in chunks), sum(chunk.errors for chunk in chunks)
         good = rows - errors
@@ -258,39 +236,40 @@ class PartSlot:
             known: the newest record before the transaction.
             late: the brokers may have ended the transaction, which the client cannot tell from fencing.
         """
-        role = self._spec.staged
+        spec, role = self._spec, self._spec.staged
         assert isinstance(role, Publish)
         deadline = self._clock.monotonic() + FENCED_S
         while True:
-            record = newest_record(self._spec, self._broker, self._clock)
+            record = newest_record(spec, self._broker, self._clock)
             if is_published(role, record) and record:
-                return Outcome(self._spec.name, self._spec.partition, totals=record.totals)
+                return Outcome(spec.name, spec.partition, totals=record.totals)
             newer = record is not None and record.staged is not None and record.staged.number > role.batch.number
             if newer or self._clock.monotonic() > deadline:
-                who = record.writer if record else None
-                name = f"{who.name!r} ({who.runtime}, {who.incarnation})" if who else "another process"
-                text = f"fenced by {name}, which has not published batch {role.batch.batch}: {halt.text}"
-                stop = "stop one of the two drivers"
-                if late and record == known:
-                    text = (
-                        f"its transaction timed out: batch {role.batch.batch} is not published within "
-                        f"{self._timeout_s:g} s, and no other slot has written: {halt.text}"
-                    )
-                    stop = (
-                        "raise transaction_timeout_s (brokers allow 900); for later batches also more Spark tasks or a "
-                        "smaller max_offsets_per_trigger"
-                    )
-                return Outcome(self._spec.name, self._spec.partition, kind="claimed", text=text, remedy=stop)
+                break
             self._clock.sleep(WATCH_S)
+        if late and record == known:
+            text = (
+                f"its transaction timed out: batch {role.batch.batch} is not published within {self._timeout_s:g} s, "
+                f"and no other slot has written: {halt.text}"
+            )
+            remedy = (
+                "raise transaction_timeout_s (brokers allow 900); for later batches also more Spark tasks or a smaller "
+                "max_offsets_per_trigger"
+            )
+        else:
+            who = record.writer if record else None
+            name = f"{who.name!r} ({who.runtime}, {who.incarnation})" if who else "another process"
+            text = f"fenced by {name}, which has not published batch {role.batch.batch}: {halt.text}"
+            remedy = "stop one of the two drivers"
+        return Outcome(spec.name, spec.partition, kind="claimed", text=text, remedy=remedy)
 
     def _outcome(self, before: Totals) -> Outcome:
         task, spec = self.task, self._spec
         totals = self._totals
         counts = Totals(*(b - a for a, b in zip(before, totals, strict=True)))
         halt = task.halt if task.state is State.STOPPED else None
-        if halt:
-            return Outcome(spec.name, spec.partition, -1, counts, totals, halt.kind, halt.text, halt.remedy)
-        return Outcome(spec.name, spec.partition, -1, counts, totals)
+        why = (halt.kind, halt.text, halt.remedy) if halt else ()
+        return Outcome(spec.name, spec.partition, -1, counts, totals, *why)
 
     @property
     def _totals(self) -> Totals:

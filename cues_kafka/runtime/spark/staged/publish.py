@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,6 @@ class StagedWork:
     What the slots of a staged processor need, as one value that is pickled for them.
 
     Attributes:
-        options: the cluster.
-        graph, processor: their names.
         parts: number of parts.
         target: the topics of messages.
         codecs: declarations of the outputs' codecs; every value must fit.
@@ -70,14 +69,9 @@ class StagedWork:
 
     def slot(self, part: int, role: Role, who: str) -> PartSlot:
         """The slot of one part, in this process."""
-        timeout_s = self.options.transaction_timeout_s
-        return PartSlot(
-            self.spec(part, role, who),
-            broker=self.broker,
-            clock=SystemClock(),
-            timeout_s=timeout_s,
-            batch_bytes=self.target.batch_bytes,
-        )
+        spec, timeout_s = self.spec(part, role, who), self.options.transaction_timeout_s
+        batch_bytes = self.target.batch_bytes
+        return PartSlot(spec, broker=self.broker, clock=SystemClock(), timeout_s=timeout_s, batch_bytes=batch_bytes)
 
     def publish(
         self, batch: Staged, chunks: Mapping[int, tuple[Chunk, ...]], coming: Coming, parts: Sequence[int], attempt: int
@@ -85,12 +79,8 @@ class StagedWork:
         """
         T3: publish some parts in turn, while the slots of the others recover. Stop after a part that refuses.
 
-        Args:
-            batch: the announced batch.
-            chunks: of each part.
-            coming: chunks of a part, as (number of the first row, bytes); checked before its transaction begins.
-            parts: their numbers.
-            attempt: number of the Spark task's attempt.
+        `coming` gives the chunks of a part, as (number of the first row, bytes); `chunks` are the announced ones, with
+        which they are compared before the transaction begins; `attempt` is the number of the Spark task's attempt.
         """
         with ExitStack() as leaving:
             slots = {part: self._publishing(batch, part, attempt) for part in parts}
@@ -114,15 +104,7 @@ Coming = Callable[[int], Iterator[tuple[int, bytes]]]
 
 @dataclass(frozen=True)
 class PublishFiles:
-    """
-    The function of job 2 if Spark's tasks see the staged files: numbers of parts in, outcomes out.
-
-    Attributes:
-        work: what the processor's slots need.
-        batch: the announced batch.
-        chunks: of each part.
-        files: of the manifest.
-    """
+    """The function of job 2 if Spark's tasks see the files of the manifest: numbers of parts in, outcomes out."""
 
     work: StagedWork
     batch: Staged
@@ -130,7 +112,6 @@ class PublishFiles:
     files: Sequence[Path]
 
     def __call__(self, parts: Iterable[int]) -> Iterator[Outcome]:
-        """Publish parts."""
         return self.work.publish(self.batch, self.chunks, self._coming, list(parts), attempt_number())
 
     def _coming(self, part: int) -> Iterator[tuple[int, bytes]]:
@@ -155,15 +136,13 @@ class PublishRows:
     chunks: Mapping[int, tuple[Chunk, ...]]
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Publish this Spark task's part."""
-        coming = _rows(batches)
-        first = next(coming, None)
+        rows = _rows(batches)
+        first = next(rows, None)
         if first is None:
             return
-        part = first[0]
-        rows = _of_part(part, first, coming)
-        for outcome in self.work.publish(self.batch, self.chunks, lambda _: rows, [part], attempt_number()):
-            yield pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(outcome))])], names=["outcome"])
+        part, coming = first[0], _of_part(first[0], chain([first], rows))
+        for outcome in self.work.publish(self.batch, self.chunks, lambda _: coming, [part], attempt_number()):
+            yield pa.RecordBatch.from_pydict({"outcome": [json.dumps(asdict(outcome))]})
 
 
 def attempt_number() -> int:
@@ -178,11 +157,8 @@ def _rows(batches: Iterator[Any]) -> Iterator[tuple[int, int, bytes]]:
         yield from zip(*columns, strict=True)
 
 
-def _of_part(
-    part: int, first: tuple[int, int, bytes], rest: Iterator[tuple[int, int, bytes]]
-) -> Iterator[tuple[int, bytes]]:
-    yield first[1], first[2]
-    for other, row, payload in rest:
+def _of_part(part: int, rows: Iterable[tuple[int, int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    for other, row, payload in rows:
         if other != part:
             raise ConfigError(f"one Spark task got chunks of parts {part} and {other}: report this")
         yield row, payload

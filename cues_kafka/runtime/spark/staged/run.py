@@ -30,17 +30,14 @@ from cues_kafka.runtime.workers import Job
 
 
 class StagedRun:
-    """The run of a staged processor with any number of inputs and outputs; its slots are the parts of its batches."""
+    """
+    The run of a staged processor with any number of inputs and outputs; its slots are the parts of its batches.
+
+    Raises:
+        ConfigError: an output topic is not there, or two bindings are one topic.
+    """
 
     def __init__(self, job: Job, settings: QuerySettings) -> None:
-        """
-        Args:
-            job: the processor.
-            settings: of the query.
-
-        Raises:
-            ConfigError: an output topic is not there, or two bindings are one topic.
-        """
         assert isinstance(job.options, Kafka)
         check_session(settings.session)
         graph, processor = job.graph, job.graph.dataframes[job.processor]
@@ -55,32 +52,37 @@ class StagedRun:
         marks = job.broker.watermarks(places)
         self._reached = {place: marks[place].low for place in places}
         frames = call_function(settings, job.options, graph, processor, self._positions())
-        declared = [graph.topic(topic) for _, topic in processor.outputs]
-        width = max(job.facts.topics[topic].partitions for topic in topics)
-        if backing := job.facts.topics.get(backing_topic(graph.name, processor.name)):
-            width = min(width, backing.partitions)  # an input may have got partitions since
-        self._work = StagedWork(
-            options=job.options,
-            graph=graph.name,
-            processor=processor.name,
-            parts=width,
-            target=StagedTarget(
-                tuple(
-                    written(job.facts, topic, job.broker.max_bytes, provenance=one.provenance)
-                    for one, (_, topic) in zip(declared, processor.outputs, strict=True)
-                ),
-                written(job.facts, graph.errors, job.broker.max_bytes) if graph.errors else None,
-            ),
-            codecs=tuple(one.value for one in declared),
-            key_fields=tuple(one.key for one in declared),
-            stateless=not any(map(keeps_state, frames.values())),
-            identity=Identity.of_process("spark"),
-        )
+        self._work = self._work_of(stateless=not any(map(keeps_state, frames.values())))
         self._newest: Staged | None = None
         self._undecided: list[Staged] = []
         if newest := newest_batch(self._work, job.broker):
             self._work = replace(self._work, parts=newest.parts)
         self.first: Spec = self._work.spec(0, Enter("", self._work.stateless, 0), self._work.identity.incarnation)
+
+    def _work_of(self, *, stateless: bool) -> StagedWork:
+        """What the slots need; the parts of a batch are as many as the partitions of the widest input."""
+        job, graph, processor = self._job, self._job.graph, self._processor
+        assert isinstance(job.options, Kafka)
+        declared = [graph.topic(topic) for _, topic in processor.outputs]
+        width = max(job.facts.topics[topic].partitions for topic in processor.read_topics)
+        if backing := job.facts.topics.get(backing_topic(graph.name, processor.name)):
+            width = min(width, backing.partitions)  # an input may have got partitions since
+        outputs = tuple(
+            written(job.facts, topic, job.broker.max_bytes, provenance=one.provenance)
+            for one, (_, topic) in zip(declared, processor.outputs, strict=True)
+        )
+        errors = written(job.facts, graph.errors, job.broker.max_bytes) if graph.errors else None
+        return StagedWork(
+            options=job.options,
+            graph=graph.name,
+            processor=processor.name,
+            parts=width,
+            target=StagedTarget(outputs, errors),
+            codecs=tuple(one.value for one in declared),
+            key_fields=tuple(one.key for one in declared),
+            stateless=stateless,
+            identity=Identity.of_process("spark"),
+        )
 
     def enter(self, part: int) -> Outcome:
         """See `query.Run`."""

@@ -95,13 +95,13 @@ def test_small_batches_that_turn_out_large_are_foreseen_less_and_less() -> None:
     few, none = SimpleNamespace(rows=1, few=True), SimpleNamespace(rows=0, few=False)
 
     def behind(manifest: Any, *, twice: bool = False) -> bool:
-        whole._learn(SimpleNamespace(twice=twice, is_few=lambda one: one.few), manifest)
-        return bool(whole._few)
+        whole._learn(SimpleNamespace(computed_twice=twice, is_small=lambda one: one.few), manifest)
+        return bool(whole._expects_small)
 
     seen = []
     for _ in range(3):
         rounds = 0
-        while not whole._few:
+        while not whole._expects_small:
             assert not behind(none)
             behind(few)
             rounds += 1
