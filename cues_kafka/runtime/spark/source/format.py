@@ -52,7 +52,8 @@ SCHEMA: Final = (
     .add("timestamp", TimestampType())
     .add("timestampType", IntegerType())
 )
-HEADERS: Final = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
+_HEADER: Final = StructType().add("key", StringType()).add("value", BinaryType())
+WITH_HEADERS: Final = StructType([*SCHEMA.fields, StructField("headers", ArrayType(_HEADER))])
 
 
 def register(session: Any) -> None:
@@ -74,8 +75,7 @@ class CuesSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns, with `headers` only if asked, as with Spark's Kafka source."""
-        columns = [*SCHEMA.fields, *([StructField("headers", HEADERS)] if wants_headers(self.options) else [])]
-        return StructType(columns)
+        return WITH_HEADERS if wants_headers(self.options) else SCHEMA
 
     def reader(self, schema: StructType) -> BatchReader:
         self._check(schema)
@@ -110,7 +110,9 @@ def _no_sink() -> NoReturn:
 class _Reader(Connected):
     """What readers of batches and streams share."""
 
-    _settings: SourceOptions
+    def __init__(self, settings: SourceOptions) -> None:
+        super().__init__(settings.options, settings.limit)
+        self._settings = settings
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Read all committed messages of a range, in a Spark task."""
@@ -136,10 +138,6 @@ class _Reader(Connected):
 class BatchReader(_Reader, DataSourceReader):
     """The reader of `spark.read.format("cues")`."""
 
-    def __init__(self, settings: SourceOptions) -> None:
-        super().__init__(settings.options)
-        self._settings = settings
-
     def partitions(self) -> list[OffsetRange]:
         """All ranges, in order of topic and partition; Spark asks again for each action on the DataFrame."""
         try:
@@ -152,8 +150,7 @@ class StreamReader(_Reader, ConnectedStream):
     """The reader of `spark.readStream.format("cues")`, which lives beside the driver as long as the query runs."""
 
     def __init__(self, settings: SourceOptions) -> None:
-        ConnectedStream.__init__(self, settings.options, settings.limit)
-        self._settings = settings
+        super().__init__(settings)
         self._until: Offsets | None = None
         self._seen: Offsets = {}
 

@@ -11,10 +11,9 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
-from pyspark.sql.types import StructField, StructType
 
 from cues_kafka.ports import TopicPartition
-from cues_kafka.runtime.spark.source.format import HEADERS, SCHEMA
+from cues_kafka.runtime.spark.source.format import WITH_HEADERS
 from cues_kafka.runtime.spark.source.planning import OffsetRange
 from cues_kafka.runtime.spark.source.ranges import RangeReader, RangeRow, SourceInput, data_source
 from cues_kafka.runtime.spark.source.rows import read_range
@@ -58,5 +57,4 @@ class MessageReader(RangeReader):
 
 def message_source(given: SourceInput) -> type[DataSource]:
     """Make the data source of one processor's messages."""
-    schema = StructType([*SCHEMA.fields, StructField("headers", HEADERS)])
-    return data_source(PREFIX + given.name, schema, lambda: MessageReader(given))
+    return data_source(PREFIX + given.name, WITH_HEADERS, lambda: MessageReader(given))

@@ -116,10 +116,14 @@ class Bound:
     times_ms: Mapping[TopicPartition, int] | None = None
     or_latest: bool = False
 
+    def has(self, edge: int) -> bool:
+        """Whether all partitions, or one of them, are at that edge."""
+        return self.edge == edge or edge in (self.offsets or {}).values()
+
     @property
     def moves(self) -> bool:
         """Whether a later question may get a later answer although the log still has everything."""
-        return self.edge == LATEST or LATEST in (self.offsets or {}).values() or self.or_latest
+        return self.has(LATEST) or self.or_latest
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +132,9 @@ class SourceOptions:
     The options of one read, parsed.
 
     Attributes:
-        options: the cluster.
-        subscription: what is read.
         start: where a query without a checkpoint begins.
         end: where a batch ends; the latest for streams.
         limit: offsets in one micro-batch, over all partitions; None: no limit.
-        headers: whether the read has the column `headers`.
         fail_on_loss: whether messages that are gone from the log are an error.
         name: pins the start of a stream; also the name of clients.
     """
@@ -273,9 +274,9 @@ def _check_bounds(settings: SourceOptions, *, streaming: bool) -> None:
     if streaming and start.moves and settings.name is None:
         given = "the default of streams" if start.edge == LATEST else start.option
         raise ConfigError(f"a stream cannot begin at the latest offsets ({given}) by itself: {PIN_ADVICE}")
-    if not streaming and (start.edge == LATEST or LATEST in (start.offsets or {}).values()):
+    if not streaming and start.has(LATEST):
         raise ConfigError("a batch cannot begin at the latest offsets (startingOffsets): it would always be empty")
-    if end.edge == EARLIEST or EARLIEST in (end.offsets or {}).values():
+    if end.has(EARLIEST):
         raise ConfigError("a batch cannot end at the earliest offsets (endingOffsets): it would always be empty")
 
 

@@ -81,14 +81,7 @@ def report(lost: Iterable[LostRange], *, fail: bool, remedy: str = GO_ON) -> Non
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """
-    A partition as a read finds it.
-
-    Attributes:
-        first: where the read goes on: the offset that it asked for, unless that is lost.
-        marks: watermarks by the leader.
-        lost: ranges of it that are lost.
-    """
+    """A partition as a read finds it: it goes on at `first`, the offset that it asked for, unless that is lost."""
 
     first: int
     marks: Watermarks
@@ -297,14 +290,12 @@ def pin(broker: Broker, name: str, places: list[TopicPartition], resolve: Callab
         raise ConfigError(
             f"name={name!r}: the group of this name has members {members}; a stream needs a name that no consumer uses"
         )
-    for round_ in range(1, PIN_ROUNDS + 1):
+    for _ in range(PIN_ROUNDS - 1):
         try:
             return _pin_once(broker, name, places, resolve)
         except BrokerError as error:
-            if round_ == PIN_ROUNDS:
-                raise
             log.info("start not pinned yet", name=name, error=str(error))
-    raise AssertionError("unreachable")
+    return _pin_once(broker, name, places, resolve)
 
 
 def _pin_once(broker: Broker, name: str, places: list[TopicPartition], resolve: Callable[[], Offsets]) -> Offsets:

@@ -34,8 +34,6 @@ class SourceInput:
 
     Attributes:
         name: name of the processor, with its graph.
-        options: the cluster.
-        topic: the input.
         first: where a query without a checkpoint begins, by partition; fixed before Spark can ask twice.
         limit: offsets in one micro-batch, over all partitions; None: no limit.
         back: records may be behind Spark's checkpoint, and the query goes back to them. Not if Spark keeps state or
@@ -62,8 +60,9 @@ class RangeRow(InputPartition):
 class Connected:
     """A reader with a connection to the cluster, which stays behind when Spark pickles the reader for its tasks."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, limit: int | None = None) -> None:
         self._options = options
+        self._limit = limit
         self._connection: Broker | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -82,10 +81,6 @@ class Connected:
 
 class ConnectedStream(Connected, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What the readers of all streaming sources share."""
-
-    def __init__(self, options: Options, limit: int | None) -> None:
-        super().__init__(options)
-        self._limit = limit
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)

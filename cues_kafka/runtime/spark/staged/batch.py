@@ -102,10 +102,8 @@ class StagedBatch:
         """
         Prepare, announce and publish.
 
-        Args:
-            frame: the rows of the messages.
-            mine: the batch, and a name for this attempt at it.
-            prepared: the batch is announced already, and Spark keeps no state that needs its rows again.
+        `mine` names this attempt at the batch; `prepared`: it is announced already, and Spark keeps no state that needs
+        its rows again.
 
         Raises:
             SlotsStopped: a slot refuses to go on; Spark runs the batch again.

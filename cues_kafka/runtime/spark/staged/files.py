@@ -78,13 +78,7 @@ class Staging:
         files for each task, and renames them, which takes longer than such a batch. If the batch turns out to be
         larger, its rows are dropped, and Spark computes it once more, as it does when a task fails.
 
-        Args:
-            messages: the columns of `columns.as_outputs`.
-            batch: number of the micro-batch.
-            attempt: a unique name.
-            pack: makes chunks of them.
-            topics: of the messages.
-            small: the batch is expected to be small.
+        `messages` has the columns of `columns.as_outputs`; `small`: the batch is expected to be small.
 
         Raises:
             ConfigError: files are missing, because driver and executors do not share the directory.

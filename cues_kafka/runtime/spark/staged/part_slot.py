@@ -110,7 +110,11 @@ class Spool:
 
 
 class PartSlot:
-    """A slot of a staged processor: it enters, announces, or publishes its part."""
+    """
+    A slot of a staged processor: it enters, announces, or publishes its part, as the spec's role in `staged` says.
+
+    The brokers end its transaction after `timeout_s`; `batch_bytes` is that of `ports.Broker.session`.
+    """
 
     def __init__(
         self,
@@ -122,15 +126,6 @@ class PartSlot:
         hook: Hook | None = None,
         batch_bytes: int | None = None,
     ) -> None:
-        """
-        Args:
-            spec: the task, with `slot=True` and its role in `staged`.
-            broker: the cluster.
-            clock: time.
-            timeout_s: time after which the brokers end a transaction.
-            hook: crash points.
-            batch_bytes: see `ports.Broker.session`.
-        """
         self._spec = spec
         self._broker = broker
         self._clock = clock
@@ -231,10 +226,8 @@ class PartSlot:
         """
         D5: this slot is fenced. Succeed when the record shows that the other owner published this part.
 
-        Args:
-            halt: why the slot stopped.
-            known: the newest record before the transaction.
-            late: the brokers may have ended the transaction, which the client cannot tell from fencing.
+        `known` is the newest record before the transaction. If `late`, the brokers may have ended the transaction,
+        which the client cannot tell from fencing.
         """
         spec, role = self._spec, self._spec.staged
         assert isinstance(role, Publish)

@@ -37,8 +37,6 @@ class StagedWork:
     What the slots of a staged processor need, as one value that is pickled for them.
 
     Attributes:
-        parts: number of parts.
-        target: the topics of messages.
         codecs: declarations of the outputs' codecs; every value must fit.
         key_fields: `key=` of the output topics.
         stateless: Spark keeps no state between two batches.
