@@ -96,7 +96,7 @@ def test_every_key_and_every_reference_is_known(compose: dict[str, Any], service
 
 
 def test_nothing_listens_for_other_machines(services: dict[str, dict[str, Any]]) -> None:
-    """The brokers, and Spark, ask nobody who they are."""
+    """The brokers, and Spark, ask no user database who they are."""
     published = [port for service in services.values() for port in service.get("ports", ())]
 
     assert published

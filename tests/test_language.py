@@ -1,4 +1,4 @@
-"""The language of the project: words that make readers stumble stand in no page, text, docstring or comment."""
+"""The language of the project: words that make readers stumble stand in no page, text, docstring, comment or test."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+PROOF = ROOT / "tests" / "proof"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 AVOIDED = {
@@ -44,6 +45,29 @@ def avoided(text: str) -> list[str]:
     return [word.lower() for word in WORDS.findall(" ".join(text.split()))]
 
 
+def names(path: Path, recorded: set[str]) -> str:
+    """The names in a Python file, with a space for each `_`; those that a recorded result holds stay as they are."""
+    found = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
+    texts = {token.string for token in found if token.type == tokenize.NAME}
+    return "\n".join(text.replace("_", " ") for text in sorted(texts) if text not in recorded)
+
+
+def explanations(path: Path) -> str:
+    """Comments, docstrings, and the texts that stand alone below a name."""
+    source = path.read_text(encoding="utf-8")
+    texts = [
+        token.string
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    ]
+    texts += [
+        node.value.value
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
+    return "\n".join(texts)
+
+
 def prose(path: Path) -> str:
     """Comments and texts of a Python file."""
     kinds = (tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING))
@@ -66,6 +90,24 @@ def test_the_code_has_no_word_that_makes_readers_stumble() -> None:
         name = str(path.relative_to(ROOT))
         if words := avoided(prose(path)):
             found[name] = words
+
+    assert found == {}
+
+
+def test_the_tests_have_no_word_that_makes_readers_stumble() -> None:
+    """In comments, texts and names; of the model and the simulation, whose code is recorded, only in explanations."""
+    results = (ROOT / "docs" / "proof" / "shell-mutants.json").read_text(encoding="utf-8")
+    recorded = set(re.findall(r"\btest_\w+", results))
+    found = {}
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        if path == Path(__file__):
+            continue
+        if path.parent in (PROOF / "model", PROOF / "simulation"):
+            text = explanations(path)
+        else:
+            text = prose(path) + "\n" + names(path, recorded)
+        if words := avoided(text):
+            found[str(path.relative_to(ROOT))] = words
 
     assert found == {}
 

@@ -271,7 +271,7 @@ def test_a_planted_cycle_is_found() -> None:
 
 
 def test_a_class_name_is_one_thing() -> None:
-    """Whoever reads `Settings` shall not have to look where it was imported from."""
+    """A reader of `Settings` does not have to look where it was imported from."""
     places: dict[str, list[str]] = {}
     for module, path in modules():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

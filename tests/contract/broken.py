@@ -47,7 +47,7 @@ class InitLeavesOpen(Cluster):
 
 
 class NoTimeout(Cluster):
-    """Transactions stay open for ever."""
+    """Transactions never end."""
 
     def _time_out(self, state: TransactionalId) -> None:
         if state.open is not None:
@@ -512,7 +512,7 @@ BREAKS: dict[str, list[type[MemoryBroker]]] = {
     "compaction_keeps_the_newest_of_a_key": [_with(log_type=OldestWins), _with(log_type=CompactionRenumbers)],
     "a_compacted_topic_takes_no_message_without_a_key": [_with(log_type=KeysOptional)],
     "trimming_moves_the_low_watermark": [_with(log_type=NeverTrims), _with(log_type=TrimsSilently)],
-    "a_topic_made_anew_has_another_id": [on_cluster(IdFromName)],
+    "a_recreated_topic_has_another_id": [on_cluster(IdFromName)],
     "partition_counts_come_without_the_topics_that_are_not_there": [
         on_cluster(ListsNothing),
         on_cluster(CountsMissing),

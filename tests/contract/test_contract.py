@@ -19,7 +19,7 @@ from tests.contract.world import Recorder, World, record, values
 
 
 def test_a_second_init_fences_the_first(world: World) -> None:
-    """R1: whoever inits later is the only one who can write."""
+    """R1: the session that inits last is the only one that can write."""
     topic, id_ = world.topic(), world.name("id")
     first = world.session(id_)
     second = world.session(id_)
@@ -69,7 +69,7 @@ def test_init_ends_an_open_transaction(world: World) -> None:
 
 
 def test_a_session_that_is_expected_takes_its_id_only_when_it_is_called_for(world: World) -> None:
-    """Until then whoever has the id goes on; then it is the next owner, like any other."""
+    """Until then the session that has the id goes on; then it is the next owner, like any other."""
     topic, id_ = world.topic(), world.name("id")
     first = world.session(id_)
     world.broker.expect([id_, world.name("id")])
@@ -377,7 +377,7 @@ def test_a_partition_moves_only_after_its_revocation_has_returned(world: World) 
 
 
 def test_an_eager_rebalance_takes_everything_before_it_gives_anything(world: World) -> None:
-    """A3, eager assignors: there is a moment in which nobody has anything."""
+    """A3, eager assignors: there is a moment in which no member has a partition."""
     eager = world.with_eager_members()
     topic, group = eager.topic(partitions=2), eager.name("group")
     listener, other = Recorder(), Recorder()
@@ -408,7 +408,7 @@ def test_a_leaving_member_gives_its_partitions_back(world: World) -> None:
 
 
 def test_a_static_member_takes_its_predecessors_place_at_once(world: World) -> None:
-    """A4: a restarted worker has its tasks back, and nobody else is disturbed."""
+    """A4: a restarted worker has its tasks back, and no other worker is disturbed."""
     topic, group = world.topic(partitions=4), world.name("group")
     listener, other, successor = Recorder(), Recorder(), Recorder()
     member = world.member(group, topic, listener, instance="worker.0")
@@ -482,7 +482,7 @@ def test_a_paused_partition_brings_nothing_until_it_is_resumed(world: World) -> 
 
 
 def test_a_partition_that_was_paused_and_is_assigned_anew_is_not_paused_any_more(world: World) -> None:
-    """A2: a pause dies with its buffer; kept, it would starve the task that recovers, for ever and in silence."""
+    """A2: a pause dies with its buffer; kept, it would starve the task that recovers, without end and in silence."""
     topic = world.topic(partitions=2)
     zero = TopicPartition(topic, 0)
     world.sender().send([record(topic, b"a"), record(topic, b"b")])
@@ -548,7 +548,7 @@ def test_flush_counts_deliveries_and_names_the_first_offset(world: World) -> Non
 
 
 def test_the_next_transactions_first_offset_is_two_further(world: World) -> None:
-    """P6a: one record and its marker; anything else means that somebody else writes here."""
+    """P6a: one record and its marker; anything else means that another program writes here."""
     topic = world.topic()
     session = world.session()
 
@@ -672,7 +672,7 @@ def test_trimming_moves_the_low_watermark(world: World) -> None:
     assert values(world.read(topic, start=3)[0]) == [b"3", b"4"]
 
 
-def test_a_topic_made_anew_has_another_id(world: World) -> None:
+def test_a_recreated_topic_has_another_id(world: World) -> None:
     """R6: offsets of a topic that was recreated mean nothing."""
     topic = world.topic()
     world.sender().send([record(topic, b"old")])

@@ -124,7 +124,7 @@ def test_a_broker_that_is_killed_and_comes_back_loses_nothing(kafka_fault_cluste
 
     Kafka 4.3.1 has a gap here, seen with one node only, in one of five restarts: of a transaction that was prepared
     when its broker died, the restarted broker notes that it is complete without having written all its markers
-    (docs/proof.md says why). It then hangs for ever; or the end of the task's next transaction aborts what is left of
+    (docs/proof.md says why). It then never ends; or the end of the task's next transaction aborts what is left of
     it, and where that is the offsets, they are other than the record's. The tasks that it concerns must then stop and
     name it, nothing doubled or skipped; and the next broker must do.
     """

@@ -77,7 +77,7 @@ def test_kills_around_every_effect_change_nothing_that_is_committed(
         if run(point) != -9:
             unkilled.append(point)
     assert run(None) == 0
-    assert unkilled == [], "a point that nobody passes proves nothing"
+    assert unkilled == [], "a point that no run passes proves nothing"
 
     assert world(kafka.bootstrap, prefix) == kill_world.expected(numbers)
     report = verify(graph, broker)

@@ -143,7 +143,7 @@ def test_statistics_alone_show_a_repeated_end(session: KafkaSession, proxy: Prox
 
 @pytest.mark.parametrize(("api_key", "deed"), [(PRODUCE, "cut"), (PRODUCE, "hold")])
 def test_trouble_elsewhere_is_not_suspect(session: KafkaSession, proxy: Proxy, api_key: int, deed: Deed) -> None:
-    """A broken connection to a partition's leader is mended by idempotence, and the commit is clean."""
+    """A broken connection to a partition's leader is repaired by idempotence, and the commit is clean."""
     fault = proxy.inject(api_key, "request", deed, hold_s=0.2)
 
     assert commit(session) is None

@@ -59,13 +59,13 @@ def pause_and_wake(setup: Setup, where: str, count: int) -> World:
             owner.wait_idle(timeout_s=60)
             zombie.resume()
             setup.send(b"3", transaction=True)
-            # It has heard that it is out of the group, or that its id is somebody else's, and came back as a member.
+            # It has heard that it is out of the group, or that its id is another program's, and came back as a member.
             until(
                 lambda: any("lost" in line or "failed" in line or "revoked" in line for line in zombie.lines),
                 "it noticed",
             )
             setup.send(b"4", transaction=True)
-            until(lambda: delivered(setup) == 5, "everything is delivered, by whoever has the task now")
+            until(lambda: delivered(setup) == 5, "everything is delivered, by the worker that has the task now")
             assert not owner.status().stopped
             assert not any(line.startswith("stopped") for line in zombie.lines)
             zombie.stop()

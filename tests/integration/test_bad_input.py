@@ -88,7 +88,7 @@ def test_undecodable_bytes_become_error_messages_with_the_bytes(setup: Setup) ->
 def test_a_header_name_that_is_no_utf8_costs_its_message_alone(setup: Setup, shape: str) -> None:
     """Kafka takes any bytes as a name, the client cannot read them: one error message with the bytes of the value.
 
-    `verify` reads such messages too, of the input and, from somebody else, of an output.
+    `verify` reads such messages too, of the input and, from another program, of an output.
     """
     shapes: dict[str, dict[str, Any]] = {
         "plain": {"fn": same},
@@ -304,7 +304,7 @@ def test_a_topics_own_limit_counts(setup: Setup) -> None:
 
 
 def test_batches_keep_to_the_least_limit_of_the_topics(setup: Setup) -> None:
-    """`max.message.bytes` bounds a whole batch; the client fills larger ones, and the broker refuses those for ever."""
+    """`max.message.bytes` bounds a whole batch; the client fills larger ones, and the broker always refuses those."""
     noise = random.Random(1)
 
     def noisy(value: int) -> bytes:
@@ -545,10 +545,10 @@ def test_a_list_of_another_length_is_an_error_of_each(setup: Setup) -> None:
 
 def test_an_unhandled_exception_stops_its_task_alone_and_the_task_recovers(setup: Setup) -> None:
     """The steps before it commit, waiters are told at once why, others go on, mending is enough (docs/errors.md)."""
-    mended = threading.Event()
+    fixed = threading.Event()
 
     def fragile(value: int) -> int:
-        if value == 3 and not mended.is_set():
+        if value == 3 and not fixed.is_set():
             raise ConnectionError("the database is gone")
         return value
 
@@ -565,7 +565,7 @@ def test_an_unhandled_exception_stops_its_task_alone_and_the_task_recovers(setup
         setup.send(*(Record(str(i).encode(), None, 1) for i in range(10, 15)))
         until(lambda: running.status().tasks[1].totals.deliveries == 5, "the other task goes on")
         before = setup.world(errors=False)
-        mended.set()
+        fixed.set()
         until(lambda: running.status().tasks[0].totals.deliveries == 5, "the task comes back by itself")
         running.wait_idle(timeout_s=30)
     finally:
@@ -639,7 +639,7 @@ def test_interrupt_stops_the_task_before_its_message(setup: Setup) -> None:
 
 
 class Flaky:
-    """Raises for one value so many times; remembers every call."""
+    """Raises for one value a number of times; remembers every call."""
 
     def __init__(self, times: int) -> None:
         self.times = times

@@ -164,7 +164,7 @@ def scram(**other: str) -> dict[str, str]:
     ("listener", "settings", "said"),
     [
         ("LOGIN", {"sasl_password": "wrong"}, "wrong user name or password"),
-        ("LOGIN", {"sasl_username": "nobody"}, "wrong user name or password"),
+        ("LOGIN", {"sasl_username": "unknown"}, "wrong user name or password"),
         ("LOGIN", {"sasl_mechanisms": "PLAIN"}, "SCRAM-SHA-512"),
         ("LOGIN", {"security_protocol": "SSL"}, "is a listener for SASL_SSL with SCRAM-SHA-512"),
         ("LOGIN", {"security_protocol": "PLAINTEXT"}, "is a listener for SASL_SSL with SCRAM-SHA-512"),
@@ -185,7 +185,7 @@ def scram(**other: str) -> dict[str, str]:
 def test_a_wrong_setting_ends_the_start_at_once_with_its_own_sentence(
     world: World, listener: str, settings: dict[str, str], said: str
 ) -> None:
-    """One cause, no false second one, and nobody is told to start brokers that run."""
+    """One cause, no false second one, and no user is told to start brokers that run."""
     given = {"security_protocol": "SASL_SSL", **scram(), **world.ca(), **settings}
     given |= world.own(given.pop("own")) if "own" in given else {}
     if settings.get("ssl_ca_location"):
@@ -205,7 +205,7 @@ def test_a_wrong_setting_ends_the_start_at_once_with_its_own_sentence(
 
 
 def test_an_expired_certificate_of_the_broker_is_waited_for_and_dated(world: World) -> None:
-    """The settings here are right: somebody renews it there."""
+    """The settings here are right: an operator renews it there."""
     error = refusal(world.kafka("EXPIRED", security_protocol="SSL", **world.ca()))
 
     assert isinstance(error, RetriableError)

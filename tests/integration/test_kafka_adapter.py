@@ -102,7 +102,7 @@ def read_to_end(reader: Reader, places: Sequence[TopicPartition], timeout_s: flo
 
 
 def refusing() -> tuple[socket.socket, int]:
-    """A port that nothing listens on, held so that nobody else takes it."""
+    """A port that nothing listens on, held so that no other program takes it."""
     held = socket.socket()
     held.bind(("127.0.0.1", 0))
     return held, held.getsockname()[1]
@@ -133,7 +133,7 @@ def answering(answer: bytes) -> tuple[socket.socket, int]:
         (lambda: answering(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "not a Kafka broker"),
         (lambda: answering(b""), "Kafka"),
     ],
-    ids=["nobody", "web server", "hangs up"],
+    ids=["no listener", "web server", "hangs up"],
 )
 def test_a_cluster_that_cannot_be_reached_is_named_with_the_cause(
     server: Callable[[], tuple[socket.socket, int]], cause: str
@@ -312,7 +312,7 @@ def test_a_reader_that_failed_or_found_nothing_is_not_used_again(kafka: KafkaFix
     assert clients() == before
 
 
-def test_a_position_outside_of_the_log_is_named_and_costs_nobody_else(kafka: KafkaFixture, broker: KafkaBroker) -> None:
+def test_a_position_outside_of_the_log_is_named_and_costs_no_other(kafka: KafkaFixture, broker: KafkaBroker) -> None:
     """The error names topic, partition and offset; the other partition's messages all come."""
     topic = make(broker, kafka.unique("t"), 2)
     fill(broker, topic, 2_000, partitions=2)
@@ -464,7 +464,7 @@ def test_throwing_away_is_quick_when_the_cluster_is_gone(kafka_fault_cluster: An
 def test_a_transaction_of_a_session_that_is_thrown_away_holds_up_no_reader(
     kafka: KafkaFixture, broker: KafkaBroker
 ) -> None:
-    """P8: nobody may take that id again for a while, and readers would wait for the transaction time-out (60 s)."""
+    """P8: no session may take that id again for a while, and readers would wait for the transaction time-out (60 s)."""
     topic = make(broker, kafka.unique("t"))
     session = broker.session(kafka.unique("id"))
     session.init(timeout_s=20)

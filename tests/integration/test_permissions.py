@@ -142,7 +142,7 @@ ORDERS = [{"n": n} for n in (1, 2, 3, 4, -1, -2)]
 
 
 def test_printed_permissions_suffice_for_the_work_of_each_role(cluster: Cluster) -> None:
-    """Nobody has any other: not to create, to run, to send, to look at errors, to verify or to reset."""
+    """No role has any other: not to create, to run, to send, to look at errors, to verify or to reset."""
     graph = shop("enough")
     cluster.grant(*plan(graph).acls)
     super_user = KafkaBroker(cluster.super_user)
@@ -188,7 +188,7 @@ def of_own_graphs(name: str, role: str) -> list[Case]:
 
 
 @pytest.mark.full
-def test_each_right_of_a_worker_is_named_where_it_is_missing_and_its_command_mends_it(cluster: Cluster) -> None:
+def test_each_right_of_a_worker_is_named_where_it_is_missing_and_its_command_repairs_it(cluster: Cluster) -> None:
     """The text has user, operation, resource and a command. Once that was carried out, all is delivered."""
     cases = of_own_graphs("left", "worker")
     admin = KafkaBroker(cluster.super_user)
@@ -203,12 +203,14 @@ def test_each_right_of_a_worker_is_named_where_it_is_missing_and_its_command_men
                 running.wait_idle()
 
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda case: _is_mended(cluster, case, works), cases))
+        list(pool.map(lambda case: _is_repaired(cluster, case, works), cases))
     admin.close()
 
 
 @pytest.mark.full
-def test_each_right_of_the_other_roles_is_named_where_it_is_missing_and_its_command_mends_it(cluster: Cluster) -> None:
+def test_each_right_of_the_other_roles_is_named_where_it_is_missing_and_its_command_repairs_it(
+    cluster: Cluster,
+) -> None:
     """What reads names a group too; it may be done before it hears that it may not, so this right is not left out."""
     graph = shop("seen")
     with start(graph, cluster.super_user) as running:
@@ -248,11 +250,11 @@ def test_each_right_of_the_other_roles_is_named_where_it_is_missing_and_its_comm
 
     with ThreadPoolExecutor(4) as pool:
         for case in sorted(cases, key=lambda case: case.left.role == "sender"):  # what was sent is not delivered
-            _is_mended(cluster, case, works)
-        list(pool.map(lambda case: _is_mended(cluster, case, deploys), of_own_graphs("made", "deployer")))
+            _is_repaired(cluster, case, works)
+        list(pool.map(lambda case: _is_repaired(cluster, case, deploys), of_own_graphs("made", "deployer")))
 
 
-def _is_mended(cluster: Cluster, case: Case, works: Callable[[Case], None]) -> None:
+def _is_repaired(cluster: Cluster, case: Case, works: Callable[[Case], None]) -> None:
     """Grant what the messages say until it works: what was left out, and nothing else."""
     role, left = case.left.role, case.left
     cluster.grant(*(acl for acl in permissions(case.graph, role) if acl != left), user=case.user)

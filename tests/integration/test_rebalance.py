@@ -1,4 +1,4 @@
-"""Tasks that move between workers on a real broker: nothing lost, doubled or out of order, and nobody is called dead.
+"""Tasks that move between workers on a real broker: nothing lost, doubled or out of order, and no task is called dead.
 
 The workers are several `start()` of one process; each is an incarnation and a member of its own.
 """
@@ -158,7 +158,7 @@ class Slow:
         return value
 
     def called_more_than(self, times: int) -> bool:
-        """Whether somebody called it again."""
+        """Whether a worker called it again."""
         return len(self.calls) > times
 
 
@@ -276,8 +276,8 @@ def same(value: Any) -> Any:
 
 def test_tasks_of_a_worker_that_died_between_two_rounds_of_a_rebalance_find_an_owner(setup: Setup) -> None:
     """
-    The group told it to give two tasks back, and told nobody to take them: that comes when it has. Its successor takes
-    its place, gets what was left to it, and the group is stable.
+    The group told it to give two tasks back, and told no other member to take them: that comes when it has.
+    Its successor takes its place, gets what was left to it, and the group is stable.
     """
     name = setup.name
     pipe = Processor(same, name="pipe", inputs=f"{name}.in", outputs=f"{name}.out")

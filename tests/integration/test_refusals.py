@@ -72,7 +72,7 @@ def end_offset_of_missing(bootstrap: str, topic: str) -> None:
     assert error is None, f"UNKNOWN_TOPIC {error}"
 
 
-def test_a_topic_that_was_made_anew_is_refused(setup: Setup) -> None:
+def test_a_recreated_topic_is_refused(setup: Setup) -> None:
     """Its offsets mean other messages now."""
     graph = ran(setup, b"1", b"2")
     delete(setup.bootstrap, setup.source)
@@ -85,7 +85,7 @@ def test_a_topic_that_was_made_anew_is_refused(setup: Setup) -> None:
     assert setup.world().values == [1, 2]
 
 
-def test_a_topic_that_is_made_anew_under_a_running_task_stops_it(setup: Setup) -> None:
+def test_a_topic_that_is_recreated_under_a_running_task_stops_it(setup: Setup) -> None:
     """The new one is shorter than the position, which the reader finds out of range: no message of it is delivered."""
     running = setup.start(setup.graph(same))
     try:
@@ -134,7 +134,7 @@ def test_a_source_of_transactions_that_is_trimmed_to_its_end_goes_on(setup: Setu
 
 
 @pytest.mark.slow
-def test_group_offsets_that_somebody_else_reset_are_refused_after_a_second_look(setup: Setup) -> None:
+def test_group_offsets_that_another_program_reset_are_refused_after_a_second_look(setup: Setup) -> None:
     """The record decides; offsets that contradict it are asked again for 15 s, because a coordinator may lag."""
     graph = ran(setup, b"0", b"1")
     from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
@@ -156,7 +156,7 @@ def test_group_offsets_that_somebody_else_reset_are_refused_after_a_second_look(
 
 @pytest.fixture
 def silence() -> Iterator[int]:
-    """A port that nobody listens on."""
+    """A port that no program listens on."""
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))  # bound, and never listening: connections are refused
         yield taken.getsockname()[1]
@@ -268,7 +268,7 @@ def forward_all(door: socket.socket, target: tuple[str, int]) -> None:
         threading.Thread(target=copy, args=(other, connection), daemon=True).start()
 
 
-# ---- somebody else writes
+# ---- another program writes
 
 
 def other_record(setup: Setup, kind: type[Any], **fields: Any) -> bytes:
@@ -302,7 +302,7 @@ def claim(setup: Setup) -> None:
 
 
 def test_a_second_worker_that_claims_the_same_task_is_named(setup: Setup) -> None:
-    """R7: fenced twice within a minute by somebody who is no successor: stop with the name, do not fight."""
+    """R7: fenced twice within a minute by a program that is no successor: stop with the name, do not fight."""
     running = setup.start(setup.graph(same))
     try:
         setup.send(b"0")
@@ -333,7 +333,7 @@ def test_a_record_of_another_application_is_refused(setup: Setup) -> None:
 
 @pytest.mark.parametrize("value", [b"not a record", None])
 def test_bytes_that_are_no_record_are_refused_with_their_place(setup: Setup, value: bytes | None) -> None:
-    """Somebody wrote into the backing topic."""
+    """Another program wrote into the backing topic."""
     graph = ran(setup, b"0")
     place = end_offset(setup.bootstrap, setup.backing)
     produce(setup.bootstrap, setup.backing, [Record(value, b"t")])
@@ -346,7 +346,7 @@ def test_a_foreign_write_into_the_backing_partition_is_noticed_by_the_next_commi
     with setup.start(setup.graph(same)) as running:
         setup.send(b"0")
         running.wait_idle(timeout_s=30)
-        produce(setup.bootstrap, setup.backing, [Record(b"x", b"somebody's key")])
+        produce(setup.bootstrap, setup.backing, [Record(b"x", b"a foreign key")])
         setup.send(b"1")
         running.wait_idle(timeout_s=30)
     world = setup.world()

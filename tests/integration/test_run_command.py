@@ -294,7 +294,7 @@ def test_a_task_that_stops_is_printed_with_its_remedy_and_the_others_go_on(
 def test_a_task_that_stops_ends_the_worker_where_that_was_asked_for(
     kafka: KafkaFixture, target: str, tmp_path: Path
 ) -> None:
-    """With a code of its own, for whoever supervises it."""
+    """With a code of its own, for the program that supervises it."""
     graph, log = load_graph(target), tmp_path / "log"
     with running(kafka, log, target, "--fail-fast", "--only", "double") as process:
         wait_for(lambda: b"ready after" in log.read_bytes(), timeout_s=30)

@@ -94,7 +94,7 @@ def test_a_worker_that_dies_again_and_again_waits_longer_each_time(log: Path, mo
 
 
 def test_a_worker_that_lived_long_enough_comes_back_at_once_again() -> None:
-    """Its back-off begins anew."""
+    """Its back-off begins again."""
     starts: list[float] = []
 
     def command(k: int) -> list[str]:
@@ -143,7 +143,7 @@ def test_a_restart_keeps_the_place_and_comes_back_without_back_off(
 
 
 class Told:
-    """Awaits what a supervisor tells: that it gave up, although nobody asked it."""
+    """Awaits what a supervisor tells: that it gave up, although no program asked it."""
 
     def __init__(self, command: Callable[[int], list[str]], **options: Any) -> None:
         self._gave_up = threading.Event()
@@ -156,7 +156,7 @@ class Told:
     def code(self) -> int | None:
         """With which exit code."""
         with self.supervisor:
-            assert self._gave_up.wait(15.0), "the command would wait for ever"
+            assert self._gave_up.wait(15.0), "the command would wait without end"
             return self.supervisor.gave_up
 
 
@@ -247,7 +247,7 @@ def test_a_worker_starts_as_soon_as_the_machine_lets_it(log: Path, monkeypatch: 
 
 
 def test_a_program_that_is_not_there_is_given_up() -> None:
-    """Nobody waits for ever."""
+    """No worker waits without end."""
     with Supervisor(lambda k: ["/nowhere/at-all"], workers=2) as running:
         assert running.wait(10.0) == 2
 
@@ -284,7 +284,7 @@ def test_workers_die_with_their_supervisor_even_when_that_is_killed(tmp_path: Pa
 
 
 def test_a_worker_whose_supervisor_died_before_it_could_ask_ends_at_once() -> None:
-    """Its parent is somebody else by then."""
+    """Its parent is another process by then."""
     program = f"from cues_kafka.runtime.native.supervisor import die_with; die_with({os.getpid()} + 1)"
 
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == -signal.SIGKILL

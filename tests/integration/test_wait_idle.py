@@ -41,7 +41,7 @@ def three_in_a_row(name: str) -> Graph:
 def test_a_graph_is_not_idle_while_a_transaction_writes_to_a_topic(
     options: Memory | Kafka, name: str, topic: str
 ) -> None:
-    """Markers come a moment after the answer to a commit: until then nobody sees what it wrote."""
+    """Markers come a moment after the answer to a commit: until then no reader sees what it wrote."""
     with start(three_in_a_row(name), options) as running:
         broker = open_broker(options)
         session = broker.session(f"{name}.other")

@@ -190,7 +190,7 @@ def never_alone(patch: Patch) -> None:
 
 
 def fresh_id_at_each_start(patch: Patch) -> None:
-    """R1 fences nobody and ends nothing that was left open."""
+    """R1 fences no session and ends nothing that was left open."""
     numbers = count()
 
     def init(self: Any, _: do.Init) -> on.Event:

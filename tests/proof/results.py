@@ -150,7 +150,7 @@ def _mutants(found: Sequence[Part]) -> list[str]:
 
 
 def _by_checker(parts: Sequence[Part]) -> str:
-    """Which simulation ran the seeds: the code that it runs must be one, but it may be mended itself on the way."""
+    """Which simulation ran the seeds: the code that it runs must be one, but it may be repaired itself on the way."""
     found: dict[str, list[Sequence[int]]] = {}
     for part in parts:
         found.setdefault(part["checker"], []).append(part["seeds"])

@@ -16,7 +16,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def run(plant: Plant, options: Options) -> Result:
-    """One run with the defect, which is planted anew: it may remember things."""
+    """One run with the defect, which is planted again: it may remember things."""
     with pytest.MonkeyPatch.context() as patch:
         plant(patch)
         return attempt(options)
@@ -43,7 +43,7 @@ def test_a_planted_defect_is_found_and_found_again(plant: Plant) -> None:
 
 
 def test_what_was_called_ahead_of_a_failed_commit_is_looked_at_often() -> None:
-    """P7 in a hundred seeds, not in a thousand: a hundred are run where somebody waits for them."""
+    """P7 in a hundred seeds, not in a thousand: a hundred are run where a developer waits for them."""
     assert first_failure(called_ahead_survives_a_failed_commit).options.seed < 100
 
 

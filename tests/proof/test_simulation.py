@@ -91,7 +91,7 @@ def test_a_call_that_comes_late_is_no_other_order() -> None:
 
 
 def test_one_seed_prints_its_options_and_its_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """What somebody needs who looks at a failure."""
+    """What a developer needs to look at a failure."""
     assert main(["--seed", "3"]) == 0
     printed = capsys.readouterr().out
     assert "max_messages" in printed

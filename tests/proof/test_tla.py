@@ -60,7 +60,7 @@ def test_every_rule_of_the_module_is_switched_off_and_every_property_refuted() -
 
 
 def test_the_module_is_two_pages() -> None:
-    """What cannot be read in one sitting convinces nobody."""
+    """What cannot be read in one sitting convinces no reader."""
     lines = [line for line in MODULE.read_text(encoding="utf-8").splitlines() if line.strip()]
 
     assert len(lines) <= 150
@@ -68,7 +68,7 @@ def test_the_module_is_two_pages() -> None:
 
 
 def test_the_committed_configuration_is_the_first_check() -> None:
-    """Whoever runs TLC by hand gets the same states."""
+    """A reader who runs TLC by hand gets the same states."""
     text = MODULE.with_suffix(".cfg").read_text(encoding="utf-8")
 
     assert PROTOCOL[0].configuration(text) == text
@@ -144,6 +144,6 @@ def test_a_machine_without_tlc_is_told_what_to_do(
 
 
 def test_a_name_that_is_no_check_is_answered_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
-    """Names are sentences, nobody knows them by heart."""
+    """Names are sentences, no reader knows them by heart."""
     assert tla.main(["--only", "nothing"]) == 2
     assert "discard when in doubt" in capsys.readouterr().err

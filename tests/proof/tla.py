@@ -124,7 +124,7 @@ MUTANTS = (
 COVERED = (
     Check(ALL, 1, 2, ("place of the record",), holds=True, why="init before reading"),
     Check(ALL, 1, 2, ("generation check",), holds=True, why="fencing, and back to R1"),
-    Check(ALL, 1, 2, ("back to R1",), holds=True, why="offsets first: whoever was expelled writes nothing"),
+    Check(ALL, 1, 2, ("back to R1",), holds=True, why="offsets first: an expelled worker writes nothing"),
 )
 """A second guard covers for each of these, within the same bounds."""
 

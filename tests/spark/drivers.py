@@ -121,7 +121,7 @@ class Driver(Program):
         return self
 
     def reached(self, text: str = "point: ", timeout_s: float = STARTED_S) -> int:
-        """Wait until somebody says that, and stands still; gives his process id."""
+        """Wait until a process says that, and stands still; give its process id."""
         pid = int(self.expect(text, timeout_s).rpartition(" pid ")[2])
         until(lambda: _state(pid) in ("T", None), f"process {pid} is paused")
         return pid
@@ -180,7 +180,7 @@ class Driver(Program):
         until(lambda: not self.pids(), "all ends")
 
     def kill_all(self, *but: int) -> None:
-        """SIGKILL of everything that it started, but for these; daemons first, lest they tell their workers."""
+        """SIGKILL of everything that it started, but for these; daemons first, before they tell their workers."""
         for pid in self.pids("pyspark.daemon") + _session(self.process.pid):
             if pid not in but:
                 _end(pid)
@@ -192,7 +192,7 @@ class Driver(Program):
         for line in self.lines:
             if found := re.search(r" pid (\d+)$", line):
                 self._strays.add(int(found[1]))
-        # Until nobody is left: one who is not dead yet may still be starting others.
+        # Until no process is left: one that is not dead yet may still be starting others.
         until(lambda: not [_end(pid) for pid in [*_session(self.process.pid), *self._strays] if _alive(pid)], "all end")
         super().kill()
         os.write(self._pipe_fd, b"over\n")
@@ -299,11 +299,11 @@ class Numbers:
         self._widths = [(0, partitions)]
 
     def widen(self, partitions: int) -> None:
-        """From here on so many partitions get some, with keys that were not there before."""
+        """From here on this number of partitions get some, with keys that were not there before."""
         self._widths.append((self.count, partitions))
 
     def send(self, count: int, *, transaction: bool = False) -> None:
-        """The next so many."""
+        """The next ones, up to a number."""
         new = range(self.count, self.count + count)
         self.setup.send(*(self.record(n) for n in new), transaction=transaction)
         self.count += count

@@ -71,7 +71,7 @@ class Point:
         where: moment and effect, such as `before Commit`.
         nth: the slot's how-manieth pass.
         partition: of which slots; None: of any.
-        action: `SIGSTOP`, in a session of its own, so that nobody who dies takes it along; or `SIGKILL`.
+        action: `SIGSTOP`, in a session of its own, so that no process that dies takes it along; or `SIGKILL`.
         times: how often at all, over all slots.
         entering: of the driver's slots (D6), not of Spark's.
         pipe: where to say so.
@@ -128,7 +128,7 @@ end.poll()
 if os.getppid() == paused:
     os.kill(paused, signal.SIGKILL)
 """
-"""A paused process that has left everybody's session must not be there for ever when the test run is killed."""
+"""A paused process that has left all sessions must not stay there when the test run is killed."""
 
 
 def tell(pipe: str, text: str) -> None:
@@ -160,7 +160,7 @@ class PointedSpark(Spark):
 
     Attributes:
         point: of slots.
-        batches: the driver stops itself after the slots of so many batches, before Spark notes the batch as done.
+        batches: the driver stops after the slots of this number of batches, before Spark notes the batch as done.
         pipe: where to say so.
     """
 

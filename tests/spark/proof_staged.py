@@ -1,6 +1,6 @@
 """Kills of drivers that write staged, by the hundred: `python -m tests.spark.proof_staged --write docs/proof`.
 
-Each part has a broker and a graph of its own, kills so many drivers, each at the next of all moments, and reads what is
+Each part has a broker and a graph of its own, kills drivers, each at the next of all moments, and reads what is
 published after each kill with a plain client. It writes one small JSON file; one of the same code is not made again.
 """
 
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(part: int, count: int) -> Mapping[str, Any]:
-    """One part: so many kills, then everything is published and read."""
+    """One part: its kills, then everything is published and read."""
     began_s = time.monotonic()
     chance = random.Random(part)
     names = [list(POINTS)[(part * count + number) % len(POINTS)] for number in range(count)]

@@ -97,7 +97,7 @@ class Tally:
         self._step_s = step_s
 
     def send(self, count: int) -> None:
-        """The next so many."""
+        """The next ones, up to a number."""
         self.setup.send(*(self._record(n) for n in range(self.count, self.count + count)))
         self.count += count
 

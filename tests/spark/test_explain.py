@@ -95,7 +95,7 @@ def test_a_plain_processor_runs_directly_under_the_names_of_its_plan() -> None:
     assert found.checkpoint == "<checkpoint>/shop.clean"
 
 
-def test_slots_of_a_topic_that_nobody_declares_are_known_to_the_cluster_only() -> None:
+def test_slots_of_a_topic_that_no_graph_declares_are_known_to_the_cluster_only() -> None:
     """None, until its facts are given."""
     facts = ClusterFacts(3, {"foreign": TopicFacts("foreign", b"1" * 16, 7)})
 

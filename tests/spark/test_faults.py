@@ -211,7 +211,7 @@ def test_a_spark_task_that_is_tried_again_repeats_nothing(setup: Setup, tmp_path
 
 @pytest.mark.slow
 def test_a_query_that_ends_for_a_dead_worker_is_started_again(setup: Setup, tmp_path: Path) -> None:
-    """Without tries of Spark's own each death ends the query; the driver lives, and enters every slot anew."""
+    """Without tries of Spark's own each death ends the query; the driver lives, and enters every slot again."""
     numbers = Numbers(setup)
     numbers.send(200)
     with Drivers(setup, tmp_path) as drivers:
@@ -399,7 +399,7 @@ def test_partitions_that_are_added_wait_for_the_plan(setup: Setup, tmp_path: Pat
 
 
 def grow(bootstrap: str, topic: str, partitions: int) -> None:
-    """Add partitions, with a plain client, as whoever owns the topic does."""
+    """Add partitions, with a plain client, as the owner of the topic does."""
     from confluent_kafka.cimpl import NewPartitions
 
     admin = AdminClient({"bootstrap.servers": bootstrap})

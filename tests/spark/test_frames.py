@@ -223,7 +223,7 @@ def test_partitions_that_are_added_are_written_from_their_beginning(
 
 @pytest.mark.slow
 def test_the_example_runs_as_it_stands(kafka: KafkaFixture, tmp_path: Path) -> None:
-    """On another address and under another name, so that it meets nobody's topics."""
+    """On another address and under another name, so that it meets no other test's topics."""
     name = kafka.unique("warehouse")
     text = (ROOT / "examples" / "lines.py").read_text("utf-8")
     program = tmp_path / "lines.py"

@@ -43,7 +43,7 @@ def runtimes(setup: Setup) -> list[list[str]]:
 
 
 def test_a_processor_moves_to_spark_and_back_at_its_next_message(setup: Setup, tmp_path: Path) -> None:
-    """Stopped in order on each side; nobody has to wait for the other's session."""
+    """Stopped in order on each side; no side has to wait for the other's session."""
     numbers = Numbers(setup)
     with Drivers(setup, tmp_path) as drivers, Children() as children:
         for _ in range(2):

@@ -30,7 +30,7 @@ START_S, WORK_S = 200, 120
 
 @pytest.fixture
 def target(kafka: KafkaFixture, tmp_path: Path) -> str:
-    """Two processors in a row, the first of which stops at 13 until a file says that it is mended; and a join."""
+    """Two processors in a row, the first of which stops at 13 until a file says that it is fixed; and a join."""
     name = kafka.unique("spark")
     file = tmp_path / f"graph_{name.replace('-', '_')}.py"
     file.write_text(
@@ -41,7 +41,7 @@ def target(kafka: KafkaFixture, tmp_path: Path) -> str:
             from cues_kafka import Graph, Json, Processor, Source, Topic
 
             def double(number: int) -> int:
-                if number == 13 and not Path({str(tmp_path / "mended")!r}).exists():
+                if number == 13 and not Path({str(tmp_path / "fixed")!r}).exists():
                     raise ValueError("thirteen")
                 return 2 * number
 
@@ -77,7 +77,7 @@ def is_spark(process: psutil.Process) -> bool:
 
 
 def alive(processes: list[psutil.Process]) -> list[str]:
-    """Those that still run; one that is dead and not collected yet by whoever is its parent now counts as gone."""
+    """Those that still run; one that is dead and not collected yet by its present parent counts as gone."""
     gone = (psutil.NoSuchProcess, psutil.ZombieProcess)
     found = []
     for one in processes:
@@ -92,7 +92,7 @@ def alive(processes: list[psutil.Process]) -> list[str]:
 def test_a_graph_runs_on_spark_until_sigterm_and_leaves_no_process_behind(
     kafka: KafkaFixture, target: str, tmp_path: Path
 ) -> None:
-    """The first line says what runs where; a task that stops is printed with its remedy, and goes on once mended."""
+    """The first line says what runs where; a task that stops is printed with its remedy, and goes on once fixed."""
     graph, log, checkpoint = load_graph(target), tmp_path / "log", tmp_path / "checkpoint"
     with running(kafka, log, target, *SPARK, "--checkpoint", str(checkpoint)) as process:
         wait_for(lambda: b"ready after" in log.read_bytes(), timeout_s=START_S)
@@ -102,7 +102,7 @@ def test_a_graph_runs_on_spark_until_sigterm_and_leaves_no_process_behind(
         send(kafka, graph, 13)
         wait_for(lambda: b"ValueError: thirteen" in log.read_bytes(), timeout_s=WORK_S)
         wait_for(lambda: b"remedy: " in log.read_bytes(), timeout_s=WORK_S)
-        (tmp_path / "mended").touch()
+        (tmp_path / "fixed").touch()
         wait_for(lambda: arrived(kafka, graph, "again") == [2, 4, 6, 26], timeout_s=WORK_S)
         wait_for(lambda: b"is tried again" in log.read_bytes(), timeout_s=WORK_S)
 

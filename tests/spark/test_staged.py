@@ -276,7 +276,7 @@ def test_state_of_ones_own_in_pandas_is_carried_over_a_restart(world: World, kaf
 
 
 def test_a_state_store_that_cannot_do_it_is_refused_with_the_setting(world: World, kafka: KafkaFixture) -> None:
-    """At the start: Spark fails only in the first batch, and by then its checkpoint holds the wrong store for ever."""
+    """At the start: Spark fails only in the first batch, and by then its checkpoint holds the wrong store for good."""
     graph = make(kafka.unique("store"), numbers, output_mode="append")
     remedy = r"providerClass=org\.apache\.spark\.sql\.execution\.streaming\.state\.RocksDBStateStoreProvider"
     with pytest.raises(ConfigError, match=rf"HDFSBackedStateStoreProvider.*{remedy}"):

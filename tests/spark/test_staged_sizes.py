@@ -64,7 +64,7 @@ def settle(query: Any, options: Kafka, target: str, expected: Counter[bytes]) ->
     until(done, "all that was sent is published once", 60)
 
 
-def test_batches_of_every_size_are_published_once_whoever_keeps_them(
+def test_batches_of_every_size_are_published_once_by_driver_and_by_spark(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
 ) -> None:
     """

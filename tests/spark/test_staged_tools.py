@@ -38,11 +38,11 @@ def broker(kafka: KafkaFixture) -> Iterator[Broker]:
     broker.close()
 
 
-def test_after_a_reset_a_new_checkpoint_begins_anew_and_the_old_one_is_refused(
+def test_a_new_checkpoint_begins_again_after_a_reset_and_the_old_one_is_refused(
     world: World, kafka: KafkaFixture, broker: Broker, tmp_path: Path
 ) -> None:
     """The commands say what happens, and what has to go; what is published stays verified all the way."""
-    name = kafka.unique("anew")
+    name = kafka.unique("second")
     graph, module = make(name), tmp_path / "summing.py"
     module.write_text(f"from tests.spark.test_staged import make\n\ngraph = make({name!r})\n")
 
@@ -121,12 +121,12 @@ def test_a_first_batch_that_comes_again_after_a_reset_counts_what_was_published(
     tool.carry_out(tool.reset(to="latest"))
     with connect(world.options, graph) as client:
         client.send_many(f"{graph.name}.orders", orders("b", 5))
-    with world.start(graph, "anew") as running:
+    with world.start(graph, "second") as running:
         running.wait_idle(timeout_s=180)
-    commits = world.checkpoint / "anew" / f"{graph.name}.frames" / "commits"
+    commits = world.checkpoint / "second" / f"{graph.name}.frames" / "commits"
     for name in ("0", ".0.crc"):
         (commits / name).unlink()
-    with world.start(graph, "anew") as running:
+    with world.start(graph, "second") as running:
         running.wait_idle(timeout_s=180)
         running.send_many(f"{graph.name}.orders", orders("c", 5))
         running.wait_idle(timeout_s=180)

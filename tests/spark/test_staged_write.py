@@ -122,7 +122,7 @@ def test_a_source_that_is_no_topic_is_staged_too(spark: Any, topics: tuple[Kafka
 def test_a_checkpoint_that_is_gone_is_refused(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path, given: tuple[Callable[[Any], Any], str, int]
 ) -> None:
-    """Before the query is started, and without state too: where its sources were nobody else knows."""
+    """Before the query is started, and without state too: where its sources were no other store knows."""
     (options, source, target), (shape, mode, rows) = topics, given
 
     def write(checkpoint: str) -> Any:
@@ -146,7 +146,7 @@ def test_a_checkpoint_that_is_gone_is_refused(
 def test_a_topic_more_that_fits_the_pattern_is_read_too(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
 ) -> None:
-    """No other topic was made anew for that; and the group has the offsets of both."""
+    """No other topic was recreated for that; and the group has the offsets of both."""
     options, source, target = topics
     broker = open_broker(options)
     for run in (1, 2):

@@ -57,7 +57,7 @@ class Cluster:
     # States.
 
     def first(self) -> State:
-        """Nobody owns anything, nothing is written; all workers are members."""
+        """No worker owns anything, nothing is written; all workers are members."""
         setting = self.setting
         nobody = (None,) * setting.partitions
         native = tuple(kind == "native" for kind in setting.workers)
@@ -246,7 +246,7 @@ class Cluster:
         return f"I11: {blamed[0]} is quarantined and never killed" if blamed else ""
 
     def _lives(self, s: State, p: int, record: Record) -> bool:
-        """Whether who wrote a record still has the task; if not, he was counted as dead before it became visible."""
+        """Whether who wrote a record still has the task; if not, it was counted as dead before it became visible."""
         group = self.group(s)
         return any(
             worker.lanes[p] is not None

@@ -142,7 +142,7 @@ class Lanes(Cluster):
         self._does[type(effect)](Turn(s, w, p, lane, owner, out), effect)
 
     def _tool(self, s: State, w: int, p: int, lane: Lane, out: Moves) -> None:
-        """X2: one task after the other; whoever joins the group meanwhile ends the tool before its next transaction."""
+        """X2: one task after the other; a worker that joins the group ends the tool before its next transaction."""
         if any(before is not None for before in self.worker(s, w).lanes[:p]):
             return
         if lane.effect < 0:
@@ -185,7 +185,7 @@ class Lanes(Cluster):
         who, part = self._name(w, p), self.part(s, p)
         if part.phase == ONGOING:
             alive = self._open_elsewhere(s, p)
-            if not (alive and lane.aborted):  # a bound: two that init in turn could do so for ever
+            if not (alive and lane.aborted):  # a bound: two that init in turn could do so without end
                 after = self._put_lane(s, w, p, lane._replace(aborted=alive))
                 out.append(((who, "init: the open transaction is aborted"), owner, self._fence(after, p)))
             return
@@ -198,14 +198,14 @@ class Lanes(Cluster):
         self._lose(s, w, p, lane, "init", ("applied, no reply", nobody), ("will come late", late), out=out)
 
     def _claimed(self, s: State, w: int, p: int) -> State:
-        """Beside slots, whoever takes the id over counts as the end of the one before him: no group says who lives."""
+        """Beside slots, a session that takes the id over ends the one before it: no group says who lives."""
         record = self.newest(self.part(s, p))
         mine = f"w{w}.{self.worker(s, w).deaths}"
         other = record is not None and record.writer.incarnation != mine
         return self._killed(s, p) if other and "slot" in self.setting.workers else s
 
     def _open_elsewhere(self, s: State, p: int) -> bool:
-        """Whether the session that has a transaction open is still somebody's."""
+        """Whether the session that has a transaction open still has an owner."""
         holder = self.part(s, p).holder
         lane = self.worker(s, holder).lanes[p] if holder >= 0 else None
         return lane is not None and lane.session
@@ -520,7 +520,7 @@ class Lanes(Cluster):
         self._deaths_inside(turn, task, steps)
 
     def _deaths_inside(self, turn: Turn, task: Task, steps: tuple[Step, ...]) -> None:
-        """Somebody kills the process after some effects of user code."""
+        """A signal kills the process after some effects of user code."""
         s, w, p, _, _, out = turn
         spent = self._spend(s, CRASH) if self.setting.effects else None
         if spent is not None:
@@ -613,7 +613,7 @@ class Lanes(Cluster):
         Args:
             s: the state.
             w: the worker's number.
-            by: the task whose user code killed it; None: somebody from outside.
+            by: the task whose user code killed it; None: a signal from outside.
         """
         deaths, lanes = self.worker(s, w)
         group = self.group(s)

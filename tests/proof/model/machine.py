@@ -90,16 +90,16 @@ class Machine:
         self._known: dict[tuple[int, Key], tuple[int, int]] = {}
 
     def new(self, spec: Spec) -> int:
-        """A task that nobody told anything yet."""
+        """A task that was told nothing yet."""
         return self.tasks.number(Task(spec))
 
     def tell(self, task: int, key: Key) -> tuple[int, int]:
         """
         The task afterwards, and its effect.
 
-        Two effects are answered at once. What the inputs are is told with the event before (`newest`), for nobody can
-        tell one moment from the other. Records are enqueued in memory, so nobody can tell a crash before from one after
-        it.
+        Two effects are answered at once. What the inputs are is told with the event before (`newest`), for no worker
+        can tell one moment from the other. Records are enqueued in memory, so no reader can tell a crash before from
+        one after it.
 
         Raises:
             Broken: the core refuses the event.

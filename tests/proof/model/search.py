@@ -1,4 +1,4 @@
-"""Breadth-first search: every state within the faults of a world, or the first so many of them.
+"""Breadth-first search: every state within the faults of a world, or the first ones of them, up to a number.
 
 A counterexample is a shortest path, because states are met in the order of their distance. Progress (I5, I10) is judged
 along the way: from every state, the calm transitions alone, in a fixed order, must lead to the end; so no recovery ever
@@ -24,7 +24,7 @@ MANY = 1_000
 
 
 class Move(NamedTuple):
-    """One line of a path: which of the state's moves it was, who moved, and what he did."""
+    """One line of a path: which of the state's moves it was, who moved, and what the mover did."""
 
     number: int
     who: str

@@ -6,11 +6,11 @@ transitions as any task's (`lanes`), with the same faults. Where `runtime.spark.
 
 - Planning and job 1 are one transition: their files are nothing before they are announced. Each attempt at a batch
   leaves rows of its own (`Staging.rows`). A driver takes only such files away as it knows were not announced.
-- A driver that dies leaves its tasks behind: they go on (`lost`), until somebody ends them. So does a driver in whose
+- A driver that dies leaves its tasks behind: they go on (`lost`), until they are ended. So does a driver in whose
   place another one was started. Both end at no price, at any moment, and nothing that they do is calm.
 - Where an earlier attempt was announced, the driver first looks whether all of its parts are out.
 - A fenced task watches its record (D5); when it gives up, or a slot refuses, the driver ends with an error once all
-  parts are heard of, and is started again. An operator heeds a refusal: he takes the checkpoint that wrote the newest
+  parts are heard of, and is started again. An operator follows a refusal and takes the checkpoint that wrote the newest
   batch, or puts the newest state of a restored one back.
 
 - With the last message the input ends; then the current driver's batches are over, but for one without messages where
@@ -215,7 +215,7 @@ class StagedWorld(Staging):
         return self._wrong(s, 0, "T1: the files of the announced batch were taken away") if gone else s
 
     def _heard(self, s: State, w: int, p: int, what: int) -> State:
-        """A task's outcome; of a lost one nobody hears. A zombie that has failed does nothing more."""
+        """A task's outcome; of a lost one no driver hears. A zombie that has failed does nothing more."""
         if w == self._lost:
             return s
         d = w % self._drivers
@@ -242,8 +242,8 @@ class StagedWorld(Staging):
         """
         R3 and R4 at one moment.
 
-        Who has the id is alone in between. What another one reads is what he would have read at some moment in between,
-        and a transaction of his fails.
+        Who has the id is alone in between. What another one reads is what it would have read at some moment in between,
+        and a transaction of its own fails.
         """
         found: Moves = []
         super()._fetch_watermark(turn._replace(out=found), effect)
@@ -264,7 +264,7 @@ class StagedWorld(Staging):
             return
         settled = all(number == fetch.number for number in numbers)
         after = self._tell(s, w, p, lane, "parts", settled)
-        # Who was fenced may find a newer publication there, and is refused for that: he writes nothing in any case.
+        # Who was fenced may find a newer publication there, and is refused for that: it writes nothing in any case.
         if not settled and self._current(s, w, p, lane) and self.whole(s, fetch.number):
             after = self._wrong(after, 0, "T2: a batch that is wholly published is taken for one that is not")
         out.append(((self._name(w, p), f"publication {fetch.number} is in all parts: {settled}"), owner, after))
@@ -287,7 +287,7 @@ class StagedWorld(Staging):
         return len(log)
 
     def _watch(self, turn: Turn, stop: do.Stop) -> None:
-        """D5: fenced; whoever did it publishes this part, or the driver ends and starts again."""
+        """D5: fenced; the slot that did it publishes this part, or the driver ends and starts again."""
         s, w, p, lane, owner, out = turn
         gone = self._put_lane(s, w, p, None)
         if self._seen(s, p, self._role(lane)):
@@ -405,7 +405,7 @@ class StagedWorld(Staging):
         return self._put_driver(s, d, Driver(OFF, self.spark(s).drivers[d].query if d == self.spark(s).current else 0))
 
     def _strayed(self, s: State, w: int, p: int) -> State:
-        """A task goes on, and nobody waits for it."""
+        """A task goes on, and no driver waits for it."""
         lane = self.worker(s, w).lanes[p]
         if lane is None:
             return s

@@ -107,7 +107,7 @@ def _own_attempt(old: Any, world: StagedWorld, *asked: Any) -> Any:
 
 
 def _dropped_in_doubt(old: Any, world: StagedWorld, s: State, d: int, **why: Any) -> Any:
-    """T1: files are taken away although nobody knows whether they are announced."""
+    """T1: files are taken away although it is not known whether they are announced."""
     driver = world.spark(s).drivers[d]
     if driver.doing == staging.ANNOUNCING:
         s = world._dropped(s, world.batches.items[driver.batch])

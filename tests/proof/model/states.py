@@ -18,7 +18,7 @@ Delivered: TypeAlias = tuple[tuple[Step, str], ...]
 error besides an output."""
 
 Label: TypeAlias = tuple[str, str]
-"""Who, and what he does."""
+"""Who moves, and the move."""
 
 Moves: TypeAlias = list[tuple[Label, bool, State]]
 """Transitions: label, whether it is calm, and where it leads. Calm: no fault, no zombie, nothing late."""
@@ -58,7 +58,7 @@ class Turn(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """One record of an output or errors topic: `number` (from 0) of so many of its delivery."""
+    """One record of an output or errors topic: `number` (from 0) of the records of its delivery."""
 
     step: Step
     kind: str
@@ -76,7 +76,7 @@ class Lane(NamedTuple):
         session: whether it has one; it is current while the partition's `holder` is this worker.
         carried: what user code gave, to be produced behind the next attempt.
         said: whether it was told of its revocation.
-        aborted: whether its init ended a transaction of somebody who lives.
+        aborted: whether its init ended a transaction of a session that lives.
         alone: whether nothing else of the process may run user code now (Q2a).
         turn: the input of alts that its next batch begins with, in worlds with `Setting.turns`.
         fetched: what it read and announced, in worlds with `Setting.compacts`: what is cleaned later does not matter.
@@ -108,7 +108,7 @@ class Part(NamedTuple):
         log: backing partition: 2r for record r in an open transaction, 2r + 1 when it is committed, or `HOLE`.
         outputs: committed ones.
         loose: those of the open transaction.
-        holder: worker whose session initialised last; -1: nobody's is current.
+        holder: worker whose session initialised last; -1: none is current.
         phase: of the transaction.
         marked: whether the backing partition is part of it.
         pending: its offsets.
@@ -117,7 +117,7 @@ class Part(NamedTuple):
         lost: incarnation of a process that lost the task, until it has polled again, in worlds with `Setting.others`: a
             loss counts as a death (Q1), and until it polls the process keeps no other task back.
         shared: how often such a snapshot was open when user code of another task killed the process.
-        reset: somebody else set the group's offsets: `NOT_OURS`; the task was taken over since: `MET`; they were
+        reset: another program set the group's offsets: `NOT_OURS`; the task was taken over since: `MET`; they were
             deleted, as the refusal advises: `REMEDIED`; 0: they are the task's.
         grown: messages that arrived since the world began, of those that `Setting.grows` speaks of.
         begin: where the task was pointed first, or its first record; what arrives from there on must be delivered.
@@ -150,7 +150,7 @@ class Part(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Who is a member, who owns each partition (-1: nobody), and which ones are being revoked."""
+    """Who is a member, who owns each partition (-1: no worker), and which ones are being revoked."""
 
     members: tuple[bool, ...]
     owners: tuple[int, ...]
@@ -163,7 +163,7 @@ class Faults(NamedTuple):
 
     Attributes:
         crash: deaths of a process.
-        move: rebalances; starts of further slots; group offsets that somebody sets; records of an intruder. Staged:
+        move: rebalances; starts of further slots; group offsets that a program sets; records of an intruder. Staged:
             a second driver; checkpoints that are new or restored.
         net: requests or replies that are lost or late; time-outs of the coordinator; errors that are retried.
         zombie: members that are expelled and do not know it; Spark's tasks that are taken for lost.
@@ -206,18 +206,18 @@ class Setting:
         workers: `native`, `slot`, or `tool` with `moves`; in staged worlds see `staging`.
         partitions: of each input; all have the same messages, except for `others`.
         others: in the place of `inputs`, from partition 1 on; markers are at the same places.
-        batch: at most so many steps in one transaction.
+        batch: the most steps in one transaction.
         effects: user code acts on a target that is fenced by step number and owner (E1).
         errors: an errors topic takes what cannot be delivered.
         eager: a rebalance takes all partitions, not one.
-        grows: so many of the last messages arrive one by one, at any time.
+        grows: how many of the last messages arrive one by one, at any time.
         turns: batches of alts take from the inputs as `core.turns` says, not in every order that is allowed.
-        moves: so many lives has a tool that resets all tasks (X2): starts, and deaths.
-        compacts: so many messages of the only input may be compacted away, at any time; never the last one.
+        moves: the lives of a tool that resets all tasks (X2): starts, and deaths.
+        compacts: how many messages of the only input may be compacted away, at any time; never the last one.
         reorders: every second life of a worker declares its inputs in the other order (O7).
         start: see `Spec`.
-        intruder: somebody may write into the backing partition, with another transactional id.
-        resets: somebody may set the group's offsets, and an operator then deletes them.
+        intruder: a program may write into the backing partition, with another transactional id.
+        resets: a program may set the group's offsets, and an operator then deletes them.
         stateless: staged: Spark keeps nothing between two batches.
         checkpoints: staged: `other`: a query with a new checkpoint may be started; `restored`: an old copy of the
             checkpoint may be put in its place.
@@ -274,7 +274,7 @@ def put(items: tuple[Any, ...], at: int, item: Any) -> tuple[Any, ...]:
 
 
 def unowned(group: Group, p: int) -> Group:
-    """The group when nobody owns `p`."""
+    """The group when no worker owns `p`."""
     return group._replace(owners=put(group.owners, p, -1), revoking=put(group.revoking, p, False))
 
 

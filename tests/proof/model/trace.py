@@ -16,7 +16,7 @@ from tests.proof.model.worlds import world_of
 
 
 class Differs(Exception):
-    """The file was made by other code: a move is not there any more. Search anew."""
+    """The file was made by other code: a move is not there any more. Search again."""
 
 
 def lines(path: Iterable[Move], violated: str) -> Iterator[str]:

@@ -26,10 +26,10 @@ epoch is open (KAFKA-17754); partition verification (a Produce that comes late i
 its epoch); the check of the member, not of the partition, in TxnOffsetCommit; coordinator time-outs; an eager cleaner.
 
 Bounds that are none of the protocol's. A zombie that has failed once does nothing more before it hears that it was
-expelled. An init that waits aborts at most one transaction of somebody who lives. Without both, two could abort each
-other's transactions for ever, and logs would grow without end.
+expelled. An init that waits aborts at most one transaction of a session that lives. Without both, two could abort each
+other's transactions without end, and logs would grow without end.
 
-Not here: replicas and truncation, topics made anew, added partitions, retention, expiry of ids, stale answers of others
+Not here: replicas and truncation, recreated topics, added partitions, retention, expiry of ids, stale answers of others
 than the backing partition's leader.
 """
 
@@ -110,7 +110,7 @@ class World(Lanes):
 
     def _operating(self, s: State, out: Moves) -> None:
         """
-        An operator stops the workers, or believes so, and has all tasks begin anew, while the group has no member.
+        An operator stops the workers, or believes so, and has all tasks begin again, while the group has no member.
 
         What is to be moved, and behind which record, is decided here, by what is visible now.
         """
@@ -170,7 +170,7 @@ class World(Lanes):
                 )
 
     def _resetting(self, s: State, out: Moves) -> None:
-        """Somebody sets the group's offsets back (`MOVE`), while nothing is open; an operator deletes them (R5)."""
+        """A program sets the group's offsets back (`MOVE`), while nothing is open; an operator deletes them (R5)."""
         for p, part in enumerate(self.parts(s)):
             if part.reset in (NOT_OURS, MET):
                 after = self._put_part(s, p, part._replace(held=(), reset=REMEDIED))
@@ -193,7 +193,7 @@ class World(Lanes):
 
     def _arrived(self, s: State, kind: str, p: int, message: Key) -> State:
         part = self.part(s, p)
-        if kind == "init":  # nobody waits for it, so what it is refused it does not ask again
+        if kind == "init":  # no task waits for it, so what it is refused it does not ask again
             if part.phase == ONGOING:
                 return self._fence(s, p)
             return self._taken(s, p, -1) if part.phase == IDLE else s

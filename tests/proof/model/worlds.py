@@ -142,7 +142,7 @@ WORLDS = {setting.name: setting for setting in _WORLDS}
 
 
 def with_faults(name: str, faults: Faults) -> Setting:
-    """A world by its name, with so many faults."""
+    """A world by its name, with this number of faults."""
     return replace(WORLDS[name], faults=faults)
 
 

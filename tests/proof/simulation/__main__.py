@@ -119,7 +119,7 @@ class Book:
 
 
 def run_seeds(seeds: Iterable[int], *, jobs: int = 1) -> Iterator[Result]:
-    """Each seed's result, in order; with more jobs, in so many processes."""
+    """Each seed's result, in order; with more jobs, in as many processes."""
     if jobs == 1:
         yield from map(_attempt_seed, seeds)
         return

@@ -266,7 +266,7 @@ class _Task:
 
     def choices(self, calls: Sequence[Traced]) -> None:
         """
-        I7: whoever calls again, calls in the same order.
+        I7: a worker that calls again calls in the same order.
 
         The call that follows one of the same process is a former one (after a recovery) or the next new one. Deliveries
         that another process called too may be skipped: it has committed them, and a call under a former ownership,

@@ -135,7 +135,7 @@ class SimulatedCluster(Cluster):
     A cluster whose answers may be old.
 
     Attributes:
-        timeouts: whether the coordinator ends transactions by time. Healed, it does not: nobody may need it (I5).
+        timeouts: whether the coordinator ends transactions by time. Healed, it does not: no task may need it (I5).
         marks: the last watermarks of each partition but the present ones.
         swarm: decides.
     """

@@ -75,7 +75,7 @@ class Options:
         move: a worker joins, leaves, restarts or is expelled.
         compact: a backing topic is compacted.
         forget: a group without members loses its offsets.
-        most: so many faults at most; later ones do not happen.
+        most: the most faults; later ones do not happen.
         skipped: numbers of faults that do not happen.
     """
 
@@ -151,7 +151,7 @@ class Options:
 
 
 DELIVERIES = 220
-"""So many deliveries in one run, about; two hundred at least."""
+"""About the number of deliveries in one run; two hundred at least."""
 
 PAIRED = 0.7
 """Of the messages of a join's smaller input, those that find another one in their partition, about."""

@@ -39,7 +39,7 @@ from tests.proof.simulation.strands import Killed, Lock, VirtualGate
 _Result = TypeVar("_Result")
 
 DEPTH = 3
-"""So many strands stand still on top of each other at most."""
+"""The most strands that stand still on top of each other."""
 
 HEALED_TURNS = 1_000
 """Turns of all workers within which everything must be delivered when nothing goes wrong any more; 400 are needed."""
@@ -76,7 +76,7 @@ class SteppedWorker(ProcessorWorker):
         return worked
 
 
-_NEVER: Future[Any] = Future()  # nobody asks for results; a new one for each job would cost more than the job
+_NEVER: Future[Any] = Future()  # no strand asks for results; a new one for each job would cost more than the job
 
 
 class Strands(Executor):
@@ -285,7 +285,7 @@ class Traced(NamedTuple):
 
 
 class _Clock(VirtualClock):
-    """Whoever sleeps lets the others go on meanwhile."""
+    """A strand that sleeps lets the others go on meanwhile."""
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__()
@@ -390,7 +390,7 @@ class Simulation:
             process.step(worker, "call")
 
     def elapse(self, seconds: float) -> None:
-        """Somebody waits: others go on, and time passes."""
+        """A strand waits: others go on, and time passes."""
         if self._depth < DEPTH:
             self._meanwhile(self.random.choice((0, 1, 3)))
         self.clock.advance(seconds)
@@ -437,7 +437,7 @@ class Simulation:
             self._forget()
 
     def _restart(self) -> None:
-        """Whoever is dead comes back."""
+        """A dead process comes back."""
         names = {process.name for process in self.processes if process.alive}
         gone = [process.name for process in self.processes if process.name not in names and process.still]
         self.processes = [process for process in self.processes if process.alive or not process.still]

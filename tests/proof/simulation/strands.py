@@ -18,7 +18,7 @@ class Lock:
     """
     In place of an interpreter's lock: held by a strand.
 
-    Who would have to wait for a strand that stands still below, has waited in vain: that is the same as a timeout.
+    Waiting for a strand that stands still below has no success: that is the same as a timeout.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -28,7 +28,7 @@ class Lock:
 
     @property
     def free(self) -> bool:
-        """Whether nobody holds it."""
+        """Whether no strand holds it."""
         return self._depth == 0
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:

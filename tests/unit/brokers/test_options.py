@@ -294,7 +294,7 @@ def test_naming_a_cluster_loads_no_client() -> None:
 
 
 def test_each_memory_value_holds_its_own_cluster() -> None:
-    """Whoever holds the value sees the same logs; another value is another cluster."""
+    """Every holder of the value sees the same logs; another value is another cluster."""
     one, other = Memory(), Memory()
 
     assert open_broker(one) is open_broker(one)
@@ -315,7 +315,7 @@ def test_a_web_address_is_refused_with_what_to_write() -> None:
     [("100000", "message.max.bytes=100000 is less than 262144"), ("1 MB", "'1 MB' is not a number of bytes")],
 )
 def test_a_limit_that_no_task_could_keep_to_is_refused(given: str, says: str) -> None:
-    """Its own records would be refused, and it would stop for ever."""
+    """Its own records would be refused, and it would stop for good."""
     with pytest.raises(ConfigError, match=says):
         Kafka("localhost:9092", producer={"message.max.bytes": given})
 

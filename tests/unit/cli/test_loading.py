@@ -109,7 +109,7 @@ def test_a_wrong_declaration_stays_the_graph_error_that_it_is(place: Path) -> No
 
 
 def test_a_syntax_error_names_the_users_line(place: Path) -> None:
-    """Not the line of whoever imports it."""
+    """Not the line of the module that imports it."""
     (place / "loading_wrong.py").write_text("a = 1\n\ndef broken(:\n")
     for target in ("loading_wrong.py:g", "loading_wrong:g"):
         with pytest.raises(ConfigError, match=r"SyntaxError: .* at .*loading_wrong\.py:3\n    def broken\(:$"):

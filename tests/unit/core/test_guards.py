@@ -76,7 +76,7 @@ def test_a_revocation_while_a_refusal_is_asked_again_is_no_death() -> None:
 
 
 def test_a_revocation_after_the_suspect_commit_of_a_snapshot_is_no_death() -> None:
-    """Q1 and P8: the snapshot was committed after all, and nobody would say that its process left in order."""
+    """Q1 and P8: the snapshot was committed after all, and no record would say that its process left in order."""
     world = World(SPEC, log=[attempt(SPEC, 5)])
     task, _ = world.begin()
     world.answers = {
@@ -94,7 +94,7 @@ def test_a_revocation_after_the_suspect_commit_of_a_snapshot_is_no_death() -> No
 
 
 def test_a_log_that_was_truncated_within_the_ranges_of_a_snapshot_is_refused() -> None:
-    """R5: the task would wait for ever for messages that the brokers lost, and nobody would be told."""
+    """R5: the task would wait without end for messages that the brokers lost, and no operator would be told."""
     decision = recover(SPEC, snapshot(SPEC, (5,), (9,), 4), {}, facts(SPEC, stable=8, high=8))
 
     assert isinstance(decision, Refuse)

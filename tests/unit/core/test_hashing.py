@@ -54,7 +54,7 @@ HEADERS = [
 
 @pytest.mark.parametrize(("arguments", "golden"), DELIVERIES)
 def test_delivery_hashes_are_golden(arguments: tuple[str, str, list[Coordinates]], golden: str) -> None:
-    """The same bytes for ever."""
+    """Always the same bytes."""
     assert delivery_hash(*arguments).hex() == golden
 
 
@@ -103,7 +103,7 @@ def test_provenance_headers_are_golden(
 
 
 def test_a_header_names_its_delivery() -> None:
-    """Whoever has the header has the hash."""
+    """A reader of the header has the hash."""
     header = provenance_prefix("shop.check/3", 17, [("orders", ID)]) + b"0/1 4711"
 
     assert parse_provenance(header) == Provenance("shop.check/3", 17, 0, 1, (ORDER,))

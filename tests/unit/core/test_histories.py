@@ -1,4 +1,4 @@
-"""Backing topics as earlier releases wrote them, byte by byte: they recover to the same decision for ever."""
+"""Backing topics as earlier releases wrote them, byte by byte: they always recover to the same decision."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cues_kafka.records.bytes import decode_record, encode_record
 
 HISTORIES = sorted((Path(__file__).parents[2] / "histories").glob("v*/*.json"))
 FIRST = 12
-"""So many were recorded by the first release. None of them is ever changed or removed."""
+"""The number that the first release recorded. None of them is ever changed or removed."""
 
 
 def decide(history: dict[str, Any], record: Record | None) -> dict[str, Any]:

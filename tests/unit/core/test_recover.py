@@ -11,7 +11,7 @@ from cues_kafka.core.events import InputFacts
 from cues_kafka.core.records import Record, Writer
 from cues_kafka.core.recover import Delivered, Fresh, Pending, Refuse, first_positions, recover
 from cues_kafka.core.spec import Input, Spec
-from tests.unit.core.world import ANEW, ME, TWO, A, B, at, attempt, facts, make_spec, snapshot, start
+from tests.unit.core.world import ME, RECREATED, TWO, A, B, at, attempt, facts, make_spec, snapshot, start
 
 SPEC = make_spec()
 JOIN = make_spec(TWO, pairing="join")
@@ -84,9 +84,9 @@ ROWS = [
     Row("a binding has another topic", attempt(SPEC, 5), refused("bindings changed", "as they were"),
         spec=make_spec((Input("in", "beta"),))),
     Row("the topic was recreated", attempt(SPEC, 5), refused("deleted and recreated", "cues-kafka reset"),
-        inputs={"in": InputFacts(ANEW, 0, 100, 100)}),
+        inputs={"in": InputFacts(RECREATED, 0, 100, 100)}),
     Row("the second topic of a join was recreated", attempt(JOIN, 5, 6), refused("'beta' was deleted", "reset"),
-        spec=JOIN, inputs=facts(JOIN) | {"right": InputFacts(ANEW, 0, 100, 100)}),
+        spec=JOIN, inputs=facts(JOIN) | {"right": InputFacts(RECREATED, 0, 100, 100)}),
     Row("another kind under a snapshot", snapshot(JOIN, (5, 6), (7, 8), 2),
         refused("changed while a batch of steps was being delivered", "the former version"), spec=ALTS),
     Row("another strategy", attempt(SPEC, 5, strategy="at-least-once"),
@@ -135,7 +135,7 @@ def test_recovery_decides_by_the_newest_record(row: Row) -> None:
 
 def test_a_refusal_of_any_other_cause_comes_before_that_of_the_offsets() -> None:
     """What a stale coordinator cannot cause must not be asked again for 15 s."""
-    inputs = {"in": InputFacts(ANEW, 0, 1, 1)}
+    inputs = {"in": InputFacts(RECREATED, 0, 1, 1)}
 
     decision = recover(SPEC, attempt(SPEC, 5), {"in": 4}, inputs)
 

@@ -13,9 +13,9 @@ from cues_kafka.core.records import Attempt, Record, Snapshot, Staged, Totals
 from cues_kafka.core.staged import RESET, Announce, Enter, Publish, Role, Turn, is_published, verdict
 from cues_kafka.core.task import State, Task
 from tests.unit.core.world import (
-    ANEW,
     OTHER_QUERY,
     QUERY,
+    RECREATED,
     World,
     announced,
     attempt,
@@ -112,7 +112,7 @@ GOES: list[tuple[str, Role, Record | None, bool | None, Turn]] = [
     ("announce: where the reset said", announce(OF_ANOTHER), AT_40, True, Turn.SNAPSHOT),
     (
         "announce: after a reset, of other topics",
-        announce(replace(OF_ANOTHER, extents=(NEXT.extents[0]._replace(topic_id=ANEW),))),
+        announce(replace(OF_ANOTHER, extents=(NEXT.extents[0]._replace(topic_id=RECREATED),))),
         ANYWHERE,
         True,
         Turn.SNAPSHOT,
@@ -141,7 +141,7 @@ REFUSED: list[tuple[str, Role, Record | None, bool | None, str]] = [
     ("announce: a batch is missing", announce(staged(-1, batch=6)), published(SPEC, staged()), None, "is the newest"),
     ("announce: a restored checkpoint", announce(staged(-1, extents=(staged(batch=3).extents[0]._replace(end="39"),))),
      announced(SPEC, staged()), None, "and is now in: 39"),
-    ("announce: a topic recreated", announce(replace(NEXT, extents=(NEXT.extents[0]._replace(topic_id=ANEW),))),
+    ("announce: a topic recreated", announce(replace(NEXT, extents=(NEXT.extents[0]._replace(topic_id=RECREATED),))),
      published(SPEC, staged()), True, "recreated"),
     ("announce: one of many topics was recreated", announce(named(NEXT, '{"a":"01","b":"09"}')),
      published(SPEC, named(staged(), '{"a":"01","b":"02"}')), True, "topics of ['b'] were deleted and recreated"),
@@ -225,7 +225,7 @@ def test_a_part_is_published_once_with_what_was_announced() -> None:
 
 
 def test_a_fenced_slot_stops_and_leaves_nothing_to_say() -> None:
-    """D5; an announcement is no snapshot that somebody could have left (Q1)."""
+    """D5; an announcement is no snapshot that a slot could have left (Q1)."""
     world, task, _ = run(announce(settled=5), published(SPEC, staged()))
     task, effect = world.run(task, on.Failed("fenced", 0.0, fenced=True))
     assert task.state is State.STOPPED

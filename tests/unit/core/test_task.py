@@ -88,7 +88,7 @@ def test_a_refused_recovery_writes_nothing() -> None:
 
 
 def test_a_record_that_cannot_be_read_stops_the_task() -> None:
-    """I14: somebody else wrote here."""
+    """I14: another program wrote here."""
     world = World(SPEC, answers={do.ReadNewest: [on.NewestRead(None, "offset 3: not Avro")]})
     _, effect = world.begin()
 
@@ -303,7 +303,7 @@ def test_who_leaves_in_order_is_not_counted_as_dead(state: str) -> None:
 
 @pytest.mark.parametrize("record", [attempt(SPEC, 5), start(SPEC, 5), snapshot(SPEC, (5,), (9,), 4)])
 def test_who_has_begun_nothing_leaves_without_a_word(record: Record) -> None:
-    """Nothing is written over an attempt, nor over the snapshot of somebody who did die."""
+    """Nothing is written over an attempt, nor over the snapshot of a worker that did die."""
     world = World(SPEC, log=[record])
     task, _ = world.begin()
     world.names()
@@ -525,7 +525,7 @@ def test_a_whole_crash_loop_ends_with_one_error_and_all_others_delivered() -> No
 # P5 to P8
 
 
-def test_the_record_must_land_where_nobody_else_wrote() -> None:
+def test_the_record_must_land_where_no_other_program_wrote() -> None:
     """P6a: at R3's high watermark, later at the end of the previous transaction (record and marker)."""
     world = World(SPEC, log=[attempt(SPEC, 5)], high=30)
     task, _ = world.begin()
@@ -542,7 +542,7 @@ def test_the_record_must_land_where_nobody_else_wrote() -> None:
     assert task.rounds == 1
 
 
-def test_somebody_who_goes_on_writing_here_stops_the_task() -> None:
+def test_a_program_that_goes_on_writing_here_stops_the_task() -> None:
     """P6a and R7: five rounds, then it says so."""
     world = World(SPEC, log=[attempt(SPEC, 5)])
     world.answers = {do.Flush: [on.Flushed(1, 1, 99)] * (MAX_ROUNDS + 1)}
@@ -604,8 +604,8 @@ def test_any_failure_in_a_transaction_leads_back_to_r1(effect: type[do.Effect]) 
 
 def test_cause_and_remedy_are_two_sentences() -> None:
     """Whether the user's text ends with a full stop or not."""
-    assert str(on.Halt("unhandled", "it fits.", "mend it")) == "it fits. Remedy: mend it"
-    assert str(on.Halt("unhandled", "it fits", "mend it")) == "it fits. Remedy: mend it"
+    assert str(on.Halt("unhandled", "it fits.", "fix it")) == "it fits. Remedy: fix it"
+    assert str(on.Halt("unhandled", "it fits", "fix it")) == "it fits. Remedy: fix it"
 
 
 # R7
@@ -627,7 +627,7 @@ def test_recovery_goes_round_five_times_and_then_refuses(effect: type[do.Effect]
 
 
 def test_an_attempt_ends_the_count_of_rounds_and_a_snapshot_does_not() -> None:
-    """R7 counts rounds without progress: what fails behind each snapshot would go round for ever."""
+    """R7 counts rounds without progress: what fails behind each snapshot would go round without end."""
     world = World(SPEC, log=[attempt(SPEC, 5)], answers={})
     world.answers[do.FetchOffsets] = [world.failed()]
     task, _ = world.begin()
@@ -639,8 +639,8 @@ def test_an_attempt_ends_the_count_of_rounds_and_a_snapshot_does_not() -> None:
 
 
 @pytest.mark.parametrize(("pause_s", "stops"), [(1.0, True), (FENCED_WITHIN_S + 1, False)])
-def test_fenced_twice_within_a_minute_by_somebody_else_stops_the_task(pause_s: float, stops: bool) -> None:
-    """R7: two applications that fence each other for ever would deliver nothing; the record shows whose."""
+def test_fenced_twice_within_a_minute_by_another_program_stops_the_task(pause_s: float, stops: bool) -> None:
+    """R7: two applications that fence each other without end would deliver nothing; the record shows whose."""
     world = World(SPEC, log=[attempt(SPEC, 5)])
     task, _ = world.begin()
     task, effect = world.run(task, world.failed("fenced", fenced=True))
@@ -657,7 +657,7 @@ def test_fenced_twice_within_a_minute_by_somebody_else_stops_the_task(pause_s: f
 
 
 def test_fenced_twice_by_itself_goes_on() -> None:
-    """The newest record is this run's own: nobody else works here, a coordinator moved twice."""
+    """The newest record is this run's own: no other program works here, a coordinator moved twice."""
     world = World(SPEC, log=[attempt(SPEC, 5, writer=ME)])
     task, _ = world.begin()
     task, _ = world.run(task, world.failed(fenced=True))
@@ -675,7 +675,7 @@ def test_an_unhandled_exception_commits_the_steps_before_it_and_stops() -> None:
     world = World(SPEC, log=[attempt(SPEC, 5)])
     task, _ = world.begin()
     task, _ = world.run(task, on.Polled(at(9), 4))
-    halt = on.Halt("unhandled", "boom", "mend it")
+    halt = on.Halt("unhandled", "boom", "fix it")
     task, effect = world.run(task, called(at(7), outputs=2, halt=halt))
 
     assert effect == do.Stop(halt)

@@ -14,8 +14,8 @@ from cues_kafka.core.spec import Input, Spec
 from cues_kafka.core.task import Task
 from cues_kafka.ports import Position, Positions
 
-A, B, ANEW = b"a" * 16, b"b" * 16, b"n" * 16
-"""Ids of the topics `alpha` and `beta`, and of a topic that was made anew."""
+A, B, RECREATED = b"a" * 16, b"b" * 16, b"n" * 16
+"""Ids of the topics `alpha` and `beta`, and of a topic that was recreated."""
 
 IDS = {"alpha": A, "beta": B}
 ME = Writer("g.p.1", "native", "here", "this-run")
@@ -193,7 +193,7 @@ class World:
 
 
 def called(ends: Positions, outputs: int = 0, errors: int = 0, nils: int = 0, halt: on.Halt | None = None) -> on.Called:
-    """User code was called for so many steps."""
+    """User code was called for a number of steps."""
     return on.Called(ends, Totals(outputs + errors + nils, outputs, errors, nils, outputs), halt)
 
 

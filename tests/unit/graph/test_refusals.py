@@ -247,7 +247,7 @@ WRONG = [
         graph(defaults=Topic(key="ids"), topics={"orders": Topic(Json(Order))}),
         ("'orders'", "mean 'id'", "its own key="),
     ),
-    Wrong("settings nobody uses", graph(topics={"order": Topic()}), ("'order'", "mean 'orders'")),
+    Wrong("settings no topic uses", graph(topics={"order": Topic()}), ("'order'", "mean 'orders'")),
     Wrong("settings that are none", graph(topics={"orders": 4}), ("Write Topic(...)",)),
     Wrong("codec of errors", graph(P(same), errors="e", topics={"e": Topic(Json())}), ("errors topic", "Drop value=")),
     Wrong("two default sources", graph(Source("a", default=True), Source("b", default=True)), ("Keep it on one",)),

@@ -70,7 +70,7 @@ def test_each_error_message_leaves_one_line_with_its_place_and_hash(said: Said) 
 
 
 def test_an_error_of_a_batch_that_is_called_again_is_told_once(said: Said) -> None:
-    """The first process dies before its commit; what it found is not there, and nobody is told of it."""
+    """The first process dies before its commit; what it found is not there, and no reader is told of it."""
     tester = Tester(graph_of(odd_fails))
     tester.send("in", 1)
     tester.run(crash=Crash("before", "Commit", 2))

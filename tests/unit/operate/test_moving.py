@@ -36,7 +36,7 @@ GRAPH = Graph(
 
 
 def delivered(count: int = 4) -> Tester:
-    """The graph has delivered so many numbers and left in order."""
+    """The graph has delivered a count of numbers and left in order."""
     tester = Tester(GRAPH)
     for n in range(count):
         tester.send("numbers", n)

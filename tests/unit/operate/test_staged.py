@@ -112,7 +112,7 @@ def test_reset_to_latest_begins_at_the_ends_of_now() -> None:
 
 
 def test_a_reset_gives_up_a_batch_that_cannot_be_published() -> None:
-    """Its files are gone, so it is announced for ever: that is said."""
+    """Its files are gone, so it is announced without end: that is said."""
     world = World()
     driver = world.driver()
     driver.deliver(0)
@@ -128,7 +128,7 @@ def test_a_reset_gives_up_a_batch_that_cannot_be_published() -> None:
     assert not world.driver("second").announce(0)[0].kind
 
 
-def test_half_a_reset_lets_nobody_begin_and_is_made_whole() -> None:
+def test_half_a_reset_lets_no_query_begin_and_is_made_whole() -> None:
     """The tool died behind slot 0."""
     world = World()
     world.driver().deliver(0)
@@ -412,7 +412,7 @@ def test_progress_follows_what_is_announced_and_published() -> None:
     """Behind is what no published batch has taken, and a part that is due; totals are rows."""
     world = World()
     with Progress(GRAPH, world.broker) as progress, Progress(GRAPH, world.broker, only=["frames"]) as asked:
-        assert progress.behind() == [], "nobody runs it, as far as anybody knows"
+        assert progress.behind() == [], "no worker runs it, as far as the group knows"
         assert set(asked.behind()) == set(places())
         world.driver().deliver(0)
         while len(progress.newest) < PARTS or progress.behind():

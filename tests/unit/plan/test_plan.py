@@ -30,7 +30,7 @@ def anything(*messages: Any, **rest: Any) -> Any: ...
 def facts(
     brokers: int = 3, /, *, replication: int | None = None, config: Mapping[str, str] | None = None, **sizes: int
 ) -> ClusterFacts:
-    """Topics with so many partitions; ``__`` in a keyword stands for a dot."""
+    """Topics with their number of partitions; ``__`` in a keyword stands for a dot."""
     copies = min(3, brokers) if replication is None else replication
     topics = {}
     for keyword, partitions in sizes.items():
@@ -198,7 +198,7 @@ def test_a_cluster_that_breaks_the_promise_is_refused(graph: Graph, known: Clust
 
 
 def test_all_refusals_are_told_at_once() -> None:
-    """Nobody likes to mend one after the other."""
+    """All of them are reported at once."""
     planned = plan(JOIN, facts(left=4, both=1, replication=2, config={"min.insync.replicas": "1"}))
 
     assert len(planned.refusals) == 5

@@ -140,7 +140,7 @@ class Vandal:
         return [sent.offset for sent in sender.send([("in", 0, b"k", b"1", None, 0)] * count)]
 
     def attempt(self, batch: Totals, moved: int = 1, **changes: Any) -> tuple[Any, ...]:
-        """A backing record as the next one would be, so many offsets further, with changes."""
+        """A backing record as the next one would be, a number of offsets further, with changes."""
         from cues_kafka.records.bytes import encode_record
 
         old = self.newest
@@ -348,7 +348,7 @@ def test_a_missing_output_is_found(vandal: Vandal) -> None:
 
 
 def test_a_skipped_message_is_found(vandal: Vandal) -> None:
-    """I3: the position moves over a message that nobody counts."""
+    """I3: the position moves over a message that no record counts."""
     vandal.feed()
     vandal.write(vandal.attempt(Totals()))
     assert wrong(verify(PIPE, vandal.broker)) == {"lost": 1, "problems": 1}
@@ -410,7 +410,7 @@ def test_a_position_that_goes_back_is_found(vandal: Vandal) -> None:
     assert any("goes back" in line for line in report.lines)
 
 
-def test_a_record_of_somebody_else_is_found(vandal: Vandal) -> None:
+def test_a_record_of_another_program_is_found(vandal: Vandal) -> None:
     """I14: by another transactional id; and one that cannot be read."""
     writer = replace(vandal.newest.writer, transactional_id="vandal")
     vandal.write(vandal.attempt(Totals(), moved=0, writer=writer))
@@ -576,7 +576,7 @@ def test_a_trimmed_input_is_said_and_what_is_left_is_verified(vandal: Vandal) ->
 
 
 def test_trimmed_outputs_are_not_lost_ones(vandal: Vandal) -> None:
-    """Nobody can say."""
+    """It cannot be known."""
     vandal.broker.trim({TopicPartition("out", 0): 1})
     report = verify(PIPE, vandal.broker)
     assert (report.verdict, wrong(report)) == ("not verifiable", {})

@@ -189,7 +189,7 @@ def test_the_likely_cause_is_read_from_the_clients_words(line: str, cause: str |
     ],
 )
 def test_only_trouble_with_the_coordinator_makes_a_commit_suspect(line: str, suspect: bool) -> None:
-    """Trouble with leaders of partitions is mended by idempotence."""
+    """Trouble with leaders of partitions is repaired by idempotence."""
     watch = Watch("x")
     watch.log(30, "%s", line)
 
@@ -208,7 +208,7 @@ def test_statistics_with_more_ends_than_calls_are_suspect() -> None:
 
 
 def test_a_client_is_refused_in_a_fork() -> None:
-    """The child has none of the client's threads; it would wait for ever."""
+    """The child has none of the client's threads; it would wait without end."""
     watch = Watch("session x")
     watch.pid = os.getpid() + 1
 
@@ -272,7 +272,7 @@ def test_a_setting_that_librdkafka_does_not_have_is_named(given: str) -> None:
 
 
 def test_nothing_that_comes_behind_a_damaged_message_is_delivered() -> None:
-    """The client goes on behind a wrong checksum; what followed was delivered, and the message skipped for ever."""
+    """The client goes on behind a wrong checksum; what followed was delivered, and the message skipped for good."""
     reader = KafkaReader(NOWHERE, "reader")
     places = [TopicPartition("t", 0), TopicPartition("t", 1)]
     reader._assigned = {(place.topic, place.partition): place for place in places}

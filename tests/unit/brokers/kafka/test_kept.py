@@ -68,7 +68,7 @@ def test_in_doubt_about_one_all_are_closed() -> None:
     assert kept.take("recovery") is None
 
 
-def test_one_that_nobody_asks_for_is_closed() -> None:
+def test_a_kept_consumer_that_no_caller_asks_for_is_closed() -> None:
     """A query that ends says nothing to its readers."""
     kept = KeptConsumers(idle_s=0.05)
     kept.keep(2)

@@ -43,7 +43,7 @@ ACKNOWLEDGED: dict[str, tuple[Any, ...]] = {"cooperative-sticky": ("incremental_
 
 
 def holding(heard: Heard, assignor: Assignor) -> KafkaMember:
-    """A member of partitions 0 and 1; nobody listens at its address."""
+    """A member of partitions 0 and 1; no broker listens at its address."""
     member = KafkaMember(Kafka("127.0.0.1:1", assignor=assignor), "g", "t", heard)
     member._assign(heard, [ClientPartition("t", 0), ClientPartition("t", 1)])  # type: ignore[arg-type]
     heard.calls.clear()
@@ -65,7 +65,7 @@ def test_tasks_end_before_their_partitions_are_given_back(assignor: Assignor, ho
 
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "range"])
 def test_partitions_are_given_back_even_if_a_task_does_not_end(assignor: Assignor) -> None:
-    """The group would wait for the acknowledgement for ever."""
+    """The group would wait for the acknowledgement without end."""
     heard = Heard(fails=True)
     member = holding(heard, assignor)
 

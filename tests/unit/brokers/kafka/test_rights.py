@@ -76,7 +76,7 @@ def test_user_is_known_from_a_login_by_name(settings: dict[str, Any], user: str 
 
 
 def test_an_unknown_user_has_a_place_to_be_filled_in() -> None:
-    """A command that grants it to somebody else would be worse than none."""
+    """A command that grants it to another user would be worse than none."""
     assert refusal("GROUP_AUTHORIZATION_FAILED", NEEDS, None) == (
         "the user of this client may not read group `shop.check`",
         "Grant it with `kafka-acls --add --allow-principal User:NAME --operation Read --group shop.check`",

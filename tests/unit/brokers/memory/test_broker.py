@@ -31,7 +31,7 @@ class VirtualClock:
         self.now += seconds
 
 
-class Nobody:
+class SilentListener:
     """A listener that does nothing."""
 
     def on_assign(self, partitions: object) -> None: ...
@@ -66,7 +66,7 @@ def a_broker(faults: Plan | None = None, **options: float) -> MemoryBroker:
 
 
 def metadata(broker: MemoryBroker) -> GroupMetadata:
-    member = broker.member("g", "t", Nobody())
+    member = broker.member("g", "t", SilentListener())
     member.poll()
     return member.metadata()
 
@@ -116,7 +116,7 @@ def test_a_transaction_times_out_on_the_virtual_clock() -> None:
 
 
 def test_a_poll_does_not_wait_under_virtual_time() -> None:
-    """Nobody would move the clock meanwhile."""
+    """No test would move the clock meanwhile."""
     reader = a_broker().reader("r")
     began = time.monotonic()
 
@@ -147,7 +147,7 @@ def test_a_waiting_poll_wakes_up_when_a_transaction_commits() -> None:
 
 
 def test_a_waiting_poll_wakes_up_when_a_transaction_times_out() -> None:
-    """The end moves over the abort marker, and nobody else touches the broker."""
+    """The end moves over the abort marker, and no other client touches the broker."""
     broker = MemoryBroker(transaction_timeout_s=0.05)
     broker.create([NewTopic("t", 1)])
     reader = broker.reader("r")

@@ -85,7 +85,7 @@ def test_a_newcomer_takes_only_what_is_too_much_elsewhere() -> None:
 
 
 def test_an_eager_rebalance_takes_everything_first() -> None:
-    """Nobody has anything before everybody has given everything back; and sticky all the same."""
+    """No member has a partition before all members have given theirs back; and sticky all the same."""
     broker = a_broker(cooperative=False)
     one, first = join(broker)
     settle(one)
@@ -166,7 +166,7 @@ def test_an_expelled_member_is_lost_and_others_take_over() -> None:
     one.poll()
     assert first.told[1:] == [("lost", [0, 1]), ("assign", [])]  # it joined again, and waits for its share
     with pytest.raises(BrokerError):
-        broker.expire("g", "nobody")
+        broker.expire("g", "unknown")
 
 
 def test_the_predecessor_of_a_static_member_is_told_and_refused() -> None:
@@ -202,7 +202,7 @@ def test_a_successor_frees_what_its_predecessor_had_to_give_back() -> None:
 
 
 def test_a_static_member_that_closed_keeps_its_place_for_the_session_only() -> None:
-    """A4: it told its listener, and nobody else gets its partitions before the session ends."""
+    """A4: it told its listener, and no other member gets its partitions before the session ends."""
     clock = VirtualClock()
     broker = a_broker(clock=clock)
     one, first = join(broker, "w.0")

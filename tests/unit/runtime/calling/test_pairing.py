@@ -39,7 +39,7 @@ def test_a_retried_choice_takes_every_message_of_each_run() -> None:
     assert [(index, message.offset()) for index, message in steps] == [(0, 0), (1, 0), (0, 1)]
 
 
-def test_an_order_of_alts_that_compaction_has_emptied_holds_nobody_up() -> None:
+def test_an_order_of_alts_that_compaction_has_emptied_holds_no_input_up() -> None:
     """The order of what a retry put off names one message of the left input, which is gone; the right one goes on."""
     buffer = Buffer("alts", (Position("left", "a", b"", 0), Position("right", "b", b"", 0)))
     buffer.add(Fetched(TopicPartition("a", 0), [], 3))
@@ -49,7 +49,7 @@ def test_an_order_of_alts_that_compaction_has_emptied_holds_nobody_up() -> None:
 
 
 def test_an_order_of_alts_that_compaction_has_thinned_out_ends_where_the_log_does() -> None:
-    """Of three messages one was left; the order still named two, and the other input waited for ever."""
+    """Of three messages one was left; the order still named two, and the other input waited without end."""
     buffer = Buffer("alts", (Position("left", "a", b"", 1), Position("right", "b", b"", 0)))
     buffer.add(Fetched(TopicPartition("a", 0), [at("a", 3)], 4))
     buffer.add(Fetched(TopicPartition("b", 0), [at("b", 0)], 1))

@@ -12,7 +12,7 @@ from cues_kafka.testing.tester import Crash, Tester
 
 
 class Flaky:
-    """Fails so many times at one value; keeps what it saw."""
+    """Fails a number of times at one value; keeps what it saw."""
 
     def __init__(self, at: int, times: int) -> None:
         self.at, self.left = at, times
@@ -172,7 +172,7 @@ class FlakyOnTheRight:
 
 
 def test_alts_go_on_with_another_input_after_a_retry_under_a_snapshot() -> None:
-    """The choice of what was put back stayed behind when its snapshot took it again; the task then waited for ever."""
+    """The choice of what was put back stayed behind when its snapshot took it again; the task then never went on."""
     sink = FlakyOnTheRight()
     graph = Graph(
         "g", Source("a"), Source("b"), Processor(sink, alts={"left": "a", "right": "b"}, name="sink", retry=Retry())

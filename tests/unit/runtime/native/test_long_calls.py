@@ -153,7 +153,7 @@ def test_a_message_whose_call_takes_too_long_each_time_is_quarantined_alone() ->
     memory, starts = Memory(), 0
     while True:
         starts += 1
-        assert starts < 8, "it hangs for ever"
+        assert starts < 8, "it hangs without end"
         running = start(graph, memory, calls=CallPolicy(end_seconds=0.2))
         try:
             if starts == 1:

@@ -11,7 +11,7 @@ from cues_kafka.runtime.spark.session import SHUFFLES, choose_shuffle_partitions
 
 
 def session(*, cores: int, given: bool = False) -> Any:
-    """One with so many cores, whose user has set the number of shuffle partitions or not."""
+    """One with a number of cores, whose user has set the number of shuffle partitions or not."""
     conf = SimpleNamespace(contains=lambda name: given and name == SHUFFLES)
     chosen: dict[str, str] = {}
     return SimpleNamespace(

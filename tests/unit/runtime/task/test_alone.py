@@ -33,7 +33,7 @@ def test_a_task_that_is_alone_keeps_others_out_until_it_releases() -> None:
     assert alone.enter("b", 3.0)
 
 
-def test_nobody_waits_for_ever() -> None:
+def test_no_task_waits_without_end() -> None:
     """Neither for a call that never returns, nor for one that wants to be alone beside it."""
     alone = Alone()
     assert alone.enter("hangs", 0.0)
@@ -54,7 +54,7 @@ def test_a_call_that_never_returns_stops_no_other_task_with_a_death_behind_it() 
     now_s = 0.0
     while not alone.take("a", now_s):
         now_s += WISH_S / 2
-        assert now_s <= PATIENCE_S, "it waits for ever"
+        assert now_s <= PATIENCE_S, "it waits without end"
     assert now_s > PATIENCE_S - WISH_S
     assert alone.enter("a", now_s)
     alone.leave("a")
@@ -64,7 +64,7 @@ def test_a_call_that_never_returns_stops_no_other_task_with_a_death_behind_it() 
 
 
 def test_a_task_that_is_given_up_while_it_asks_keeps_no_other_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker stops in that moment, so that what the task says then reaches nobody."""
+    """The worker stops in that moment, so that what the task says then reaches no reader."""
     dead: list[str] = []
 
     def deadly(value: str) -> str:

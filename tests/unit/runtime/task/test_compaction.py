@@ -16,7 +16,7 @@ COMPACTED = Topic(config={"cleanup.policy": "compact"})
 @pytest.mark.parametrize("keys", ["k", "kl", "lk", "klmk"])
 @pytest.mark.parametrize("deaths", [1, 2, 3, 4])
 def test_a_retry_on_a_compacted_topic_goes_on_with_what_is_left(keys: str, deaths: int) -> None:
-    """It stopped for ever, without a remedy. Newer messages of a key supersede the older ones, so these may be gone."""
+    """It stopped for good, without a remedy. Newer messages of a key supersede the older ones, so these may be gone."""
     processor = Processor(same, inputs="in", outputs="out", quarantine_after=None)
     tester = Tester(Graph("g", Source("in"), processor, topics={"in": COMPACTED}))
     for n, key in enumerate(keys):
@@ -33,7 +33,7 @@ def test_a_retry_on_a_compacted_topic_goes_on_with_what_is_left(keys: str, death
 
 
 def test_a_poison_message_that_compaction_takes_away_holds_up_none_behind_it() -> None:
-    """It was due again for ever, alone, after each of its deaths."""
+    """It was due again without end, alone, after each of its deaths."""
     topics = {"in": Topic(config={"cleanup.policy": "compact"})}
 
     def deadly(value: str) -> str:
@@ -45,11 +45,11 @@ def test_a_poison_message_that_compaction_takes_away_holds_up_none_behind_it() -
     tester.send("in", "kill", key="k")
     assert tester.run_to_death()
     assert tester.run_to_death()
-    tester.send("in", "mended", key="k")
+    tester.send("in", "fixed", key="k")
     tester.broker.compact("in")
     tester.run()
 
-    assert tester.values("out") == ["mended"]
+    assert tester.values("out") == ["fixed"]
 
 
 def test_deaths_on_several_messages_count_on_none_that_compaction_has_left() -> None:

@@ -138,7 +138,7 @@ def test_a_kill_at_any_effect_changes_nothing_that_is_committed(
 
 
 def test_every_effect_is_really_reached() -> None:
-    """A crash point that nobody passes would make the tests above pass for nothing."""
+    """A crash point that no run passes would make the tests above pass for nothing."""
     for name in NAMES:
         tester = Tester(GRAPH, policy=POLICY)
         feed(tester)
@@ -222,7 +222,7 @@ def test_the_first_of_several_is_not_counted_as_the_same_range() -> None:
 
 
 def test_quarantine_can_be_turned_off() -> None:
-    """`quarantine_after=None`: it dies for ever."""
+    """`quarantine_after=None`: it dies without end."""
     with pytest.raises(AssertionError, match="never ends"):
         killer(0, several=1, quarantine_after=None)
 

@@ -55,7 +55,7 @@ def refuse_commits_from(first: int) -> Disturbed:
 
     def disturb(nth: int) -> None:
         if nth >= first:
-            raise RetriableError("nobody answers")
+            raise RetriableError("no broker answers")
 
     return Disturbed("commit", disturb)
 
@@ -107,7 +107,7 @@ def test_a_failed_commit_forgets_which_step_was_to_be_called_again() -> None:
 
 
 def test_an_error_that_names_no_partition_sends_every_task_back() -> None:
-    """A2: the reader is silent afterwards, and the tasks would wait for ever for what it does not bring."""
+    """A2: the reader is silent afterwards, and the tasks would wait without end for what it does not bring."""
     tester = Tester(pipe()).run()
     worker = tester._workers[0]
     buffer = worker.lanes[0].buffer
@@ -296,7 +296,7 @@ def test_a_stopped_task_leaves_no_transaction_open(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(core, "MAX_ROUNDS", 0)
     tester = disturbed_tester(pipe(), refuse_commits_from(3))
     tester.send("in", 1)
-    with pytest.raises(TaskStopped, match="nobody answers"):
+    with pytest.raises(TaskStopped, match="no broker answers"):
         tester.run()
 
     out = tester.broker.watermarks([OUT])[OUT]
@@ -312,7 +312,7 @@ def test_a_stopped_task_that_owes_left_is_waited_for(monkeypatch: pytest.MonkeyP
     tester = disturbed_tester(pipe(), faults)
     worker = tester.run()._workers[0]
     tester.send("in", 1)
-    with pytest.raises(TaskStopped, match="nobody answers"):
+    with pytest.raises(TaskStopped, match="no broker answers"):
         tester.run()
     faults.disturb = lambda _: None
     stopped = worker.lanes[0]
@@ -324,7 +324,7 @@ def test_a_stopped_task_that_owes_left_is_waited_for(monkeypatch: pytest.MonkeyP
         with stopped.interpreter.lock:
             held.set()
             stopped.interpreter.gate.wait(10)
-            threading.Event().wait(0.05)  # whoever has no patience gives up meanwhile
+            threading.Event().wait(0.05)  # a task without patience gives up meanwhile
 
     holder = threading.Thread(target=hold)
     holder.start()
@@ -338,7 +338,7 @@ def test_a_stopped_task_that_owes_left_is_waited_for(monkeypatch: pytest.MonkeyP
 
 
 def test_a_task_that_stops_again_and_again_waits_longer_each_time() -> None:
-    """Each try takes the id and reads the backing topic: a cause that stays would be tried for ever, each second."""
+    """Each try takes the id and reads the backing topic: a cause that stays would be tried without end, each second."""
 
     def refuse(_: Any) -> None:
         raise ValueError("no")
@@ -394,13 +394,13 @@ class Gone:
         self.patience: list[float] = []
 
     def session(self, _: str, *, batch_bytes: int | None = None) -> Gone:
-        """Made without asking anybody."""
+        """Made without asking a broker."""
         return self
 
     def init(self, timeout_s: float) -> None:
-        """Waits in vain."""
+        """Waits without success."""
         self.patience.append(timeout_s)
-        raise RetriableError("nobody answers")
+        raise RetriableError("no broker answers")
 
     def abandon(self) -> None:
         """Nothing to close."""

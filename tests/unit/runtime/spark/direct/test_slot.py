@@ -152,7 +152,7 @@ def test_an_end_of_the_log_below_the_range_is_no_end(monkeypatch: pytest.MonkeyP
 
 
 def test_a_range_of_markers_alone_moves_the_position() -> None:
-    """P1: otherwise the range would come again for ever."""
+    """P1: otherwise the range would come again without end."""
     world = World(same)
     world.client.send_many("in", [1])
     world.slot().deliver(1, first=False)
@@ -280,12 +280,12 @@ def test_a_processor_that_native_workers_run_is_not_touched() -> None:
     world = World(same)
     world.client.send_many("in", [1])
 
-    class Nobody:
+    class SilentListener:
         def on_assign(self, partitions: Any) -> None: ...
         def on_revoke(self, partitions: Any) -> None: ...
         def on_lost(self, partitions: Any) -> None: ...
 
-    member = world.broker.member("g.pipe", "in", Nobody(), instance="worker-7")
+    member = world.broker.member("g.pipe", "in", SilentListener(), instance="worker-7")
     member.poll()
 
     outcome = world.slot().deliver(world.end(), first=False)
@@ -335,7 +335,7 @@ def test_a_slot_holds_no_more_bytes_than_a_batch_may_have(monkeypatch: pytest.Mo
 def test_a_range_that_was_announced_with_larger_batches_is_delivered_under_smaller_ones(
     policy: CommitPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A native worker died under a snapshot of three messages; a slot that read one at a time span for ever."""
+    """A native worker died under a snapshot of three messages; a slot that read one at a time span without end."""
     world = World(same)
     world.client.send_many("in", [1, 2, 3])
 

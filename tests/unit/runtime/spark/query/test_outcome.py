@@ -18,7 +18,7 @@ cues_kafka.errors.CodecError: the row made of in/0 at 3 does not fit 'out': Line
 \tat org.apache.spark.Foo(Foo.scala:1)
 
 Driver stacktrace:
-ValueError: of somebody else
+ValueError: of another query
 """
     + "\tat org.apache.spark.Bar(Bar.scala:1)\n" * 5_000
 )

@@ -282,7 +282,7 @@ def test_a_java_name_without_an_equal_is_refused(name: str) -> None:
     ],
 )
 def test_a_kafka_setting_is_refused(options: dict[str, str], text: str) -> None:
-    """Nobody gets uncommitted messages, or less security than they believe, in silence."""
+    """No reader gets uncommitted messages, or less security than they believe, in silence."""
     with pytest.raises(ConfigError) as refused:
         parse(LEAST | options, streaming=False)
 

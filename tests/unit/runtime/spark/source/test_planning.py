@@ -321,12 +321,12 @@ def test_of_two_that_keep_a_start_at_once_both_get_the_same(broker: MemoryBroker
 def test_a_start_is_not_kept_in_the_group_of_a_consumer(broker: MemoryBroker) -> None:
     """Its members would move the offsets."""
 
-    class Nobody:
+    class SilentListener:
         def on_assign(self, partitions: Any) -> None: ...
         def on_revoke(self, partitions: Any) -> None: ...
         def on_lost(self, partitions: Any) -> None: ...
 
-    member = broker.member("n", "a", Nobody())
+    member = broker.member("n", "a", SilentListener())
     member.poll()
 
     with pytest.raises(ConfigError, match="has members"):
@@ -335,7 +335,7 @@ def test_a_start_is_not_kept_in_the_group_of_a_consumer(broker: MemoryBroker) ->
 
 
 def test_options_that_contradict_the_kept_start_are_refused(broker: MemoryBroker) -> None:
-    """Somebody wants another start and would not get it."""
+    """A user wants another start and would not get it."""
     planner(broker, name="n", startingOffsets={"a": {"0": 2, "1": -1, "2": -2}}).begin()
 
     planner(broker, name="n", startingOffsets={"a": {"0": 2, "1": -2, "2": -1}}).begin()

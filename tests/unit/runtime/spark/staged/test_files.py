@@ -233,7 +233,7 @@ STRICT = Output("lines", 3, 1_000, compacted=True, older_ms=60_000, newer_ms=60_
         "header of two bytes a letter",
     ],
 )
-def test_what_the_broker_would_refuse_for_ever_is_refused_before_it_is_announced(
+def test_what_the_broker_would_always_refuse_is_refused_before_it_is_announced(
     column: str, value: Any, why: str
 ) -> None:
     """A batch that is announced must be one that can be published; its error message can be, wherever it goes."""

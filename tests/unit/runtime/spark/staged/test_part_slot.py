@@ -1,4 +1,4 @@
-"""D5 for parts of staged batches: what a fenced one says of whoever fenced it."""
+"""D5 for parts of staged batches: what a fenced one says of the one that fenced it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Leaping(SystemClock):
     ],
     ids=["late", "in time"],
 )
-def test_a_part_whose_transaction_timed_out_says_so_and_blames_nobody(
+def test_a_part_whose_transaction_timed_out_says_so_and_blames_no_driver(
     monkeypatch: pytest.MonkeyPatch, timeout_s: float, text: str, remedy: str
 ) -> None:
-    """For the client it is the same as another driver that took the id; but nobody has written since."""
+    """For the client it is the same as another driver that took the id; but no driver has written since."""
     monkeypatch.setattr(parts, "FENCED_S", 0.0)
     world = World()
     driver = world.driver()

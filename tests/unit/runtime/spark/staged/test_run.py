@@ -78,7 +78,7 @@ def test_offsets_go_to_the_group_for_topics_that_are_on_this_cluster() -> None:
 
 
 def test_files_that_cannot_be_deleted_are_left_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """They are in nobody's way, and the batch is out."""
+    """They are in no batch's way, and the batch is out."""
 
     def refused(*_: Any) -> None:
         raise Py4JError("Caused by: java.nio.file.AccessDeniedException: AccessDenied: no right to delete")

@@ -32,7 +32,7 @@ SIZES = {"a": 2, "b": PARTS}
 
 
 def same(a: Any, b: Any) -> Any:
-    """Of DataFrames; nobody calls it here."""
+    """Of DataFrames; no test calls it here."""
     return a, b
 
 
@@ -153,7 +153,7 @@ class World:
         self.send(10)
 
     def send(self, count: int) -> None:
-        """So many into each input."""
+        """A number of them into each input."""
         for name in SIZES:
             for n in range(count):
                 self.client.send(name, b"%d" % n, key=b"%d" % n)
