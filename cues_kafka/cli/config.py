@@ -1,6 +1,6 @@
-"""Configuration of the command line: explicit > ``CUES_KAFKA_*`` > ``cues-kafka.toml`` with profiles > default.
+"""Settings of the command line: option, then ``CUES_KAFKA_*``, then ``cues-kafka.toml`` with profiles, then default.
 
-The one place where that order is. A file looks like this; what a profile gives wins over what stands above it::
+A value in a profile replaces the value above it; tables are merged key by key::
 
     bootstrap = "localhost:9092"
 
@@ -13,8 +13,6 @@ The one place where that order is. A file looks like this; what a profile gives 
     [profile.prod.config]
     "security.protocol" = "SASL_SSL"
     "sasl.password" = {file = "/run/secrets/kafka"}
-
-Tables are merged key by key: what a variable gives of ``[config]`` wins, and the rest stays.
 """
 
 from __future__ import annotations
@@ -47,11 +45,20 @@ COMMIT: Final = {
     "max_seconds": (float, 1.0),
     "idle_seconds": (float, 60.0),
 }
-"""Settings of `CommitPolicy` and their defaults, under ``[commit]``; not imported from there, to keep `--help` fast. A
+"""Type and default of each setting of `CommitPolicy`, under ``[commit]``. Copied, because its import slows `--help`; a
 test compares them."""
 
 CALLS: Final = {"warn_seconds": (float, 60.0), "end_seconds": (float, None)}
-"""Settings of `CallPolicy` and their defaults, under ``[calls]``."""
+"""The same for `CallPolicy`, under ``[calls]``."""
+
+OTHERS: Final = ("FILE", "PROFILE", "HOME", "CACHE", "STATE", "MAVEN_MIRROR")
+"""Variables of ours that are not settings."""
+
+_TABLES: Final = ("CONFIG__", "PRODUCER__", "CONSUMER__")
+"""Prefixes of the variables for single keys of a table."""
+
+_LIBRDKAFKA: Final = ("SASL_", "SSL_", "SECURITY_")
+"""Prefixes of names that users mistake for our variables; to ignore one would lose a setting, often a password."""
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
@@ -59,11 +66,11 @@ _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 @dataclass(frozen=True, slots=True)
 class Setting:
     """
-    One value, and where it came from.
+    One value and where it came from.
 
     Attributes:
         name: as in the file, a table's with a dot: ``commit.max_messages``.
-        value: of its type.
+        value: already checked.
         origin: "default", a variable, a file with its profile, or an option.
     """
 
@@ -79,13 +86,9 @@ class Config:
 
     Attributes:
         settings: by name, in a fixed order.
-        file: the file that was read; None: there is none.
-        profile: the profile that was chosen.
     """
 
     settings: Mapping[str, Setting]
-    file: Path | None
-    profile: str | None
 
     def kafka(self) -> Kafka:
         """
@@ -98,38 +101,26 @@ class Config:
 
     @property
     def address(self) -> str:
-        """The address of the cluster, and where it came from: ``localhost:9092 (default)``."""
+        """Where the cluster is, and where that came from: ``localhost:9092 (default)``."""
         setting = self.settings["bootstrap"]
         return f"{without_user(setting.value)} ({setting.origin})"
 
     @property
     def named(self) -> bool:
-        """Whether a user gave the address. Commands create nothing on a cluster that only listens at the default."""
+        """Whether the user gave the address; at the default address, commands create nothing."""
         return self.settings["bootstrap"].origin != "default"
 
     def refuse_to_create(self, missing: str) -> ConfigError:
-        """
-        The refusal to create topics at the default address.
-
-        Args:
-            missing: which topics, as a sentence.
-        """
+        """The error for missing topics (a sentence) at an address that the user did not give."""
         return ConfigError(
             f"{missing}. No cluster is named, so nothing is created at {self.address}. Name it with --bootstrap "
             f'HOST:PORT, with {PREFIX}BOOTSTRAP, or with bootstrap = "HOST:PORT" in {FILE}'
         )
 
-    def commit(self) -> dict[str, Any]:
-        """Arguments of `CommitPolicy` that were given."""
-        return self._table("commit.")
-
-    def calls(self) -> dict[str, Any]:
-        """Arguments of `CallPolicy` that were given."""
-        return self._table("calls.")
-
-    def _table(self, prefix: str) -> dict[str, Any]:
-        given = (s for s in self.settings.values() if s.name.startswith(prefix) and s.origin != "default")
-        return {s.name.removeprefix(prefix): s.value for s in given}
+    def given(self, table: str) -> dict[str, Any]:
+        """What the user gave of ``[commit]`` or ``[calls]``: arguments of `CommitPolicy` or `CallPolicy`."""
+        settings = (s for s in self.settings.values() if s.name.startswith(f"{table}.") and s.origin != "default")
+        return {s.name.removeprefix(f"{table}."): s.value for s in settings}
 
     def __getitem__(self, name: str) -> Any:
         return self.settings[name].value
@@ -144,18 +135,18 @@ def load(
     cwd: Path | None = None,
 ) -> Config:
     """
-    Settle every setting.
+    Find the value of each setting.
 
     Args:
-        explicit: by name, from options of the command line; None means not given.
-        profile: of the file; None: ``CUES_KAFKA_PROFILE``, else none.
-        file: None: ``CUES_KAFKA_FILE``, else ``cues-kafka.toml`` in the working directory, where it is.
-        env: None: this process's.
-        cwd: None: this process's.
+        explicit: values of options, by name; None: not given.
+        profile: a profile of the file; None: ``CUES_KAFKA_PROFILE``.
+        file: None: ``CUES_KAFKA_FILE``, else ``cues-kafka.toml`` in the working directory if it is there.
+        env: None: the environment of this process.
+        cwd: None: the working directory of this process.
 
     Raises:
-        ConfigError: the file or the profile is not there, a variable is misspelt, or a value is unknown or of another
-            type.
+        ConfigError: the file or the profile does not exist, a variable is misspelt, or a value is unknown or has
+            another type.
     """
     env = os.environ if env is None else env
     _refuse_misspelt(env)
@@ -177,11 +168,11 @@ def load(
         else:
             setting = Setting(name, default, "default")
         settings[name] = _merged(setting, written.get(name), env) if _is_mapping(kind) else setting
-    return Config(settings, path, profile)
+    return Config(settings)
 
 
 def _known() -> dict[str, tuple[Any, Any]]:
-    """Type and default of every setting."""
+    """Type and default of each setting."""
     hints = typing.get_type_hints(Kafka)
     known: dict[str, tuple[Any, Any]] = {}
     for field in dataclasses.fields(Kafka):
@@ -189,14 +180,14 @@ def _known() -> dict[str, tuple[Any, Any]]:
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         known[field.name] = hints[field.name], DEFAULT_BOOTSTRAP if default is dataclasses.MISSING else default
-    known |= {f"commit.{name}": of for name, of in COMMIT.items()}
-    known |= {f"calls.{name}": of for name, of in CALLS.items()}
+    for table, settings in (("commit", COMMIT), ("calls", CALLS)):
+        known |= {f"{table}.{name}": kind_and_default for name, kind_and_default in settings.items()}
     known["log_level"] = Literal["debug", "info", "warning", "error"], "info"
     return known
 
 
 def _merged(setting: Setting, written: tuple[Any, str] | None, env: Mapping[str, str]) -> Setting:
-    """A table with what stands in the file, in its variable, and in variables for single keys, the last winning."""
+    """A table from the file, its variable and the variables of single keys; the later place wins."""
     found: dict[str, Any] = {}
     origins = []
     variable = PREFIX + setting.name.upper()
@@ -211,58 +202,47 @@ def _merged(setting: Setting, written: tuple[Any, str] | None, env: Mapping[str,
         if key != single and key:
             found[key.lower().replace("_", ".")] = env[single]
             origins.append(single)
-    settled = {key: _settled(value, f"{setting.name} {key!r}", env) for key, value in found.items()}
-    return Setting(setting.name, settled, ", ".join(origins) or "default")
+    fetched = {key: _fetched(value, f"{setting.name} {key!r}", env) for key, value in found.items()}
+    return Setting(setting.name, fetched, ", ".join(origins) or "default")
 
 
 def _flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Without quotes, `sasl.password = "x"` is a table in a table for TOML: its keys are joined by dots again."""
+    """Join keys by dots again: TOML reads `sasl.password = "x"` without quotes as a table in a table."""
     found: dict[str, Any] = {}
     for key, value in table.items():
         name = prefix + key
-        if isinstance(value, Mapping) and not _refers(name, value):
+        if isinstance(value, Mapping) and not _is_reference(name, value):
             found |= _flattened(value, f"{name}.")
         else:
             found[name] = value
     return found
 
 
-def _refers(name: str, value: Mapping[str, Any]) -> bool:
-    """Whether a table is `{env = ...}` or `{file = ...}`, and not the rest of a name: there are keys like `x.file`."""
+def _is_reference(name: str, value: Mapping[str, Any]) -> bool:
+    """Whether a table is `{env = ...}` or `{file = ...}`, and not the end of a key such as `x.file`."""
     return len(value) == 1 and bool(value.keys() & {"env", "file"}) and f"{name}.{next(iter(value))}" not in HARMLESS
 
 
-def _settled(value: Any, what: str, env: Mapping[str, str]) -> Any:
-    """The value, fetched where it is said to be."""
+def _fetched(value: Any, what: str, env: Mapping[str, str]) -> Any:
+    """The value itself, or what the variable or file that it names holds."""
     if not isinstance(value, Mapping):
         return value
     ((kind, place),) = value.items()
     if kind == "env":
         if place not in env:
-            raise ConfigError(f"{what}: the environment has no variable {place!r}. Set it, or give another place.")
+            raise ConfigError(f"{what}: the environment has no variable {place!r}. Set it, or name another.")
         return env[place]
     try:
         return Path(str(place)).read_text("utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError(
             f"{what}: the file {str(place)!r} cannot be read: {why}. Mount it, or name another."
         ) from None
 
 
-OTHERS: Final = ("FILE", "PROFILE", "HOME", "CACHE", "STATE", "MAVEN_MIRROR")
-"""Variables of ours that are no settings."""
-
-
-_TABLES: Final = ("CONFIG__", "PRODUCER__", "CONSUMER__")
-"""Begin the variables for single keys of a table."""
-
-_LIBRDKAFKA: Final = ("SASL_", "SSL_", "SECURITY_")
-"""Beginnings of names that users mistake for our variables; ignored, a setting, often a password, would be lost."""
-
-
 def _refuse_misspelt(env: Mapping[str, str]) -> None:
-    """Only what is near a name of ours: others may put variables there too, as Kubernetes does for a service's name."""
+    """Refuse names close to ours, and no others: Kubernetes sets variables that begin with a service's name."""
     known = [*(name.replace(".", "_").upper() for name in _known()), *OTHERS]
     for variable in sorted(env):
         name = variable.removeprefix(PREFIX)
@@ -271,11 +251,11 @@ def _refuse_misspelt(env: Mapping[str, str]) -> None:
         if name.startswith(_LIBRDKAFKA):
             key = name.lower().replace("_", ".")
             raise ConfigError(
-                f"{variable} is no setting, and would do nothing. {key} is a setting of librdkafka: write "
+                f"{variable} is not a setting, and has no effect. {key} is a setting of librdkafka: write "
                 f"{PREFIX}CONFIG__{name}, or {key!r} under [config] in {FILE}."
             )
         if near := difflib.get_close_matches(name, known, n=1, cutoff=0.8):
-            raise ConfigError(f"{variable} is no setting. Did you mean {PREFIX}{near[0]}?")
+            raise ConfigError(f"{variable} is not a setting. Did you mean {PREFIX}{near[0]}?")
 
 
 def _file(file: Path | None, env: Mapping[str, str], cwd: Path) -> Path | None:
@@ -284,20 +264,24 @@ def _file(file: Path | None, env: Mapping[str, str], cwd: Path) -> Path | None:
         usual = cwd / FILE
         return usual if usual.is_file() else None
     if not named.is_file():
-        raise ConfigError(f"there is no configuration file {str(named)!r}. Name another with --file, or leave it out.")
+        raise ConfigError(
+            f"the configuration file {str(named)!r} does not exist. Name another with --file, or leave it out."
+        )
     return named
 
 
 def _written(path: Path | None, profile: str | None) -> dict[str, tuple[Any, str]]:
-    """Values in the file, with where in it."""
+    """Values in the file, each with its place."""
     if path is None:
         if profile:
-            raise ConfigError(f"profile {profile!r} needs a file {FILE}, and there is none here. Name one with --file.")
+            raise ConfigError(
+                f"profile {profile!r} needs a file, and {FILE} does not exist here. Name one with --file."
+            )
         return {}
     try:
         data = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is no TOML: {error}") from None
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
     profiles = data.pop("profile", {})
     if profile and profile not in profiles:
         raise ConfigError(f"{path} has no profile {profile!r}. Profiles: {', '.join(sorted(profiles)) or 'none'}.")
@@ -320,7 +304,7 @@ def _flat(table: Mapping[str, Any], origin: str) -> dict[str, tuple[Any, str]]:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}, and [profile.NAME]."
-                raise ConfigError(f"{origin}: {name!r} is no setting. {hint}")
+                raise ConfigError(f"{origin}: {name!r} is not a setting. {hint}")
             found[name] = one, origin
     return found
 
@@ -336,16 +320,16 @@ def _parse(kind: Any, text: str, variable: str) -> Any:
         value = json.loads(text) if _is_mapping(kind) else readers.get(kind, str)(text)
     except ValueError:
         wanted = 'an object in JSON, such as {"security.protocol": "SSL"}' if _is_mapping(kind) else "a number"
-        raise ConfigError(f"{variable}: {wanted} is needed.") from None  # without the value: it may hold a secret
+        raise ConfigError(f"{variable}: write {wanted}.") from None  # without the value: it may hold a secret
     return _check(kind, value, variable)
 
 
 def _check(kind: Any, value: Any, what: str) -> Any:
-    """A value of the right type; whole numbers will do for others."""
+    """The value, if it has the right type; a whole number is taken for any number."""
     allowed: tuple[Any, ...] = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
     if allowed:
         if value not in allowed:
-            raise ConfigError(f"{what}: this value is not known. Choose one of {', '.join(map(str, allowed))}.")
+            raise ConfigError(f"{what}: this value is unknown. Choose one of {', '.join(map(str, allowed))}.")
         return value
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
@@ -367,37 +351,34 @@ Bootstrap = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Broker
 Profile = Annotated[str | None, typer.Option(metavar="NAME", help=f"Profile of {FILE} to use.")]
 File = Annotated[Path | None, typer.Option("--file", metavar="PATH", help=f"Configuration file [default: ./{FILE}].")]
 
-New = Annotated[
-    list[str] | None,
-    typer.Option("--new", metavar="NAME", help="This processor is new, not another one renamed; repeatable."),
-]
-
 
 def config(bootstrap: Bootstrap = None, profile: Profile = None, file: File = None) -> None:
     """
-    Print every setting and where it came from.
+    Print each setting and where it came from.
 
     Secrets are masked.
     """
     found = load({"bootstrap": bootstrap}, profile=profile, file=file)
     width = max(map(len, found.settings))
-    for setting in found.settings.values():
-        shown = masked(setting.value) if isinstance(setting.value, dict) else _address_masked(setting)
-        text = "none" if shown is None else json.dumps(shown)
-        typer.echo(f"{setting.name:{width}}  {text}  ({setting.origin})")
-    found.kafka()  # says what contradicts what, after all of it was shown
+    for name, setting in found.settings.items():
+        match setting.value:
+            case None:
+                shown = "none"
+            case dict():
+                shown = json.dumps(masked(setting.value))
+            case str():
+                shown = json.dumps(without_user(setting.value))
+            case _:
+                shown = json.dumps(setting.value)
+        typer.echo(f"{name:{width}}  {shown}  ({setting.origin})")
+    found.kafka()  # reports settings that contradict each other, after all of them are printed
 
 
-def _address_masked(setting: Setting) -> Any:
-    return without_user(setting.value) if isinstance(setting.value, str) else setting.value
-
-
-config_epilog = """
+epilog = """
 \b
 Examples:
   cues-kafka config
   CUES_KAFKA_BOOTSTRAP=kafka:9092 cues-kafka config --profile prod
 
-Options win over CUES_KAFKA_* variables, these over cues-kafka.toml, and that
-over defaults.
+An option wins over a CUES_KAFKA_* variable, a variable over the file, and the file over the default.
 """

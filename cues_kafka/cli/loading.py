@@ -8,12 +8,34 @@ import importlib.util
 import sys
 import sysconfig
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from cues_kafka.errors import ConfigError, CuesError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.words import article
+
+if TYPE_CHECKING:
+    from cues_kafka.ports import Broker
+
+
+@contextmanager
+def opened(
+    target: str, bootstrap: str | None, profile: str | None, file: Path | None
+) -> Iterator[tuple[Graph, Broker]]:
+    """The graph that a command was given, and a client of its cluster, closed at the end."""
+    from cues_kafka.brokers.open import open_broker
+    from cues_kafka.cli.config import load
+
+    graph = load_graph(target)
+    broker = open_broker(load({"bootstrap": bootstrap}, profile=profile, file=file).kafka())
+    try:
+        yield graph, broker
+    finally:
+        broker.close()
 
 
 def load_graph(target: str) -> Graph:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
-from cues_kafka.cli.options import Target, at_least
+from cues_kafka.cli.options import BROKEN, Target, at_least
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
     from cues_kafka.operate.moving import Maintenance, PlannedMove
 
-Name = Annotated[str, typer.Argument(metavar="PROCESSOR", hidden=True)]
+Name = Annotated[str, typer.Argument(metavar="PROCESSOR", hidden=True, help="A processor in this graph.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without this option, only say what would happen.")]
 
 reset_epilog = """
@@ -64,8 +64,6 @@ def reset(
     """
     Restart a processor from the beginning or from the end.
 
-    MODULE:GRAPH names the graph, as in shop:graph or path/shop.py:graph, and PROCESSOR a processor in it.
-
     From the beginning (earliest), outputs repeat. From the end (latest), messages are skipped. DataFrames that shuffle
     or keep state restart as a whole, and with a new checkpoint.
     """
@@ -87,8 +85,6 @@ def accept_loss(
     """
     Skip messages that are gone from the log.
 
-    MODULE:GRAPH names the graph, as in shop:graph or path/shop.py:graph, and PROCESSOR a processor in it.
-
     Tasks whose next messages were deleted, by retention or by hand, continue at the first message that is there.
     Tasks that had announced a batch, of which compaction took messages, continue with the rest of it.
     """
@@ -109,14 +105,10 @@ def _act(
     profile: str | None,
     file: Path | None,
 ) -> None:
-    from cues_kafka.brokers.open import open_broker
-    from cues_kafka.cli.config import load
-    from cues_kafka.cli.loading import load_graph
+    from cues_kafka.cli.loading import opened
     from cues_kafka.operate.moving import Maintenance
 
-    graph = load_graph(target)
-    broker = open_broker(load({"bootstrap": bootstrap}, profile=profile, file=file).kafka())
-    try:
+    with opened(target, bootstrap, profile, file) as (graph, broker):
         tool = Maintenance(graph, broker, processor, who=f"{who} on {socket.gethostname()}")
         moves = moves_of(tool)
         if not moves:
@@ -127,7 +119,7 @@ def _act(
                 typer.echo(f"{move.spec.name}: {note}")
         if not yes:
             typer.echo("Nothing was changed. Add --yes to do it.", err=True)
-            raise typer.Exit(1)
+            raise typer.Exit(BROKEN)
         tool.carry_out(moves)
         typer.echo(f"{processor}: {count(len(moves), 'task')} moved")
         if tool.staged:
@@ -135,5 +127,3 @@ def _act(
                 f"Now delete the checkpoint of its query (<checkpoint>/{graph.name}.{processor}), or give another "
                 "directory: the processor goes on with a new checkpoint only."
             )
-    finally:
-        broker.close()

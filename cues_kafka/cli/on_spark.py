@@ -81,7 +81,7 @@ def run_on_spark(
     from cues_kafka.runtime.start import start
     from cues_kafka.runtime.task.lane import CommitPolicy
 
-    kafka, policy = settings.kafka(), CommitPolicy(**{**dataclasses.asdict(POLICY), **settings.commit()})
+    kafka, policy = settings.kafka(), CommitPolicy(**{**dataclasses.asdict(POLICY), **settings.given("commit")})
     streaming_trigger(options.trigger)
     carried = _carried(graph, names, chosen=chosen)
     slots = _widest_input(graph, kafka, carried)

@@ -1,23 +1,64 @@
-"""Arguments that several commands have."""
+"""Arguments, exit codes and help that several commands share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-Target = Annotated[str, typer.Argument(metavar="MODULE:GRAPH", hidden=True)]
-"""Which graph; the texts of the commands describe it, without the type that a list of arguments would show."""
+from cues_kafka.errors import ConfigError, CuesError, GraphError
+
+if TYPE_CHECKING:
+    from typer._click.formatting import HelpFormatter
+
+BROKEN, WRONG, FAILED, REFUSED = 1, 2, 3, 4
+"""Exit codes: the cluster or a function fails; a graph or setting is wrong; a task stopped under --fail-fast; a worker
+of a supervisor was refused, see `supervisor.GIVE_UP`."""
+
+Target = Annotated[
+    str,
+    typer.Argument(metavar="MODULE:GRAPH", hidden=True, help="Where the graph is: shop:graph or path/shop.py:graph."),
+]
+
+New = Annotated[
+    list[str] | None,
+    typer.Option("--new", metavar="NAME", help="This processor is new, not another one renamed; repeatable."),
+]
 
 
 class Command(TyperCommand):
-    """A command whose usage shows arguments as they are written: MODULE:GRAPH, without braces."""
+    """A command whose help shows arguments as users write them: MODULE:GRAPH, without braces and types."""
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """What follows the command's name."""
         return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: typer.Context, formatter: HelpFormatter) -> None:  # type: ignore[override]
+        """Write the arguments, then the options; typer leaves out arguments, because they are hidden."""
+        arguments = [(str(p.metavar), str(p.help)) for p in self.params if isinstance(p, TyperArgument)]
+        if arguments:
+            with formatter.section("Arguments"):
+                formatter.write_dl(arguments)
+        super().format_options(ctx, formatter)
+
+
+class Program(TyperGroup):
+    """The group of all commands. It prints an error of ours as its message, without a traceback."""
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        """Run the command that was given."""
+        try:
+            return super().invoke(ctx)
+        except CuesError as error:
+            print_error(error)
+            raise typer.Exit(WRONG if isinstance(error, ConfigError | GraphError) else BROKEN) from None
+
+
+def print_error(error: CuesError) -> None:
+    """Print an error to stderr, as the program's."""
+    typer.secho(f"cues-kafka: {error}", fg="red", err=True)
 
 
 def at_least(least: int) -> Callable[[int | None], int | None]:

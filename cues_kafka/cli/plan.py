@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from cues_kafka.cli.config import Bootstrap, File, New, Profile
-from cues_kafka.cli.options import Target
-from cues_kafka.errors import BrokerError, ConfigError, GraphError
+from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.options import BROKEN, WRONG, New, Target
+from cues_kafka.errors import BrokerError, ConfigError
 from cues_kafka.graph.names import no_such_processor
 from cues_kafka.words import count
 
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from cues_kafka.brokers.options import Kafka
     from cues_kafka.graph.definition import Graph
     from cues_kafka.plan.plan import Plan
-
-REFUSED = 1
-"""Exit code: the graph must not run, or the cluster does not answer."""
-
-WRONG = 2
-"""Exit code, as of `run`: a wrong graph or setting."""
 
 epilog = f"""
 \b
@@ -39,7 +33,7 @@ Examples:
   cues-kafka plan shop:graph --apply
   cues-kafka plan shop:graph --json | jq .refusals
 
-Exits with {REFUSED} if the graph must not run on this cluster, and with {WRONG} if the
+Exits with {BROKEN} if the graph must not run on this cluster, and with {WRONG} if the
 graph or a setting is wrong.
 """
 
@@ -72,8 +66,6 @@ def plan(
     """
     Show what a graph would change on the cluster.
 
-    MODULE:GRAPH names the graph: shop:graph, or path/shop.py:graph.
-
     Prints a line for each processor, then the topics to create, warnings, and the reasons why the graph must not run.
     Nothing is created without --apply.
     """
@@ -84,15 +76,11 @@ def plan(
         else:
             typer.echo(planned.text(topics=topics, acls=acls, principals=principals))
 
-    try:
-        principals = _principals(principal or ())
-        where = (bootstrap, profile, file)
-        planned = _plan(target, without or (), show, offline=offline, apply=apply, new=new or (), settings=where)
-    except (ConfigError, GraphError) as error:
-        typer.secho(f"cues-kafka: {error}", fg="red", err=True)
-        raise typer.Exit(WRONG) from None
+    principals = _principals(principal or ())
+    where = (bootstrap, profile, file)
+    planned = _plan(target, without or (), show, offline=offline, apply=apply, new=new or (), settings=where)
     if planned.refusals:
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(BROKEN)
 
 
 def _principals(given: Collection[str]) -> dict[str, str]:

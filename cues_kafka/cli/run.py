@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cues_kafka.cli.config import Bootstrap, File, New, Profile
-from cues_kafka.cli.options import Target, at_least
-from cues_kafka.cli.watch import REFUSED, WRONG, Signals, TaskWatch, announce
-from cues_kafka.errors import ConfigError, CuesError, GraphError, TopicsMissing
+from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.options import REFUSED, New, Target, at_least, print_error
+from cues_kafka.cli.watch import Signals, TaskWatch, announce
+from cues_kafka.errors import ConfigError, GraphError, TopicsMissing
 from cues_kafka.graph.names import no_such_processor
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
+    from cues_kafka.cli.config import Config
     from cues_kafka.cli.on_spark import SparkOptions
     from cues_kafka.graph.definition import Graph
 
@@ -98,11 +99,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
     unwarned: Annotated[bool, typer.Option("--unwarned", hidden=True)] = False,
 ) -> None:
-    """
-    Run a graph until SIGTERM or Ctrl-C.
-
-    MODULE:GRAPH names the graph: shop:graph, or path/shop.py:graph.
-    """
+    """Run a graph until SIGTERM or Ctrl-C."""
     began = time.monotonic()
     if parent is not None:
         from cues_kafka.runtime.native.supervisor import die_with
@@ -126,27 +123,10 @@ def run(  # noqa: PLR0917 - each is an option of the command line
                 graph, settings, spark, names=names, chosen=bool(only), new=new or (), fail_fast=fail_fast, began=began
             )
         elif workers is None:
-            from cues_kafka.runtime.native.worker import CallPolicy
-            from cues_kafka.runtime.start import start
-            from cues_kafka.runtime.task.lane import CommitPolicy
-
-            kafka, policy, calls = settings.kafka(), CommitPolicy(**settings.commit()), CallPolicy(**settings.calls())
-            _collect_seldom()
-            with Signals() as signals:
-                running = start(
-                    graph,
-                    kafka,
-                    only=names,
-                    instance=instance,
-                    policy=policy,
-                    calls=calls,
-                    timeout_s=None,
-                    new=new or (),
-                    create_topics=settings.named,
-                )
-                announce(running, settings.address, warn=not unwarned)
-                watch = TaskWatch(graph, running, fail_fast=fail_fast, succeeded=parent is not None, began=began)
-                code = watch.until(signals)
+            code = _work(
+                graph, settings, names=names, instance=instance, new=new or (), fail_fast=fail_fast,
+                supervised=parent is not None, warn=not unwarned, began=began,
+            )  # fmt: skip
         else:
             settings.kafka()  # refused here once, and not by each worker
             given = [(f"--{name}", value) for name, value in (("bootstrap", bootstrap), ("profile", profile)) if value]
@@ -158,15 +138,42 @@ def run(  # noqa: PLR0917 - each is an option of the command line
             typer.echo(f"{graph.name}: {count(workers, 'worker')} on {settings.address}")
             code = _supervise(target, workers, instance, options)
     except TopicsMissing as error:
-        typer.secho(f"cues-kafka: {settings.refuse_to_create(str(error))}", fg="red", err=True)
-        raise typer.Exit(WRONG) from None
+        raise settings.refuse_to_create(str(error)) from None
     except (ConfigError, GraphError) as error:
-        typer.secho(f"cues-kafka: {error}", fg="red", err=True)
-        raise typer.Exit(REFUSED if parent is not None else WRONG) from None
-    except CuesError as error:
-        typer.secho(f"cues-kafka: {error}", fg="red", err=True)
-        raise typer.Exit(1) from None
+        if parent is None:
+            raise
+        print_error(error)
+        raise typer.Exit(REFUSED) from None
     raise typer.Exit(code)
+
+
+def _work(
+    graph: Graph,
+    settings: Config,
+    *,
+    names: Sequence[str] | None,
+    instance: str | None,
+    new: Sequence[str],
+    fail_fast: bool,
+    supervised: bool,
+    warn: bool,
+    began: float,
+) -> int:
+    """Run one native worker in this process; its exit code."""
+    from cues_kafka.runtime.native.worker import CallPolicy
+    from cues_kafka.runtime.start import start
+    from cues_kafka.runtime.task.lane import CommitPolicy
+
+    kafka = settings.kafka()
+    policy, calls = CommitPolicy(**settings.given("commit")), CallPolicy(**settings.given("calls"))
+    _collect_seldom()
+    with Signals() as signals:
+        running = start(
+            graph, kafka, only=names, instance=instance, policy=policy, calls=calls, timeout_s=None, new=new,
+            create_topics=settings.named,
+        )  # fmt: skip
+        announce(running, settings.address, warn=warn)
+        return TaskWatch(graph, running, fail_fast=fail_fast, succeeded=supervised, began=began).until(signals)
 
 
 def _spark_options(engine: str, given: dict[str, str | None]) -> SparkOptions | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cues_kafka.ports import Broker
     from cues_kafka.verify.scan import Report
 
-WRONG = 3
+ANOMALOUS = 3
 """Exit code: something is lost, torn, duplicated, out of order, or does not add up."""
 
 NOT_VERIFIABLE = 4
@@ -36,7 +36,7 @@ Examples:
   until cues-kafka verify shop:graph --complete; do sleep 5; done
 
 Exits with 0 if everything delivered so far is verified and nothing is wrong,
-{WRONG} if something is wrong, {NOT_VERIFIABLE} if nothing wrong was seen but not everything can be
+{ANOMALOUS} if something is wrong, {NOT_VERIFIABLE} if nothing wrong was seen but not everything can be
 verified, {INCOMPLETE} with --complete if not everything is delivered yet, 1 if the cluster
 could not be read, and 2 if the graph or a setting is wrong.
 """
@@ -80,28 +80,20 @@ def verify(
     """
     Find lost, torn, duplicated or reordered messages.
 
-    MODULE:GRAPH names the graph: shop:graph, or path/shop.py:graph.
-
-    Reads only, and the graph may run meanwhile.
+    It only reads, and the graph may run meanwhile.
     """
     import json
 
-    from cues_kafka.brokers.open import open_broker
-    from cues_kafka.cli.config import load
-    from cues_kafka.cli.loading import load_graph
+    from cues_kafka.cli.loading import opened
 
-    graph = load_graph(target)
-    broker = open_broker(load({"bootstrap": bootstrap}, profile=profile, file=file).kafka())
-    try:
+    with opened(target, bootstrap, profile, file) as (graph, broker):
         report = _look(graph, broker, processor or None)
-    finally:
-        broker.close()
     if as_json:
         typer.echo(json.dumps(report.to_dict(), indent=2))
     else:
         show(report)
     if not report.ok:
-        raise typer.Exit(WRONG if report.anomalies else NOT_VERIFIABLE)
+        raise typer.Exit(ANOMALOUS if report.anomalies else NOT_VERIFIABLE)
     if complete and not report.complete:
         raise typer.Exit(INCOMPLETE)
 

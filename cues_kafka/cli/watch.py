@@ -1,4 +1,4 @@
-"""What every worker process of the command line does: take signals, and say what happens to its tasks."""
+"""What each worker process of the command line does: take signals, and print what happens to its tasks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import typer
 
+from cues_kafka.cli.options import BROKEN, FAILED, WRONG
 from cues_kafka.errors import BrokerError, RetriableError, TaskStopped
 from cues_kafka.words import count as number_of
 
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.5
 """How soon a stopped task is printed."""
-
-WRONG, FAILED, REFUSED = 2, 3, 4
-"""See `supervisor.GIVE_UP`."""
 
 
 class Signals:
@@ -47,7 +45,7 @@ class Signals:
         os.close(self._write)
 
     def wait(self, timeout_s: float | None, *fds: int) -> int | None:
-        """The signal that came; None: the time is over, or a descriptor is readable."""
+        """Wait for a signal and return it; None: the time is over, or a descriptor is readable."""
         self.waiting = True
         if self.came is None:
             select.select([self._read, *fds], [], [], timeout_s)
@@ -57,20 +55,13 @@ class Signals:
         self.came = number
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if not self.waiting:  # still starting: there is nothing to stop in order
+        if not self.waiting:  # still starting, so there is nothing to stop
             raise SystemExit(128 + number)
         os.write(self._write, b"x")
 
 
 def announce(running: Running, address: str, *, warn: bool) -> None:
-    """
-    Say what was planned, and on which cluster.
-
-    Args:
-        running: what was started.
-        address: of the cluster, and where that came from.
-        warn: print the plan's warnings; of several workers one does.
-    """
+    """Print how many tasks run on which cluster, and the plan's warnings (of several workers, one prints them)."""
     planned, names = running.planned, running.names
     tasks = sum(task.processor in names for task in planned.tasks)
     slots = sum(frame.slots or 0 for frame in planned.dataframes if frame.name in names)
@@ -80,7 +71,7 @@ def announce(running: Running, address: str, *, warn: bool) -> None:
 
 
 class TaskWatch:
-    """One worker in this process: says what happens to its tasks, and when it is over."""
+    """The worker in this process: prints what happens to its tasks, until it ends."""
 
     def __init__(self, graph: Graph, running: Running, *, fail_fast: bool, succeeded: bool, began: float) -> None:
         self._graph = graph
@@ -92,18 +83,18 @@ class TaskWatch:
         self._ready = False
 
     def until(self, signals: Signals) -> int:
-        """Exit code, after the worker has stopped."""
+        """Watch until a signal comes or the worker ends, stop it, and return the exit code."""
         running = self._running
         while (came := signals.wait(LOOK_S if self._ready else LOOK_S / 10)) is None:
             self._look()
             if running.failed:
-                stopped = bool(self._told) and isinstance(running.failed, TaskStopped)  # and so it is printed
+                stopped = bool(self._told) and isinstance(running.failed, TaskStopped)  # it is printed already
                 if not stopped:
                     typer.secho(f"this worker failed: {running.failed}", fg="red", err=True)
                 running.abandon(leave=not self._succeeded)
                 if stopped and self._fail_fast:
                     return FAILED
-                return WRONG if isinstance(running.failed, BrokerError) and running.failed.final else 1
+                return WRONG if isinstance(running.failed, BrokerError) and running.failed.final else BROKEN
             if self._told and self._fail_fast:
                 running.stop()
                 return FAILED
@@ -115,7 +106,7 @@ class TaskWatch:
             running.release()
         else:
             running.stop()
-        if not self._succeeded:  # the supervisor says it of its workers
+        if not self._succeeded:  # a supervisor prints this for all of its workers
             typer.echo(f"{self._graph.name}: stopped")
         return 0
 
