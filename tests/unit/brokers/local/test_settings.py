@@ -1,4 +1,4 @@
-"""Settings, ports and the wire questions of the local broker, and the environment of the container."""
+"""Settings, ports and the wire questions of the local broker."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from cues_kafka.brokers.local import LocalBroker, ports, probe
-from cues_kafka.brokers.local.properties import COMMON, ONE_NODE, node_properties, write_properties
+from cues_kafka.brokers.local.properties import node_properties, write_properties
 from cues_kafka.errors import BrokerError, ConfigError
-from cues_kafka.testing.containers import container_environment
 
 PORTS = {"PLAINTEXT": 1, "CONTROLLER": 2}
 
@@ -101,14 +100,3 @@ def test_what_is_not_kafka_has_no_view(answer: bytes) -> None:
         thread.join()
 
     assert view is None
-
-
-def test_the_container_has_an_inner_listener_for_transactions_and_all_our_settings() -> None:
-    """One `KAFKA_...` variable makes the image forget its own file, so every key is there."""
-    environment = container_environment(19_092)
-
-    assert environment["KAFKA_ADVERTISED_LISTENERS"] == "PLAINTEXT://127.0.0.1:19092,INTERNAL://localhost:9094"
-    assert environment["KAFKA_INTER_BROKER_LISTENER_NAME"] == "INTERNAL"
-    assert environment["KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR"] == "1"
-    for key in (COMMON | ONE_NODE).keys() | {"node.id", "process.roles", "listeners", "controller.quorum.voters"}:
-        assert f"KAFKA_{key.upper().replace('.', '_')}" in environment
