@@ -27,9 +27,11 @@ UNFOUNDED = (OUTPUT, ERROR, OUTCOME)
 EXAMPLES = 5
 """Number of offsets to show for each kind of anomaly."""
 
-_BITS = 16
-_SIZE = 1 << _BITS
-_LOW = _SIZE - 1
+BITS = 16
+SIZE = 1 << BITS
+"""Number of offsets in a page, which has one byte for each."""
+
+LOW = SIZE - 1
 _WIDE = 8
 """A delivery with more records than this is kept in a dictionary, which takes about 200 bytes each."""
 
@@ -95,20 +97,20 @@ class Marks:
         """Enter messages that the input holds, ascending; those outside `[begin, end)` are left out."""
         at, size = bisect_left(offsets, self.begin), bisect_left(offsets, self.end)
         while at < size:
-            number = offsets[at] >> _BITS
-            until = bisect_left(offsets, (number + 1) << _BITS, at, size)
+            number = offsets[at] >> BITS
+            until = bisect_left(offsets, (number + 1) << BITS, at, size)
             page = self.page(number)
-            first, last = offsets[at] & _LOW, offsets[until - 1] & _LOW
+            first, last = offsets[at] & LOW, offsets[until - 1] & LOW
             if last - first == until - 1 - at:
                 page[first : last + 1] = page[first : last + 1].translate(_EXIST)
             else:
                 for offset in offsets[at:until]:
-                    page[offset & _LOW] |= EXISTS
+                    page[offset & LOW] |= EXISTS
             at = until
 
     def page(self, number: int) -> bytearray:
         """The flags of offsets `number * 65536` and up."""
-        return _page(self.pages, number)
+        return page_of(self.pages, number)
 
     def note(self, offset: int, index: int, count: int, kind: int) -> bool:
         """
@@ -117,7 +119,7 @@ class Marks:
         Returns:
             Whether there was room for it.
         """
-        number, at = offset >> _BITS, offset & _LOW
+        number, at = offset >> BITS, offset & LOW
         page = self.pages.get(number) or self.page(number)
         flags = page[at]
         first = not flags & kind
@@ -136,9 +138,9 @@ class Marks:
         """Enter one of several records of a delivery."""
         if count > _WIDE:
             return self._wide_part(offset, index, count, first=first)
-        parts, at = self._parts.get(offset >> _BITS), offset & _LOW
+        parts, at = self._parts.get(offset >> BITS), offset & LOW
         if parts is None:
-            parts = self._parts[offset >> _BITS] = array("H", bytes(2 * _SIZE))
+            parts = self._parts[offset >> BITS] = array("H", bytes(2 * SIZE))
         bit = 1 << index
         value = count << 8 if first else parts[at]
         if value >> 8 != count or value & bit:
@@ -170,7 +172,7 @@ class Marks:
         """Sum up the books of `[start, end)`."""
         found = [0] * 8
         for number, page in self.pages.items():
-            first, last = max(start - (number << _BITS), 0), min(end - (number << _BITS), _SIZE)
+            first, last = max(start - (number << BITS), 0), min(end - (number << BITS), SIZE)
             if first < last:
                 for flags in range(1, 8):
                     found[flags] += page.count(flags, first, last)
@@ -184,14 +186,14 @@ class Marks:
         for number, parts in self._parts.items():
             partial = {value for value in set(parts) if value & 255 != (1 << (value >> 8)) - 1}
             if partial:
-                torn += [(number << _BITS) + at for at, value in enumerate(parts) if value in partial]
+                torn += [(number << BITS) + at for at, value in enumerate(parts) if value in partial]
         return sorted(torn)
 
     def found(self, flags: Iterable[int], start: int, end: int) -> Iterator[int]:
         """Offsets in `[start, end)` with exactly one of these flags, in no order between pages."""
         for number, page in self.pages.items():
-            base = number << _BITS
-            first, last = max(start - base, 0), min(end - base, _SIZE)
+            base = number << BITS
+            first, last = max(start - base, 0), min(end - base, SIZE)
             for value in flags:
                 at = page.find(value, first, last) if first < last else -1
                 while at >= 0:
@@ -306,8 +308,8 @@ class Outcomes:
             if offset >= marks.end:
                 marks.ahead.append(offset)
                 continue
-            page = marks.pages.get(offset >> _BITS) or marks.page(offset >> _BITS)
-            at = offset & _LOW
+            page = marks.pages.get(offset >> BITS) or marks.page(offset >> BITS)
+            at = offset & LOW
             if page[at] & OUTCOME:
                 marks.note(offset, 0, 1, track.kind)
                 continue
@@ -376,8 +378,9 @@ def _numbers(part: bytes) -> tuple[int, int]:
     return int(index), int(count)
 
 
-def _page(pages: dict[int, bytearray], number: int) -> bytearray:
+def page_of(pages: dict[int, bytearray], number: int) -> bytearray:
+    """The page with this number, made when it is first asked for."""
     page = pages.get(number)
     if page is None:
-        page = pages[number] = bytearray(_SIZE)
+        page = pages[number] = bytearray(SIZE)
     return page

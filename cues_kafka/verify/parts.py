@@ -10,18 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from cues_kafka.core.records import Record, Totals
+from cues_kafka.core.records import Totals
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import backing_topic, transactional_id
+from cues_kafka.graph.names import backing_topic
 from cues_kafka.graph.processor import DataFrameProcessor
 from cues_kafka.ports import ClusterFacts, TopicPartition, Watermarks
 from cues_kafka.records.reading import has_reached, published_ends
-from cues_kafka.verify.chain import Chain
-from cues_kafka.verify.ledger import ERROR, EXAMPLES, OUTPUT, Marks, Track
+from cues_kafka.verify.books import Books, unmarked_limit
+from cues_kafka.verify.ledger import BITS, ERROR, EXAMPLES, LOW, OUTPUT, SIZE, Marks, Track, page_of
 from cues_kafka.verify.report import TaskReport
-
-_BITS = 16
-_SIZE = 1 << _BITS
 
 
 class Publication:
@@ -44,12 +41,10 @@ class Publication:
         """Note a row; return whether it is new."""
         if self.seen == self.count:
             return False
-        page = self._pages.get(index >> _BITS)
-        if page is None:
-            page = self._pages[index >> _BITS] = bytearray(_SIZE)
-        if page[index & (_SIZE - 1)]:
+        page = page_of(self._pages, index >> BITS)
+        if page[index & LOW]:
             return False
-        page[index & (_SIZE - 1)] = 1
+        page[index & LOW] = 1
         self.seen += 1
         if self.seen == self.count:
             self._pages.clear()
@@ -58,12 +53,12 @@ class Publication:
     def missing(self) -> Iterator[int]:
         """Rows that were not seen, ascending."""
         if self.seen < self.count:
-            empty = bytes(_SIZE)
-            for number in range((self.count - 1 >> _BITS) + 1):
-                page, width = self._pages.get(number, empty), min(_SIZE, self.count - (number << _BITS))
+            empty = bytes(SIZE)
+            for number in range((self.count - 1 >> BITS) + 1):
+                page, width = self._pages.get(number, empty), min(SIZE, self.count - (number << BITS))
                 at = page.find(0, 0, width)
                 while at >= 0:
-                    yield (number << _BITS) + at
+                    yield (number << BITS) + at
                     at = page.find(0, at + 1, width)
 
 
@@ -89,31 +84,19 @@ class Rows(Track):
             self._part.in_order(self._place, (self._sequence, int(index)))
 
 
-class Part:
+class Part(Books):
     """
     One slot of a processor of DataFrames, in the place of a task. Its record says whether it is staged.
 
     Attributes:
-        record: the newest record when `verify` began.
-        chain: its records.
         strays: rows that make no sense.
-        behind: offsets of the inputs that are not published yet (part 0), or a publication that is due.
-        sequence: the highest sequence that a row names.
+        behind: offsets of the inputs that are not published yet; of part 0 only.
     """
 
     def __init__(
         self, graph: Graph, processor: DataFrameProcessor, facts: ClusterFacts, partition: int, family: Sequence[Part]
     ) -> None:
-        self.processor = processor
-        self.partition = partition
-        self.errors = graph.errors
-        self.written = processor.output_topics
-        self.backing = TopicPartition(backing_topic(graph.name, processor.name), partition)
-        self.chain = Chain(transactional_id(graph.name, processor.name, partition))
-        self.record: Record | None = None
-        self.strays = Marks(0, -1)
-        self.behind = 0
-        self.sequence = -1
+        super().__init__(graph.name, processor.name, partition, processor.output_topics, graph.errors)
         self._family = family
         self._inputs = [
             TopicPartition(topic, p)
@@ -129,10 +112,6 @@ class Part:
         self._duplicated = self._out_of_order = self._unfounded = 0
         self._details: list[str] = []
 
-    def open(self) -> None:
-        """Begin the books at what the newest record says."""
-        self.record = self.chain.newest
-
     @property
     def not_staged(self) -> str:
         """Why `verify` cannot check the processor; empty if it is staged."""
@@ -141,10 +120,10 @@ class Part:
             return ""
         if records:
             return (
-                f"{self.processor.name} writes DataFrames directly: a message of which its function makes no row is "
+                f"{self.name} writes DataFrames directly: a message of which its function makes no row is "
                 "counted nowhere, so verify cannot say what is lost"
             )
-        return f"{self.processor.name} has no record yet, so it never started"
+        return f"{self.name} has no record yet, so it never started"
 
     @property
     def there(self) -> bool:
@@ -173,13 +152,13 @@ class Part:
 
     def track(self, _: str, topic: str) -> tuple[Marks, Track]:
         """Rows that name a part that is not there, or messages."""
-        return self.strays, Track(self.strays, self._kind(topic))
+        return self.strays, Track(self.strays, self.kind_of(topic))
 
     def track_rows(self, place: TopicPartition, sequence: int) -> Track:
         """Where to note the rows of a publication in one partition of a topic."""
         self.sequence = max(self.sequence, sequence)
-        topics = (*self.written, *([self.errors] if self.errors else []))
-        return Rows(self, place, sequence, self._kind(place.topic), ordered=topics.count(place.topic) == 1)
+        ordered = self.topics.count(place.topic) == 1
+        return Rows(self, place, sequence, self.kind_of(place.topic), ordered=ordered)
 
     def note(self, sequence: int, index: int, count: int, kind: int) -> None:
         """Note a row."""
@@ -213,9 +192,6 @@ class Part:
         if self._told[text.partition(":")[0]] <= EXAMPLES:
             self._details.append(text)
 
-    def _kind(self, topic: str) -> int:
-        return ERROR if topic == self.errors and topic not in self.written else OUTPUT
-
     # The balance
 
     def report(self, veils: Sequence[str], unmarked: Sequence[str]) -> TaskReport:
@@ -234,8 +210,7 @@ class Part:
         torn = [sequence for sequence, one in sorted(self._of.items()) if one.seen < one.count]
         lost = totals.deliveries - sum(one.count for one in self._of.values())
         if unmarked:
-            names = ", ".join(map(repr, unmarked))
-            limits.append(f"{names} has provenance=False, so verify cannot say what in it is lost, torn or duplicated")
+            limits.append(unmarked_limit(unmarked))
             lost, torn = 0, []
         elif veils and (lost > 0 or torn):
             limits.append(f"{lost} rows and parts of {len(torn)} publications were not seen: {'; '.join(veils)}")
@@ -251,7 +226,7 @@ class Part:
             )
         ahead = self._judged_ahead(limits)
         return TaskReport(
-            task=f"{self.processor.name}/{self.partition}",
+            task=self.task,
             steps=totals.deliveries,
             totals=totals,
             outputs=outputs,

@@ -113,7 +113,7 @@ def verify(
             ProcessorReport(
                 name=name,
                 kind=everyone[name].kind,
-                tasks=tuple(scan.report(task) for task in scan.tasks if task.processor.name == name),
+                tasks=tuple(scan.report(task) for task in scan.tasks if task.name == name),
             )
             for name in _chosen(everyone, processors)
             if name not in scan.left
@@ -179,10 +179,10 @@ class _Scan:
         self._read_records([task for task in self.tasks if self._exists(task.backing)])
         for task in self.tasks:
             task.open()
-        self.left |= {t.processor.name: why for t in self.tasks if isinstance(t, Part) and (why := t.not_staged)}
-        self.tasks = [task for task in self.tasks if task.processor.name not in self.left and task.there]
+        self.left |= {t.name: why for t in self.tasks if isinstance(t, Part) and (why := t.not_staged)}
+        self.tasks = [task for task in self.tasks if task.name not in self.left and task.there]
         for task in self.tasks:
-            self._by_processor.setdefault(task.processor.name, {})[task.partition] = task
+            self._by_processor.setdefault(task.name, {})[task.partition] = task
 
     def _read_records(self, tasks: Sequence[TaskBooks | Part]) -> None:
         chains = {task.backing: task.chain for task in tasks}
@@ -209,7 +209,7 @@ class _Scan:
         written = dict.fromkeys(
             TopicPartition(topic, partition)
             for task in self.tasks
-            for topic in (*task.written, *([task.errors] if task.errors else []))
+            for topic in task.topics
             if topic in self._facts.topics
             for partition in range(self._facts.topics[topic].partitions)
         )
@@ -387,12 +387,10 @@ class _Scan:
         return [t for _, t in task.names.inputs if t in self._facts.topics and self._compacted(t)]
 
     def _blinds(self, task: TaskBooks | Part) -> list[str]:
-        topics = (*task.written, *([task.errors] if task.errors else []))
-        return [text for topic in topics for text in self._veils.get(topic, ())]
+        return [text for topic in task.topics for text in self._veils.get(topic, ())]
 
     def _unmarked(self, task: TaskBooks | Part) -> list[str]:
-        topics = (*task.written, *([task.errors] if task.errors else []))
-        return [topic for topic in topics if not self._graph.topic(topic).provenance]
+        return [topic for topic in task.topics if not self._graph.topic(topic).provenance]
 
     def notes(self) -> Iterator[str]:
         """Name messages of others in the topics that were read; they are counted, not checked."""

@@ -6,49 +6,37 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 
 from cues_kafka.core.delivery import show_topic_id
-from cues_kafka.core.records import Record, Totals
+from cues_kafka.core.records import Totals
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.processors import ProcessorPlan
 from cues_kafka.ports import ClusterFacts, TopicPartition, Watermarks
-from cues_kafka.verify.chain import Chain
-from cues_kafka.verify.ledger import ERROR, EXISTS, OUTPUT, UNFOUNDED, Balance, Marks, Track, mismatched
+from cues_kafka.verify.books import Books, unmarked_limit
+from cues_kafka.verify.ledger import EXISTS, UNFOUNDED, Balance, Marks, Track, mismatched
 from cues_kafka.verify.report import TaskReport
 
 
-class TaskBooks:
+class TaskBooks(Books):
     """
     One task: its names, its newest record, its books.
 
     Attributes:
-        record: the newest one when the look began.
         marks: books by binding; of a join the lead's alone.
         columns: of a join, the offsets of each input's messages.
-        strays: outcomes that name what is no input of it.
+        strays: outcomes that name something other than an input of the task.
         behind: offsets that are not delivered yet.
-        sequence: the highest that an outcome names.
-        there: it has a place in the report.
     """
-
-    there = True
 
     def __init__(
         self, graph: Graph, processor: Processor, names: ProcessorPlan, facts: ClusterFacts, partition: int
     ) -> None:
+        written = tuple(dict.fromkeys(topic for _, topic in names.outputs))
+        super().__init__(graph.name, processor.name, partition, written, graph.errors_of(processor))
         self.processor = processor
-        self.partition = partition
         self.names = names
-        self.errors = graph.errors_of(processor)
-        self.written = tuple(dict.fromkeys(topic for _, topic in names.outputs))
-        self.backing = TopicPartition(names.backing, partition)
         self.ids = {b: facts.topics[topic].topic_id for b, topic in names.inputs if topic in facts.topics}
-        self.chain = Chain(names.transactional_id(partition))
-        self.record: Record | None = None
         self.marks: dict[str, Marks] = {}
         self.columns: dict[str, array[int]] = {}
-        self.strays = Marks(0, -1)
-        self.sequence = -1
-        self.behind = 0
 
     @property
     def join(self) -> bool:
@@ -80,7 +68,7 @@ class TaskBooks:
 
     def open(self) -> None:
         """Begin the books at what the newest record says."""
-        self.record = self.chain.newest
+        super().open()
         begin = {position.binding: position.offset for position in self.chain.begin or ()}
         end = {position.binding: position.offset for position in self.record.positions} if self.record else {}
         bindings = [binding for binding, _ in self.names.inputs]
@@ -119,13 +107,12 @@ class TaskBooks:
 
     def track(self, places: str, topic: str) -> tuple[Marks, Track]:
         """Where to note outcomes in a topic that name these `binding:topic id`."""
-        kind = ERROR if topic == self.errors and topic not in self.written else OUTPUT
         named = [place.partition(":")[::2] for place in places.split(",")]
         known = [(binding, show_topic_id(self.ids.get(binding, b""))) for binding, _ in self.names.inputs]
         alts = self.processor.input_shape == "alts"
         right = len(named) == 1 and named[0] in known if alts else named == known
         marks = self.marks[named[0][0]] if right else self.strays
-        return marks, Track(marks, kind, self._ends if self.join else ())
+        return marks, Track(marks, self.kind_of(topic), self._ends if self.join else ())
 
 
 _FAR = 1 << 62
@@ -185,7 +172,7 @@ class TaskBalance:
         self._tell("duplicated", "duplicated")
         self._tell("out of order", "out of order")
         return TaskReport(
-            task=f"{task.processor.name}/{task.partition}",
+            task=task.task,
             steps=steps,
             totals=totals,
             outputs=outputs,
@@ -325,10 +312,7 @@ class TaskBalance:
     def _unveiled(self, lost: int, torn: int) -> tuple[int, int]:
         """Lost and torn, with a limit instead of a number where something hides outcomes."""
         if self._unmarked:
-            names = ", ".join(map(repr, self._unmarked))
-            self._limits.append(
-                f"{names} has provenance=False, so verify cannot say what in it is lost, torn or duplicated"
-            )
+            self._limits.append(unmarked_limit(self._unmarked))
             return 0, 0
         if self._veils and (lost > 0 or torn):
             self._limits.append(f"{lost} outcomes were not seen and {torn} only in part: {'; '.join(self._veils)}")
