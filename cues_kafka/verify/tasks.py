@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final
 
 from cues_kafka.core.delivery import show_topic_id
 from cues_kafka.core.records import Totals
@@ -116,6 +118,9 @@ class TaskBooks(Books):
 
 
 _FAR = 1 << 62
+
+SHOWN: Final = 5
+"""Offsets that a line of the report shows."""
 
 
 class TaskBalance:
@@ -257,11 +262,7 @@ class TaskBalance:
         if count := len(self._task.strays.ahead):
             self._details.append(f"{count} outcomes name inputs, topics or tasks that do not exist")
         for binding, marks in self._task.marks.items():
-            some = [
-                offset for offset, _ in zip(marks.found(UNFOUNDED, self._low(binding), _FAR), range(5), strict=False)
-            ]
-            if some:
-                self._details.append(f"outcomes of what is not there: {self._places(binding, some)}")
+            self._show("outcomes of what is not there", binding, marks.found(UNFOUNDED, self._low(binding), _FAR))
         return count
 
     def _mispaired(self) -> int:
@@ -274,8 +275,7 @@ class TaskBalance:
         # A message that the input does not hold is counted already. The partners of trimmed messages are not known.
         missing = set(marks.found(UNFOUNDED, low, _FAR))
         wrong = [offset for offset in wrong if offset >= low and offset not in missing]
-        if wrong:
-            self._details.append(f"pairs that do not belong together: {self._places(lead, wrong[:5])}")
+        self._show("pairs that do not belong together", lead, wrong)
         return len(wrong)
 
     def _torn(self) -> int:
@@ -283,8 +283,7 @@ class TaskBalance:
         for binding, marks in self._task.marks.items():
             torn = marks.torn()
             count += len(torn)
-            if torn:
-                self._details.append(f"torn: {self._places(binding, torn[:5])}")
+            self._show("torn", binding, torn)
         return count
 
     def _ahead(self) -> int:
@@ -296,8 +295,7 @@ class TaskBalance:
         for binding, marks in task.marks.items():
             above = [offset for offset in marks.ahead if offset >= ends.get(binding, 0)]
             count += len(above)
-            if above:
-                self._details.append(f"above the position: {self._places(binding, sorted(above)[:5])}")
+            self._show("above the position", binding, sorted(above))
         known = newest.sequence if newest else -1
         unknown = task.sequence > known and not count
         if task.chain.hidden and (count or unknown):
@@ -338,15 +336,16 @@ class TaskBalance:
             )
             return
         for binding, marks in self._task.marks.items():
-            some = [o for o, _ in zip(marks.found((EXISTS,), self._low(binding), _FAR), range(5), strict=False)]
-            if some:
-                self._details.append(f"lost: {self._places(binding, some)}")
+            self._show("lost", binding, marks.found((EXISTS,), self._low(binding), _FAR))
 
     def _tell(self, kind: str, words: str) -> None:
         for binding, marks in self._task.marks.items():
-            if offsets := marks.examples.get(kind):
-                self._details.append(f"{words}: {self._places(binding, offsets)}")
+            self._show(words, binding, marks.examples.get(kind, ()))
 
-    def _places(self, binding: str, offsets: Sequence[int]) -> str:
-        place = self._task.place(binding)
-        return f"{place.topic}/{place.partition} at {', '.join(map(str, offsets))}"
+    def _show(self, words: str, binding: str, offsets: Iterable[int]) -> None:
+        """Add a line with the first offsets, and how many there are besides; none without an offset."""
+        rest = iter(offsets)
+        if first := list(islice(rest, SHOWN)):
+            place, more = self._task.place(binding), sum(1 for _ in rest)
+            besides = f" and {more} more" if more else ""
+            self._details.append(f"{words}: {place.topic}/{place.partition} at {', '.join(map(str, first))}{besides}")

@@ -347,6 +347,14 @@ def test_a_missing_output_is_found(vandal: Vandal) -> None:
     assert list(report.lines) == [f"same/0: lost: in/0 at {offset}"]
 
 
+def test_a_line_shows_five_offsets_and_counts_the_others(vandal: Vandal) -> None:
+    """A reader who sees five must not believe that there are no more."""
+    first, *_ = vandal.feed(8)
+    vandal.write(vandal.attempt(Totals(deliveries=8, outputs=8, messages=8), moved=8))
+    shown = ", ".join(str(first + n) for n in range(5))
+    assert list(verify(PIPE, vandal.broker).lines) == [f"same/0: lost: in/0 at {shown} and 3 more"]
+
+
 def test_a_skipped_message_is_found(vandal: Vandal) -> None:
     """I3: the position moves over a message that no record counts."""
     vandal.feed()
