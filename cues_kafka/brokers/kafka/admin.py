@@ -113,7 +113,10 @@ class Admin:
             except KafkaException as problem:
                 error = self._unreachable(problem, timeout_s)
                 if time.monotonic() >= deadline or not isinstance(error, RetriableError):
-                    raise error from problem
+                    try:
+                        raise error from problem
+                    finally:
+                        del error  # it holds this frame, and so the client
                 if look_s == FIRST_LOOK_S:
                     why = "; ".join(self._watch.reasons) or "no answer"
                     log.warning("waiting for Kafka", bootstrap=self._options.bootstrap, up_to_s=timeout_s, why=why)
@@ -271,7 +274,7 @@ class Admin:
         except KafkaException as problem:
             if name(error_of(problem)) in ignore:
                 return None
-            raise self._failed(problem, doing, needs) from problem
+            raise self._failed(problem, doing, needs) from _alone(problem)
 
     def _results(
         self, asked: Mapping[str, Future[Any]], doing: str, operation: str, *, ignore: Collection[str], remedy: str = ""
@@ -284,6 +287,7 @@ class Admin:
                 found[topic] = future.result()
             except KafkaException as problem:
                 code = name(error_of(problem))
+                _alone(problem)
                 if code in KINDS:
                     refused[topic] = problem
                 elif code not in ignore:
@@ -324,6 +328,16 @@ class Admin:
     def _probe(self) -> Finding | None:
         places = addresses(self._options.bootstrap)[:PROBED]
         return next((found for host, port in places if (found := find_reason(host, port, self._settings))), None)
+
+
+def _alone(problem: KafkaException) -> KafkaException:
+    """
+    An exception that a future keeps, without the frames that it went through.
+
+    They hold the future and the client, so the client would stay until Python's garbage collector comes by. That may
+    be in a thread of librdkafka, which must destroy no client.
+    """
+    return problem.with_traceback(None)
 
 
 def _bytes_of(topic_id: Any) -> bytes:
