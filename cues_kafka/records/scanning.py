@@ -6,12 +6,11 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import TypeAlias
 
-from cues_kafka.errors import RetriableError
 from cues_kafka.graph.names import tools_group
 from cues_kafka.ports import Broker, TopicPartition, Watermarks, WireMessage
 
-PATIENCE_S = 30.0
-"""After this time without an answer a range cannot be read: the cluster has a leader again in less."""
+SILENCE_S = 10.0
+"""After this time without a message the cluster is asked whether it is there: readers are silent when it is gone."""
 
 
 def unstable(marks: Mapping[TopicPartition, Watermarks]) -> set[TopicPartition]:
@@ -115,15 +114,19 @@ def read_range(
             topic's tools.
 
     Raises:
-        RetriableError: nothing comes for `PATIENCE_S`, for example because the cluster is gone.
+        BrokerError: nothing comes, and the cluster does not answer either. Aborted messages are silent, too.
     """
-    reader, silent_s = broker.reader(group or tools_group(place.topic), prompt=True), 0.0
+    reader = broker.reader(group or tools_group(place.topic), prompt=True)
     try:
         reader.assign({place: start})
-        while silent_s < PATIENCE_S:
-            began_s = time.monotonic()
+        heard_s = time.monotonic()
+        while True:
             found = reader.poll(1.0)
-            silent_s = 0.0 if found else silent_s + time.monotonic() - began_s
+            silent = not found and time.monotonic() - heard_s >= SILENCE_S
+            if silent:
+                broker.watermarks([place])
+            if found or silent:
+                heard_s = time.monotonic()
             for fetched in found:
                 for message in fetched.messages:
                     if message.offset() >= end:
@@ -134,9 +137,6 @@ def read_range(
                     return
     finally:
         reader.close()
-    raise RetriableError(
-        f"nothing came of {place.topic}/{place.partition} below {end} for {PATIENCE_S:g} s: does the cluster answer?"
-    )
 
 
 def holds_messages(broker: Broker, place: TopicPartition, start: int, end: int, *, group: str) -> bool:

@@ -1,42 +1,55 @@
-"""A range of a topic is read to its end, or it is said why not (`records.scanning`)."""
+"""A range of a topic is read to its end, however silent it is, unless the cluster is gone (`records.scanning`)."""
 
 from __future__ import annotations
-
-import time
-from typing import Any
 
 import pytest
 
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.errors import RetriableError
-from cues_kafka.ports import Fetched, NewTopic, TopicPartition
+from cues_kafka.ports import Fetched, NewTopic, Reader, TopicPartition, Watermarks
 from cues_kafka.records import scanning
 
 PLACE = TopicPartition("in", 0)
 
 
-def test_a_cluster_that_stops_in_mid_read_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader whose broker is gone raises nothing and brings nothing: without a limit, `verify` waits without end."""
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> MemoryBroker:
+    """One topic with four messages; a reader's polls come back at once, and any silence counts."""
     broker = MemoryBroker()
     broker.create([NewTopic("in", 1, 1)])
     broker.sender("test").send([("in", 0, None, b"%d" % n, None, 0) for n in range(4)])
-    reader = broker.reader("test")
-    first = list(iter_once(reader))
+    monkeypatch.setattr(scanning, "SILENCE_S", 0.0)
+    return broker
 
-    def poll(timeout_s: float) -> list[Fetched]:
-        time.sleep(0.01)
-        return [first.pop()] if first else []
 
-    monkeypatch.setattr(scanning, "PATIENCE_S", 0.1)
-    monkeypatch.setattr(reader, "poll", poll)
-    monkeypatch.setattr(reader, "assign", lambda _: None)
+def silent(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, polls: int) -> Reader:
+    """A reader that brings nothing for some polls."""
+    reader, left = broker.reader("test"), list[list[Fetched]]([[]] * polls)
+    poll = reader.poll
+
+    def poll_later(timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
+        return left.pop() if left else poll(0.0, max_messages)
+
+    monkeypatch.setattr(reader, "poll", poll_later)
     monkeypatch.setattr(broker, "reader", lambda *_, **__: reader)
-
-    with pytest.raises(RetriableError, match="in/0 below 9"):
-        list(scanning.read_range(broker, PLACE, 0, 9))
+    return reader
 
 
-def iter_once(reader: Any) -> list[Fetched]:
-    """What one poll of the whole partition brings, without its end."""
-    reader.assign({PLACE: 0})
-    return [fetched._replace(eof=None) for fetched in reader.poll(0.0)]
+def test_a_cluster_that_stops_in_mid_read_is_reported(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader whose broker is gone raises nothing and brings nothing: the question of the ends says so."""
+
+    def gone(_: object) -> dict[TopicPartition, Watermarks]:
+        raise RetriableError("Kafka did not answer")
+
+    silent(broker, monkeypatch, polls=3)
+    monkeypatch.setattr(broker, "watermarks", gone)
+
+    with pytest.raises(RetriableError, match="did not answer"):
+        list(scanning.read_range(broker, PLACE, 0, 4))
+
+
+def test_a_silent_range_is_read_to_its_end(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long run of aborted messages brings nothing either, and the cluster answers."""
+    silent(broker, monkeypatch, polls=50)
+
+    assert [message.value() for message in scanning.read_range(broker, PLACE, 0, 4)] == [b"0", b"1", b"2", b"3"]
