@@ -84,6 +84,6 @@ class Run(Protocol):
 
 
 def slot_position(spec: Spec, job: Job, outcome: Outcome) -> Positions:
-    """The spec of a slot that reads one partition of one topic."""
+    """Where a slot stands that reads one partition of one topic."""
     one = spec.inputs[0]
     return (Position(one.binding, one.topic, job.facts.topics[one.topic].topic_id, outcome.position),)
