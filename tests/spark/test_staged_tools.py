@@ -19,7 +19,7 @@ from cues_kafka.ports import Broker
 from cues_kafka.spark import Spark, explain
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
-from tests.spark.test_staged import WIDTH, World, make, orders, values
+from tests.spark.test_staged import WIDTH, World, make, together, values
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -50,7 +50,7 @@ def test_a_new_checkpoint_begins_again_after_a_reset_and_the_old_one_is_refused(
         return CliRunner().invoke(app, [verb, f"{module}:graph", *arguments, "--bootstrap", kafka.bootstrap])
 
     with world.start(graph) as running:
-        running.send_many(f"{name}.orders", orders("a"))
+        running.send_many(f"{name}.orders", together("a"))
         running.wait_idle(timeout_s=180)
     report = verify(graph, broker)
     assert (report.verdict, report.complete, report["frames"].steps) == ("ok", True, 5)
@@ -82,7 +82,7 @@ def test_a_new_checkpoint_begins_again_after_a_reset_and_the_old_one_is_refused(
 
     assert command("reset", "frames", "--to", "latest", "--yes").exit_code == 0
     with world.start(graph, "third") as running:
-        running.send_many(f"{name}.orders", orders("b", 5))
+        running.send_many(f"{name}.orders", together("b", 5))
         running.wait_idle(timeout_s=180)
         found = values(running, f"{name}.out")
     again = Counter({(f"c{c}", count): times for c in range(5) for count, times in ((4, 2), (1, 1))})
@@ -94,11 +94,11 @@ def test_a_query_that_still_runs_is_refused_after_a_reset(world: World, kafka: K
     """While it waits for messages nothing of it shows; nothing of its next batch is written."""
     graph = make(kafka.unique("zombie"))
     with pytest.raises(TaskStopped), world.start(graph) as running:  # noqa: PT012 - leaving it raises too
-        running.send_many(f"{graph.name}.orders", orders("a"))
+        running.send_many(f"{graph.name}.orders", together("a"))
         running.wait_idle(timeout_s=180)
         tool = Maintenance(graph, broker, "frames", who="reset in a test")
         tool.carry_out(tool.reset())
-        running.send_many(f"{graph.name}.orders", orders("b"))
+        running.send_many(f"{graph.name}.orders", together("b"))
         with pytest.raises(TaskStopped, match="was reset"):
             running.wait_idle(timeout_s=180)
         assert len(values(running, f"{graph.name}.out")) == 5
@@ -115,12 +115,12 @@ def test_a_first_batch_that_comes_again_after_a_reset_counts_what_was_published(
     """Spark asks again where it begins: at what the reset said, not where the log begins, nor where the batch ended."""
     graph = make(kafka.unique("again"))
     with world.start(graph) as running:
-        running.send_many(f"{graph.name}.orders", orders("a"))
+        running.send_many(f"{graph.name}.orders", together("a"))
         running.wait_idle(timeout_s=180)
     tool = Maintenance(graph, broker, "frames", who="reset in a test")
     tool.carry_out(tool.reset(to="latest"))
     with connect(world.options, graph) as client:
-        client.send_many(f"{graph.name}.orders", orders("b", 5))
+        client.send_many(f"{graph.name}.orders", together("b", 5))
     with world.start(graph, "second") as running:
         running.wait_idle(timeout_s=180)
     commits = world.checkpoint / "second" / f"{graph.name}.frames" / "commits"
@@ -128,7 +128,7 @@ def test_a_first_batch_that_comes_again_after_a_reset_counts_what_was_published(
         (commits / name).unlink()
     with world.start(graph, "second") as running:
         running.wait_idle(timeout_s=180)
-        running.send_many(f"{graph.name}.orders", orders("c", 5))
+        running.send_many(f"{graph.name}.orders", together("c", 5))
         running.wait_idle(timeout_s=180)
         found = values(running, f"{graph.name}.out")
     assert Counter(one.orders for one in found) == Counter({4: 5, 1: 5, 2: 5})
