@@ -431,16 +431,22 @@ class _Membership:
         self._member: Member = broker.member(group, topic, self)
 
     def __enter__(self) -> Self:
+        try:
+            self._join()
+        except BaseException:
+            self._member.close(leave=True)  # a client that may not join tries it again without end
+            raise
+        return self
+
+    def _join(self) -> None:
         deadline = self._clock.monotonic() + JOIN_TIMEOUT_S
         pause = threading.Event()
         self._member.poll()
         while not self._alone:
             if self._clock.monotonic() > deadline:
-                self._member.close(leave=True)
                 raise RecoveryError(f"group {self._group!r} is not free after {JOIN_TIMEOUT_S:g} s. Stop its workers.")
             pause.wait(0.05)  # a poll never waits, and no event tells of it
             self._member.poll()
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._member.close(leave=True)

@@ -270,6 +270,32 @@ def _is_repaired(cluster: Cluster, case: Case, works: Callable[[Case], None]) ->
     assert granted in ([wanted], [(case.user, "Describe", left.name), wanted]), left
 
 
+def test_a_tool_that_may_not_join_the_group_leaves_no_client(cluster: Cluster) -> None:
+    """One that was left tried to join again without end, at a whole core, and the program took minutes to end."""
+    graph = shop("unjoined")
+    with closing(KafkaBroker(cluster.super_user)) as admin:
+        apply_plan(plan(graph, admin.facts(topics_to_ask(graph))), admin)
+    cluster.make_users(["onlooker"])
+    [joining] = [acl for acl in permissions(graph, "worker") if acl.resource == "group" and acl.operation == "Read"]
+    cluster.grant(*(acl for acl in permissions(graph, "worker") if acl != joining), user="onlooker")
+    cluster.grant(joining._replace(operation="Describe"), user="onlooker")
+    before = _clients()
+
+    with closing(KafkaBroker(cluster.login("onlooker"))) as broker:
+        tool = Maintenance(graph, broker, "check", who="test")
+        moves = tool.reset(to="latest")
+        assert moves
+        with pytest.raises(BrokerError, match=r"user `onlooker` may not read group `unjoined\.check`"):
+            tool.carry_out(moves)
+
+    assert _clients() <= before
+
+
+def _clients() -> int:
+    """How many clients of librdkafka this process has: each has one such thread."""
+    return sum((task / "comm").read_text() == "rdk:main\n" for task in Path("/proc/self/task").iterdir())
+
+
 def _refused(case: Case, works: Callable[[Case], None]) -> str:
     """Why it does not work; empty: it does."""
     try:
