@@ -25,6 +25,7 @@ from cues_kafka.brokers.kafka.probe import Finding, find_reason
 from cues_kafka.brokers.kafka.rights import KINDS, Right
 from cues_kafka.brokers.kafka.watch import Watch
 from cues_kafka.brokers.options import Kafka, addresses
+from cues_kafka.brokers.patience import ask_again
 from cues_kafka.errors import BrokerError, FatalError, LoginError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts, TopicPartition, Watermarks
@@ -37,11 +38,15 @@ FIRST_LOOK_S: Final = 1.0
 VISIBLE_S: Final = 30.0
 """How long a created or deleted topic may take until the brokers agree."""
 
+MOVING_S: Final = 10.0
+"""How long the coordinator of a group may move before a question about the group fails."""
+
 PROBED: Final = 2
 """How many addresses are looked at; the brokers of a cluster have the same listeners."""
 
 _MISSING: Final = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
 _NO_GROUP: Final = {"GROUP_ID_NOT_FOUND"}
+_MOVING: Final = {"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"}
 _STABLE: Final = "Stable"
 _SILENT: Final = "the address is silent: firewall, wrong host?"
 _WHERE: Final = "Kafka(...) in a program, --bootstrap or CUES_KAFKA_BOOTSTRAP for the commands"
@@ -192,9 +197,14 @@ class Admin:
 
     def members(self, group: str) -> list[str]:
         self.reach()  # see `groups`: in an outage this call may end the process
-        asked = self._ask(self._client.describe_consumer_groups, [group])
         right = Right("Describe", "group", group)
-        found = self._result(asked[group], f"describing group {group}", right, ignore=_NO_GROUP)
+
+        def describe() -> Any:
+            asked = self._ask(self._client.describe_consumer_groups, [group])
+            return self._result(asked[group], f"describing group {group}", right, ignore=_NO_GROUP)
+
+        # The client passes on that the coordinator moves or reads its log, and does not ask again.
+        found = ask_again(describe, MOVING_S, while_=lambda error: error.code in _MOVING)
         return [] if found is None else [str(m.group_instance_id or m.client_id) for m in found.members]
 
     def unowned(self, group: str, topic: str, partitions: int) -> set[int]:
