@@ -6,7 +6,7 @@ The rules, for a dataclass and for anything else that `schema.describe` takes:
   a message without a field that has no default is refused.
 - Nothing is coerced: a number is not text, and `true` is not a number. A whole number is a valid float.
 - NaN and infinity are refused (JSON has neither), and so is nesting beyond the interpreter's recursion limit.
-- `datetime`, `date` and `UUID` travel in ISO form, `Decimal` as text, `bytes` as Base64, an Enum by its value.
+- `datetime`, `date`, `time` and `UUID` travel in ISO form, `Decimal` as text, `bytes` as Base64, an Enum by its value.
 
 A class is compiled once into closures. The loop over its fields tests the exact type first, and most values need no
 more. The path of an error (``order.lines[3].price``) is put together only when there is an error.
@@ -19,7 +19,7 @@ import math
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from itertools import repeat
@@ -391,6 +391,7 @@ class _Decoding(_Compiler):
         bytes: _parsed(partial(b64decode, validate=True), "Base64 text"),
         datetime: _parsed(datetime.fromisoformat, "an ISO date and time as text"),
         date: _parsed(date.fromisoformat, "an ISO date as text"),
+        time: _parsed(time.fromisoformat, "an ISO time as text"),
         Decimal: _parsed(_decimal, "a decimal number as text"),
         UUID: _parsed(UUID, "a UUID as text"),
     }
@@ -456,6 +457,7 @@ class _Encoding(_Compiler):
         bytes: _formatted(bytes, lambda value: b64encode(value).decode()),
         datetime: _formatted(datetime, datetime.isoformat),
         date: _formatted(date, date.isoformat),
+        time: _formatted(time, time.isoformat),
         Decimal: _formatted(Decimal, _decimal_text),
         UUID: _formatted(UUID, str),
     }

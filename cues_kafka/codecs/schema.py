@@ -11,15 +11,16 @@ import types
 import typing
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
 from uuid import UUID
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.declare import Digits
 
-SCALARS: tuple[type[Any], ...] = (bool, int, float, str, bytes, datetime, date, Decimal, UUID)
+SCALARS: tuple[type[Any], ...] = (bool, int, float, str, bytes, datetime, date, time, Decimal, UUID)
 """Classes that travel as one value. In JSON all from `bytes` on are strings."""
 
 
@@ -35,9 +36,16 @@ class Null:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """One value of one of `SCALARS`."""
+    """
+    One value.
+
+    Attributes:
+        cls: one of `SCALARS`.
+        digits: of a `Decimal`, as far as they are declared; Avro and Spark need them, JSON does not.
+    """
 
     cls: type[Any]
+    digits: Digits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +104,19 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """A dataclass. Fields with ``init=False`` are derived, so they do not travel."""
+    """
+    A record.
+
+    Attributes:
+        cls: its dataclass, or `dict` for the records of a schema. Fields with ``init=False`` are derived, so they do
+            not travel.
+        fields: in the order of declaration.
+        name: of a record without a class.
+    """
 
     cls: type[Any]
     fields: tuple[Field, ...]
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +167,9 @@ class _Describer:
 
     def _generic(self, origin: Any, arguments: tuple[Any, ...], where: str) -> Shape:
         if origin is typing.Annotated:
-            return self.shape(arguments[0], where)
+            shape = self.shape(arguments[0], where)
+            digits = next((one for one in arguments[1:] if isinstance(one, Digits)), None)
+            return Scalar(Decimal, digits) if digits and shape == Scalar(Decimal) else shape
         if origin in (Union, types.UnionType):
             return _union([self.shape(option, where) for option in arguments], where)
         if origin is Literal:
@@ -213,7 +232,7 @@ _NO_SETS = "a set has no order, so a replay would write other bytes. Write tuple
 
 def _hints(cls: type[Any]) -> dict[str, Any]:
     try:
-        hints = typing.get_type_hints(cls)
+        hints = typing.get_type_hints(cls, include_extras=True)
     except NameError as error:
         raise GraphError(
             f"{cls.__name__}: its module has no name {error.name!r}, which an annotation needs. Define both classes at "
@@ -304,6 +323,8 @@ def shape_name(shape: Shape) -> str:
             return "anything"
         case Null():
             return "null"
+        case Structure(_, _, name) if name:
+            return name
         case Scalar(cls) | Structure(cls) | Ref(cls):
             return str(cls.__name__)
         case Choice(values, enum):

@@ -6,9 +6,10 @@ command line need neither a codec library nor a client.
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from cues_kafka.errors import GraphError
@@ -57,31 +58,120 @@ class Json(CodecSpec):
 
 
 @dataclass(frozen=True, slots=True)
-class Avro(CodecSpec):
+class Digits:
     """
-    Avro, with a schema in the declaration or in a schema registry.
+    How many digits a `Decimal` has: ``Annotated[Decimal, Digits(12, 2)]``. Avro and Spark need to know, JSON does not.
 
     Attributes:
-        schema: the schema as JSON text or as parsed JSON, or a dataclass to derive it from; None: the registry's.
-        registry: whether values carry the id of a schema in a registry.
-        subject: the registry's subject; None: ``<topic>-value``.
+        precision: all digits.
+        scale: those behind the point.
+    """
+
+    precision: int
+    scale: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.precision <= 38 or not 0 <= self.scale <= self.precision:
+            raise GraphError(f"{self}: takes 1 to 38 digits, and no more than these behind the point.")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """
+    What a message may make its decoder do. A message beyond a limit is a decoding error, like any other bad message.
+
+    Attributes:
+        bytes: size of a message.
+        nesting: how deep values may lie inside each other, where the schema does not bound it.
+        empty_items: items of arrays that take no bytes, such as nulls; all other items are bounded by the size.
+    """
+
+    bytes: int = 16 * 1024 * 1024
+    nesting: int = 100
+    empty_items: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Avro(CodecSpec):
+    """
+    Avro: each message names its schema, by a fingerprint or by its id in a schema registry.
+
+    Values are instances of the class, or dicts. `Avro("schemas/order.avsc")` reads the file at once, below the working
+    directory; the declaration then holds the schema itself.
+
+    Attributes:
+        schema: a file that ends in ``.avsc``, JSON text, parsed JSON, or a class to derive the schema from; None:
+            values are read by the schema that they were written with, and written by the subject's latest one.
+        cls: the class of the values, if the schema is not derived from it; its fields are fields of the schema.
+        registry: whether messages carry the id of a schema in the cluster's `Registry` (Confluent's wire format).
+        subject: the registry's subject; None: the strategy names it.
+        strategy: names the subject: topic: ``<topic>-value`` or ``<topic>-key``; record: the record's full name;
+            topic-record: ``<topic>-<full name>``.
+        older: schemas of older messages, without a registry; they are read into the declared one.
+        namespace: of the schema that is derived from a class.
+        limits: what a message may ask of the decoder.
+
+    Raises:
+        GraphError: no schema, a file that cannot be read, or a combination without a meaning.
     """
 
     kind: ClassVar[str] = "avro"
-    schema: str | Mapping[str, Any] | type[Any] | None = None
+    schema: Any = None
+    cls: type[Any] | None = None
     registry: bool = field(default=False, kw_only=True)
     subject: str | None = field(default=None, kw_only=True)
+    strategy: Literal["topic", "record", "topic-record"] = field(default="topic", kw_only=True)
+    older: tuple[Any, ...] = field(default=(), kw_only=True)
+    namespace: str | None = field(default=None, kw_only=True)
+    limits: Limits = field(default=Limits(), kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.schema is None and not self.registry:
+        object.__setattr__(self, "schema", _schema(self.schema))
+        object.__setattr__(self, "older", tuple(_schema(one) for one in self.older))
+        if isinstance(self.schema, type):
+            if self.cls not in (None, self.schema):
+                raise GraphError(f"Avro({self.schema.__name__}, cls=...): the first argument is the class. Drop cls=.")
+            object.__setattr__(self, "cls", self.schema)
+        if self.schema is None and (not self.registry or self.cls is not None):
             raise GraphError("Avro() has no schema. Write Avro(schema), Avro(SomeDataclass) or Avro(registry=True).")
-        if self.subject is not None and not self.registry:
-            raise GraphError("Avro(subject=...) needs a registry. Add registry=True, or drop subject=.")
+        if self.strategy not in ("topic", "record", "topic-record"):
+            raise GraphError(f"Avro(strategy={self.strategy!r}): takes 'topic', 'record' or 'topic-record'.")
+        if not self.registry and (self.subject is not None or self.strategy != "topic"):
+            raise GraphError("Avro(subject=..., strategy=...) need a registry. Add registry=True, or drop them.")
+        if self.schema is None and self.strategy != "topic" and self.subject is None:
+            raise GraphError("Avro(registry=True) without a schema has no record to name the subject. Add subject=.")
+        if self.registry and self.older:
+            raise GraphError("Avro(registry=True, older=...): the registry has the older schemas. Drop older=.")
 
     @property
     def record(self) -> type[Any] | None:
         """See `CodecSpec`."""
-        return self.schema if isinstance(self.schema, type) else None
+        return self.cls
+
+
+def _schema(given: Any) -> Any:
+    """A class, or JSON text with its keys in order, so that declarations can be compared and sent elsewhere."""
+    if given is None or isinstance(given, type):
+        return given
+    name = str(given) if isinstance(given, Path) or str(given).endswith(".avsc") else None
+    try:
+        parsed = given if name is None and not isinstance(given, str) else json.loads(_text(given, name))
+        return json.dumps(parsed, sort_keys=True)
+    except OSError as error:
+        raise GraphError(
+            f"Avro({name!r}): the file cannot be read: {error}. Give a path from {Path.cwd()}, or an absolute one."
+        ) from error
+    except (ValueError, TypeError, RecursionError) as error:
+        what = repr(name or given)
+        raise GraphError(
+            f"Avro({what:.80}): the schema is not JSON: {error}. Give a file that ends in .avsc, JSON text, or a class."
+        ) from error
+
+
+def _text(given: Any, name: str | None) -> str:
+    if name is not None:
+        return Path(name).read_text(encoding="utf-8")
+    return given if given.lstrip()[:1] in tuple('{["') else json.dumps(given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,297 @@
+"""Avro: values of a schema, each message naming the schema that it was written with.
+
+A message is read by the schema that wrote it, into the declared one (Avro's schema resolution): fields that the declared
+schema lacks are left out, fields that the writer lacked take their defaults. Values are checked before they are written,
+see `avro_values`. Rules of Avro that users meet:
+
+- A `datetime` in a field of `timestamp-micros` or `timestamp-millis` has a time zone, and comes back in UTC.
+- A `Decimal` has the digits that the schema gives it. NaN and infinity are floats like any other.
+- A union of several records is a class by the record's name, or an `AvroRecord`, a dict with `record_name`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any, Final, NamedTuple, Protocol
+from uuid import UUID
+
+from fastavro import schemaless_reader, schemaless_writer
+
+from cues_kafka.codecs import framing
+from cues_kafka.codecs.avro_limits import check_of
+from cues_kafka.codecs.avro_schema import (
+    Schema,
+    fingerprint,
+    full_name,
+    names_records,
+    parse,
+    schema_of,
+    shape_of,
+)
+from cues_kafka.codecs.avro_values import Misfit, Reading, Writing
+from cues_kafka.codecs.schema import Null, OneOf, Shape, describe
+from cues_kafka.errors import CodecError, CuesError, GraphError
+from cues_kafka.graph.declare import Avro
+
+MAX_SCHEMAS: Final = 1_000
+"""Schemas of writers that a codec remembers."""
+
+_NAMES: Final[dict[str, Any]] = {"return_record_name": True, "return_record_name_override": True}
+
+
+class Found(NamedTuple):
+    """
+    A schema of a registry.
+
+    Attributes:
+        number: its id.
+        text: its JSON.
+        references: the JSON of the schemas that it names, those that others need first.
+    """
+
+    number: int
+    text: str
+    references: tuple[str, ...] = ()
+
+
+class Schemas(Protocol):
+    """A registry, as codecs use it. Its answers are kept: a schema of an id never changes."""
+
+    def by_id(self, name: int | UUID) -> Found:
+        """
+        Find the schema of an id or GUID.
+
+        Raises:
+            CodecError: the registry has none.
+            RetriableError: the registry does not answer.
+        """
+        ...
+
+    def id_of(self, subject: str, text: str) -> int:
+        """
+        Find the id of a schema of a subject.
+
+        Raises:
+            ConfigError: the subject does not have this schema.
+            RetriableError: the registry does not answer.
+        """
+        ...
+
+    def latest(self, subject: str) -> Found:
+        """
+        Find the newest schema of a subject.
+
+        Raises:
+            ConfigError: there is no such subject.
+            RetriableError: the registry does not answer.
+        """
+        ...
+
+
+class _Reader(NamedTuple):
+    """
+    How messages of one writer's schema are read.
+
+    Attributes:
+        start: where the value begins.
+        writer: the schema that it was written with.
+        reader: the schema that it is read into; None: the same.
+        check: of limits, where the message's size does not bound them.
+        build: from what fastavro gives to the value; None: it is the value.
+        names: fastavro's options for unions of several records.
+    """
+
+    start: int
+    writer: Schema
+    reader: Schema | None
+    check: Callable[[bytes, int], None] | None
+    build: Callable[[Any], Any] | None
+    names: dict[str, Any]
+
+
+class AvroCodec:
+    """
+    Converts values of one schema.
+
+    Args:
+        declared: the declaration.
+        subject: in the registry, if there is one.
+        schemas: the registry; None: messages carry fingerprints.
+
+    Raises:
+        GraphError: the schema is none, or a class that Avro cannot carry.
+    """
+
+    def __init__(self, declared: Avro, subject: str = "", schemas: Schemas | None = None) -> None:
+        self._declared = declared
+        self._subject = subject
+        self._schemas = schemas
+        self.schema = declared_schema(declared)
+        self.shape = self._shape()
+        self.nullable = _takes_null(self.shape)
+        self._length = 10 if schemas is None else 5
+        self._most_bytes = declared.limits.bytes
+        self._readers: dict[bytes, _Reader] = {}
+        self._prefix = b""
+        self._to_plain: Callable[[Any], Any] | None = None
+        if schemas is None:
+            self._know_fingerprints()
+        if self.schema is not None:
+            self._to_plain = Writing().convert(self.schema, self.shape)
+
+    def _shape(self) -> Shape | None:
+        if self._declared.cls is not None:
+            return describe(self._declared.cls)
+        return None if self.schema is None else shape_of(self.schema)
+
+    def _know_fingerprints(self) -> None:
+        self._prefix = framing.SINGLE_OBJECT + fingerprint(self.schema)
+        for text in self._declared.older:
+            older = parse(schema_text(text))
+            self._readers[framing.SINGLE_OBJECT + fingerprint(older)] = self._reader_of(older, 10)
+        self._readers[self._prefix] = self._reader_of(self.schema, 10)
+
+    def _reader_of(self, writer: Schema, start: int) -> _Reader:
+        shape = shape_of(writer) if self.shape is None else self.shape
+        return _Reader(
+            start,
+            writer,
+            None if self.schema is None or writer == self.schema else self.schema,
+            check_of(writer, self._declared.limits),
+            Reading().build(shape),
+            _NAMES if names_records(writer) or names_records(self.schema) else {},
+        )
+
+    # Writing
+
+    def encode(self, value: Any) -> bytes:
+        """
+        Raises:
+            CodecError: the value does not fit the schema; names the path and what was expected.
+            ConfigError: the registry does not have the schema.
+            RetriableError: the registry does not answer.
+        """
+        if not self._prefix or self._to_plain is None:
+            self._find_own_schema()
+        assert self._to_plain is not None
+        out = BytesIO()
+        try:
+            schemaless_writer(out, self.schema, self._to_plain(value))
+        except Misfit as misfit:
+            raise CodecError(f"{misfit.text(self._root)}. Return a value that fits the schema.") from None
+        except RecursionError:  # without its traceback, which is as deep as the value
+            raise CodecError("The value is nested too deeply for Avro. Flatten it.") from None
+        except Exception as error:  # noqa: BLE001  fastavro raises what its types raise
+            raise CodecError(f"The value does not fit the schema {full_name(self.schema)}: {_short(error)}") from error
+        return self._prefix + out.getvalue()
+
+    @property
+    def _root(self) -> str:
+        return full_name(self.schema).rpartition(".")[2]
+
+    def _find_own_schema(self) -> None:
+        assert self._schemas is not None
+        if self._declared.schema is None:
+            found = self._schemas.latest(self._subject)
+            number, self.schema = found.number, parse(found.text)
+            self._to_plain = Writing().convert(self.schema)
+        else:
+            number = self._schemas.id_of(self._subject, schema_text(self._declared))
+        self._prefix = framing.id_prefix(number)
+
+    # Reading
+
+    def decode(self, data: bytes) -> Any:
+        """
+        Raises:
+            CodecError: the bytes do not fit, or are beyond a limit; names the schemas of writer and reader.
+            RetriableError: the registry does not answer.
+        """
+        found = self._readers.get(data[: self._length]) or self._learn(data)
+        start, writer, reader, check, build, names = found
+        if len(data) > self._most_bytes:
+            raise CodecError(f"The message has {len(data)} bytes, more than {self._most_bytes}. See Limits.")
+        try:
+            if check is not None:
+                check(data, start)
+            source = BytesIO(data[start:])
+            value = schemaless_reader(source, writer, reader, **names)
+            if source.tell() != len(data) - start:
+                raise ValueError(f"{len(data) - start - source.tell()} bytes are left over")
+            return value if build is None else build(value)
+        except CuesError:
+            raise
+        except Exception as error:  # noqa: BLE001  hostile bytes may raise anything
+            raise self._unreadable(found, error) from error
+
+    def _unreadable(self, found: _Reader, error: Exception) -> CodecError:
+        writer = full_name(found.writer)
+        into = f", which is not readable as {full_name(self.schema)}" if found.reader is not None else ""
+        return CodecError(f"The message was written with the schema {writer}{into}: {_short(error)}")
+
+    def _learn(self, data: bytes) -> _Reader:
+        """The reader of a schema that no message of this codec had before."""
+        if self._schemas is None:
+            mark = framing.fingerprint_of(data)
+            raise CodecError(
+                f"The message was written with a schema of fingerprint {mark.hex()}, and {full_name(self.schema)} has "
+                f"{self._prefix[2:].hex()}. Name the writer's schema in Avro(..., older=[...])."
+            )
+        name, start = framing.written_with(data)
+        key = data[:start]
+        if start != self._length and key in self._readers:  # a GUID is longer than what `decode` looks for
+            return self._readers[key]
+        found = self._schemas.by_id(name)
+        try:
+            reader = self._reader_of(parse_with(found), start)
+        except ValueError as error:
+            raise CodecError(f"The schema {name} of the registry is no Avro schema: {error}") from error
+        if len(self._readers) >= MAX_SCHEMAS:
+            self._readers.clear()
+        self._readers[key] = reader
+        return reader
+
+
+def _short(error: Exception) -> str:
+    """What a library says, without the values and schemas that it may quote at length."""
+    return f"{type(error).__name__}: {error}"[:300].rstrip(": ")
+
+
+def parse_with(found: Found) -> Schema:
+    """
+    Parse a schema of a registry, and those that it names.
+
+    Raises:
+        ValueError: it is no schema.
+    """
+    return parse(found.text, found.references)
+
+
+def declared_schema(declared: Avro) -> Schema | None:
+    """
+    The schema of a declaration; None: it is the registry's.
+
+    Raises:
+        GraphError: it is no schema, or a class that Avro cannot carry.
+    """
+    if declared.schema is None:
+        return None
+    try:
+        return parse(schema_text(declared))
+    except ValueError as error:
+        raise GraphError(f"Avro(...): this is no Avro schema: {error}") from error
+
+
+def schema_text(declared: Avro | Any) -> str:
+    """The JSON of a declared schema, or of one of `older`."""
+    schema, namespace = (declared.schema, declared.namespace) if isinstance(declared, Avro) else (declared, None)
+    if isinstance(schema, type):
+        return json.dumps(schema_of(describe(schema), namespace))
+    return str(schema)
+
+
+def _takes_null(shape: Shape | None) -> bool:
+    options = shape.options if isinstance(shape, OneOf) else (shape,)
+    return any(isinstance(one, Null) for one in options)

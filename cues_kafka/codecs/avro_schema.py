@@ -1,0 +1,334 @@
+"""Avro schemas and shapes: the schema of a class, and the shape of a schema.
+
+So a class and a schema that was written by others look alike to what follows: the codec, Spark's columns, `plan`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+import fastavro
+import fastavro.schema
+
+from cues_kafka.codecs.schema import (
+    Anything,
+    Choice,
+    Field,
+    Fixed,
+    Items,
+    Mapped,
+    Null,
+    OneOf,
+    Ref,
+    Scalar,
+    Shape,
+    Structure,
+    shape_name,
+)
+from cues_kafka.errors import GraphError
+from cues_kafka.graph.declare import Digits
+
+Schema: TypeAlias = Any
+"""A schema as fastavro parses it: a dict, a list (a union) or a name."""
+
+MAX_BYTES: Final = 1024 * 1024
+MAX_NESTING: Final = 100
+"""Limits of a schema: what is beyond them was not made by people."""
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+_SCALARS: Final[dict[type[Any], Schema]] = {
+    bool: "boolean",
+    int: "long",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    datetime: {"type": "long", "logicalType": "timestamp-micros"},
+    date: {"type": "int", "logicalType": "date"},
+    time: {"type": "long", "logicalType": "time-micros"},
+    UUID: {"type": "string", "logicalType": "uuid"},
+}
+
+_PRIMITIVES: Final[dict[str, type[Any]]] = {
+    "boolean": bool, "int": int, "long": int, "float": float, "double": float, "string": str, "bytes": bytes,
+    "fixed": bytes,
+}  # fmt: skip
+
+_PLAIN_NAMES: Final = {"null", *_PRIMITIVES}
+
+_LOGICAL: Final[dict[tuple[str, str], type[Any]]] = {
+    ("int", "date"): date,
+    ("int", "time-millis"): time,
+    ("long", "time-micros"): time,
+    ("long", "timestamp-millis"): datetime,
+    ("long", "timestamp-micros"): datetime,
+    ("int", "local-timestamp-millis"): datetime,
+    ("long", "local-timestamp-millis"): datetime,
+    ("long", "local-timestamp-micros"): datetime,
+    ("string", "uuid"): UUID,
+}
+"""The logical types that fastavro converts. A schema may name others; their values stay what they are."""
+
+
+def parse(text: str, references: Sequence[str] = ()) -> Schema:
+    """
+    Parse a schema, names and all.
+
+    Args:
+        text: its JSON.
+        references: the JSON of the schemas that it names, those that others need first.
+
+    Raises:
+        ValueError: it is no schema, or one beyond the limits.
+    """
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"it has {len(text)} characters, more than {MAX_BYTES}")
+    try:
+        named: dict[str, Any] = {}
+        for each in (*references, text):
+            plain = json.loads(each)
+            _check_nesting(plain)
+            parsed = fastavro.parse_schema(plain, named)
+        return fastavro.schema.expand_schema(parsed) if references else parsed
+    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, TypeError, KeyError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    except RecursionError:
+        raise ValueError(f"it is nested more than {MAX_NESTING} deep") from None
+
+
+def _check_nesting(plain: Any) -> None:
+    level = [plain]
+    for _ in range(4 * MAX_NESTING):  # a record, its list of fields, a field and its type
+        level = [x for one in level for x in (one.values() if isinstance(one, dict) else one) if isinstance(x, dict | list)]
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {MAX_NESTING} deep")
+
+
+def canonical(schema: Schema) -> str:
+    """The Parsing Canonical Form, by which schemas are compared."""
+    return str(fastavro.schema.to_parsing_canonical_form(schema))
+
+
+def fingerprint(schema: Schema) -> bytes:
+    """CRC-64-AVRO, little-endian, as single-object encoding has it."""
+    return bytes.fromhex(fastavro.schema.fingerprint(canonical(schema), "CRC-64-AVRO"))
+
+
+def full_name(schema: Schema) -> str:
+    """What people call it: a record's full name, else its type."""
+    if isinstance(schema, dict):
+        return str(schema.get("name") or schema["type"])
+    return schema if isinstance(schema, str) else " | ".join(map(full_name, schema))
+
+
+def names_records(schema: Schema) -> bool:
+    """Whether a union of several records is in it, whose values must say which one they are."""
+    if isinstance(schema, list):
+        records = [one for one in schema if isinstance(one, str) and one not in _PLAIN_NAMES or _is_record(one)]
+        return len(records) > 1 or any(map(names_records, schema))
+    if not isinstance(schema, dict):
+        return False
+    inner = [each["type"] for each in schema.get("fields", ())]
+    inner += [schema[key] for key in ("items", "values") if key in schema]
+    return any(map(names_records, inner))
+
+
+def _is_record(schema: Schema) -> bool:
+    return isinstance(schema, dict) and schema["type"] == "record"
+
+
+# ------------------------------------------------------------------------------------------------ from shapes
+
+
+def schema_of(shape: Shape, namespace: str | None = None) -> Schema:
+    """
+    The schema of a class or of another annotation.
+
+    Raises:
+        GraphError: a type that Avro cannot carry; names the field and the remedy.
+    """
+    return _Deriving(namespace).schema(shape, shape_name(shape))
+
+
+class _Deriving:
+    def __init__(self, namespace: str | None) -> None:
+        self._namespace = namespace
+        self._named: dict[str, Any] = {}
+
+    def schema(self, shape: Shape, where: str) -> Schema:
+        match shape:
+            case Null():
+                return "null"
+            case Scalar(cls, digits) if cls is Decimal:
+                return _decimal(digits, where)
+            case Scalar(cls):
+                return _SCALARS[cls]
+            case Choice(values, enum):
+                return self._choice(values, enum, where)
+            case Items(item):
+                return {"type": "array", "items": self.schema(item, f"{where}[]")}
+            case Mapped(value):
+                return {"type": "map", "values": self.schema(value, f"{where}{{}}")}
+            case OneOf(options):
+                return [self.schema(option, where) for option in options]
+            case Structure(cls, fields):
+                return self._record(cls, fields)
+            case Ref(cls):
+                return cls.__name__
+            case Anything() | Fixed():
+                raise GraphError(
+                    f"{where}: Avro has no type for {shape_name(shape)}. Write a class, list[...] or dict[str, ...]."
+                )
+
+    def _choice(self, values: tuple[Any, ...], enum: type[Enum] | None, where: str) -> Schema:
+        kinds = {type(value) for value in values}
+        if enum and kinds == {str} and all(map(_NAME.match, values)):
+            return self._once(enum, {"type": "enum", "name": enum.__name__, "symbols": list(values)})
+        if len(kinds) > 1:
+            raise GraphError(f"{where}: the choices have several types, Avro takes one. Write a union of classes.")
+        return _SCALARS[kinds.pop()]
+
+    def _once(self, cls: type[Any], made: Schema) -> Schema:
+        """The definition where the class comes first, else its name."""
+        if self._named.setdefault(cls.__name__, cls) is not cls:
+            raise GraphError(f"Two classes are named {cls.__name__}. Avro tells them apart by name: rename one.")
+        return made
+
+    def _record(self, cls: type[Any], fields: tuple[Field, ...]) -> Schema:
+        if self._named.get(cls.__name__) is cls:
+            return cls.__name__
+        made: dict[str, Any] = {"type": "record", "name": cls.__name__, "fields": []}
+        if self._namespace and not self._named:
+            made["namespace"] = self._namespace
+        self._once(cls, made)
+        made["fields"] = [self._field(each, f"{cls.__name__}.{each.name}") for each in fields]
+        return made
+
+    def _field(self, each: Field, where: str) -> dict[str, Any]:
+        field: dict[str, Any] = {"name": each.name, "type": self.schema(each.shape, where)}
+        if each.default is None:
+            return field
+        default = each.default()
+        if isinstance(field["type"], list):  # a default is one of the first option
+            first = next((n for n, option in enumerate(_options(each.shape)) if _is_of(option, default)), 0)
+            field["type"].insert(0, field["type"].pop(first))
+        try:
+            field["default"] = _plain(default)
+        except TypeError:
+            pass  # no form in a schema: readers that lack the field refuse the message
+        return field
+
+
+def _options(shape: Shape) -> tuple[Shape, ...]:
+    return shape.options if isinstance(shape, OneOf) else (shape,)
+
+
+def _is_of(option: Shape, value: Any) -> bool:
+    match option:
+        case Null():
+            return value is None
+        case Scalar(cls) | Structure(cls):
+            return type(value) is cls
+        case Choice(values, enum):
+            return isinstance(value, enum) if enum else value in values
+        case Items():
+            return isinstance(value, list | tuple)
+        case _:
+            return isinstance(value, dict)
+
+
+def _plain(value: Any) -> Any:
+    """A default in the JSON of a schema."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if isinstance(value, Enum):
+        return _plain(value.value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    raise TypeError
+
+
+def _decimal(digits: Digits | None, where: str) -> Schema:
+    if digits is None:
+        raise GraphError(f"{where}: Avro needs the digits of a Decimal. Write Annotated[Decimal, Digits(12, 2)].")
+    return {"type": "bytes", "logicalType": "decimal", "precision": digits.precision, "scale": digits.scale}
+
+
+# ------------------------------------------------------------------------------------------------ from schemas
+
+
+def shape_of(schema: Schema) -> Shape:
+    """The shape of a parsed schema; its records are dicts."""
+    return _Reading().shape(schema)
+
+
+class _Reading:
+    def __init__(self) -> None:
+        self._named: dict[str, Shape] = {}
+        self._open: set[str] = set()
+
+    def shape(self, schema: Schema) -> Shape:
+        if isinstance(schema, list):
+            return OneOf(tuple(self.shape(option) for option in schema))
+        if isinstance(schema, str):
+            return self._by_name(schema)
+        if isinstance(schema["type"], dict | list):
+            return self.shape(schema["type"])
+        return self._complex(schema, schema["type"])
+
+    def _by_name(self, name: str) -> Shape:
+        if name in self._open:
+            return Ref(dict)
+        if name == "null":
+            return Null()
+        return self._named[name] if name in self._named else Scalar(_PRIMITIVES[name])
+
+    def _complex(self, schema: Mapping[str, Any], kind: str) -> Shape:
+        if kind in ("record", "error"):
+            return self._record(schema)
+        if kind == "array":
+            return Items(self.shape(schema["items"]), list)
+        if kind == "map":
+            return Mapped(self.shape(schema["values"]))
+        if kind == "enum":
+            made: Shape = Choice(tuple(schema["symbols"]))
+        elif schema.get("logicalType") == "decimal" and kind in ("bytes", "fixed"):
+            made = Scalar(Decimal, Digits(schema["precision"], schema.get("scale", 0)))
+        else:
+            made = self._by_name(kind) if kind == "null" else Scalar(logical(schema) or _PRIMITIVES[kind])
+        if "name" in schema:
+            self._named[schema["name"]] = made
+        return made
+
+    def _record(self, schema: Mapping[str, Any]) -> Shape:
+        name = schema["name"]
+        self._open.add(name)
+        fields = tuple(
+            Field(
+                name=each["name"],
+                shape=self.shape(each["type"]),
+                default=(lambda each=each: each["default"]) if "default" in each else None,
+                keyword_only=False,
+            )
+            for each in schema["fields"]
+        )
+        self._open.discard(name)
+        made = self._named[name] = Structure(dict, fields, name)
+        return made
+
+
+def logical(schema: Mapping[str, Any]) -> type[Any] | None:
+    """The class of a logical type that the codec converts; None: of another one, or of none."""
+    return _LOGICAL.get((schema["type"], schema.get("logicalType", "")))

@@ -1,0 +1,74 @@
+"""How a message names the schema that it was written with: a prefix before the encoded value.
+
+Without a registry that is Avro's single-object encoding: two marks and the schema's fingerprint. With one it is
+Confluent's wire format: a zero byte and the schema's id in four bytes. Newer clients put a GUID into a header instead;
+`in_front` puts such a header before the value, so that codecs see one form.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+from uuid import UUID
+
+from cues_kafka.errors import CodecError
+from cues_kafka.ports import Headers
+
+SINGLE_OBJECT: Final = b"\xc3\x01"
+"""Avro's single-object encoding, version 1; the fingerprint follows, 8 bytes."""
+
+ID: Final = 0
+"""Confluent's wire format: the id follows, 4 bytes."""
+
+GUID: Final = 1
+"""Confluent's wire format in a header: the GUID follows, 16 bytes."""
+
+
+def id_prefix(number: int) -> bytes:
+    """What stands before a value that was written with the schema of this id."""
+    return bytes([ID]) + number.to_bytes(4, "big")
+
+
+def header_of(part: Literal["key", "value"]) -> str:
+    """The header that may hold the GUID of a key's or value's schema."""
+    return f"__{part}_schema_id"
+
+
+def in_front(headers: Headers | None, name: str, data: bytes) -> bytes:
+    """The value behind the schema's GUID, if a header has one; else as it is."""
+    found = next((value for key, value in headers or () if key == name and value), None)
+    return data if found is None else found + data
+
+
+def written_with(data: bytes) -> tuple[int | UUID, int]:
+    """
+    The id or GUID of the schema that a value was written with, and where the value begins.
+
+    Raises:
+        CodecError: the bytes are not in Confluent's wire format.
+    """
+    if len(data) >= 5 and data[0] == ID:
+        return int.from_bytes(data[1:5], "big"), 5
+    if len(data) >= 17 and data[0] == GUID:
+        return UUID(bytes=data[1:17]), 17
+    shown = data[:1].hex() or "no bytes"
+    raise CodecError(
+        f"The message begins with {shown}, not with 00 and the id of a schema (Confluent's wire format). Its producer "
+        "uses no registry, or another codec: declare that one."
+    )
+
+
+def fingerprint_of(data: bytes) -> bytes:
+    """
+    The fingerprint of the schema that a value in single-object encoding was written with.
+
+    Raises:
+        CodecError: the bytes have no fingerprint.
+    """
+    if len(data) < 10 or data[:2] != SINGLE_OBJECT:
+        shown = data[:2].hex(" ") or "no bytes"
+        hint = " It looks like Confluent's wire format: add registry=True." if data[:1] == b"\0" else ""
+        raise CodecError(
+            f"The message begins with {shown}, not with c3 01 and the fingerprint of a schema (single-object encoding)."
+            f"{hint}"
+        )
+    return data[2:10]
