@@ -13,9 +13,10 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
 
 from cues_kafka.brokers.java_names import equal_of
-from cues_kafka.brokers.secrets import masked, scrubbed
+from cues_kafka.brokers.secrets import masked, scrubbed, without_user
 from cues_kafka.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -148,6 +149,61 @@ MAX_TRANSACTION_TIMEOUT_S = 900.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class Registry:
+    """
+    A schema registry that speaks Confluent's protocol: Confluent's own, Apicurio, Karapace, Redpanda.
+
+    Nothing is ever registered by a worker: `cues-kafka schemas register` does that.
+
+    Attributes:
+        url: such as ``https://registry:8081``; several with commas.
+        auth: user name and password; or a token, as text.
+        tls: files in PEM form: ``ca``, and ``certificate`` with ``key`` where the registry wants one.
+        cache: how many schemas a process remembers.
+        timeout_s: how long one request may take. A registry that does not answer is an outage: tasks retry, then stop.
+        config: more settings of confluent-kafka's `SchemaRegistryClient`, such as those of OAuth.
+        allow_plaintext: send a login without encryption to an address that is not on this machine.
+
+    Raises:
+        ConfigError: the address is none, or a login would cross the network readable.
+    """
+
+    url: str
+    _: KW_ONLY
+    auth: tuple[str, str] | str | None = None
+    tls: Mapping[str, str] = field(default_factory=dict)
+    cache: int = 1000
+    timeout_s: float = 10.0
+    config: Mapping[str, Any] = field(default_factory=dict)
+    allow_plaintext: bool = False
+
+    def __post_init__(self) -> None:
+        for url in self.url.split(","):
+            parts = urlsplit(url.strip())
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ConfigError(f"{without_user(url)!r} is not the address of a registry; write http://host:port")
+            if parts.username:
+                raise ConfigError("the address of a registry holds a login: write auth=(user, password)")
+            readable = parts.scheme == "http" and not _is_loopback(parts.hostname)
+            if readable and (self.auth or self.config) and not self.allow_plaintext:
+                raise ConfigError(
+                    f"{url.strip()} would carry the login readable over the network: write https://, or in a network "
+                    "that you trust set allow_plaintext=True"
+                )
+        if unknown := set(self.tls) - {"ca", "certificate", "key"}:
+            raise ConfigError(f"Registry(tls=...) takes ca, certificate and key, not {sorted(unknown)}")
+
+    def __repr__(self) -> str:
+        """The address; logins are secrets."""
+        return f"Registry({self.url!r}{', auth=***' if self.auth or self.config else ''})"
+
+    def scrubbed(self, text: str) -> str:
+        """A client's text without the login."""
+        secrets = {"token": self.auth} if isinstance(self.auth, str) else {"password": (self.auth or ("", ""))[1]}
+        return scrubbed(text, {name: one for name, one in secrets.items() if one}, self.config)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Kafka:
     """
     A Kafka cluster (brokers >= 3.7).
@@ -166,6 +222,7 @@ class Kafka:
         group_protocol: ``classic`` or ``consumer`` (KIP-848; A4 says what it costs).
         assignor: how the group shares partitions; under ``consumer`` it is a server-side one (``uniform``, ``range``).
         start_timeout_s: how long the first contact with the cluster may take.
+        registry: the schema registry of topics that are declared with ``registry=True``.
         oauth: ``module:function`` that gives tokens for OAUTHBEARER. It takes the text of ``sasl.oauthbearer.config``,
             and returns the token and the second of its end since 1970. One call serves all clients of a process; the
             next call comes when half of the token's life is over and a client asks. Empty: none.
@@ -191,6 +248,7 @@ class Kafka:
     group_protocol: GroupProtocol = "classic"
     assignor: Assignor = "cooperative-sticky"
     start_timeout_s: float = 10.0
+    registry: Registry | None = None
     oauth: str = ""
     allow_plaintext: bool = False
     allow_unverified_tls: bool = False
@@ -288,12 +346,14 @@ class Memory:
         seed: decides the random choices of the cluster.
         brokers: how many brokers it says it has.
         clock: None: real time.
+        registry: the schema registry of topics that are declared with ``registry=True``.
     """
 
     _: KW_ONLY
     seed: int = 0
     brokers: int = 1
     clock: Clock | None = None
+    registry: Registry | None = None
     held: list[Broker] = field(default_factory=list, init=False, repr=False)
     """The broker, once it has been opened; belongs to `open_broker`."""
 

@@ -1,0 +1,211 @@
+"""Schemas of a registry, through confluent-kafka's client, each one asked for once.
+
+A schema that the registry does not have is the message's fault. Everything else that goes wrong between here and the
+registry (silence, a wrong login, an error of its own) is an outage: no message becomes an error for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from cues_kafka.codecs.avro import Found
+from cues_kafka.errors import CodecError, ConfigError, RetriableError
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+MISSING_S: Final = 30.0
+"""How long an id counts as missing before the registry is asked again; a flood of such messages asks once."""
+
+_NOT_FOUND: Final = 404
+
+
+class RegistrySchemas:
+    """
+    The schemas of one registry, shared by the threads of a process.
+
+    Args:
+        options: a `Registry(...)`.
+    """
+
+    def __init__(self, options: Any) -> None:
+        self._options = options
+        self._lock = threading.Lock()
+        self._found: dict[int | UUID, Found] = {}
+        self._missing: dict[int | UUID, float] = {}
+        self._ids: dict[tuple[str, str, str], int] = {}
+        self._made: SchemaRegistryClient | None = None
+
+    @property
+    def client(self) -> SchemaRegistryClient:
+        """Confluent's client, made when it is first needed."""
+        with self._lock:
+            if self._made is None:
+                self._made = _client(self._options)
+            return self._made
+
+    def by_id(self, name: int | UUID) -> Found:
+        """See `Schemas`."""
+        if (found := self._found.get(name)) is not None:
+            return found
+        if self._missing.get(name, 0.0) > time.monotonic():
+            raise self._unknown(name)
+        with self._asking(f"the schema {name}") as missing:
+            client = self.client
+            schema = client.get_schema(name) if isinstance(name, int) else client.get_schema_by_guid(str(name))
+            found = Found(name if isinstance(name, int) else 0, schema.schema_str or "", self._references(schema))
+        if missing:
+            self._missing[name] = time.monotonic() + MISSING_S
+            raise self._unknown(name)
+        if len(self._found) >= self._options.cache:
+            self._found.clear()
+        self._found[name] = found
+        return found
+
+    def id_of(self, subject: str, text: str, kind: str = "AVRO") -> int:
+        """See `Schemas`."""
+        key = (subject, text, kind)
+        if key not in self._ids:
+            with self._asking(f"the subject {subject!r}") as missing:
+                self._ids[key] = self.client.lookup_schema(subject, _schema(text, kind)).schema_id or 0
+            if missing:
+                raise ConfigError(
+                    f"the subject {subject!r} of {self._options.url} does not have the declared schema. Look with "
+                    "`cues-kafka schemas check MODULE:GRAPH`, and add it with `cues-kafka schemas register`."
+                )
+        return self._ids[key]
+
+    def latest(self, subject: str) -> Found:
+        """See `Schemas`."""
+        with self._asking(f"the subject {subject!r}") as missing:
+            newest = self.client.get_latest_version(subject)
+            found = Found(newest.schema_id or 0, newest.schema.schema_str or "", self._references(newest.schema))
+        if missing:
+            raise ConfigError(
+                f"{self._options.url} has no subject {subject!r}. Register a schema, or name one with subject=."
+            )
+        return found
+
+    def compatible(self, subject: str, text: str, kind: str = "AVRO") -> bool | None:
+        """
+        Ask whether the registry would take a schema as the next version of a subject; None: there is no such subject.
+
+        Raises:
+            RetriableError: the registry does not answer.
+        """
+        with self._asking(f"the subject {subject!r}") as missing:
+            answer = self.client.test_compatibility(subject, _schema(text, kind))
+        return None if missing else bool(answer)
+
+    def register(self, subject: str, text: str, kind: str = "AVRO") -> int:
+        """
+        Add a schema to a subject, and return its id.
+
+        Raises:
+            ConfigError: the registry refuses it.
+            RetriableError: the registry does not answer.
+        """
+        from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415  an extra
+
+        try:
+            return int(self.client.register_schema(subject, _schema(text, kind)))
+        except SchemaRegistryError as error:
+            if error.http_status_code in (409, 422):
+                raise ConfigError(f"{subject!r}: the registry refuses the schema: {error.error_message}") from error
+            raise self._outage(f"the subject {subject!r}", error) from error
+        except _network_errors() as error:
+            raise self._outage(f"the subject {subject!r}", error) from error
+
+    def _references(self, schema: Schema) -> tuple[str, ...]:
+        """The schemas that this one names, and those that they name, those that others need first."""
+        found: list[str] = []
+        for each in schema.references or ():
+            named = self.client.get_version(each.subject, each.version).schema
+            found += [*self._references(named), named.schema_str or ""]
+        return tuple(dict.fromkeys(found))
+
+    @contextlib.contextmanager
+    def _asking(self, what: str) -> Iterator[list[bool]]:
+        """Ask the registry; the list is filled if it has no such thing. All other failures are outages."""
+        from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415  an extra
+
+        missing: list[bool] = []
+        try:
+            yield missing
+        except SchemaRegistryError as error:
+            if error.http_status_code != _NOT_FOUND:
+                raise self._outage(what, error) from error
+            missing.append(True)
+        except _network_errors() as error:
+            raise self._outage(what, error) from error
+
+    def _outage(self, what: str, error: Exception) -> RetriableError:
+        text = self._options.scrubbed(f"{type(error).__name__}: {error}")
+        return RetriableError(
+            f"the registry {self._options.url} did not give {what}: {text:.300}. Check its address and login, and "
+            "whether it runs"
+        )
+
+    def _unknown(self, name: int | UUID) -> CodecError:
+        return CodecError(
+            f"The message names the schema {name}, which the registry {self._options.url} does not have. Its producer "
+            "uses another registry."
+        )
+
+
+def _network_errors() -> tuple[type[Exception], ...]:
+    from confluent_kafka.schema_registry.error import OAuthTokenError  # noqa: PLC0415  an extra
+    from httpx2 import HTTPError  # noqa: PLC0415  an extra
+
+    return HTTPError, OAuthTokenError, OSError, ValueError
+
+
+def _schema(text: str, kind: str) -> Schema:
+    from confluent_kafka.schema_registry import Schema  # noqa: PLC0415  an extra
+
+    return Schema(text, kind)
+
+
+def _client(options: Any) -> SchemaRegistryClient:
+    try:
+        from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415  an extra
+    except ImportError as error:
+        raise ConfigError(
+            f"Registry(...) needs packages that are not installed ({error}). Run pip install 'cues-kafka[registry]'"
+        ) from error
+    files = {"ca": "ssl.ca.location", "certificate": "ssl.certificate.location", "key": "ssl.key.location"}
+    settings: dict[str, Any] = {
+        "url": options.url,
+        "timeout": options.timeout_s,
+        "max.retries": 0,  # a task that fails is tried again, with growing pauses
+        "cache.capacity": options.cache,
+        **{files[name]: path for name, path in options.tls.items()},
+    }
+    if isinstance(options.auth, str):
+        settings |= {
+            "bearer.auth.credentials.source": "STATIC_TOKEN",
+            "bearer.auth.token": options.auth,
+            "bearer.auth.logical.cluster": "",  # of Confluent Cloud, which names it in config=
+        }
+    elif options.auth:
+        settings["basic.auth.user.info"] = ":".join(options.auth)
+    try:
+        return SchemaRegistryClient({**settings, **options.config})
+    except (ValueError, TypeError, OSError) as error:
+        raise ConfigError(f"{options!r}: {options.scrubbed(str(error))}") from error
+
+
+_open: dict[str, RegistrySchemas] = {}
+_lock = threading.Lock()
+
+
+def schemas_of(options: Any) -> RegistrySchemas:
+    """The schemas of a registry; one for all codecs of the process."""
+    key = repr((options.url, options.auth, sorted(options.tls.items()), sorted(options.config.items()), options.cache))
+    with _lock:
+        return _open.setdefault(key, RegistrySchemas(options))

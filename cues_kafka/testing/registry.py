@@ -1,0 +1,206 @@
+"""A schema registry in this process, for tests: Confluent's protocol for Avro, kept in memory."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from cues_kafka.codecs.avro_compat import problems
+from cues_kafka.codecs.avro_schema import parse
+
+class _Stored(NamedTuple):
+    """A registered schema."""
+
+    number: int
+    guid: str
+    kind: str
+    text: str
+    references: list[dict[str, Any]]
+
+
+class _Refused(Exception):
+    """An answer that is an error: HTTP status, the registry's code, what it says."""
+
+
+class TestRegistry:
+    """
+    A registry on a port of this machine; also a context manager.
+
+    Args:
+        compatibility: NONE, BACKWARD (new readers read old messages), FORWARD or FULL.
+        token: what clients must send as a bearer token; None: no login.
+
+    Attributes:
+        url: its address.
+        requests: what was asked, method and path, in order.
+    """
+
+    __test__ = False
+
+    def __init__(self, *, compatibility: str = "BACKWARD", token: str | None = None) -> None:
+        self.compatibility = compatibility
+        self.token = token
+        self.requests: list[str] = []
+        self._lock = threading.Lock()
+        self._by_id: dict[int, _Stored] = {}
+        self._versions: dict[str, list[int]] = {}
+        registry = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                registry._answer(self)
+
+            do_POST = do_PUT = do_GET  # noqa: N815  the names of the standard library
+
+            def log_message(self, *_: Any) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, name="registry", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> TestRegistry:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop; its port is closed from now on."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def register(self, subject: str, schema: Any, kind: str = "AVRO") -> int:
+        """Register a schema without a check, and return its id."""
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        with self._lock:
+            return self._store(subject, {"schema": text, "schemaType": kind}).number
+
+    def subjects(self) -> dict[str, list[int]]:
+        """The ids of each subject, in the order of versions."""
+        with self._lock:
+            return {subject: list(ids) for subject, ids in self._versions.items()}
+
+    def _answer(self, handler: BaseHTTPRequestHandler) -> None:
+        self.requests.append(f"{handler.command} {handler.path}")
+        length = int(handler.headers.get("Content-Length") or 0)
+        body = json.loads(handler.rfile.read(length)) if length else {}
+        path = [unquote(part) for part in urlsplit(handler.path).path.strip("/").split("/")]
+        try:
+            if self.token is not None and handler.headers.get("Authorization") != f"Bearer {self.token}":
+                raise _Refused(401, 40101, "Unauthorized")
+            with self._lock:
+                status, answer = 200, self._route(handler.command, path, body)
+        except _Refused as refused:
+            status, code, text = refused.args
+            answer = {"error_code": code, "message": text}
+        data = json.dumps(answer).encode()
+        handler.send_response(status)
+        handler.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+        handler.send_header("Content-Length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data)
+
+    def _route(self, method: str, path: list[str], body: dict[str, Any]) -> Any:
+        match method, path:
+            case "GET", ["subjects"]:
+                return sorted(self._versions)
+            case "GET", ["schemas", "ids", number]:
+                return _shown(self._stored(int(number)))
+            case "GET", ["schemas", "guids", guid]:
+                return _shown(self._stored(next((n for n, one in self._by_id.items() if one.guid == guid), 0)))
+            case "GET", ["subjects", subject, "versions"]:
+                return list(range(1, len(self._of(subject)) + 1))
+            case "GET", ["subjects", subject, "versions", version]:
+                return self._version(subject, version)
+            case "POST", ["subjects", subject, "versions"]:
+                if found := self._unfit(subject, body):
+                    raise _Refused(409, 409, f"Schema being registered is incompatible: {'; '.join(found)}")
+                self._store(subject, body)
+                return self._lookup(subject, body)
+            case "POST", ["subjects", subject]:
+                return self._lookup(subject, body)
+            case "POST", ["compatibility", "subjects", subject, "versions", *_]:
+                self._of(subject)
+                found = self._unfit(subject, body)
+                return {"is_compatible": not found, "messages": found}
+            case "GET", ["config", *_]:
+                return {"compatibilityLevel": self.compatibility}
+            case "PUT", ["config", *_]:
+                self.compatibility = body["compatibility"]
+                return body
+        raise _Refused(404, 404, f"no {method} {'/'.join(path)}")
+
+    def _of(self, subject: str) -> list[int]:
+        if subject not in self._versions:
+            raise _Refused(404, 40401, f"Subject {subject!r} not found.")
+        return self._versions[subject]
+
+    def _stored(self, number: int) -> _Stored:
+        if number not in self._by_id:
+            raise _Refused(404, 40403, f"Schema {number} not found")
+        return self._by_id[number]
+
+    def _version(self, subject: str, version: str) -> dict[str, Any]:
+        ids = self._of(subject)
+        number = len(ids) if version in ("latest", "-1") else int(version)
+        if not 0 < number <= len(ids):
+            raise _Refused(404, 40402, f"Version {version} not found.")
+        stored = self._by_id[ids[number - 1]]
+        return {"subject": subject, "version": number, "id": stored.number, **_shown(stored)}
+
+    def _lookup(self, subject: str, body: dict[str, Any]) -> dict[str, Any]:
+        for version, number in enumerate(self._of(subject), 1):
+            if _same(self._by_id[number].text, body["schema"]):
+                return self._version(subject, str(version))
+        raise _Refused(404, 40403, "Schema not found")
+
+    def _store(self, subject: str, body: dict[str, Any]) -> _Stored:
+        kind, text = body.get("schemaType", "AVRO"), body["schema"]
+        if kind == "AVRO":
+            self._parse(text, body.get("references", []))
+        known = next((one for one in self._by_id.values() if one.kind == kind and _same(one.text, text)), None)
+        stored = known or _Stored(len(self._by_id) + 1, str(uuid.uuid4()), kind, text, body.get("references", []))
+        self._by_id[stored.number] = stored
+        ids = self._versions.setdefault(subject, [])
+        if stored.number not in ids:
+            ids.append(stored.number)
+        return stored
+
+    def _parse(self, text: str, references: list[dict[str, Any]]) -> Any:
+        named = [self._version(each["subject"], str(each["version"]))["schema"] for each in references]
+        try:
+            return parse(text, named)
+        except ValueError as error:
+            raise _Refused(422, 42201, f"Invalid schema: {error}") from error
+
+    def _unfit(self, subject: str, body: dict[str, Any]) -> list[str]:
+        """Why the schema may not follow the newest one of the subject."""
+        ids = self._versions.get(subject, [])
+        if not ids or body.get("schemaType", "AVRO") != "AVRO" or self.compatibility == "NONE":
+            return []
+        newest = self._by_id[ids[-1]]
+        old, new = self._parse(newest.text, newest.references), self._parse(body["schema"], body.get("references", []))
+        backward = problems(old, new) if self.compatibility in ("BACKWARD", "FULL") else []
+        return backward + (problems(new, old) if self.compatibility in ("FORWARD", "FULL") else [])
+
+
+def _shown(stored: _Stored) -> dict[str, Any]:
+    shown: dict[str, Any] = {"schema": stored.text, "guid": stored.guid}
+    if stored.kind != "AVRO":
+        shown["schemaType"] = stored.kind
+    return shown | ({"references": stored.references} if stored.references else {})
+
+
+def _same(one: str, other: str) -> bool:
+    try:
+        return bool(json.loads(one) == json.loads(other))
+    except ValueError:
+        return one == other
