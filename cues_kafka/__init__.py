@@ -26,7 +26,7 @@ from cues_kafka.errors import (
     TaskStopped,
     UnstableOffsets,
 )
-from cues_kafka.graph.declare import Json, Raw, Retry
+from cues_kafka.graph.declare import Avro, Digits, Json, Limits, Raw, Retry
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.filters import has_tag, has_type
 from cues_kafka.graph.message import Message, Out
@@ -34,7 +34,7 @@ from cues_kafka.graph.processor import DataFrameProcessor, Processor, Source, pr
 from cues_kafka.graph.topic import Topic
 
 if TYPE_CHECKING:
-    from cues_kafka.brokers.options import Kafka, Memory
+    from cues_kafka.brokers.options import Kafka, Memory, Registry
     from cues_kafka.records.bytes import ErrorMessage
     from cues_kafka.runtime import connect, start
     from cues_kafka.runtime.calling.step import Received, Step
@@ -46,6 +46,7 @@ _LAZY = {
     "Kafka": "cues_kafka.brokers.options",
     "Memory": "cues_kafka.brokers.options",
     "Received": "cues_kafka.runtime.calling.step",
+    "Registry": "cues_kafka.brokers.options",
     "Running": "cues_kafka.runtime.running",
     "Status": "cues_kafka.runtime.status",
     "Step": "cues_kafka.runtime.calling.step",
@@ -53,17 +54,19 @@ _LAZY = {
     "start": "cues_kafka.runtime",
 }
 
-_LATER = {"Avro": "cues_kafka.graph.declare", "Store": "cues_kafka.graph.declare"}
+_LATER = {"Store": "cues_kafka.graph.declare"}
 """Names that can be imported and declared, and are refused at the start: this release does not run them. Neither
 `dir`, `*` nor a type checker offers them; one that runs moves to the imports above and to `__all__`."""
 
 __all__ = [
     "AbortableError",
+    "Avro",
     "BrokerError",
     "CodecError",
     "ConfigError",
     "CuesError",
     "DataFrameProcessor",
+    "Digits",
     "ErrorMessage",
     "FactoryError",
     "FatalError",
@@ -73,6 +76,7 @@ __all__ = [
     "Interrupt",
     "Json",
     "Kafka",
+    "Limits",
     "Memory",
     "Message",
     "Out",
@@ -81,6 +85,7 @@ __all__ = [
     "Raw",
     "Received",
     "RecoveryError",
+    "Registry",
     "RetriableError",
     "Retry",
     "Running",

@@ -566,7 +566,12 @@ class Observer(Protocol):
 
 
 class Codec(Protocol):
-    """Converts the values (or keys) of one topic to bytes and back. Stateless, and shared by threads."""
+    """
+    Converts the values (or keys) of one topic to bytes and back. Stateless, and shared by threads.
+
+    A codec may have an attribute `id_header`: the name of a header whose value, where a message has it, `decode` gets
+    in front of the bytes.
+    """
 
     @property
     def nullable(self) -> bool:

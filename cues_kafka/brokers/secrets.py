@@ -40,9 +40,9 @@ HARMLESS: Final = frozenset(
     socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms ssl.ca.location
     ssl.certificate.location ssl.cipher.suites ssl.crl.location ssl.curves.list
     ssl.endpoint.identification.algorithm ssl.engine.id ssl.key.location ssl.keystore.location ssl.providers
-    ssl.sigalgs.list statistics.interval.ms sticky.partitioning.linger.ms topic.blacklist
+    ssl.sigalgs.list statistics.interval.ms sticky.partitioning.linger.ms timeout_s topic.blacklist
     topic.metadata.propagation.max.ms topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms
-    topic.metadata.refresh.sparse transaction.timeout.ms transactional.id
+    topic.metadata.refresh.sparse transaction.timeout.ms transactional.id url
     """.split()  # noqa: SIM905 - the words, not a line for each
 )
 """Names of settings whose values may be shown. A name that is not here is a secret."""

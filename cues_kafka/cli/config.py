@@ -7,6 +7,10 @@ A value in a profile replaces the value above it; tables are merged key by key::
     [commit]
     max_messages = 5000
 
+    [registry]
+    url = "https://registry:8081"
+    token = {file = "/run/secrets/registry"}
+
     [profile.prod]
     bootstrap = "kafka-1:9093,kafka-2:9093"
 
@@ -31,7 +35,7 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from cues_kafka.brokers.options import Kafka
+from cues_kafka.brokers.options import Kafka, Registry
 from cues_kafka.brokers.secrets import HARMLESS, masked, without_user
 from cues_kafka.errors import ConfigError
 
@@ -54,7 +58,7 @@ CALLS: Final = {"warn_seconds": (float, 60.0), "end_seconds": (float, None)}
 OTHERS: Final = ("FILE", "PROFILE", "HOME", "CACHE", "STATE", "MAVEN_MIRROR")
 """Variables of ours that are not settings."""
 
-_TABLES: Final = ("CONFIG__", "PRODUCER__", "CONSUMER__")
+_TABLES: Final = ("CONFIG__", "PRODUCER__", "CONSUMER__", "REGISTRY__")
 """Prefixes of the variables for single keys of a table."""
 
 _LIBRDKAFKA: Final = ("SASL_", "SSL_", "SECURITY_")
@@ -97,7 +101,8 @@ class Config:
         Raises:
             ConfigError: a setting contradicts the guarantee or another one.
         """
-        return Kafka(**{s.name: s.value for s in self.settings.values() if "." not in s.name and s.name != "log_level"})
+        given = {s.name: s.value for s in self.settings.values() if "." not in s.name and s.name != "log_level"}
+        return Kafka(**{**given, "registry": _registry(given["registry"])})
 
     @property
     def address(self) -> str:
@@ -171,6 +176,22 @@ def load(
     return Config(settings)
 
 
+def _registry(table: Mapping[str, Any]) -> Registry | None:
+    """The registry of ``[registry]``: url, user with password, or token; files ca, certificate, key; timeout_s."""
+    if not table:
+        return None
+    rest = dict(table)
+    tls: dict[str, str] = {name: str(rest.pop(name)) for name in ("ca", "certificate", "key") if name in rest}
+    user, token = rest.pop("user", None), rest.pop("token", None)
+    auth = token if user is None else (str(user), str(rest.pop("password", "")))
+    try:
+        return Registry(auth=auth, tls=tls, **rest)
+    except TypeError as error:
+        raise ConfigError(
+            f"[registry] takes url, user, password, token, ca, certificate, key, timeout_s and cache: {error}"
+        ) from None
+
+
 def _known() -> dict[str, tuple[Any, Any]]:
     """Type and default of each setting."""
     hints = typing.get_type_hints(Kafka)
@@ -180,6 +201,7 @@ def _known() -> dict[str, tuple[Any, Any]]:
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         known[field.name] = hints[field.name], DEFAULT_BOOTSTRAP if default is dataclasses.MISSING else default
+    known["registry"] = Mapping[str, Any], {}
     for table, settings in (("commit", COMMIT), ("calls", CALLS)):
         known |= {f"{table}.{name}": kind_and_default for name, kind_and_default in settings.items()}
     known["log_level"] = Literal["debug", "info", "warning", "error"], "info"

@@ -1,8 +1,8 @@
 """Avro: values of a schema, each message naming the schema that it was written with.
 
-A message is read by the schema that wrote it, into the declared one (Avro's schema resolution): fields that the declared
-schema lacks are left out, fields that the writer lacked take their defaults. Values are checked before they are written,
-see `avro_values`. Rules of Avro that users meet:
+A message is read by the schema that wrote it, into the declared one (Avro's schema resolution): fields that the
+declared schema lacks are left out, fields that the writer lacked take their defaults. Values are checked before they
+are written, see `avro_values`. Rules of Avro that users meet:
 
 - A `datetime` in a field of `timestamp-micros` or `timestamp-millis` has a time zone, and comes back in UTC.
 - A `Decimal` has the digits that the schema gives it. NaN and infinity are floats like any other.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from io import BytesIO
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, NoReturn, Protocol
 from uuid import UUID
 
 from fastavro import schemaless_reader, schemaless_writer
@@ -30,7 +30,7 @@ from cues_kafka.codecs.avro_schema import (
     schema_of,
     shape_of,
 )
-from cues_kafka.codecs.avro_values import Misfit, Reading, Writing
+from cues_kafka.codecs.avro_values import Reading, Unfit, Writing
 from cues_kafka.codecs.schema import Null, OneOf, Shape, describe
 from cues_kafka.errors import CodecError, CuesError, GraphError
 from cues_kafka.graph.declare import Avro
@@ -41,7 +41,7 @@ MAX_SCHEMAS: Final = 1_000
 _NAMES: Final[dict[str, Any]] = {"return_record_name": True, "return_record_name_override": True}
 
 
-class Found(NamedTuple):
+class Registered(NamedTuple):
     """
     A schema of a registry.
 
@@ -59,7 +59,7 @@ class Found(NamedTuple):
 class Schemas(Protocol):
     """A registry, as codecs use it. Its answers are kept: a schema of an id never changes."""
 
-    def by_id(self, name: int | UUID) -> Found:
+    def by_id(self, name: int | UUID) -> Registered:
         """
         Find the schema of an id or GUID.
 
@@ -79,7 +79,7 @@ class Schemas(Protocol):
         """
         ...
 
-    def latest(self, subject: str) -> Found:
+    def latest(self, subject: str) -> Registered:
         """
         Find the newest schema of a subject.
 
@@ -90,7 +90,7 @@ class Schemas(Protocol):
         ...
 
 
-class _Reader(NamedTuple):
+class _Resolution(NamedTuple):
     """
     How messages of one writer's schema are read.
 
@@ -119,21 +119,29 @@ class AvroCodec:
         declared: the declaration.
         subject: in the registry, if there is one.
         schemas: the registry; None: messages carry fingerprints.
+        part: what of a message it converts.
 
     Raises:
         GraphError: the schema is none, or a class that Avro cannot carry.
     """
 
-    def __init__(self, declared: Avro, subject: str = "", schemas: Schemas | None = None) -> None:
+    def __init__(
+        self,
+        declared: Avro,
+        subject: str = "",
+        schemas: Schemas | None = None,
+        part: Literal["key", "value"] = "value",
+    ) -> None:
         self._declared = declared
         self._subject = subject
         self._schemas = schemas
+        self.id_header = None if schemas is None else framing.header_of(part)
         self.schema = declared_schema(declared)
         self.shape = self._shape()
         self.nullable = _takes_null(self.shape)
         self._length = 10 if schemas is None else 5
         self._most_bytes = declared.limits.bytes
-        self._readers: dict[bytes, _Reader] = {}
+        self._readers: dict[bytes, _Resolution] = {}
         self._prefix = b""
         self._to_plain: Callable[[Any], Any] | None = None
         if schemas is None:
@@ -153,15 +161,15 @@ class AvroCodec:
             self._readers[framing.SINGLE_OBJECT + fingerprint(older)] = self._reader_of(older, 10)
         self._readers[self._prefix] = self._reader_of(self.schema, 10)
 
-    def _reader_of(self, writer: Schema, start: int) -> _Reader:
+    def _reader_of(self, writer: Schema, start: int) -> _Resolution:
         shape = shape_of(writer) if self.shape is None else self.shape
-        return _Reader(
+        return _Resolution(
             start,
             writer,
             None if self.schema is None or writer == self.schema else self.schema,
             check_of(writer, self._declared.limits),
             Reading().build(shape),
-            _NAMES if names_records(writer) or names_records(self.schema) else {},
+            _NAMES if names_records(writer) or (self.schema is not None and names_records(self.schema)) else {},
         )
 
     # Writing
@@ -176,16 +184,26 @@ class AvroCodec:
         if not self._prefix or self._to_plain is None:
             self._find_own_schema()
         assert self._to_plain is not None
+        assert self.schema is not None
         out = BytesIO()
         try:
             schemaless_writer(out, self.schema, self._to_plain(value))
-        except Misfit as misfit:
-            raise CodecError(f"{misfit.text(self._root)}. Return a value that fits the schema.") from None
+        except Unfit as unfit:
+            raise CodecError(f"{unfit.text(self._root)}. Return a value that fits the schema.") from None
         except RecursionError:  # without its traceback, which is as deep as the value
             raise CodecError("The value is nested too deeply for Avro. Flatten it.") from None
-        except Exception as error:  # noqa: BLE001  fastavro raises what its types raise
-            raise CodecError(f"The value does not fit the schema {full_name(self.schema)}: {_short(error)}") from error
+        except Exception as error:  # fastavro raises what its types raise
+            self._refuse(value, error)
         return self._prefix + out.getvalue()
+
+    def _refuse(self, value: Any, error: Exception) -> NoReturn:
+        """Say where the value does not fit: a look at each field finds a number that is too large."""
+        name = full_name(self.schema)
+        try:
+            Writing().convert(self.schema, self.shape)(value)
+        except Unfit as unfit:
+            raise CodecError(f"{unfit.text(self._root)}. Return a value that fits the schema.") from None
+        raise CodecError(f"The value does not fit the schema {name}: {_short(error)}") from error
 
     @property
     def _root(self) -> str:
@@ -223,15 +241,15 @@ class AvroCodec:
             return value if build is None else build(value)
         except CuesError:
             raise
-        except Exception as error:  # noqa: BLE001  hostile bytes may raise anything
+        except Exception as error:  # hostile bytes may raise anything
             raise self._unreadable(found, error) from error
 
-    def _unreadable(self, found: _Reader, error: Exception) -> CodecError:
+    def _unreadable(self, found: _Resolution, error: Exception) -> CodecError:
         writer = full_name(found.writer)
         into = f", which is not readable as {full_name(self.schema)}" if found.reader is not None else ""
         return CodecError(f"The message was written with the schema {writer}{into}: {_short(error)}")
 
-    def _learn(self, data: bytes) -> _Reader:
+    def _learn(self, data: bytes) -> _Resolution:
         """The reader of a schema that no message of this codec had before."""
         if self._schemas is None:
             mark = framing.fingerprint_of(data)
@@ -259,7 +277,7 @@ def _short(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:300].rstrip(": ")
 
 
-def parse_with(found: Found) -> Schema:
+def parse_with(found: Registered) -> Schema:
     """
     Parse a schema of a registry, and those that it names.
 
@@ -290,6 +308,16 @@ def schema_text(declared: Avro | Any) -> str:
     if isinstance(schema, type):
         return json.dumps(schema_of(describe(schema), namespace))
     return str(schema)
+
+
+def subject_of(declared: Avro, topic: str, part: Literal["key", "value"]) -> str:
+    """The registry's subject of a topic's keys or values."""
+    if declared.subject is not None:
+        return declared.subject
+    if declared.strategy == "topic":
+        return f"{topic}-{part}"
+    name = full_name(declared_schema(declared))
+    return name if declared.strategy == "record" else f"{topic}-{name}"
 
 
 def _takes_null(shape: Shape | None) -> bool:

@@ -5,12 +5,14 @@ So a class and a schema that was written by others look alike to what follows: t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
+from functools import partial
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -39,8 +41,8 @@ Schema: TypeAlias = Any
 """A schema as fastavro parses it: a dict, a list (a union) or a name."""
 
 MAX_BYTES: Final = 1024 * 1024
-MAX_NESTING: Final = 100
-"""Limits of a schema: what is beyond them was not made by people."""
+MAX_NESTING: Final = 200
+"""Limits of a schema: characters, and JSON values inside each other."""
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
@@ -105,8 +107,10 @@ def parse(text: str, references: Sequence[str] = ()) -> Schema:
 
 def _check_nesting(plain: Any) -> None:
     level = [plain]
-    for _ in range(4 * MAX_NESTING):  # a record, its list of fields, a field and its type
-        level = [x for one in level for x in (one.values() if isinstance(one, dict) else one) if isinstance(x, dict | list)]
+    for _ in range(MAX_NESTING):
+        level = [
+            x for one in level for x in (one.values() if isinstance(one, dict) else one) if isinstance(x, dict | list)
+        ]
         if not level:
             return
     raise ValueError(f"it is nested more than {MAX_NESTING} deep")
@@ -132,7 +136,7 @@ def full_name(schema: Schema) -> str:
 def names_records(schema: Schema) -> bool:
     """Whether a union of several records is in it, whose values must say which one they are."""
     if isinstance(schema, list):
-        records = [one for one in schema if isinstance(one, str) and one not in _PLAIN_NAMES or _is_record(one)]
+        records = [one for one in schema if (isinstance(one, str) and one not in _PLAIN_NAMES) or _is_record(one)]
         return len(records) > 1 or any(map(names_records, schema))
     if not isinstance(schema, dict):
         return False
@@ -220,10 +224,8 @@ class _Deriving:
         if isinstance(field["type"], list):  # a default is one of the first option
             first = next((n for n, option in enumerate(_options(each.shape)) if _is_of(option, default)), 0)
             field["type"].insert(0, field["type"].pop(first))
-        try:
+        with contextlib.suppress(TypeError):  # without a form in a schema, readers that lack the field refuse messages
             field["default"] = _plain(default)
-        except TypeError:
-            pass  # no form in a schema: readers that lack the field refuse the message
         return field
 
 
@@ -271,10 +273,10 @@ def _decimal(digits: Digits | None, where: str) -> Schema:
 
 def shape_of(schema: Schema) -> Shape:
     """The shape of a parsed schema; its records are dicts."""
-    return _Reading().shape(schema)
+    return _Shaping().shape(schema)
 
 
-class _Reading:
+class _Shaping:
     def __init__(self) -> None:
         self._named: dict[str, Shape] = {}
         self._open: set[str] = set()
@@ -319,7 +321,7 @@ class _Reading:
             Field(
                 name=each["name"],
                 shape=self.shape(each["type"]),
-                default=(lambda each=each: each["default"]) if "default" in each else None,
+                default=partial(each.__getitem__, "default") if "default" in each else None,
                 keyword_only=False,
             )
             for each in schema["fields"]

@@ -47,7 +47,7 @@ class AvroRecord(dict[str, Any]):
 
 
 @dataclass(eq=False)
-class Misfit(Exception):
+class Unfit(Exception):
     """A value that does not fit. On its way out each container adds its own part of the path."""
 
     expected: str
@@ -142,7 +142,9 @@ class Writing:
 def _check_fields(record: Structure, schema: Mapping[str, Any]) -> None:
     declared, cls = {each["name"]: each for each in schema["fields"]}, record.cls.__name__
     if more := [each.name for each in record.fields if each.name not in declared]:
-        raise GraphError(f"{cls}.{more[0]}: the schema {schema['name']!r} has no such field. Drop one or add the other.")
+        raise GraphError(
+            f"{cls}.{more[0]}: the schema {schema['name']!r} has no such field. Drop one or add the other."
+        )
     own = {each.name for each in record.fields}
     if less := [name for name, each in declared.items() if name not in own and "default" not in each]:
         raise GraphError(
@@ -164,17 +166,17 @@ def _first_that_fits(options: list[tuple[str, Convert]], expected: str, *, named
         name = getattr(value, "record_name", None)
         if type(value) is tuple and len(value) == 2 and isinstance(value[0], str):
             name, value = value
-        meant: Misfit | None = None
+        meant: Unfit | None = None
         for option, each in options:
             if name is not None and option != name:
                 continue
             try:
                 plain = each(value)
-            except Misfit as misfit:
-                meant = misfit if misfit.path else meant
+            except Unfit as unfit:
+                meant = unfit if unfit.path else meant
             else:
                 return (option, plain) if named and isinstance(plain, dict) else plain
-        raise meant or Misfit(expected, _found(value))
+        raise meant or Unfit(expected, _found(value))
 
     return convert
 
@@ -182,13 +184,13 @@ def _first_that_fits(options: list[tuple[str, Convert]], expected: str, *, named
 def _array(item: Convert) -> Convert:
     def convert(value: Any) -> list[Any]:
         if type(value) not in (list, tuple):
-            raise Misfit("a list", _found(value))
+            raise Unfit("a list", _found(value))
         items: list[Any] = []
         try:
             for one in value:
-                items.append(item(one))  # noqa: PERF401  its length is the place of the misfit
-        except Misfit as misfit:
-            misfit.path.append(f"[{len(items)}]")
+                items.append(item(one))  # noqa: PERF401  its length is the place of the unfit
+        except Unfit as unfit:
+            unfit.path.append(f"[{len(items)}]")
             raise
         return items
 
@@ -198,15 +200,15 @@ def _array(item: Convert) -> Convert:
 def _map(item: Convert) -> Convert:
     def convert(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise Misfit("a dict", _found(value))
+            raise Unfit("a dict", _found(value))
         result = {}
         for key, one in value.items():
             if type(key) is not str:
-                raise Misfit("text as a key", _found(key))
+                raise Unfit("text as a key", _found(key))
             try:
                 result[key] = item(one)
-            except Misfit as misfit:
-                misfit.path.append(f"[{key!r:.60}]")
+            except Unfit as unfit:
+                unfit.path.append(f"[{key!r:.60}]")
                 raise
         return result
 
@@ -226,14 +228,14 @@ def _record(fields: list[dict[str, Any]], converts: list[Convert], cls: type[Any
             found = pick(value)
         except (KeyError, AttributeError, TypeError):
             return _slowly(value, dict(zip(names, converts, strict=True)), defaults, cls or dict)
-        types = tuple(map(type, found))
+        types = (type(value), *map(type, found))
         if types not in known or (cls is None and len(value) > len(names)):
             plain = _slowly(value, dict(zip(names, converts, strict=True)), defaults, cls or dict)
             if len(known) < MAX_SHAPES:
                 known.add(types)
             return plain
         if whole:
-            return value if cls is None else value.__dict__
+            return dict(value) if cls is None else vars(value)
         plain = dict(zip(names, found, strict=True))
         for name, each in others:
             plain[name] = _at(f".{name}", each, plain[name])
@@ -255,21 +257,21 @@ def _picker(names: list[str], cls: type[Any] | None) -> Convert:
 def _slowly(value: Any, converts: dict[str, Convert], defaults: set[str], cls: type[Any]) -> dict[str, Any]:
     """Field by field, with the path of what does not fit."""
     if not isinstance(value, cls):
-        raise Misfit(cls.__name__ if cls is not dict else "a dict", _found(value))
+        raise Unfit(cls.__name__ if cls is not dict else "a dict", _found(value))
     if cls is not dict:
         return {name: _at(f".{name}", convert, getattr(value, name)) for name, convert in converts.items()}
     if unknown := [name for name in value if name not in converts]:
-        raise Misfit(f"the fields {', '.join(converts)}", f"{unknown[0]!r:.60} besides")
+        raise Unfit(f"the fields {', '.join(converts)}", f"{unknown[0]!r:.60} besides")
     if missing := [name for name in converts if name not in value and name not in defaults]:
-        raise Misfit(f"a field {missing[0]!r}", "none")
+        raise Unfit(f"a field {missing[0]!r}", "none")
     return {name: _at(f".{name}", converts[name], one) for name, one in value.items()}
 
 
 def _at(part: str, convert: Convert, value: Any) -> Any:
     try:
         return convert(value)
-    except Misfit as misfit:
-        misfit.path.append(part)
+    except Unfit as unfit:
+        unfit.path.append(part)
         raise
 
 
@@ -305,7 +307,7 @@ def _exactly(types: tuple[type[Any], ...], expected: str) -> Convert:
     def convert(value: Any) -> Any:
         if type(value) in types:
             return value
-        raise Misfit(expected, _found(value))
+        raise Unfit(expected, _found(value))
 
     return convert
 
@@ -314,16 +316,16 @@ def _whole(least: int, most: int) -> Convert:
     def convert(value: Any) -> int:
         if type(value) is int and least <= value <= most:
             return value
-        raise Misfit(f"a whole number from {least} to {most}", "another number" if type(value) is int else _found(value))
+        raise Unfit(f"a whole number from {least} to {most}", "another number" if type(value) is int else _found(value))
 
     return convert
 
 
 def _float(value: Any) -> Any:
     if type(value) not in (float, int):
-        raise Misfit("a number", _found(value))
+        raise Unfit("a number", _found(value))
     if _FLOAT_MAX < abs(value) < float("inf"):
-        raise Misfit("a number of 32 bits", "a larger one")
+        raise Unfit("a number of 32 bits", "a larger one")
     return value
 
 
@@ -331,7 +333,7 @@ def _sized(size: int) -> Convert:
     def convert(value: Any) -> bytes:
         if type(value) is bytes and len(value) == size:
             return value
-        raise Misfit(f"{size} bytes", f"{len(value)}" if type(value) is bytes else _found(value))
+        raise Unfit(f"{size} bytes", f"{len(value)}" if type(value) is bytes else _found(value))
 
     return convert
 
@@ -343,7 +345,7 @@ def _enum(symbols: tuple[str, ...]) -> Convert:
         plain = value.value if isinstance(value, Enum) else value
         if type(plain) is str and plain in symbols:
             return plain
-        raise Misfit(expected, f"{plain!r:.40}" if type(plain) is str else _found(value))
+        raise Unfit(expected, f"{plain!r:.40}" if type(plain) is str else _found(value))
 
     return convert
 
@@ -351,13 +353,13 @@ def _enum(symbols: tuple[str, ...]) -> Convert:
 def _decimal(digits: Digits) -> Convert:
     def convert(value: Any) -> Decimal:
         if type(value) is not Decimal:
-            raise Misfit(expected, _found(value))
+            raise Unfit(expected, _found(value))
         if not value.is_finite():
-            raise Misfit(expected, str(value))
+            raise Unfit(expected, str(value))
         _, places, exponent = value.as_tuple()
         assert isinstance(exponent, int)
         if -exponent > digits.scale or len(places) + exponent > digits.precision - digits.scale:
-            raise Misfit(expected, "one with more digits")
+            raise Unfit(expected, "one with more digits")
         return value
 
     expected = f"a decimal of {digits.precision} digits, {digits.scale} behind the point"
@@ -365,15 +367,16 @@ def _decimal(digits: Digits) -> Convert:
 
 
 def _logical(cls: type[Any], name: str) -> Convert:
-    aware = {"timestamp-millis": True, "timestamp-micros": True}.get(name, False if name.startswith("local") else None)
-    expected = {True: "a datetime with a time zone", False: "a datetime without a time zone"}.get(aware, cls.__name__)
+    aware = None if cls is time else not name.startswith("local")
+    zone = {True: "a datetime with a time zone", False: "a datetime without a time zone"}
+    expected = cls.__name__ if aware is None else zone[aware]
     millis = name.endswith("-millis")
 
     def convert(value: Any) -> Any:
         if type(value) is not cls or (aware is not None and (value.utcoffset() is not None) is not aware):
-            raise Misfit(expected, "one of the other kind" if type(value) is cls else _found(value))
+            raise Unfit(expected, "one of the other kind" if type(value) is cls else _found(value))
         if millis and value.microsecond % 1000:
-            raise Misfit(f"{expected} in whole milliseconds", "one with microseconds")
+            raise Unfit(f"{expected} in whole milliseconds", "one with microseconds")
         return value
 
     return convert if cls in (datetime, time) else _exactly((cls,), cls.__name__)
@@ -403,7 +406,7 @@ class Reading:
             case OneOf(options):
                 return self._union(options)
             case Ref(cls):
-                return None if cls is dict else lambda found: (self._made[cls] or cls)(found)
+                return None if cls is dict else lambda found: (self._made[cls] or cls)(found)  # noqa: PLW0108  made later
             case _:
                 return None
 
@@ -451,11 +454,12 @@ class Reading:
 
 
 def _only_keeps(cls: type[Any]) -> bool:
-    """Whether making an instance is no more than keeping its fields, so that the generated `__init__` can be left out."""
+    """Whether making an instance only keeps its fields, so that the generated `__init__` can be left out."""
     own = vars(cls)
     generated = "__dataclass_params__" in own and own["__dataclass_params__"].init and "__init__" in own
     written = generated and own["__init__"].__code__.co_filename != "<string>"
-    plain = cls.__new__ is object.__new__ and not hasattr(cls, "__post_init__") and "__dict__" in dir(cls)
+    new: Any = cls.__new__
+    plain = new is object.__new__ and not hasattr(cls, "__post_init__") and "__dict__" in dir(cls)
     return generated and not written and plain and all(each.init for each in dataclasses.fields(cls))
 
 

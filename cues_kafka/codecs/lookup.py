@@ -39,7 +39,7 @@ def codec_for(declaration: CodecSpec, made_for: MadeFor) -> Codec:
     """
     make = MAKERS.get(type(declaration))
     if make is None:
-        raise ConfigError(f"{declaration!r:.200} is not a codec. Declare Json(), Json(SomeDataclass) or Raw().")
+        raise ConfigError(f"{declaration!r:.200} is not a codec. Declare Json(...), Avro(...) or Raw().")
     return make(declaration, made_for)
 
 
@@ -49,10 +49,39 @@ def _json(declaration: Json) -> Codec:
     return JsonCodec(Any if declaration.cls is None else declaration.cls)
 
 
-def _avro(_: Avro, __: MadeFor) -> Codec:
-    raise ConfigError(
-        "Avro(...) for topics can be declared, but this release does not run it. Declare Json(SomeDataclass) or Raw()."
-    )
+def _avro(declared: Avro, made_for: MadeFor) -> Codec:
+    from cues_kafka.codecs.avro import AvroCodec, subject_of  # noqa: PLC0415
+
+    if not declared.registry:
+        return _avro_alone(declared)
+    return AvroCodec(declared, subject_of(declared, made_for.topic, made_for.part), _schemas(made_for), made_for.part)
+
+
+@cache
+def _avro_alone(declared: Avro) -> Codec:
+    """One for each declaration, like those of JSON."""
+    from cues_kafka.codecs.avro import AvroCodec  # noqa: PLC0415
+
+    return AvroCodec(declared)
+
+
+def _schemas(made_for: MadeFor) -> Any:
+    """The cluster's registry; offline one that is never asked."""
+    options = getattr(made_for.cluster, "registry", None)
+    if options is None and made_for.cluster is not None:
+        raise ConfigError(
+            f"{made_for.topic!r} is declared with registry=True, and the cluster has no registry. Write "
+            "Kafka(..., registry=Registry('http://host:8081')), or [registry] url in cues-kafka.toml."
+        )
+    if options is None:
+        return _NoRegistry()
+    from cues_kafka.codecs.registry import schemas_of  # noqa: PLC0415
+
+    return schemas_of(options)
+
+
+class _NoRegistry:
+    """The registry of a graph that is planned offline: its codecs are made and not used."""
 
 
 MAKERS: Final[dict[type[CodecSpec], Callable[[Any, MadeFor], Codec]]] = {

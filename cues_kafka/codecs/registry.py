@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from cues_kafka.codecs.avro import Found
+from cues_kafka.codecs.avro import Registered
 from cues_kafka.errors import CodecError, ConfigError, RetriableError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class RegistrySchemas:
     def __init__(self, options: Any) -> None:
         self._options = options
         self._lock = threading.Lock()
-        self._found: dict[int | UUID, Found] = {}
+        self._found: dict[int | UUID, Registered] = {}
         self._missing: dict[int | UUID, float] = {}
         self._ids: dict[tuple[str, str, str], int] = {}
         self._made: SchemaRegistryClient | None = None
@@ -49,7 +49,7 @@ class RegistrySchemas:
                 self._made = _client(self._options)
             return self._made
 
-    def by_id(self, name: int | UUID) -> Found:
+    def by_id(self, name: int | UUID) -> Registered:
         """See `Schemas`."""
         if (found := self._found.get(name)) is not None:
             return found
@@ -58,7 +58,7 @@ class RegistrySchemas:
         with self._asking(f"the schema {name}") as missing:
             client = self.client
             schema = client.get_schema(name) if isinstance(name, int) else client.get_schema_by_guid(str(name))
-            found = Found(name if isinstance(name, int) else 0, schema.schema_str or "", self._references(schema))
+            found = Registered(name if isinstance(name, int) else 0, schema.schema_str or "", self._references(schema))
         if missing:
             self._missing[name] = time.monotonic() + MISSING_S
             raise self._unknown(name)
@@ -80,11 +80,11 @@ class RegistrySchemas:
                 )
         return self._ids[key]
 
-    def latest(self, subject: str) -> Found:
+    def latest(self, subject: str) -> Registered:
         """See `Schemas`."""
         with self._asking(f"the subject {subject!r}") as missing:
             newest = self.client.get_latest_version(subject)
-            found = Found(newest.schema_id or 0, newest.schema.schema_str or "", self._references(newest.schema))
+            found = Registered(newest.schema_id or 0, newest.schema.schema_str or "", self._references(newest.schema))
         if missing:
             raise ConfigError(
                 f"{self._options.url} has no subject {subject!r}. Register a schema, or name one with subject=."
@@ -125,7 +125,7 @@ class RegistrySchemas:
         """The schemas that this one names, and those that they name, those that others need first."""
         found: list[str] = []
         for each in schema.references or ():
-            named = self.client.get_version(each.subject, each.version).schema
+            named = self.client.get_version(each.subject or "", each.version or "latest").schema
             found += [*self._references(named), named.schema_str or ""]
         return tuple(dict.fromkeys(found))
 

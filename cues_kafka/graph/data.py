@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields
 from typing import Any
 
 from cues_kafka.errors import GraphError
-from cues_kafka.graph.declare import Avro, CodecSpec, Json, Raw, Retry, Store
+from cues_kafka.graph.declare import Avro, CodecSpec, Json, Limits, Raw, Retry, Store
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.filters import HasTag, HasType
 from cues_kafka.graph.names import check_topic, hint, no_such_processor, quoted
@@ -105,8 +106,12 @@ def _codec_to_json(codec: CodecSpec) -> dict[str, Any]:
     match codec:
         case Json(cls=cls):
             settings: dict[str, Any] = {"cls": None if cls is None else reference(cls)}
-        case Avro(schema=schema, registry=registry, subject=subject):
-            settings = {"schema": _to_json(schema), "subject": subject, "registry": registry or None}
+        case Avro():
+            given = {each.name: getattr(codec, each.name) for each in fields(codec)}
+            own = {each.name: given[each.name] for each in fields(codec) if given[each.name] != each.default}
+            if codec.cls is codec.schema:
+                own.pop("cls", None)
+            settings = {name: _to_json(asdict(one) if isinstance(one, Limits) else one) for name, one in own.items()}
         case _:
             settings = {}
     return {"kind": codec.kind} | {name: value for name, value in settings.items() if value is not None}
@@ -117,8 +122,8 @@ def _codec_from_json(data: Mapping[str, Any]) -> CodecSpec:
         case "json":
             return Json(resolve(data["cls"]) if "cls" in data else None)
         case "avro":
-            schema = _from_json(data.get("schema"))
-            return Avro(schema, registry=data.get("registry", False), subject=data.get("subject"))
+            own = {name: _from_json(one) for name, one in data.items() if name != "kind"}
+            return Avro(**own | ({"limits": Limits(**own["limits"])} if "limits" in own else {}))
         case "raw":
             return Raw()
     raise GraphError(f"{data.get('kind')!r} is not a kind of codec. Choose one of 'json', 'avro', 'raw'.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -121,7 +122,7 @@ class Avro(CodecSpec):
     registry: bool = field(default=False, kw_only=True)
     subject: str | None = field(default=None, kw_only=True)
     strategy: Literal["topic", "record", "topic-record"] = field(default="topic", kw_only=True)
-    older: tuple[Any, ...] = field(default=(), kw_only=True)
+    older: Sequence[Any] = field(default=(), kw_only=True)
     namespace: str | None = field(default=None, kw_only=True)
     limits: Limits = field(default=Limits(), kw_only=True)
 

@@ -34,8 +34,11 @@ class HasType:
     types: tuple[type[Any] | str, ...]
 
     def __call__(self, message: Filterable) -> bool:
-        named = _header(message, TYPE_HEADER) or _field(message.value, "type")
-        return any(isinstance(message.value, one) if isinstance(one, type) else one == named for one in self.types)
+        value = message.value
+        named = _header(message, TYPE_HEADER) or _field(value, "type")
+        record = getattr(value, "record_name", type(value).__name__)
+        names = {named, record, record.rpartition(".")[2]}
+        return any(isinstance(value, one) if isinstance(one, type) else one in names for one in self.types)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,8 @@ def has_type(*types: type[Any] | str) -> HasType:
     Pass messages of one of these types.
 
     Args:
-        types: classes of values; or names, which the header ``cues-type`` or else the field ``type`` holds.
+        types: classes of values; or names, which the header ``cues-type`` or else the field ``type`` holds, or which
+            name the value's class or Avro record.
 
     Raises:
         GraphError: neither classes nor names.

@@ -15,7 +15,7 @@ from cues_kafka.plan.refusals import LEAST_BYTES
 from cues_kafka.ports import ClusterFacts, TopicFacts
 from cues_kafka.records.bytes import ErrorMessage, decode_error
 from cues_kafka.runtime.calling.batch import CallContext
-from cues_kafka.runtime.calling.caller import Caller, Decode
+from cues_kafka.runtime.calling.caller import Caller, Decoder
 from cues_kafka.runtime.calling.outputs import Output, Returned, Target, key_field
 
 FOREVER_MS = 10**15
@@ -42,7 +42,9 @@ def caller_of(
     return Caller(
         processor,
         decoders=[
-            _decode_errors if topic in graph.error_topics() else decoder(graph.topic(topic), MadeFor(topic, cluster))
+            Decoder(_decode_errors)
+            if topic in graph.error_topics()
+            else decoder(graph.topic(topic), MadeFor(topic, cluster))
             for _, topic in processor.inputs
         ],
         returned=Returned(processor.output_shape, targets, generator=processor.call.is_generator),
@@ -53,12 +55,12 @@ def caller_of(
     )
 
 
-def decoder(settings: Topic, made_for: MadeFor) -> Decode:
+def decoder(settings: Topic, made_for: MadeFor) -> Decoder:
     """Makes the decoder of a topic's values. A null value is None if the codec has None, else a decoding error."""
     codec = codec_for(settings.value, made_for)
     decode, nullable = codec.decode, codec.nullable
     if decode is as_is:
-        return as_is
+        return Decoder(as_is)
 
     def read(data: bytes | None) -> Any:
         if data is not None:
@@ -67,7 +69,7 @@ def decoder(settings: Topic, made_for: MadeFor) -> Decode:
             return None
         raise CodecError(f"a null value (tombstone) on {made_for.topic!r}, whose codec {settings.value!r} has no None")
 
-    return read
+    return Decoder(read, getattr(codec, "id_header", None))
 
 
 def _decode_errors(data: bytes | None) -> ErrorMessage:

@@ -19,7 +19,7 @@ from cues_kafka.ports import Broker, Sender, Sent, Session, WireMessage
 from cues_kafka.records.bytes import decode_error
 from cues_kafka.records.scanning import Ranges, ranges_of, read_newest, read_since
 from cues_kafka.runtime.build import decoder, target_of
-from cues_kafka.runtime.calling.caller import Decode
+from cues_kafka.runtime.calling.caller import Decoder
 from cues_kafka.runtime.calling.outputs import Target, payload
 from cues_kafka.runtime.calling.step import Received
 from cues_kafka.runtime.specs import Identity
@@ -51,7 +51,7 @@ class Client:
         self._senders: dict[int | None, Sender] = {}  # by the size of their batches, nearly always one
         self._sessions: dict[str, Session] = {}
         self._targets: dict[str, Target] = {}
-        self._decoders: dict[str, Decode] = {}
+        self._decoders: dict[str, Decoder] = {}
 
     def send(
         self,
@@ -201,7 +201,7 @@ class Client:
             return decode_error(message.value() or b"")
         if topic not in self._decoders:
             self._decoders[topic] = decoder(self._topic(topic), MadeFor(topic, self._cluster))
-        return self._decoders[topic](message.value())
+        return self._decoders[topic].read(message)
 
     def committed(self, topic: str) -> Iterator[WireMessage]:
         """The committed messages of a topic as bytes, partition by partition."""

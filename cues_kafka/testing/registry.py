@@ -6,11 +6,12 @@ import json
 import threading
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
 from cues_kafka.codecs.avro_compat import problems
 from cues_kafka.codecs.avro_schema import parse
+
 
 class _Stored(NamedTuple):
     """A registered schema."""
@@ -22,7 +23,7 @@ class _Stored(NamedTuple):
     references: list[dict[str, Any]]
 
 
-class _Refused(Exception):
+class _ErrorAnswer(Exception):
     """An answer that is an error: HTTP status, the registry's code, what it says."""
 
 
@@ -65,7 +66,7 @@ class TestRegistry:
         self._thread = threading.Thread(target=self._server.serve_forever, name="registry", daemon=True)
         self._thread.start()
 
-    def __enter__(self) -> TestRegistry:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -95,10 +96,10 @@ class TestRegistry:
         path = [unquote(part) for part in urlsplit(handler.path).path.strip("/").split("/")]
         try:
             if self.token is not None and handler.headers.get("Authorization") != f"Bearer {self.token}":
-                raise _Refused(401, 40101, "Unauthorized")
+                raise _ErrorAnswer(401, 40101, "Unauthorized")
             with self._lock:
                 status, answer = 200, self._route(handler.command, path, body)
-        except _Refused as refused:
+        except _ErrorAnswer as refused:
             status, code, text = refused.args
             answer = {"error_code": code, "message": text}
         data = json.dumps(answer).encode()
@@ -122,7 +123,7 @@ class TestRegistry:
                 return self._version(subject, version)
             case "POST", ["subjects", subject, "versions"]:
                 if found := self._unfit(subject, body):
-                    raise _Refused(409, 409, f"Schema being registered is incompatible: {'; '.join(found)}")
+                    raise _ErrorAnswer(409, 409, f"Schema being registered is incompatible: {'; '.join(found)}")
                 self._store(subject, body)
                 return self._lookup(subject, body)
             case "POST", ["subjects", subject]:
@@ -136,23 +137,23 @@ class TestRegistry:
             case "PUT", ["config", *_]:
                 self.compatibility = body["compatibility"]
                 return body
-        raise _Refused(404, 404, f"no {method} {'/'.join(path)}")
+        raise _ErrorAnswer(404, 404, f"no {method} {'/'.join(path)}")
 
     def _of(self, subject: str) -> list[int]:
         if subject not in self._versions:
-            raise _Refused(404, 40401, f"Subject {subject!r} not found.")
+            raise _ErrorAnswer(404, 40401, f"Subject {subject!r} not found.")
         return self._versions[subject]
 
     def _stored(self, number: int) -> _Stored:
         if number not in self._by_id:
-            raise _Refused(404, 40403, f"Schema {number} not found")
+            raise _ErrorAnswer(404, 40403, f"Schema {number} not found")
         return self._by_id[number]
 
     def _version(self, subject: str, version: str) -> dict[str, Any]:
         ids = self._of(subject)
         number = len(ids) if version in ("latest", "-1") else int(version)
         if not 0 < number <= len(ids):
-            raise _Refused(404, 40402, f"Version {version} not found.")
+            raise _ErrorAnswer(404, 40402, f"Version {version} not found.")
         stored = self._by_id[ids[number - 1]]
         return {"subject": subject, "version": number, "id": stored.number, **_shown(stored)}
 
@@ -160,7 +161,7 @@ class TestRegistry:
         for version, number in enumerate(self._of(subject), 1):
             if _same(self._by_id[number].text, body["schema"]):
                 return self._version(subject, str(version))
-        raise _Refused(404, 40403, "Schema not found")
+        raise _ErrorAnswer(404, 40403, "Schema not found")
 
     def _store(self, subject: str, body: dict[str, Any]) -> _Stored:
         kind, text = body.get("schemaType", "AVRO"), body["schema"]
@@ -179,7 +180,7 @@ class TestRegistry:
         try:
             return parse(text, named)
         except ValueError as error:
-            raise _Refused(422, 42201, f"Invalid schema: {error}") from error
+            raise _ErrorAnswer(422, 42201, f"Invalid schema: {error}") from error
 
     def _unfit(self, subject: str, body: dict[str, Any]) -> list[str]:
         """Why the schema may not follow the newest one of the subject."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import length_hint
-from typing import Any
+from typing import Any, NamedTuple
 
+from cues_kafka.codecs.framing import in_front
 from cues_kafka.codecs.raw import RawCodec, as_is
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.core.events import Halt
 from cues_kafka.core.spec import Spec
-from cues_kafka.errors import Fenced, Interrupt, OutputError
+from cues_kafka.errors import Fenced, Interrupt, OutputError, RetriableError
 from cues_kafka.graph.message import Message, key_bytes, travelling
 from cues_kafka.graph.processor import Processor
 from cues_kafka.observe.log import LINES
@@ -39,7 +40,25 @@ from cues_kafka.runtime.calling.outputs import (
 from cues_kafka.runtime.calling.plain import PLAIN_ROOM, Ahead, Columns, light, second
 from cues_kafka.runtime.calling.step import Received, Step, unreadable
 
-Decode = Callable[[bytes | None], Any]
+
+class Decoder(NamedTuple):
+    """
+    What decodes the values of one input.
+
+    Attributes:
+        decode: from a message's bytes.
+        id_header: the header whose value goes before these bytes, where a message has it; None: none.
+    """
+
+    decode: Callable[[bytes | None], Any]
+    id_header: str | None = None
+
+    def read(self, message: WireMessage) -> Any:
+        """The value of a message whose headers can be read."""
+        data = message.value()
+        if self.id_header is not None and data is not None:
+            data = in_front(message.headers(), self.id_header, data)
+        return self.decode(data)
 
 
 class Caller:
@@ -54,7 +73,7 @@ class Caller:
         self,
         processor: Processor,
         *,
-        decoders: Sequence[Decode],
+        decoders: Sequence[Decoder],
         returned: Returned,
         errors: Target | None,
         context_of: Callable[[Spec], CallContext],
@@ -83,7 +102,7 @@ class Caller:
             self._plain
             and self._target is not None
             and self._target.key_of is None
-            and self._decoders[0] is as_is
+            and self._decoders[0].decode is as_is
             and getattr(self._target.encode, "__func__", None) is RawCodec.encode
         )
 
@@ -175,7 +194,7 @@ class Caller:
 
     def _run_simple(self, messages: Sequence[WireMessage], batch: Batch) -> None:
         """Call for one input whose value alone is passed, with any outputs: a shorter `_one`."""
-        decode, call, read = self._decoders[0], self._plain_call(batch), self._returned.read
+        decode, call, read = self._decoders[0].read, self._plain_call(batch), self._returned.read
         reading = "raised" if self.processor.call.is_generator else "output"  # a generator runs while it is read
         came = headers_of_each(messages)
         self._coming = iter(messages)
@@ -184,7 +203,7 @@ class Caller:
             try:
                 if headers is UNREADABLE:
                     raise unreadable(message)
-                value = decode(message.value())
+                value = decode(message)
                 kind = "raised"
                 result = call(value)
                 kind = reading
@@ -223,7 +242,7 @@ class Caller:
             failure.decoding = message
             if message.headers() is UNREADABLE:
                 raise unreadable(message)
-            one = Received(message, self._decoders[index](message.value()))
+            one = Received(message, self._decoders[index].read(message))
             if passes is None or passes(one):
                 received[self._bindings[index]] = one
         return received
@@ -318,6 +337,8 @@ class Caller:
 
     def _became_error(self, error: BaseException, failure: Failure) -> bool:
         batch = failure.batch
+        if isinstance(error, RetriableError) and failure.kind in ("decode", "output"):
+            raise error  # a codec's registry does not answer: an outage is not the message's fault
         if isinstance(error, Interrupt | Fenced):
             batch.halt, batch.cause = Halt("interrupt", show(error), "it was asked for"), error
             return False
@@ -471,6 +492,8 @@ class Caller:
             self._run_simple(messages, batch)
             return
         values = list(map(kind_of.value, messages))
+        if (name := self._decoders[0].id_header) is not None and any(columns.came):
+            values = [data and in_front(came, name, data) for data, came in zip(values, columns.came, strict=True)]
         target, call = self._target, self._plain_call(batch)
         assert target
         limit = target.max_bytes - OVERHEAD_BYTES - 2 * PLAIN_ROOM
@@ -492,7 +515,7 @@ class Caller:
         """Decode, call and encode one by one. Results of more than `limit` bytes go the long way."""
         target, (messages, keys, *_) = self._target, columns
         assert target
-        decode, encode, key_of = self._decoders[0], target.encode, target.key_of
+        decode, encode, key_of = self._decoders[0].decode, target.encode, target.key_of
         data: list[bytes | None] = []
         start = 0  # where the run of usual results begins that `data` holds
         self._coming = iter(values)

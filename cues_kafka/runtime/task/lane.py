@@ -282,8 +282,8 @@ class Lane:
         try:
             event = self._do(task, buffer, effect)
             return event
-        except RetriableError as error:  # of the sink
-            event = self.fail(f"effects: {error}")
+        except RetriableError as error:  # of a sink or of a codec's registry
+            event = self.fail(str(error))
             return event
         finally:
             self._alone.leave(self)

@@ -25,7 +25,7 @@ REFUSED = {
     "strategy": 'Graph("g", Source("in"), Processor(same, name="p", inputs="in", outputs="out", '
     'strategy="at-least-once"))',
     "Avro": 'Graph("g", Source("in"), Processor(same, name="p", inputs="in", outputs="out"), '
-    'topics={"out": Topic(value=Avro({"type": "string"}))})',
+    'topics={"out": Topic(value=Avro({"type": "strings"}))})',
 }
 
 

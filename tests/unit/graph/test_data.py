@@ -25,7 +25,7 @@ from cues_kafka import (
     has_type,
 )
 from cues_kafka.errors import CuesError
-from cues_kafka.graph.declare import Avro, Store
+from cues_kafka.graph.declare import Avro, Limits, Store
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,8 @@ CODECS: st.SearchStrategy[Any] = st.sampled_from(
         Avro({"type": "record", "name": "O", "fields": []}),
         Avro(Order),
         Avro(registry=True, subject="orders"),
+        Avro({"type": "long"}, older=[{"type": "int"}, Order], limits=Limits(bytes=9)),
+        Avro({"type": "record", "name": "O", "fields": []}, Order, registry=True, strategy="record"),
     ]
 )
 PLAIN = st.recursive(

@@ -233,7 +233,7 @@ def test_task_recovers_from_a_sink_that_does_not_answer() -> None:
 
     payments.shell.run()
 
-    assert payments.metric.failures == ["effects: the database does not answer"]
+    assert payments.metric.failures == ["the database does not answer"]
     assert payments.sink.rows("paid") == [(1,), (2,)]
     assert payments.shell.values("out") == [1, 2]
 

@@ -1,0 +1,434 @@
+"""Avro: classes and schemas, values that fit and values that do not, resolution, hostile bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+import random
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from enum import Enum
+from io import BytesIO
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import fastavro
+import pytest
+
+from cues_kafka import Avro, CodecError, Digits, GraphError, Limits
+from cues_kafka.codecs.avro import AvroCodec
+from cues_kafka.codecs.avro_compat import problems
+from cues_kafka.codecs.avro_schema import fingerprint, parse
+from cues_kafka.codecs.lookup import MadeFor, codec_for
+
+
+class Colour(Enum):
+    """An enum whose values are names."""
+
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass
+class Line:
+    """Inside an order."""
+
+    sku: str
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Order:
+    """One field of each type, and itself."""
+
+    id: int
+    price: Annotated[Decimal, Digits(12, 2)]
+    at: datetime
+    day: date
+    clock: time
+    key: UUID
+    colour: Colour
+    lines: list[Line]
+    tags: dict[str, int]
+    raw: bytes = b"\xff\x00"
+    note: str | None = None
+    paid: bool = True
+    weight: float = 1.5
+    sizes: tuple[int, ...] = (1, 2)
+    parts: list[Order] = field(default_factory=list)
+
+
+ORDER = Order(
+    1,
+    Decimal("3.5"),
+    datetime(2026, 1, 2, 3, 4, 5, 678901, UTC),
+    date(2026, 1, 2),
+    time(1, 2, 3, 4),
+    UUID(int=7),
+    Colour.BLUE,
+    [Line("a"), Line("b", 2)],
+    {"x": 1},
+)
+
+
+@dataclass
+class Paid:
+    """One of two records of a union."""
+
+    amount: int
+    kind: Literal["paid"] = "paid"
+
+
+@dataclass
+class Sent:
+    """The other one."""
+
+    by: str
+    kind: Literal["sent"] = "sent"
+
+
+@dataclass
+class Event:
+    """A union of records."""
+
+    what: Paid | Sent | None = None
+
+
+def through(declared: Avro, value: Any) -> Any:
+    """Written and read."""
+    codec = AvroCodec(declared)
+    return codec.decode(codec.encode(value))
+
+
+def record(name: str, *fields: tuple[Any, ...]) -> dict[str, Any]:
+    """A schema; a field is a name, a type and perhaps a default."""
+    made = [dict(zip(("name", "type", "default"), each, strict=False)) for each in fields]
+    return {"type": "record", "name": name, "fields": made}
+
+
+@pytest.mark.parametrize(
+    ("cls", "value"),
+    [
+        (Order, ORDER),
+        (Order, dataclasses.replace(ORDER, parts=[ORDER, ORDER], note="x", lines=[])),
+        (Event, Event(Paid(3))),
+        (Event, Event(Sent("post"))),
+        (Event, Event()),
+    ],
+)
+def test_an_instance_is_the_same_after_it_was_written_and_read(cls: type[Any], value: Any) -> None:
+    """Logical types, enums, unions of records, records inside themselves."""
+    assert through(Avro(cls), value) == value
+
+
+def test_a_message_names_its_schema_as_the_specification_says() -> None:
+    """C3 01 and the CRC-64 fingerprint, little-endian: 0x7275d51a3f395c8f for an int."""
+    assert AvroCodec(Avro("int")).encode(7) == bytes.fromhex("c301 8f5c393f1ad57572 0e")
+
+
+def test_defaults_of_a_class_are_defaults_of_its_schema() -> None:
+    """Also a None, whose option comes first then; a reader with a new field reads old messages."""
+    fields = {each["name"]: each for each in json.loads(json.dumps(AvroCodec(Avro(Order)).schema))["fields"]}
+
+    assert fields["note"] | {"default": None} == fields["note"]
+    assert fields["note"]["type"] == ["null", "string"]
+    assert (fields["paid"]["default"], fields["sizes"]["default"], fields["raw"]["default"]) == (True, [1, 2], "\xff\0")
+    assert "default" not in fields["id"]
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"id": "1"}, r"Order.id: expected a whole number .*, got str"),
+        ({"id": 2**63}, r"Order.id: expected a whole number .*, got another number"),
+        ({"id": True}, r"Order.id: expected a whole number .*, got bool"),
+        ({"price": Decimal("1.234")}, r"Order.price: expected a decimal of 12 digits, 2 behind the point"),
+        ({"price": Decimal("NaN")}, r"Order.price: expected a decimal"),
+        ({"price": 1.5}, r"Order.price: expected a decimal .*, got float"),
+        ({"at": datetime(2026, 1, 1)}, r"Order.at: expected a datetime with a time zone"),  # noqa: DTZ001
+        ({"day": ORDER.at}, r"Order.day: expected date, got datetime"),
+        ({"colour": "green"}, r"Order.colour: expected one of red, blue, got 'green'"),
+        ({"lines": [Line("a"), Line(3)]}, r"Order.lines\[1\].sku: expected string, got int"),  # type: ignore[arg-type]
+        ({"tags": {"x": 1.5}}, r"Order.tags\['x'\]: expected a whole number"),
+        ({"note": 5}, r"Order.note: expected string, got int"),
+        ({"paid": "no"}, r"Order.paid: expected boolean, got str"),
+        ({"weight": "2"}, r"Order.weight: expected double, got str"),
+        ({"parts": [3]}, r"Order.parts\[0\]: expected Order, got int"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_with_its_path(change: dict[str, Any], text: str) -> None:
+    """The library would write 1.5 as 1 and "no" as true."""
+    codec = AvroCodec(Avro(Order))
+    codec.encode(ORDER)  # the types of a record that fits are remembered
+    with pytest.raises(CodecError, match=text):
+        codec.encode(dataclasses.replace(ORDER, **change))
+
+
+def test_a_dict_must_have_the_fields_of_its_schema() -> None:
+    """None is left out in silence, none is dropped; a default fills what is missing."""
+    codec = AvroCodec(Avro(record("n.O", ("a", "int"), ("b", "string", "x"))))
+
+    assert codec.decode(codec.encode({"a": 1})) == {"a": 1, "b": "x"}
+    for value, text in (({"b": "x"}, "a field 'a'"), ({"a": 1, "b": "x", "c": 2}, "'c' besides"), ([], "a dict")):
+        with pytest.raises(CodecError, match=text):
+            codec.encode(value)
+    with pytest.raises(CodecError, match="from -2147483648 to"):
+        codec.encode({"a": 2**31})
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"type": "long", "logicalType": "timestamp-millis"}, ORDER.at.replace(microsecond=5000), ORDER.at),
+        ({"type": "long", "logicalType": "local-timestamp-micros"}, ORDER.at.replace(tzinfo=None), ORDER.at),
+        ({"type": "int", "logicalType": "time-millis"}, time(1, 2, 3, 4000), time(1, 2, 3, 4)),
+        ({"type": "fixed", "name": "f", "size": 2}, b"ab", b"abc"),
+        ("float", 0.5, 1e300),
+        ({"type": "string", "logicalType": "uuid"}, UUID(int=3), "no"),
+        ({"type": "int", "logicalType": "unknown"}, 5, "5"),
+        (["null", "long", "string"], "x", 1.5),
+    ],
+)
+def test_types_that_only_schemas_have(schema: Any, good: Any, bad: Any) -> None:
+    """Precision that the schema would lose is refused."""
+    assert through(Avro(schema), good) == good
+    with pytest.raises(CodecError):
+        AvroCodec(Avro(schema)).encode(bad)
+
+
+def test_a_record_of_a_union_says_which_it_is() -> None:
+    """A dict alone does not; `has_type` reads it, and it is written again as the same record."""
+    one, other = record("n.A", ("x", "int")), record("n.B", ("x", "int"))
+    codec = AvroCodec(Avro([one, other]))
+
+    read = codec.decode(codec.encode(("n.B", {"x": 3})))
+
+    assert (read, read.record_name, codec.decode(codec.encode(read)).record_name) == ({"x": 3}, "n.B", "n.B")
+    assert pickle.loads(pickle.dumps(read)).record_name == "n.B"
+
+
+def test_a_schema_of_others_gives_instances_of_a_class() -> None:
+    """Its other fields need defaults to be written; what the class has must be there."""
+    schema = record("com.shop.Line", ("sku", "string"), ("count", "int"), ("more", "string", "-"))
+
+    assert through(Avro(schema, Line), Line("a", 2)) == Line("a", 2)
+    with pytest.raises(GraphError, match=r"Line\.count: the schema 'x' has no such field"):
+        AvroCodec(Avro(record("x", ("sku", "string")), Line))
+    with pytest.raises(GraphError, match="Line has no field 'more', which the schema 'x' demands"):
+        AvroCodec(Avro(record("x", ("sku", "string"), ("count", "int"), ("more", "string")), Line))
+
+
+def test_older_messages_are_read_into_the_declared_schema() -> None:
+    """New fields take their defaults, removed ones are left out, numbers are widened."""
+    old = record("com.shop.Line", ("sku", "string"), ("count", "int"), ("gone", "string"))
+    written = AvroCodec(Avro(old)).encode({"sku": "a", "count": 3, "gone": "x"})
+
+    assert AvroCodec(Avro(Line, older=[old])).decode(written) == Line("a", 3)
+    with pytest.raises(CodecError, match=r"schema of fingerprint [0-9a-f]{16}, and Line has .*older="):
+        AvroCodec(Avro(Line)).decode(written)
+
+
+def test_a_message_that_does_not_resolve_names_both_schemas() -> None:
+    """So that one of the two can be changed."""
+    old = record("com.shop.Line", ("sku", "long"))
+    written = AvroCodec(Avro(old)).encode({"sku": 5})
+    with pytest.raises(CodecError, match=r"schema com.shop.Line, which is not readable as Line"):
+        AvroCodec(Avro(Line, older=[old])).decode(written)
+
+
+def test_a_schema_is_a_file_text_or_parsed_json(tmp_path: Path) -> None:
+    """All are the same declaration, which holds the schema itself."""
+    schema, file = record("L", ("sku", "string")), tmp_path / "line.avsc"
+    file.write_text(json.dumps(schema))
+
+    assert Avro(str(file)) == Avro(file) == Avro(json.dumps(schema)) == Avro(schema)
+    assert hash(Avro(file)) == hash(Avro(schema))
+    assert codec_for(Avro(file), MadeFor("t")) is codec_for(Avro(schema), MadeFor("t"))
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (Avro, "has no schema"),
+        (lambda: Avro("nowhere.avsc"), "cannot be read"),
+        (lambda: Avro("{"), "not JSON"),
+        (lambda: AvroCodec(Avro({"type": "strings"})), "no Avro schema"),
+        (lambda: AvroCodec(Avro('{"type":"array","items":' * 300 + '"int"' + "}" * 300)), "nested more than"),
+        (lambda: Avro("int", subject="x"), "need a registry"),
+        (lambda: Avro("int", registry=True, older=["long"]), "Drop older="),
+        (lambda: AvroCodec(Avro(Anything)), "Avro has no type for anything"),
+        (lambda: AvroCodec(Avro(Money)), "Avro needs the digits of a Decimal"),
+        (lambda: Digits(3, 4), "no more than these behind the point"),
+    ],
+)
+def test_a_declaration_that_means_nothing_is_refused(make: Any, text: str) -> None:
+    """With the remedy."""
+    with pytest.raises(GraphError, match=text):
+        make()
+
+
+@dataclass
+class Anything:
+    """A field without a type."""
+
+    value: Any
+
+
+@dataclass
+class Money:
+    """A decimal without digits."""
+
+    value: Decimal
+
+
+# Hostile bytes
+
+
+LIST = record("List", ("value", "int"), ("next", ["null", "List"]))
+
+
+def in_front(schema: Any, body: bytes) -> bytes:
+    """A message of this schema."""
+    return b"\xc3\x01" + fingerprint(parse(json.dumps(schema))) + body
+
+
+@pytest.mark.parametrize(
+    ("schema", "body", "text"),
+    [
+        ({"type": "array", "items": "null"}, bytes.fromhex("80808080808040 00"), "items that take no bytes"),
+        ({"type": "array", "items": record("E")}, bytes.fromhex("80808080808040 00"), "items that take no bytes"),
+        (LIST, b"\x02\x02" * 100_000 + b"\x02\x00", "nests values more than 100 deep"),
+        (LIST, b"\x02\x02\x02", "ends before its values do"),
+        (LIST, b"\x02\x08", "option 4 of a union of 2"),
+        (LIST, b"\xff" * 20, "more than 64 bits"),
+        ("string", b"\xff\xff\xff\xff\x0f", "."),
+        ("bytes", b"\x01", "."),
+        ("string", b"\x02\xff", "UnicodeDecodeError"),
+        ("int", b"\x02\x02", "1 bytes are left over"),
+        ({"type": "enum", "name": "E", "symbols": ["a"]}, b"\x08", "."),
+        (["null", "int"], b"\x08", "."),
+    ],
+)
+def test_bytes_that_would_hang_or_kill_the_decoder_are_errors(schema: Any, body: bytes, text: str) -> None:
+    """2^40 nulls in seven bytes, and a record inside itself, deeper than the C stack."""
+    with pytest.raises(CodecError, match=text):
+        AvroCodec(Avro(schema)).decode(in_front(schema, body))
+
+
+def test_a_message_beyond_its_limit_of_bytes_is_an_error() -> None:
+    """Before it is decoded."""
+    codec = AvroCodec(Avro("string", limits=Limits(bytes=100)))
+    with pytest.raises(CodecError, match="has 111 bytes, more than 100"):
+        codec.decode(codec.encode("x" * 99))
+
+
+def test_what_is_within_the_limits_is_read() -> None:
+    """A hundred records inside each other, and as many nulls as are allowed."""
+    value: Any = None
+    for number in range(40):
+        value = {"value": number, "next": value}
+    assert through(Avro(LIST), value) == value
+    nulls = {"type": "array", "items": "null"}
+    assert through(Avro(nulls), [None] * 10_000) == [None] * 10_000
+
+
+_NAMES = iter(range(10**9))
+
+
+def _schema(rng: random.Random, depth: int = 0) -> Any:
+    """A random schema."""
+    plain = ["null", "boolean", "int", "long", "float", "double", "bytes", "string"]
+    logical = [{"type": "int", "logicalType": "date"}, {"type": "long", "logicalType": "timestamp-micros"}]
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    if depth > 2:
+        return rng.choice([*plain, *logical, decimal])
+    name = f"N{next(_NAMES)}"
+    match rng.randrange(7):
+        case 0:
+            return {"type": "array", "items": _schema(rng, depth + 1)}
+        case 1:
+            return {"type": "map", "values": _schema(rng, depth + 1)}
+        case 2:
+            return ["null", *rng.sample(["long", "string", "boolean", {"type": "array", "items": "int"}], 2)]
+        case 3:
+            return {"type": "enum", "name": name, "symbols": ["a", "b", "c"]}
+        case 4:
+            return {"type": "fixed", "name": name, "size": rng.randrange(9)}
+        case _:
+            fields = [(f"f{n}", _schema(rng, depth + 1)) for n in range(rng.randrange(1, 6))]
+            return record(name, *fields, *([("me", ["null", name])] if rng.random() < 0.3 else []))
+
+
+def _mutated(rng: random.Random, data: bytes) -> bytes:
+    body = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        at = rng.randrange(len(body) + 1)
+        match rng.randrange(4):
+            case 0:
+                body[at : at + 1] = bytes([rng.randrange(256)])
+            case 1:
+                body[at:at] = rng.randbytes(rng.choice((1, 3, 30)))
+            case 2:
+                del body[at : at + rng.choice((1, 4, 100))]
+            case _:
+                body[at:at] = b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f"
+    return bytes(body)
+
+
+@pytest.mark.parametrize("count", [2_010, pytest.param(20_010, marks=pytest.mark.full)])
+def test_mutated_messages_are_values_or_errors(count: int) -> None:
+    """Of 30 schemas: none hangs, none kills, none raises anything but a decoding error."""
+    from fastavro.utils import generate_one
+
+    rng, errors = random.Random(20261123), 0
+    random.seed(7)
+    for _ in range(30):
+        schema = _schema(rng)
+        codec = AvroCodec(Avro(schema))
+        parsed, good = parse(json.dumps(schema)), BytesIO()
+        fastavro.schemaless_writer(good, parsed, generate_one(parsed))
+        for _ in range(count // 30):
+            try:
+                codec.decode(in_front(schema, _mutated(rng, good.getvalue())))
+            except CodecError:
+                errors += 1
+    assert errors > count * 0.4
+
+
+# Compatibility
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "found"),
+    [
+        ("int", "double", []),
+        ("double", "int", ["int: written as double, read as int"]),
+        (record("a.O", ("x", "int")), record("O", ("x", "long"), ("y", "int", 3)), []),
+        (
+            record("O", ("x", "int")),
+            record("O", ("y", "int")),
+            ["O.y: the writer has no such field, and it has no default"],
+        ),
+        (record("O"), record("P"), ["P: the record is O, read as P"]),
+        (["null", "int"], "int", ["int: written as null, read as int"]),
+        ("int", ["null", "long"], []),
+        ("boolean", ["null", "long"], ["null | long: written as boolean, which the union null | long lacks"]),
+        (LIST, LIST, []),
+        (
+            {"type": "enum", "name": "E", "symbols": ["a", "b"]},
+            {"type": "enum", "name": "E", "symbols": ["a"]},
+            ["E: the reader does not know b"],
+        ),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+            {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 3},
+            ["bytes: written as decimal(9, 2), read as decimal(9, 3)"],
+        ),
+    ],
+)
+def test_schemas_are_compared_by_the_rules_of_resolution(writer: Any, reader: Any, found: list[str]) -> None:
+    """A decimal's scale changes the number, which the rules of Avro do not see."""
+    assert problems(parse(json.dumps(writer)), parse(json.dumps(reader))) == found
