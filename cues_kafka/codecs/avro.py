@@ -192,7 +192,7 @@ class AvroCodec:
             raise CodecError(f"{unfit.text(self._root)}. Return a value that fits the schema.") from None
         except RecursionError:  # without its traceback, which is as deep as the value
             raise CodecError("The value is nested too deeply for Avro. Flatten it.") from None
-        except Exception as error:  # fastavro raises what its types raise
+        except Exception as error:  # noqa: BLE001  fastavro raises what its types raise
             self._refuse(value, error)
         return self._prefix + out.getvalue()
 

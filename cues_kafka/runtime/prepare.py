@@ -11,7 +11,7 @@ from cues_kafka.errors import ConfigError, RetriableError, TopicsMissing
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import no_such_processor, quoted
 from cues_kafka.graph.processor import Processor
-from cues_kafka.plan.inspectors import Inspector, Terms, inspect_cluster
+from cues_kafka.plan.inspectors import Findings, Inspector, Terms, inspect_cluster
 from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts
@@ -20,8 +20,17 @@ VISIBLE_S = 30.0
 """How long it may take until every broker knows a topic that was just created."""
 
 
-INSPECTORS: Final[list[Inspector]] = [inspect_cluster]
-"""What a plan asks before a start; a registry or a database comes here."""
+def _inspect_registry(graph: Graph, broker: Broker, terms: Terms) -> Findings:
+    """The registry's inspector, whose library is an extra: only a graph on a cluster with a registry needs it."""
+    if getattr(terms.cluster, "registry", None) is None:
+        return Findings()
+    from cues_kafka.codecs.subjects import inspect_registry  # noqa: PLC0415
+
+    return inspect_registry(graph, broker, terms)
+
+
+INSPECTORS: Final[list[Inspector]] = [inspect_cluster, _inspect_registry]
+"""What a plan asks before a start; a database comes here."""
 
 
 def plan_start(graph: Graph, broker: Broker, terms: Terms) -> Plan:

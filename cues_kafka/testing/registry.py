@@ -34,6 +34,7 @@ class TestRegistry:
     Args:
         compatibility: NONE, BACKWARD (new readers read old messages), FORWARD or FULL.
         token: what clients must send as a bearer token; None: no login.
+        port: where it listens; 0: any free one.
 
     Attributes:
         url: its address.
@@ -42,7 +43,7 @@ class TestRegistry:
 
     __test__ = False
 
-    def __init__(self, *, compatibility: str = "BACKWARD", token: str | None = None) -> None:
+    def __init__(self, *, compatibility: str = "BACKWARD", token: str | None = None, port: int = 0) -> None:
         self.compatibility = compatibility
         self.token = token
         self.requests: list[str] = []
@@ -60,7 +61,7 @@ class TestRegistry:
             def log_message(self, *_: Any) -> None:
                 """Say nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, name="registry", daemon=True)

@@ -1,0 +1,141 @@
+"""``cues-kafka schemas check`` and ``cues-kafka schemas register``: a graph's schemas beside the registry's."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cues_kafka.cli.config import File, Profile
+from cues_kafka.cli.options import Command, Target
+from cues_kafka.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cues_kafka.codecs.registry import RegistrySchemas
+    from cues_kafka.codecs.subjects import Checked
+
+app = typer.Typer(
+    help="Compare the schemas of a graph with a schema registry, and register them.", no_args_is_help=True
+)
+
+Url = Annotated[str | None, typer.Option("--registry", metavar="URL", help="Registry to ask, in place of the file's.")]
+
+_epilog = """
+\b
+Examples:
+  cues-kafka schemas check shop:graph
+  cues-kafka schemas check shop:graph --registry https://registry:8081
+  cues-kafka schemas register shop:graph --yes
+
+The registry stands under [registry] in cues-kafka.toml (url, user, password or
+token, ca), or in CUES_KAFKA_REGISTRY__URL and so on. Exits with 1 if a schema
+is missing or does not fit, and with 2 if the graph or a setting is wrong.
+"""
+
+_WORDS = {
+    "registered": "registered",
+    "new": "not registered: there is no such subject",
+    "compatible": "not registered: can be the next version",
+    "incompatible": "refused: not compatible with the registered versions",
+}
+
+
+@app.command(cls=Command, epilog=_epilog)
+def check(
+    target: Target,
+    *,
+    registry: Url = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    profile: Profile = None,
+    file: File = None,
+) -> None:
+    """
+    Compare the declared schemas with the registry.
+
+    MODULE:GRAPH names the graph: shop:graph, or path/shop.py:graph. Nothing is written.
+    """
+    found, _ = _checked(target, registry, profile, file)
+    if as_json:
+        typer.echo(json.dumps([_plain(one) for one in found], indent=2))
+    else:
+        _show(found)
+    if any(one.unreadable or (one.subject.written and one.state != "registered") for one in found):
+        raise typer.Exit(1)
+
+
+@app.command(cls=Command, epilog=_epilog)
+def register(
+    target: Target,
+    *,
+    registry: Url = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it, only say what would happen.")] = False,
+    profile: Profile = None,
+    file: File = None,
+) -> None:
+    """
+    Register the schemas that the graph writes.
+
+    MODULE:GRAPH names the graph: shop:graph, or path/shop.py:graph. If one of them does not fit, none is registered.
+    """
+    found, schemas = _checked(target, registry, profile, file)
+    _show(found)
+    missing = [one for one in found if one.subject.written and one.state != "registered"]
+    if any(one.state == "incompatible" for one in missing):
+        typer.echo("Nothing was registered. Change the schema, or the subject's compatibility.", err=True)
+        raise typer.Exit(1)
+    if missing and not yes:
+        typer.echo("Nothing was registered. Add --yes to do it.", err=True)
+        raise typer.Exit(1)
+    for one in missing:
+        number = schemas.register(one.subject.name, one.subject.text)
+        typer.echo(f"{one.subject.name}: registered as {number}")
+
+
+def _checked(
+    target: str, url: str | None, profile: str | None, file: Path | None
+) -> tuple[list[Checked], RegistrySchemas]:
+    from cues_kafka.brokers.options import Registry
+    from cues_kafka.cli.config import load
+    from cues_kafka.cli.loading import load_graph
+    from cues_kafka.codecs.registry import schemas_of
+    from cues_kafka.codecs.subjects import check as compare
+    from cues_kafka.codecs.subjects import subjects
+
+    graph = load_graph(target)
+    options = load(profile=profile, file=file).kafka().registry
+    if url is not None:
+        options = Registry(url) if options is None else dataclasses.replace(options, url=url)
+    if options is None:
+        raise ConfigError("no registry is named. Give --registry URL, or url under [registry] in cues-kafka.toml.")
+    schemas = schemas_of(options)
+    return [compare(one, schemas) for one in subjects(graph)], schemas
+
+
+def _show(found: list[Checked]) -> None:
+    if not found:
+        typer.echo("No topic of this graph has a schema in a registry.")
+    for one in found:
+        typer.echo(f"{one.subject.topic}: {one.subject.name}: {_state(one)}")
+        for problem in one.unreadable:
+            typer.echo(f"  messages of the newest version cannot be read: {problem}")
+
+
+def _state(one: Checked) -> str:
+    if one.state != "registered" and not one.subject.written:
+        return "read only, not registered: messages of the newest version are read into the declared schema"
+    return _WORDS[one.state]
+
+
+def _plain(one: Checked) -> dict[str, object]:
+    subject = one.subject
+    return {
+        "topic": subject.topic,
+        "subject": subject.name,
+        "written": subject.written,
+        "state": one.state,
+        "unreadable": list(one.unreadable),
+    }

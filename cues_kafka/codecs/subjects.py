@@ -1,0 +1,118 @@
+"""What a graph declares of a schema registry, beside what the registry has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+from cues_kafka.codecs.avro import declared_schema, parse_with, schema_text, subject_of
+from cues_kafka.codecs.avro_compat import problems
+from cues_kafka.codecs.registry import RegistrySchemas, schemas_of
+from cues_kafka.errors import ConfigError
+from cues_kafka.graph.declare import Avro
+from cues_kafka.graph.definition import Graph
+from cues_kafka.plan.inspectors import Findings, Terms
+from cues_kafka.ports import Broker
+
+
+class Subject(NamedTuple):
+    """
+    A subject that a graph reads or writes.
+
+    Attributes:
+        name: in the registry.
+        topic: whose values it describes.
+        declared: the declaration.
+        text: its schema as JSON.
+        written: whether a processor of the graph writes the topic.
+    """
+
+    name: str
+    topic: str
+    declared: Avro
+    text: str
+    written: bool
+
+
+class Checked(NamedTuple):
+    """
+    A subject beside the registry.
+
+    Attributes:
+        subject: what is declared.
+        state: `registered`; `new`: there is no such subject; `compatible`: it can be the next version; `incompatible`.
+        unreadable: why messages of the newest registered schema cannot be read into the declared one.
+    """
+
+    subject: Subject
+    state: Literal["registered", "new", "compatible", "incompatible"]
+    unreadable: tuple[str, ...] = ()
+
+
+def subjects(graph: Graph) -> Iterator[Subject]:
+    """The subjects of a graph's topics, by topic; those whose schema is the registry's own are left out."""
+    written = {topic for one in graph.all_processors.values() for topic in one.output_topics}
+    for topic in graph.topics_used():
+        declared = graph.topic(topic).value
+        if isinstance(declared, Avro) and declared.registry and declared.schema is not None:
+            name = subject_of(declared, topic, "value")
+            yield Subject(name, topic, declared, schema_text(declared), topic in written)
+
+
+def check(subject: Subject, registry: RegistrySchemas) -> Checked:
+    """
+    Compare one subject with the registry.
+
+    Raises:
+        RetriableError: the registry does not answer.
+    """
+    try:
+        registry.id_of(subject.name, subject.text)
+    except ConfigError:
+        takes = registry.compatible(subject.name, subject.text)
+        if takes is None:
+            return Checked(subject, "new")
+        return Checked(subject, "compatible" if takes else "incompatible", _unreadable(subject, registry))
+    return Checked(subject, "registered", _unreadable(subject, registry))
+
+
+def _unreadable(subject: Subject, registry: RegistrySchemas) -> tuple[str, ...]:
+    newest = registry.latest(subject.name)
+    try:
+        return tuple(problems(parse_with(newest), declared_schema(subject.declared)))
+    except ValueError as error:
+        return (f"the registry's schema is no Avro schema: {error}",)
+
+
+def inspect_registry(graph: Graph, _: Broker, terms: Terms) -> Findings:
+    """
+    Compare the declared schemas with the registry, before a graph starts.
+
+    Raises:
+        RetriableError: the registry does not answer.
+    """
+    options: Any = getattr(terms.cluster, "registry", None)
+    if options is None:  # making the codecs says so, in the words of the topic
+        return Findings()
+    refusals, warnings, changes = list[str](), list[str](), list[str]()
+    for subject in subjects(graph):
+        found = check(subject, schemas_of(options))
+        if found.unreadable:
+            warnings.append(
+                f"{subject.topic!r}: messages of the newest schema of {subject.name!r} cannot be read as declared "
+                f"({'; '.join(found.unreadable):.500}); each would become an error message."
+            )
+        if not subject.written or found.state == "registered":
+            continue
+        if found.state == "incompatible":
+            refusals.append(
+                f"{subject.topic!r}: the registry would not take the declared schema as the next version of "
+                f"{subject.name!r}. Change the schema, or the subject's compatibility."
+            )
+            continue
+        refusals.append(
+            f"{subject.topic!r}: {subject.name!r} does not have the declared schema. `cues-kafka schemas register "
+            "MODULE:GRAPH` adds it."
+        )
+        changes.append(f"register the schema of {subject.topic!r} as {subject.name!r}: cues-kafka schemas register")
+    return Findings(refusals=refusals, warnings=warnings, changes=changes)
