@@ -18,23 +18,30 @@ if TYPE_CHECKING:
     from cues_kafka.codecs.registry import RegistrySchemas
     from cues_kafka.codecs.subjects import Checked
 
-app = typer.Typer(
-    help="Compare the schemas of a graph with a schema registry, and register them.", no_args_is_help=True
-)
+app = typer.Typer(help="Compare a graph's schemas with a registry, and add them.", no_args_is_help=True)
 
 Url = Annotated[str | None, typer.Option("--registry", metavar="URL", help="Registry to ask, in place of the file's.")]
 
-_epilog = """
-\b
-Examples:
-  cues-kafka schemas check shop:graph
-  cues-kafka schemas check shop:graph --registry https://registry:8081
-  cues-kafka schemas register shop:graph --yes
-
+_PLACE = """
 The registry stands under [registry] in cues-kafka.toml (url, user, password or
 token, ca), or in CUES_KAFKA_REGISTRY__URL and so on. Exits with 1 if a schema
 is missing or does not fit, and with 2 if the graph or a setting is wrong.
 """
+
+_check_epilog = f"""
+\b
+Examples:
+  cues-kafka schemas check shop:graph
+  cues-kafka schemas check shop:graph --registry https://registry:8081
+{_PLACE}"""
+
+_register_epilog = f"""
+\b
+Examples:
+  # say what would be registered
+  cues-kafka schemas register shop:graph
+  cues-kafka schemas register shop:graph --yes
+{_PLACE}"""
 
 _WORDS = {
     "registered": "registered",
@@ -44,7 +51,7 @@ _WORDS = {
 }
 
 
-@app.command(cls=Command, epilog=_epilog)
+@app.command(cls=Command, epilog=_check_epilog)
 def check(
     target: Target,
     *,
@@ -67,7 +74,7 @@ def check(
         raise typer.Exit(1)
 
 
-@app.command(cls=Command, epilog=_epilog)
+@app.command(cls=Command, epilog=_register_epilog)
 def register(
     target: Target,
     *,

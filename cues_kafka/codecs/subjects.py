@@ -21,7 +21,7 @@ class Subject(NamedTuple):
 
     Attributes:
         name: in the registry.
-        topic: whose values it describes.
+        topic: whose keys or values it describes.
         declared: the declaration.
         text: its schema as JSON.
         written: whether a processor of the graph writes the topic.
@@ -53,10 +53,12 @@ def subjects(graph: Graph) -> Iterator[Subject]:
     """The subjects of a graph's topics, by topic; those whose schema is the registry's own are left out."""
     written = {topic for one in graph.all_processors.values() for topic in one.output_topics}
     for topic in graph.topics_used():
-        declared = graph.topic(topic).value
-        if isinstance(declared, Avro) and declared.registry and declared.schema is not None:
-            name = subject_of(declared, topic, "value")
-            yield Subject(name, topic, declared, schema_text(declared), topic in written)
+        settings = graph.topic(topic)
+        parts: dict[Literal["key", "value"], Any] = {"key": settings.key_codec, "value": settings.value}
+        for part, declared in parts.items():
+            if isinstance(declared, Avro) and declared.registry and declared.schema is not None:
+                name = subject_of(declared, topic, part)
+                yield Subject(name, topic, declared, schema_text(declared), topic in written)
 
 
 def check(subject: Subject, registry: RegistrySchemas) -> Checked:

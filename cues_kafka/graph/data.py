@@ -130,12 +130,17 @@ def _codec_from_json(data: Mapping[str, Any]) -> CodecSpec:
 
 
 def _topic_to_json(topic: Topic) -> dict[str, Any]:
-    writers: dict[str, Callable[[Any], Any]] = {"value": _codec_to_json, "config": dict}
+    writers: dict[str, Callable[[Any], Any]] = {
+        "value": _codec_to_json,
+        "key_codec": lambda codec: codec and _codec_to_json(codec),
+        "config": dict,
+    }
     return {name: writers[name](item) if name in writers else item for name, item in topic.given.items()}
 
 
 def _topic_from_json(data: Mapping[str, Any]) -> Topic:
-    return Topic(**{**data, **({"value": _codec_from_json(data["value"])} if "value" in data else {})})
+    codecs = {name: data[name] and _codec_from_json(data[name]) for name in ("value", "key_codec") if name in data}
+    return Topic(**{**data, **codecs})
 
 
 def _filter_to_json(predicate: Callable[[Any], bool]) -> Any:

@@ -46,7 +46,7 @@ class Message(Generic[T_co]):
 
     value: T_co
     _: KW_ONLY
-    key: Key = None
+    key: Any = None
     headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]] = ()
     timestamp_ms: int | None = None
     partition: int | None = None

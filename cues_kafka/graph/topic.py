@@ -51,6 +51,7 @@ class Topic:
 
     Attributes:
         value: codec of the values; `Json()`.
+        key_codec: codec of the keys; None: keys are text, whole numbers or bytes. Bytes are taken as they are.
         key: the field of a value that is the key of a message without one; None: the lead input's key.
         partitions: how many partitions the topic is created with; 1.
         provenance: whether outputs carry the `cues` header, without which `verify` cannot vouch for the topic; True.
@@ -59,6 +60,7 @@ class Topic:
     """
 
     value: CodecSpec
+    key_codec: CodecSpec | None
     key: str | None
     partitions: int
     provenance: bool
@@ -70,11 +72,19 @@ class Topic:
         value: CodecSpec | EllipsisType = ...,
         *,
         key: str | EllipsisType | None = ...,
+        key_codec: CodecSpec | EllipsisType | None = ...,
         partitions: int | EllipsisType = ...,
         provenance: bool | EllipsisType = ...,
         config: Mapping[str, str] | EllipsisType = ...,
     ) -> None:
-        settings = {"value": value, "key": key, "partitions": partitions, "provenance": provenance, "config": config}
+        settings = {
+            "value": value,
+            "key_codec": key_codec,
+            "key": key,
+            "partitions": partitions,
+            "provenance": provenance,
+            "config": config,
+        }
         given: dict[str, Any] = {name: setting for name, setting in settings.items() if setting is not ...}
         _check_topic_settings(given)
         if "config" in given:
@@ -96,7 +106,14 @@ class Topic:
         return {name: getattr(self, name) for name in _DEFAULTS}
 
 
-_DEFAULTS: dict[str, Any] = {"value": Json(), "key": None, "partitions": 1, "provenance": True, "config": read_only({})}
+_DEFAULTS: dict[str, Any] = {
+    "value": Json(),
+    "key_codec": None,
+    "key": None,
+    "partitions": 1,
+    "provenance": True,
+    "config": read_only({}),
+}
 
 
 def _check_topic_settings(given: Mapping[str, Any]) -> None:
@@ -107,6 +124,8 @@ def _check_topic_settings(given: Mapping[str, Any]) -> None:
         raise GraphError(f"Topic(value={shown}): takes a codec. Write Topic(value={fix}).")
     if "key" in given and not (given["key"] is None or (isinstance(given["key"], str) and given["key"])):
         raise GraphError(f"Topic(key={given['key']!r}): takes the name of a field of the value, or None.")
+    if not isinstance(given.get("key_codec"), CodecSpec | None):
+        raise GraphError(f"Topic(key_codec={given['key_codec']!r}): takes a codec, such as Avro('string'), or None.")
     check_count(given.get("partitions", 1), "Topic: partitions")
     check_flag(given.get("provenance", True), "Topic: provenance")
     if not isinstance(given.get("config", {}), Mapping):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from cues_kafka.codecs.framing import in_front
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.raw import as_is
 from cues_kafka.errors import CodecError
+from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.message import key_bytes
 from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.topic import Topic
 from cues_kafka.plan.refusals import LEAST_BYTES
-from cues_kafka.ports import ClusterFacts, TopicFacts
+from cues_kafka.ports import ClusterFacts, TopicFacts, WireMessage, headers_of
 from cues_kafka.records.bytes import ErrorMessage, decode_error
 from cues_kafka.runtime.calling.batch import CallContext
 from cues_kafka.runtime.calling.caller import Caller, Decoder
@@ -59,8 +62,9 @@ def decoder(settings: Topic, made_for: MadeFor) -> Decoder:
     """Makes the decoder of a topic's values. A null value is None if the codec has None, else a decoding error."""
     codec = codec_for(settings.value, made_for)
     decode, nullable = codec.decode, codec.nullable
+    key = None if settings.key_codec is None else _key_decoder(settings.key_codec, made_for._replace(part="key"))
     if decode is as_is:
-        return Decoder(as_is)
+        return Decoder(as_is, key=key)
 
     def read(data: bytes | None) -> Any:
         if data is not None:
@@ -69,7 +73,25 @@ def decoder(settings: Topic, made_for: MadeFor) -> Decoder:
             return None
         raise CodecError(f"a null value (tombstone) on {made_for.topic!r}, whose codec {settings.value!r} has no None")
 
-    return Decoder(read, getattr(codec, "id_header", None))
+    return Decoder(read, getattr(codec, "id_header", None), key)
+
+
+def _key_decoder(declared: CodecSpec, made_for: MadeFor) -> Callable[[WireMessage], Any]:
+    codec = codec_for(declared, made_for)
+    name = getattr(codec, "id_header", None)
+
+    def read(message: WireMessage) -> Any:
+        data = message.key()
+        if data is None:
+            return None
+        return codec.decode(data if name is None else in_front(headers_of(message), name, data))
+
+    return read
+
+
+def _key_encoder(declared: CodecSpec, made_for: MadeFor) -> Callable[[Any], bytes | None]:
+    encode = codec_for(declared, made_for).encode
+    return lambda key: key if key is None or type(key) is bytes else encode(key)
 
 
 def _decode_errors(data: bytes | None) -> ErrorMessage:
@@ -85,6 +107,9 @@ def target_of(settings: Topic, found: TopicFacts, binding: str, client_bytes: in
         binding=binding,
         encode=codec_for(settings.value, MadeFor(found.name, cluster)).encode,
         key_of=key_field(settings.key) if settings.key and binding != "errors" else None,
+        encode_key=key_bytes
+        if settings.key_codec is None or binding == "errors"
+        else _key_encoder(settings.key_codec, MadeFor(found.name, cluster, "key")),
     )
 
 

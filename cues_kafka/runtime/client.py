@@ -58,7 +58,7 @@ class Client:
         topic: Any,
         message: Any = ...,
         *,
-        key: str | bytes | None = None,
+        key: Any = None,
         headers: Mapping[str, str | bytes] | None = None,
     ) -> Sent:
         """
@@ -133,7 +133,7 @@ class Client:
             )
         else:
             found = read_newest(self._broker, ranges, last, since_ms, group=self._group(topic))
-        return [Received(message, self._decode(topic, message)) for message in found]
+        return [self._received(topic, message) for message in found]
 
     def close(self) -> None:
         """Release the clients."""
@@ -196,12 +196,13 @@ class Client:
             self._targets[topic] = replace(target, provenance=False)
         return self._targets[topic]
 
-    def _decode(self, topic: str, message: WireMessage) -> Any:
+    def _received(self, topic: str, message: WireMessage) -> Received:
         if self._graph and topic in self._graph.error_topics():
-            return decode_error(message.value() or b"")
+            return Received(message, decode_error(message.value() or b""))
         if topic not in self._decoders:
             self._decoders[topic] = decoder(self._topic(topic), MadeFor(topic, self._cluster))
-        return self._decoders[topic].read(message)
+        found = self._decoders[topic]
+        return Received(message, found.read(message), found.key)
 
     def committed(self, topic: str) -> Iterator[WireMessage]:
         """The committed messages of a topic as bytes, partition by partition."""

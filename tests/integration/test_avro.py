@@ -12,7 +12,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from cues_kafka import Avro, Graph, Kafka, Processor, Registry, Source, Topic, start
+from cues_kafka import Avro, Graph, Kafka, Processor, Registry, Source, Step, Topic, start
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.testing.registry import TestRegistry
 from tests.fault.support import until
@@ -160,3 +160,33 @@ def test_a_start_without_the_registry_or_its_schema_is_refused(kafka: KafkaFixtu
         start(graph, Kafka(kafka.bootstrap))
     with TestRegistry() as registry, pytest.raises(Exception, match="cues-kafka schemas register"):
         start(graph, Kafka(kafka.bootstrap, registry=Registry(registry.url)))
+
+
+def test_keys_are_typed_too(kafka: KafkaFixture) -> None:
+    """Written by the codec from `key=` or a message's key, and read by it."""
+    name = kafka.unique("keys")
+    keys: list[Any] = []
+
+    def look(order: Order, step: Step) -> Order:
+        keys.append(step.inputs[step.binding].key)
+        return order
+
+    schema = {"type": "record", "name": "Key", "fields": [{"name": "shop", "type": "string"}]}
+    graph = Graph(
+        name,
+        Source(f"{name}.in"),
+        Processor(look, inputs=f"{name}.in", outputs=f"{name}.out"),
+        topics={
+            f"{name}.in": Topic(value=Avro(Order), key_codec=Avro(schema)),
+            f"{name}.out": Topic(value=Avro(Order), key="id", key_codec=Avro("long")),
+        },
+    )
+    with start(graph, Kafka(kafka.bootstrap)) as running:
+        running.send(f"{name}.in", Order(5, 1.0), key={"shop": "a"})
+        running.send(f"{name}.in", Order(6, 1.0))
+        running.wait_idle()
+        found = running.messages(f"{name}.out")
+
+    assert keys == [{"shop": "a"}, None]
+    assert [message.key for message in found] == [5, 6]
+    assert found[0].key_bytes == b"\xc3\x01" + bytes.fromhex("b71df49344e154d0") + b"\x0a"

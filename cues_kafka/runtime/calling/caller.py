@@ -18,7 +18,7 @@ from cues_kafka.core.delivery import HEADER
 from cues_kafka.core.events import Halt
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import Fenced, Interrupt, OutputError, RetriableError
-from cues_kafka.graph.message import Message, key_bytes, travelling
+from cues_kafka.graph.message import Message, travelling
 from cues_kafka.graph.processor import Processor
 from cues_kafka.observe.log import LINES
 from cues_kafka.ports import UNREADABLE, Coordinates, Sink, WireMessage, headers_of_each
@@ -48,10 +48,12 @@ class Decoder(NamedTuple):
     Attributes:
         decode: from a message's bytes.
         id_header: the header whose value goes before these bytes, where a message has it; None: none.
+        key: decodes the key; None: it is text.
     """
 
     decode: Callable[[bytes | None], Any]
     id_header: str | None = None
+    key: Callable[[WireMessage], Any] | None = None
 
     def read(self, message: WireMessage) -> Any:
         """The value of a message whose headers can be read."""
@@ -242,7 +244,7 @@ class Caller:
             failure.decoding = message
             if message.headers() is UNREADABLE:
                 raise unreadable(message)
-            one = Received(message, self._decoders[index].read(message))
+            one = Received(message, self._decoders[index].read(message), self._decoders[index].key)
             if passes is None or passes(one):
                 received[self._bindings[index]] = one
         return received
@@ -515,7 +517,7 @@ class Caller:
         """Decode, call and encode one by one. Results of more than `limit` bytes go the long way."""
         target, (messages, keys, *_) = self._target, columns
         assert target
-        decode, encode, key_of = self._decoders[0].decode, target.encode, target.key_of
+        decode, encode, key_of, encode_key = self._decoders[0].decode, target.encode, target.key_of, target.encode_key
         data: list[bytes | None] = []
         start = 0  # where the run of usual results begins that `data` holds
         self._coming = iter(values)
@@ -533,7 +535,7 @@ class Caller:
                 if type(result) is not Message:
                     made = encode(result)
                     if key_of is not None and (given := key_of(result)) is not None:
-                        keys[index] = key_bytes(given)
+                        keys[index] = encode_key(given)
                     if len(made) <= limit and (key_of is None or len(keys[index] or b"") <= PLAIN_ROOM):
                         data.append(made)
                         continue

@@ -121,11 +121,13 @@ class Target(Output):
         binding: the output binding.
         encode: the codec's method.
         key_of: reads the value's key field; None: the topic has no `key=`.
+        encode_key: from a key to bytes.
     """
 
     binding: str
     encode: Callable[[Any], bytes]
     key_of: Callable[[Any], Any] | None
+    encode_key: Callable[[Any], bytes | None] = key_bytes
 
 
 class Now:
@@ -208,7 +210,7 @@ def payload(target: Target, value: Any, default_key: bytes | None) -> Payload:
             raise OutputError("a tombstone has no meaning without a key. Return Message(None, key=...).")
     if given is None and target.key_of is not None and value is not None:
         given = target.key_of(value)
-    key = default_key if given is None else key_bytes(given)
+    key = default_key if given is None else target.encode_key(given)
     if key is None and target.compacted:
         raise OutputError(target.keyless)
     data = None if value is None else target.encode(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cues_kafka.core.delivery import HEADER
@@ -23,10 +23,11 @@ class Received:
         value: the value, decoded by the codec of the topic.
     """
 
-    __slots__ = ("_message", "value")
+    __slots__ = ("_key", "_message", "value")
 
-    def __init__(self, message: WireMessage, value: Any) -> None:
+    def __init__(self, message: WireMessage, value: Any, key: Callable[[WireMessage], Any] | None = None) -> None:
         self._message = message
+        self._key = key
         self.value = value
 
     def __repr__(self) -> str:
@@ -34,13 +35,15 @@ class Received:
         return f"Received({self.value!r}, key={self.key_bytes!r}, {place})"
 
     @property
-    def key(self) -> str | None:
+    def key(self) -> Any:
         """
-        The key as UTF-8 text.
+        The key: decoded by the topic's `key_codec=`, else as UTF-8 text; None: the message has none.
 
         Raises:
-            CodecError: the key is not UTF-8; read `key_bytes`.
+            CodecError: the key does not fit the codec, or is not UTF-8; read `key_bytes`.
         """
+        if self._key is not None:
+            return self._key(self._message)
         key = self._message.key()
         try:
             return None if key is None else key.decode()

@@ -24,8 +24,6 @@ REFUSED = {
     'state={"totals": Store()}))',
     "strategy": 'Graph("g", Source("in"), Processor(same, name="p", inputs="in", outputs="out", '
     'strategy="at-least-once"))',
-    "Avro": 'Graph("g", Source("in"), Processor(same, name="p", inputs="in", outputs="out"), '
-    'topics={"out": Topic(value=Avro({"type": "strings"}))})',
 }
 
 
