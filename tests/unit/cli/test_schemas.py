@@ -1,0 +1,122 @@
+"""`cues-kafka schemas`: what a graph declares beside what a registry has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cues_kafka.cli.main import app
+from cues_kafka.testing.registry import TestRegistry
+
+SHOP = """
+from dataclasses import dataclass
+from cues_kafka import Avro, Graph, Processor, Source, Topic
+
+@dataclass
+class Order:
+    id: int
+    total: float
+
+@dataclass
+class Bill:
+    order: int
+
+def bill(order: Order) -> Bill:
+    return Bill(order.id)
+
+graph = Graph("shop", Source("orders"), Processor(bill, inputs="orders", outputs="bills"), topics={
+    "orders": Topic(value=Avro(Order, registry=True)),
+    "bills": Topic(value=Avro(Bill, registry=True), key="order", key_codec=Avro("long", registry=True)),
+})
+"""
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestRegistry]:
+    """A registry, and a directory with a graph and the registry's address."""
+    (tmp_path / "shop_of_schemas.py").write_text(SHOP)
+    monkeypatch.chdir(tmp_path)
+    with TestRegistry(token="s3cret") as found:
+        (tmp_path / "cues-kafka.toml").write_text(f'[registry]\nurl = "{found.url}"\ntoken = {{env = "TOKEN"}}\n')
+        monkeypatch.setenv("TOKEN", "s3cret")
+        yield found
+
+
+def schemas(*words: str) -> Result:
+    """`cues-kafka schemas ...` of the graph."""
+    return CliRunner().invoke(app, ["schemas", words[0], "shop_of_schemas.py:graph", *words[1:]], catch_exceptions=True)
+
+
+def test_check_says_what_the_registry_lacks_and_writes_nothing(registry: TestRegistry) -> None:
+    """What is only read needs no registration."""
+    done = schemas("check")
+
+    assert done.exit_code == 1
+    assert done.output.splitlines() == [
+        "bills: bills-key: not registered: there is no such subject",
+        "bills: bills-value: not registered: there is no such subject",
+        "orders: orders-value: read only, not registered: messages of the newest version are read into the "
+        "declared schema",
+    ]
+    assert registry.subjects() == {}
+
+
+def test_register_adds_what_is_written_after_it_was_shown(registry: TestRegistry) -> None:
+    """Not without --yes, and nothing twice."""
+    assert schemas("register").exit_code == 1
+    assert registry.subjects() == {}
+    assert schemas("register", "--yes").exit_code == 0
+    assert schemas("register", "--yes").exit_code == 0
+    assert registry.subjects() == {"bills-key": [1], "bills-value": [2]}
+    assert schemas("check").exit_code == 0
+
+
+def test_nothing_is_registered_if_one_schema_does_not_fit(registry: TestRegistry) -> None:
+    """The registry's own rule decides."""
+    registry.register(
+        "bills-value", {"type": "record", "name": "Bill", "fields": [{"name": "order", "type": "string"}]}
+    )
+
+    done = schemas("register", "--yes")
+
+    assert done.exit_code == 1
+    assert "bills: bills-value: refused: not compatible with the registered versions" in done.output
+    assert registry.subjects() == {"bills-value": [1]}
+
+
+def test_messages_that_could_not_be_read_are_told_before_the_start(registry: TestRegistry) -> None:
+    """A newest version that lacks a field without a default."""
+    registry.register("orders-value", {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]})
+
+    done = schemas("check", "--json")
+
+    assert done.exit_code == 1
+    [found] = [one for one in json.loads(done.output) if one["topic"] == "orders"]
+    assert found["unreadable"] == ["Order.total: the writer has no such field, and it has no default"]
+
+
+def test_a_registry_that_refuses_the_login_is_named_without_the_login(
+    registry: TestRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the token stands in the text."""
+    monkeypatch.setenv("TOKEN", "wr0ng-token")
+
+    done = schemas("check")
+
+    assert done.exit_code == 1
+    assert "Unauthorized" in str(done.exception)
+    assert "wr0ng-token" not in str(done.exception) + done.output
+
+
+def test_without_a_registry_the_command_says_where_to_name_one(registry: TestRegistry) -> None:
+    """2, as for any wrong setting."""
+    Path("cues-kafka.toml").unlink()
+
+    done = schemas("check")
+
+    assert "no registry is named. Give --registry URL" in str(done.exception)
+    assert schemas("check", "--registry", "nowhere").exit_code != 0
