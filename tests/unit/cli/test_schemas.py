@@ -59,8 +59,10 @@ def test_check_says_what_the_registry_lacks_and_writes_nothing(registry: TestReg
     assert done.output.splitlines() == [
         "bills: bills-key: not registered: there is no such subject",
         "bills: bills-value: not registered: there is no such subject",
-        "orders: orders-value: read only, not registered: messages of the newest version are read into the "
-        "declared schema",
+        (
+            "orders: orders-value: read only, not registered: messages of the newest version are read into the "
+            "declared schema"
+        ),
     ]
     assert registry.subjects() == {}
 
