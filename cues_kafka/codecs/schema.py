@@ -1,4 +1,4 @@
-"""Shapes: the neutral schema of a dataclass, from which codecs make their checks and Spark its columns.
+"""Shapes: the neutral schema of a class, from which codecs make their checks and Spark its columns.
 
 `describe` reads the annotations of a class once and gives a tree of shapes. It refuses types that cannot travel, or
 that could not be told apart when they are read, and names the remedy. So no codec has rules of its own about classes.
@@ -17,8 +17,10 @@ from enum import Enum
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
 from uuid import UUID
 
+import msgspec
+
 from cues_kafka.errors import GraphError
-from cues_kafka.graph.declare import Digits
+from cues_kafka.graph.declare import Alias, Digits
 
 SCALARS: tuple[type[Any], ...] = (bool, int, float, str, bytes, datetime, date, time, Decimal, UUID)
 """Classes that travel as one value. In JSON all from `bytes` on are strings."""
@@ -94,12 +96,19 @@ class Field:
         name: as in the class.
         shape: of its values.
         default: makes the value of a field that is missing; None: the field is required.
+        alias: its name in messages where that is another one.
     """
 
     name: str
     shape: Shape
     default: Callable[[], Any] | None = field(compare=False)
     keyword_only: bool
+    alias: str | None = None
+
+    @property
+    def wire_name(self) -> str:
+        """Its name in JSON and in Spark's columns."""
+        return self.alias or self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +117,22 @@ class Structure:
     A record.
 
     Attributes:
-        cls: its dataclass, or `dict` for the records of a schema. Fields with ``init=False`` are derived, so they do
-            not travel.
+        cls: its dataclass or `msgspec.Struct`, or `dict` for the records of a schema. Fields with ``init=False`` are
+            derived, so they do not travel.
         fields: in the order of declaration.
         name: of a record without a class.
+        tag: name and value of the field in messages that tells a `msgspec.Struct` from others; None: it has none.
     """
 
     cls: type[Any]
     fields: tuple[Field, ...]
     name: str = ""
+    tag: tuple[str, str | int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A dataclass inside itself: the `Structure` of this class further up."""
+    """A class inside itself: the `Structure` of this class further up."""
 
     cls: type[Any]
 
@@ -131,7 +142,7 @@ Shape: TypeAlias = Anything | Null | Scalar | Choice | Items | Fixed | Mapped | 
 
 def describe(annotation: Any) -> Shape:
     """
-    The shape of a dataclass, or of any other annotation.
+    The shape of a dataclass, a `msgspec.Struct`, or any other annotation.
 
     Raises:
         GraphError: a class or a combination that cannot travel; names the field, and says what to write instead.
@@ -155,7 +166,7 @@ class _Describer:
             return self.shape(annotation.__supertype__, where)
         if origin := get_origin(annotation):
             return self._generic(origin, get_args(annotation), where)
-        if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+        if isinstance(annotation, type) and (dataclasses.is_dataclass(annotation) or is_struct(annotation)):
             return self._record(annotation)
         if isinstance(annotation, type) and issubclass(annotation, Enum):
             return Choice(_choices([member.value for member in annotation], where), annotation)
@@ -195,18 +206,14 @@ class _Describer:
             return Ref(cls)
         self._open.append(cls)
         hints = _hints(cls)
+        declared = _struct_fields(cls) if is_struct(cls) else _dataclass_fields(cls, hints)
         fields = tuple(
-            Field(
-                name=each.name,
-                shape=self.shape(hints[each.name], f"{cls.__name__}.{each.name}"),
-                default=_default(each),
-                keyword_only=each.kw_only is True,
-            )
-            for each in dataclasses.fields(cls)
-            if each.init
+            Field(name, self.shape(hints[name], f"{cls.__name__}.{name}"), default, keyword_only, alias)
+            for name, default, keyword_only, alias in declared
         )
         self._open.pop()
-        record = Structure(cls, fields)
+        _check_names(cls, fields)
+        record = Structure(cls, fields, tag=_tag(cls))
         if not self._open:  # inside another class it may hold a `Ref` that only makes sense there
             self._done[cls] = record
         return record
@@ -223,9 +230,8 @@ _PLAIN: dict[Any, Shape] = {
     dict: Mapped(Anything()),
 }
 _ALLOWED = (
-    "Write a dataclass, an Enum, a Literal, Any, list[...], tuple[...], dict[str, ...], a union of these, or one of "
-    + ", ".join(cls.__name__ for cls in SCALARS)
-    + "."
+    "Write a dataclass, a msgspec.Struct, an Enum, a Literal, Any, list[...], tuple[...], dict[str, ...], a union of "
+    "these, or one of " + ", ".join(cls.__name__ for cls in SCALARS) + "."
 )
 _NO_SETS = "a set has no order, so a replay would write other bytes. Write tuple[...] or list[...]."
 
@@ -244,16 +250,58 @@ def _hints(cls: type[Any]) -> dict[str, Any]:
     return hints
 
 
-def _is_missing(default: Any) -> bool:
-    """By type: a class that was pickled by value to another process has sentinels of its own."""
-    return isinstance(default, type(MISSING))
+_Declared: TypeAlias = tuple[str, Callable[[], Any] | None, bool, str | None]
+"""Name, default, whether it is passed by keyword only, alias."""
 
 
-def _default(declared: dataclasses.Field[Any]) -> Callable[[], Any] | None:
-    factory: Any = declared.default_factory
-    if not _is_missing(factory):
+def is_struct(cls: type[Any]) -> bool:
+    """Whether a class is a `msgspec.Struct`."""
+    return issubclass(cls, msgspec.Struct)
+
+
+def _dataclass_fields(cls: type[Any], hints: Mapping[str, Any]) -> Iterator[_Declared]:
+    for each in dataclasses.fields(cls):
+        _mend(each)
+        if each.init:
+            notes = get_args(hints[each.name])[1:] if get_origin(hints[each.name]) is typing.Annotated else ()
+            alias = next((note.name for note in notes if isinstance(note, Alias)), None)
+            yield each.name, _default(each.default, each.default_factory, MISSING), each.kw_only is True, alias
+
+
+def _struct_fields(cls: type[Any]) -> Iterator[_Declared]:
+    if cls.__struct_config__.array_like:
+        raise GraphError(f"{cls.__name__}: array_like=True has no names of fields in messages. Drop it.")
+    for each in msgspec.structs.fields(cls):
+        alias = each.encode_name if each.encode_name != each.name else None
+        yield each.name, _default(each.default, each.default_factory, msgspec.NODEFAULT), True, alias
+
+
+def _mend(declared: dataclasses.Field[Any]) -> None:
+    """A class that was pickled by value to another process has sentinels of its own, which msgspec does not know."""
+    for name in ("default", "default_factory"):
+        if isinstance(getattr(declared, name), type(MISSING)):
+            setattr(declared, name, MISSING)
+
+
+def _default(value: Any, factory: Any, missing: Any) -> Callable[[], Any] | None:
+    if factory is not missing:
         return factory  # type: ignore[no-any-return]
-    return None if _is_missing(declared.default) else lambda: declared.default
+    return None if value is missing else lambda: value
+
+
+def _tag(cls: type[Any]) -> tuple[str, str | int] | None:
+    config = cls.__struct_config__ if is_struct(cls) else None
+    return (config.tag_field, config.tag) if config is not None and config.tag is not None else None
+
+
+def _check_names(cls: type[Any], fields: tuple[Field, ...]) -> None:
+    taken: dict[str, str] = {}
+    for each in fields:
+        if (other := taken.setdefault(each.wire_name, each.name)) != each.name:
+            raise GraphError(
+                f"{cls.__name__}: the fields {other!r} and {each.name!r} are both {each.wire_name!r} in messages. "
+                "Give one of them another Alias."
+            )
 
 
 def _choices(values: list[Any], where: str) -> tuple[Any, ...]:
@@ -274,7 +322,7 @@ def _union(options: list[Shape], where: str) -> Shape:
                 raise GraphError(
                     f"{where}: {shape_name(other)} and {shape_name(option)} are both {_ARTICLES[look]} in JSON, "
                     f"so they could not be told apart when read. Use one of them, or give dataclasses a field like "
-                    f"`kind: Literal['a']` each."
+                    f"`kind: Literal['a']` each, and each msgspec.Struct a tag."
                 )
     # A float field takes whole numbers too, so that `1` is read: the int must be asked first.
     return OneOf(tuple(sorted(options, key=lambda option: option == Scalar(float))))
@@ -307,13 +355,31 @@ def json_types(shape: Shape) -> Iterator[str]:
             yield from _ARTICLES
 
 
+def holds_decimal(shape: Shape) -> bool:
+    """Whether a `Decimal` is somewhere in values of a shape."""
+    match shape:
+        case Scalar(cls):
+            return cls is Decimal
+        case Items(item) | Mapped(item):
+            return holds_decimal(item)
+        case Fixed(shapes) | OneOf(shapes):
+            return any(map(holds_decimal, shapes))
+        case Structure(_, fields):
+            return any(holds_decimal(each.shape) for each in fields)
+    return False
+
+
 def _tagged(one: Shape, other: Shape) -> bool:
     """Whether two records have a field of one name whose choices have nothing in common."""
     if not isinstance(one, Structure) or not isinstance(other, Structure):
         return False
-    tags = {each.name: set(each.shape.values) for each in one.fields if isinstance(each.shape, Choice)}
-    theirs = {each.name: each.shape.values for each in other.fields if isinstance(each.shape, Choice)}
+    tags, theirs = _tags(one), _tags(other)
     return any(tags[name].isdisjoint(theirs[name]) for name in tags.keys() & theirs.keys())
+
+
+def _tags(record: Structure) -> dict[str, set[Any]]:
+    tags = {each.wire_name: set(each.shape.values) for each in record.fields if isinstance(each.shape, Choice)}
+    return tags if record.tag is None else {record.tag[0]: {record.tag[1]}}
 
 
 def shape_name(shape: Shape) -> str:

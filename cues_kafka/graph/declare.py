@@ -42,7 +42,7 @@ class Json(CodecSpec):
     first. If an object has a key twice, the last one counts. Read `Json()` or `Raw()` where neither may happen.
 
     Attributes:
-        cls: a dataclass; None: the types of `json` (dict, list, str, int, float, bool, None).
+        cls: a dataclass or a `msgspec.Struct`; None: the types of `json` (dict, list, str, int, float, bool, None).
     """
 
     kind: ClassVar[str] = "json"
@@ -56,6 +56,24 @@ class Json(CodecSpec):
     def record(self) -> type[Any] | None:
         """See `CodecSpec`."""
         return self.cls
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """
+    The name in messages of a field that Python cannot name so: ``Annotated[str, Alias("order-id")]``.
+
+    JSON and Spark's columns have this name; Avro has the field's own. A `msgspec.Struct` has ``msgspec.field(name=)``.
+
+    Attributes:
+        name: in messages.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise GraphError(f"Alias({self.name!r}): takes the field's name in messages.")
 
 
 @dataclass(frozen=True, slots=True)

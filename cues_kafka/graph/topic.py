@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
@@ -141,9 +141,11 @@ def _check_key_field(topic: Topic) -> None:
             "Drop key=, and return Message(value, key=...)."
         )
     cls = topic.value.record
-    if cls is not None and dataclasses.is_dataclass(cls):
-        fields = [f.name for f in dataclasses.fields(cls)]
-        if topic.key not in fields:
+    if cls is not None:
+        # A msgspec.Struct has its fields' names in an attribute, so that graphs do without the library.
+        structs: Iterable[str] = getattr(cls, "__struct_fields__", ())
+        fields = [f.name for f in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else [*structs]
+        if fields and topic.key not in fields:
             raise GraphError(
                 f"Topic(key={topic.key!r}): {cls.__name__} has no such field{hint(topic.key, fields)}. "
                 f"Fields: {quoted(fields)}."

@@ -74,11 +74,19 @@ def _type(shape: Shape, where: str) -> str:
         case OneOf(options) if len(rest := [o for o in options if not isinstance(o, Null)]) == 1:
             return _type(rest[0], where)
         case Structure(_, fields):
-            inner = ", ".join(f"`{f.name}`: {_type(f.shape, f'{where}.{f.name}')}" for f in fields)
+            inner = ", ".join(
+                f"`{f.wire_name.replace('`', '``')}`: {_type(f.shape, f'{where}.{f.name}')}" for f in fields
+            )
             return f"STRUCT<{inner}>"
         case Anything() | Choice() | Fixed() | OneOf() | Null() | Ref() | Scalar():
             raise ConfigError(f"{where}: no column of Spark holds this type. Use Raw() and parse it in the function.")
     raise GraphError(f"{where}: {shape!r}")
+
+
+def key_column(codec: Codec, key_field: str | None) -> str | None:
+    """The column of a topic's `key=` field: a field with an alias has that name in JSON, so in columns."""
+    fields = codec.shape.fields if isinstance(codec.shape, Structure) else ()
+    return next((each.wire_name for each in fields if each.name == key_field), key_field)
 
 
 def as_columns(frame: Any, codec: Codec) -> Any:

@@ -7,9 +7,10 @@ import json
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from cues_kafka import CodecError, ConfigError, GraphError, Json, Raw
 from cues_kafka.codecs import lookup
 from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.codecs.lookup import MadeFor
+from cues_kafka.graph.declare import Alias
 from cues_kafka.ports import Codec
 
 
@@ -123,7 +125,7 @@ def test_values_have_their_documented_form_in_json() -> None:
     assert VALID == {
         "id": "a1",
         "lines": [{"sku": "x", "price": "1.10", "count": 1}, {"sku": "y", "price": "3", "count": 2}],
-        "placed": "2026-01-02T03:04:05.000006+00:00",
+        "placed": "2026-01-02T03:04:05.000006Z",
         "due": "2026-02-03",
         "colour": "blue",
         "weight": 1.5,
@@ -146,27 +148,26 @@ def test_missing_fields_take_their_defaults_and_unknown_ones_are_ignored() -> No
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        (
-            {"lines": [VALID["lines"][0], {"sku": "x", "price": 1}]},
-            "lines[1].price: expected a decimal number as text, got the number 1",
-        ),
-        ({"lines": [{"sku": "x", "price": "much"}]}, "order.lines[0].price: expected a decimal number as text"),
-        ({"lines": [{"sku": "x", "price": "NaN"}]}, "order.lines[0].price"),
-        ({"lines": [{"price": "1"}]}, "order.lines[0].sku: expected str, got nothing: the field is missing"),
-        ({"lines": {}}, "order.lines: expected an array, got an object"),
-        ({"id": 5}, "order.id: expected text, got the number 5"),
-        ({"id": None}, "order.id: expected text, got null"),
-        ({"placed": "yesterday"}, "order.placed: expected an ISO date and time"),
-        ({"due": "2026-13-01"}, "order.due: expected an ISO date"),
-        ({"colour": "green"}, "order.colour: expected Colour ('red' or 'blue'), got 'green'"),
+        ({"lines": [*VALID["lines"], {"sku": "x", "price": True}]}, "order.lines[2].price: expected decimal, got bool"),
+        ({"lines": [{"sku": "x", "price": "much"}]}, "order.lines[0].price: invalid decimal string"),
+        ({"lines": [{"sku": "x", "price": "NaN"}]}, "order.lines[0].price: expected a finite Decimal, got NaN"),
+        ({"lines": [{"price": "1"}]}, "order.lines[0]: object missing required field sku"),
+        ({"lines": {}}, "order.lines: expected array, got object"),
+        ({"id": 5}, "order.id: expected str, got int"),
+        ({"id": None}, "order.id: expected str, got null"),
+        ({"placed": "yesterday"}, "order.placed: invalid RFC3339 encoded datetime"),
+        ({"placed": 5}, "order.placed: expected datetime, got int"),
+        ({"due": "2026-13-01"}, "order.due: invalid RFC3339 encoded date"),
+        ({"colour": "green"}, "order.colour: invalid enum value 'green'"),
         ({"colour": ["red"]}, "order.colour"),
-        ({"mode": "medium"}, "order.mode: expected 'fast' or 'slow', got 'medium'"),
-        ({"weight": True}, "order.weight: expected a finite number, got a boolean"),
-        ({"weight": 10**400}, "order.weight: expected a finite number"),
-        ({"tags": {"a": [1, "2"]}}, "order.tags['a'][1]: expected a whole number, got text"),
-        ({"seal": "%%%"}, "order.seal: expected Base64 text"),
-        ({"size": [1]}, "order.size: expected an array of 2 items, got 1 of them"),
-        ({"size": [1, 2]}, "order.size[1]: expected text"),
+        ({"mode": "medium"}, "order.mode: invalid enum value 'medium'"),
+        ({"mode": "m" * 10_000}, "order.mode: invalid enum value 'mmm"),
+        ({"weight": True}, "order.weight: expected float, got bool"),
+        ({"weight": 10**400}, "order.weight: number out of range"),
+        ({"tags": {"a": [1, "2"]}}, "order.tags[...][1]: expected int, got str"),
+        ({"seal": "%%%"}, "order.seal: invalid base64 encoded string"),
+        ({"size": [1]}, "order.size: expected array of length 2"),
+        ({"size": [1, 2]}, "order.size[1]: expected str, got int"),
     ],
 )  # fmt: skip
 def test_a_message_that_does_not_fit_is_refused_with_its_path(changes: dict[str, Any], text: str) -> None:
@@ -175,6 +176,7 @@ def test_a_message_that_does_not_fit_is_refused_with_its_path(changes: dict[str,
         decode(Order, **changes)
 
     assert text in str(caught.value)
+    assert len(str(caught.value)) < 400
 
 
 @pytest.mark.parametrize(
@@ -220,11 +222,12 @@ def test_a_class_that_refuses_its_values_makes_a_codec_error() -> None:
 
 
 @pytest.mark.parametrize("declaration", [Json(), Json(Tree), Json(Order)], ids=["any", "tree", "order"])
-def test_a_message_10000_levels_deep_is_a_codec_error(declaration: Json) -> None:
-    """Never a RecursionError, and never a dead process."""
-    for data in (b"[" * 10_000 + b"]" * 10_000, b'{"children":[' * 10_000 + b"]}" * 10_000):
-        with pytest.raises(CodecError, match="nested too deeply"):
-            codec_for(declaration).decode(data)
+def test_a_message_100000_levels_deep_is_a_codec_error(declaration: Json) -> None:
+    """Never a RecursionError, and never a dead process; also where it is deep in a field that nothing reads."""
+    with pytest.raises(CodecError, match="nested too deeply"):
+        codec_for(declaration).decode(b'{"name":"a","children":[' * 100_000 + b"]}" * 100_000)
+    with pytest.raises(CodecError):
+        codec_for(declaration).decode(b"[" * 100_000 + b"]" * 100_000)
 
 
 def test_a_value_10000_levels_deep_is_a_codec_error() -> None:
@@ -322,28 +325,6 @@ def test_something_that_is_no_codec_is_refused() -> None:
         codec_for(Json)
 
 
-def test_a_value_that_cannot_change_is_encoded_once_and_one_that_can_each_time() -> None:
-    """A fork sends one value to several topics; only where it is frozen all through, its bytes are kept."""
-
-    @dataclass(frozen=True)
-    class Lasting:
-        name: str
-        size: int
-
-    @dataclass
-    class Changing:
-        name: str
-        size: int
-
-    lasting, codec = Lasting("a", 1), JsonCodec(Lasting)
-    assert codec.encode(lasting) is codec.encode(lasting)
-    assert codec.encode(Lasting("a", 2)) == b'{"name":"a","size":2}'
-    changing, codec = Changing("a", 1), JsonCodec(Changing)
-    assert codec.encode(changing) == b'{"name":"a","size":1}'
-    changing.size = 2
-    assert codec.encode(changing) == b'{"name":"a","size":2}'
-
-
 def test_types_that_were_taken_as_they_are_let_nothing_else_through() -> None:
     """The short cut remembers combinations of types; a missing field, another type or a number too much is named."""
 
@@ -358,6 +339,9 @@ def test_types_that_were_taken_as_they_are_let_nothing_else_through() -> None:
         assert codec.decode(b'{"x":1,"y":2.0,"z":null}') == Point(1, 2.0)
         assert codec.decode(b'{"x":1,"y":2,"z":"a"}') == Point(1, 2.0, "a")
         assert type(codec.decode(b'{"x":1,"y":2,"z":"a"}').y) is float
+        assert codec.encode(Point(1, 2.5)) == b'{"x":1,"y":2.5,"z":null}'
+        with pytest.raises(CodecError, match=r"y: expected a finite number"):
+            codec.encode(Point(1, float("nan")))
         assert codec.decode(b'{"x":1,"y":2.5}') == Point(1, 2.5)
         with pytest.raises(CodecError, match=r"x"):
             codec.decode(b'{"x":true,"y":2.0,"z":null}')
@@ -365,3 +349,161 @@ def test_types_that_were_taken_as_they_are_let_nothing_else_through() -> None:
             codec.decode(b'{"x":1,"y":2.0,"z":3}')
         with pytest.raises(CodecError, match=r"x"):
             codec.encode(Point("1", 2.0, None))  # type: ignore[arg-type]
+
+
+def test_a_decimal_is_read_from_a_number_with_all_its_digits() -> None:
+    """Other programs write amounts as numbers; no float is in between."""
+    line = codec_for(Json(Line)).decode(b'{"sku":"x","price":0.10000000000000000000000000000000001}')
+
+    assert line == Line("x", Decimal("0.10000000000000000000000000000000001"))
+
+
+@dataclass(frozen=True)
+class Leg:
+    kind: Literal["leg", "stage"]
+    to: Annotated[str, Alias("to-airport")]
+    price: Annotated[Decimal, Alias("class")] = Decimal(0)
+
+
+@dataclass(frozen=True)
+class Stop:
+    kind: Literal["stop"]
+    hours: int
+
+
+@dataclass(frozen=True)
+class Trip:
+    legs: tuple[Leg | Stop, ...]
+    first: Leg | None = None
+    by_day: dict[str, list[Stop]] = field(default_factory=dict)
+    length: int = field(init=False, default=0)
+    inner: Trip | None = None
+    pair: tuple[Leg, int] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "length", len(self.legs))
+
+
+TRIP = Trip(
+    (Leg("stage", "OSL", Decimal("1.5")), Stop("stop", 3)),
+    Leg("leg", "BGO"),
+    {"mon": [Stop("stop", 1)]},
+    inner=Trip(()),
+    pair=(Leg("leg", "TOS"), 2),
+)
+
+
+def test_an_alias_is_the_name_of_a_field_in_messages() -> None:
+    """In nested classes too, beside unions, a class inside itself, and a field that the class fills itself."""
+    codec = codec_for(Json(Trip))
+    data = codec.encode(TRIP)
+
+    assert json.loads(data) == {
+        "legs": [{"kind": "stage", "to-airport": "OSL", "class": "1.5"}, {"kind": "stop", "hours": 3}],
+        "first": {"kind": "leg", "to-airport": "BGO", "class": "0"},
+        "by_day": {"mon": [{"kind": "stop", "hours": 1}]},
+        "inner": {"legs": [], "first": None, "by_day": {}, "inner": None, "pair": None},
+        "pair": [{"kind": "leg", "to-airport": "TOS", "class": "0"}, 2],
+    }
+    assert codec.decode(data) == TRIP
+    assert codec.decode(b'{"legs":[],"length":7}') == Trip(())
+    with pytest.raises(CodecError, match=r"trip\.legs\[0\]: object missing required field to-airport"):
+        codec.decode(b'{"legs":[{"kind":"leg","to":"OSL"}]}')
+    with pytest.raises(CodecError, match=r"trip\.legs\[0\]\.to: expected str, got the number 5"):
+        codec.encode(Trip((Leg("leg", 5),)))  # type: ignore[arg-type]
+    with pytest.raises(CodecError, match=r"trip\.legs\[0\]\.class: expected a finite|finite Decimal"):
+        codec.decode(b'{"legs":[{"kind":"leg","to-airport":"OSL","class":"NaN"}]}')
+    with pytest.raises(CodecError, match=r"trip\.legs\[0\]\.kind: invalid value 'boat'"):
+        codec.decode(b'{"legs":[{"kind":"boat"}]}')
+
+
+@dataclass
+class Leaf:
+    kind: Literal["leaf"]
+
+
+@dataclass
+class Branch:
+    kind: Literal["branch", "bough"]
+    parts: list[Branch]
+    tip: Leaf | None = None
+
+
+@dataclass
+class Plant:
+    at: list[Leaf | Branch | None]
+    first: Branch | None = None
+
+
+def test_a_class_that_a_literal_tells_apart_may_contain_itself() -> None:
+    """Each with the value of its own."""
+    codec = codec_for(Json(Plant))
+    plant = Plant([Branch("bough", [Branch("branch", [], Leaf("leaf"))]), None, Leaf("leaf")], Branch("branch", []))
+
+    assert codec.decode(codec.encode(plant)) == plant
+
+
+def test_two_fields_with_one_name_in_messages_are_refused() -> None:
+    """When the codec is made."""
+
+    @dataclass
+    class Twice:
+        a: Annotated[int, Alias("b")]
+        b: int
+
+    with pytest.raises(GraphError, match=r"Twice: the fields 'a' and 'b' are both 'b' in messages"):
+        codec_for(Json(Twice))
+
+
+class Car(msgspec.Struct, tag="car", frozen=True, rename="kebab"):
+    """A vehicle, told apart by `type`."""
+
+    seat_count: int
+    plate: str = msgspec.field(name="class", default="")
+
+
+class Ship(msgspec.Struct, tag="ship", frozen=True):
+    """Another one."""
+
+    load: Decimal
+    lines: list[Line] = msgspec.field(default_factory=list)
+
+
+class Fleet(msgspec.Struct):
+    """Both."""
+
+    all: list[Car | Ship]
+
+
+def test_a_struct_of_msgspec_is_read_and_written_by_its_own_rules() -> None:
+    """Names, tags and defaults are the Struct's; types are checked as everywhere."""
+    codec = codec_for(Json(Fleet))
+    fleet = Fleet([Car(4), Ship(Decimal("1.5"), [Line("a", Decimal(1))])])
+    data = codec.encode(fleet)
+
+    assert json.loads(data) == {
+        "all": [
+            {"type": "car", "seat-count": 4, "class": ""},
+            {"type": "ship", "load": "1.5", "lines": [{"sku": "a", "price": "1", "count": 1}]},
+        ]
+    }
+    assert codec.decode(data) == fleet
+    with pytest.raises(CodecError, match=r"fleet\.all\[0\]\.seat_count: expected int, got text"):
+        codec.encode(Fleet([Car("4")]))  # type: ignore[arg-type]
+    with pytest.raises(CodecError, match=r"fleet\.all\[0\]: object missing required field seat-count"):
+        codec.decode(b'{"all":[{"type":"car"}]}')
+    with pytest.raises(CodecError, match=r"load: expected a finite Decimal"):
+        codec.decode(b'{"all":[{"type":"ship","load":"Infinity"}]}')
+
+
+def test_a_subclass_is_written_as_the_class_that_was_declared() -> None:
+    """What it has besides stays out of messages."""
+
+    @dataclass(frozen=True)
+    class Marked(Line):
+        mark: str = "m"
+
+    codec = codec_for(Json(Line))
+
+    assert codec.decode(codec.encode(Marked("x", Decimal(1)))) == Line("x", Decimal(1))
+    assert b"mark" not in codec.encode(Marked("x", Decimal(1)))

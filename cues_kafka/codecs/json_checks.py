@@ -1,0 +1,323 @@
+"""Checks of values before they are written as JSON, compiled once from a shape into closures.
+
+msgspec writes a value of any type, whatever the annotation says, and NaN as null. Here each value must be of its type.
+A record whose fields' types were all seen before passes with one look into a set, and is written as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from operator import attrgetter
+from typing import Any, Final, TypeAlias
+
+from cues_kafka.codecs.schema import (
+    Anything,
+    Choice,
+    Fixed,
+    Items,
+    Mapped,
+    Null,
+    OneOf,
+    Ref,
+    Scalar,
+    Shape,
+    Structure,
+    is_struct,
+    shape_name,
+)
+
+Convert: TypeAlias = Callable[[Any], Any]
+
+MAX_SHAPES: Final = 64
+"""Tuples of types that a record remembers; one with many unions has more, and is checked field by field then."""
+
+
+@dataclass(eq=False)
+class Misfit(Exception):
+    """A value that does not fit. On its way out each container adds its own part of the path."""
+
+    expected: str
+    found: str
+    cause: Exception | None = None
+    choice: bool = False
+    path: list[str] = field(default_factory=list)
+
+    def text(self, root: str) -> str:
+        """`order.lines[3].price: expected Decimal, got a number`."""
+        return f"{root}{''.join(reversed(self.path))}: expected {self.expected}, got {self.found}"
+
+
+_LOOKS: Final[dict[type[Any], str]] = {
+    dict: "an object", list: "an array", str: "text", bool: "a boolean", type(None): "null",
+}  # fmt: skip
+
+
+def _found(value: Any) -> str:
+    """What was found instead. Messages hold what logs must not, so only a short number is shown."""
+    if type(value) in (int, float):
+        return f"the number {value!r:.40}"
+    return _LOOKS.get(type(value)) or type(value).__name__
+
+
+# ------------------------------------------------------------------------------------------- values without a class
+
+_LEAVES: Final = frozenset({str, int, bool, type(None)})
+"""Types whose values need no further look; a float may be NaN."""
+
+
+def refuse_foreign(value: Any) -> Any:
+    """
+    Refuse what JSON does not have, such as a set (another order at each run), and give the value back.
+
+    Raises:
+        TypeError, ValueError: the value is not JSON.
+    """
+    inner = value.values() if type(value) is dict else value if type(value) is list else _inner(value)
+    if _LEAVES.issuperset(map(type, inner)):
+        return value
+    for one in inner:
+        if isinstance(one, dict | list | tuple):
+            refuse_foreign(one)
+        elif isinstance(one, float):
+            if not math.isfinite(one):
+                raise ValueError("it has no form for NaN and infinity")
+        elif not isinstance(one, str | int | None):
+            raise TypeError(f"it has no form for {type(one).__name__}")
+    return value
+
+
+def _inner(value: Any) -> Any:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def as_json(value: Any) -> Any:
+    """What msgspec asks for: text and numbers of classes of their own, as numpy has them."""
+    for cls in (str, int, float):
+        if isinstance(value, cls):
+            return refuse_foreign(cls(value))
+    raise TypeError(f"it has no form for {type(value).__name__}")
+
+
+# ------------------------------------------------------------------------------------------- values and containers
+
+
+def _of_types(types: frozenset[type[Any]], expected: str) -> Convert:
+    def check(value: Any) -> Any:
+        if type(value) in types:
+            return value
+        raise Misfit(expected, _found(value))
+
+    return check
+
+
+def _float(value: Any) -> Any:
+    if (type(value) is float and math.isfinite(value)) or type(value) is int:
+        return value
+    raise Misfit("a finite number", _found(value))
+
+
+def _decimal(value: Any) -> Decimal:
+    if type(value) is not Decimal:
+        raise Misfit("Decimal", _found(value))
+    if not value.is_finite():
+        raise Misfit("a finite Decimal", str(value))
+    return value
+
+
+def _one_of(values: Iterable[Any], expected: str) -> Convert:
+    members = {(type(value), value) for value in values}  # with the type, because True == 1
+
+    def check(value: Any) -> Any:
+        if type(value) in (str, int, bool) and (type(value), value) in members:
+            return value
+        found = f"{value!r:.40}" if type(value) is str else _found(value)
+        raise Misfit(expected, found, choice=True)
+
+    return check
+
+
+def _first_that_fits(converts: list[Convert], expected: str) -> Convert:
+    def convert(value: Any) -> Any:
+        meant: Misfit | None = None
+        for each in converts:
+            try:
+                return each(value)
+            except Misfit as misfit:
+                # A record whose `kind: Literal[...]` fits is the one that was meant, whatever else is wrong with it.
+                if misfit.path and (meant is None or meant.choice):
+                    meant = misfit
+        raise meant or Misfit(expected, _found(value))
+
+    return convert
+
+
+def _optional(convert: Convert) -> Convert:
+    return lambda value: None if value is None else convert(value)
+
+
+def _array(convert: Convert, types: frozenset[type[Any]]) -> Convert:
+    def convert_array(value: Any) -> Any:
+        if type(value) not in (list, tuple):
+            raise Misfit("an array", _found(value))
+        if types.issuperset(map(type, value)):
+            return value
+        items: list[Any] = []
+        try:
+            for item in value:
+                items.append(convert(item))  # noqa: PERF401  its length is the place of the misfit
+        except Misfit as misfit:
+            misfit.path.append(f"[{len(items)}]")
+            raise
+        return items
+
+    return convert_array
+
+
+def _fixed(converts: list[Convert]) -> Convert:
+    expected = f"an array of {len(converts)} items"
+
+    def convert_fixed(value: Any) -> list[Any]:
+        if type(value) not in (list, tuple):
+            raise Misfit(expected, _found(value))
+        if len(value) != len(converts):
+            raise Misfit(expected, f"{len(value)} of them")
+        return [_at(f"[{n}]", converts[n], item) for n, item in enumerate(value)]
+
+    return convert_fixed
+
+
+def _object(convert: Convert) -> Convert:
+    def convert_object(value: Any) -> dict[str, Any]:
+        if type(value) is not dict:
+            raise Misfit("an object", _found(value))
+        result = {}
+        for key, item in value.items():
+            if type(key) is not str:
+                raise Misfit("text as a key", _found(key))
+            try:
+                result[key] = convert(item)
+            except Misfit as misfit:
+                misfit.path.append(f"[{key!r:.60}]")
+                raise
+        return result
+
+    return convert_object
+
+
+def _at(part: str, convert: Convert, value: Any) -> Any:
+    try:
+        return convert(value)
+    except Misfit as misfit:
+        misfit.path.append(part)
+        raise
+
+
+# ------------------------------------------------------------------------------------------- from shapes to closures
+
+
+def _deciding(shape: Shape) -> frozenset[type[Any]]:
+    """The exact types that decide about a value, none: what is in the value counts, too."""
+    match shape:
+        case Null():
+            return frozenset({type(None)})
+        case Scalar(cls) if cls not in (float, Decimal):
+            return frozenset({cls})
+        case Choice(_, enum) if enum is not None:
+            return frozenset({enum})
+        case OneOf(options) if all(map(_deciding, options)):
+            return frozenset().union(*map(_deciding, options))
+    return frozenset()
+
+
+class Checks:
+    """
+    Compiles a shape into what checks a value, and gives it as msgspec writes it.
+
+    Args:
+        native: whether msgspec writes the dataclasses as they are.
+    """
+
+    def __init__(self, *, native: bool) -> None:
+        self._native = native
+        self._records: dict[type[Any], Convert] = {}
+
+    def convert(self, shape: Shape) -> Convert:
+        """The closure for values of this shape; raises `Misfit`."""
+        if types := _deciding(shape):
+            return _of_types(types, shape_name(shape))
+        match shape:
+            case Anything():
+                return refuse_foreign
+            case Scalar(cls):
+                return _float if cls is float else _decimal
+            case Choice(values):
+                return _one_of(values, shape_name(shape))
+            case Items(item):
+                return _array(self.convert(item), _deciding(item))
+            case Fixed(items):
+                return _fixed([*map(self.convert, items)])
+            case Mapped(value):
+                return _object(self.convert(value))
+            case OneOf(options):
+                return self._union(options, shape_name(shape))
+            case Structure(cls):
+                convert = self._records[cls] = self._record(shape)
+                return convert
+            case Ref(cls):  # the class is inside itself: its closure is there when a value comes
+                return lambda value: self._records[cls](value)  # noqa: PLW0108
+        raise AssertionError(shape)
+
+    def _union(self, options: tuple[Shape, ...], expected: str) -> Convert:
+        converts = [self.convert(option) for option in options if not isinstance(option, Null)]
+        convert = converts[0] if len(converts) == 1 else _first_that_fits(converts, expected)
+        return _optional(convert) if len(converts) < len(options) else convert
+
+    def _record(self, record: Structure) -> Convert:
+        cls, names = record.cls, [each.name for each in record.fields]
+        keys, converts = (
+            [each.wire_name for each in record.fields],
+            [self.convert(each.shape) for each in record.fields],
+        )
+        others = [n for n, each in enumerate(record.fields) if not _deciding(each.shape)]
+        whole, pick = self._native or is_struct(cls), _picker(names)
+        known: set[tuple[type[Any], ...]] = set()
+
+        def slowly(value: Any) -> dict[str, Any]:
+            """Field by field, with the path of what does not fit."""
+            if not isinstance(value, cls) or (type(value) is not cls and is_struct(cls)):
+                raise Misfit(cls.__name__, _found(value))
+            return {
+                key: _at(f".{name}", convert, item)
+                for key, name, convert, item in zip(keys, names, converts, pick(value), strict=True)
+            }
+
+        def convert(value: Any) -> Any:
+            if type(value) is not cls:
+                return slowly(value)
+            found = pick(value)
+            types = tuple(map(type, found))
+            if types not in known:
+                plain = slowly(value)
+                if len(known) < MAX_SHAPES:
+                    known.add(types)
+                return value if whole else plain
+            if not others:
+                return value if whole else dict(zip(keys, found, strict=True))
+            made = [*found]
+            for n in others:
+                made[n] = _at(f".{names[n]}", converts[n], found[n])
+            return value if whole else dict(zip(keys, made, strict=True))
+
+        return convert
+
+
+def _picker(names: list[str]) -> Convert:
+    """The fields of a value as a tuple."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda value: tuple(getattr(value, name) for name in names)
