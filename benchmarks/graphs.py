@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
-from benchmarks.work import Payment, forward, settle
+from benchmarks.work import Payment, forward, settle, settle_plain
 from cues_kafka import Graph, Json, Processor, Raw, Topic
+from cues_kafka.graph.declare import CodecSpec
 
 ENV = "BENCH_"
 
 
 def make(name: str, source: str, target: str, codec: str, partitions: int) -> Graph:
     """A graph with one pipe between two topics."""
-    fn, value = (settle, Json(Payment)) if codec == "json" else (forward, Raw())
+    works: dict[str, tuple[Callable[[Any], Any], CodecSpec]] = {
+        "json": (settle, Json(Payment)),
+        "dict": (settle_plain, Json()),
+        "raw": (forward, Raw()),
+    }
+    fn, value = works[codec]
     pipe = Processor(fn, name="pipe", inputs=source, outputs=target)
     return Graph(name, pipe, defaults=Topic(value=value, partitions=partitions))
 

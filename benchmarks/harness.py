@@ -45,7 +45,7 @@ class Pipe:
     Attributes:
         name: of the graph; the hand-written loop's group.
         source, target: topics.
-        codec: `raw` or `json`.
+        codec: `raw`, `json` (a dataclass) or `dict` (JSON without a class).
         partitions: of both topics.
     """
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from benchmarks.harness import Cluster, Pipe, alternating, cpu_s, median, side, spread, unique, until, values_of
 from benchmarks.report import Section, holds
 
-TARGET = 0.8
+TARGETS = {"raw": 0.8, "json": 1.0, "dict": 1.0}
 LOOK_S = 0.02
 WARM = 0.1
 """Share of the messages that belong to the start: processes, group, first fetches, first small batches."""
+
+NAMES = {"raw": "raw", "json": "JSON dataclass", "dict": "JSON dict"}
 
 HOW = """100-byte values with 8-byte keys, lz4, one worker process each side, a backlog that is there from the
 beginning. A process outside reads the committed offsets of the group every 20 ms (both sides commit them in the
@@ -29,13 +31,13 @@ class Run:
 
 
 def measure(repetitions: int, messages: int, cluster: Cluster) -> Section:
-    """Measure all four cases."""
+    """Measure all cases."""
     section = Section(
         "Throughput",
         HOW + f"\n{messages:,} raw or {messages // 2:,} JSON messages a run, medians of {repetitions} (min to max).",
-        ("case", "cues-kafka, /s", "by hand, /s", "ratio", f">= {TARGET}", "CPU us: ours", "by hand", "ratio"),
+        ("case", "cues-kafka, /s", "by hand, /s", "ratio", "goal", "CPU us: ours", "by hand", "ratio"),
     )
-    for codec in ("raw", "json"):
+    for codec in NAMES:
         for partitions in (1, 4):
             count = messages if codec == "raw" else messages // 2
             section.rows.append(_case(codec, partitions, repetitions, count, cluster))
@@ -56,11 +58,11 @@ def _case(codec: str, partitions: int, repetitions: int, messages: int, cluster:
     ratio = median([r.per_s for r in cues]) / median([r.per_s for r in hand])
     cpu = [median([r.cpu_us for r in each]) for each in (cues, hand)]
     return [
-        f"{codec}, {partitions} partition{'s' * (partitions > 1)}",
+        f"{NAMES[codec]}, {partitions} partition{'s' * (partitions > 1)}",
         spread([r.per_s for r in cues]),
         spread([r.per_s for r in hand]),
         f"{ratio:.2f}",
-        holds(ratio >= TARGET),
+        f">= {TARGETS[codec]}: {holds(ratio >= TARGETS[codec])}",
         f"{cpu[0]:.1f}",
         f"{cpu[1]:.1f}",
         f"{cpu[0] / cpu[1]:.2f}",

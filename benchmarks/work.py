@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 VALUE_BYTES = 100
 
@@ -26,3 +27,8 @@ def forward(value: bytes) -> bytes:
 def settle(payment: Payment) -> Payment:
     """JSON runs: return a new object with two changed fields, a minimal function."""
     return Payment(payment.id, payment.account, payment.currency, payment.cents + 1, True)
+
+
+def settle_plain(payment: dict[str, Any]) -> dict[str, Any]:
+    """JSON dict runs: the same on a dictionary."""
+    return {**payment, "cents": payment["cents"] + 1, "settled": True}

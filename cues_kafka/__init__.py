@@ -26,7 +26,7 @@ from cues_kafka.errors import (
     TaskStopped,
     UnstableOffsets,
 )
-from cues_kafka.graph.declare import Avro, Digits, Json, Limits, Raw, Retry
+from cues_kafka.graph.declare import Alias, Avro, Digits, Json, Limits, Raw, Retry
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.filters import has_tag, has_type
 from cues_kafka.graph.message import Message, Out
@@ -60,6 +60,7 @@ _LATER = {"Store": "cues_kafka.graph.declare"}
 
 __all__ = [
     "AbortableError",
+    "Alias",
     "Avro",
     "BrokerError",
     "CodecError",

@@ -41,6 +41,7 @@ DRIVERS = {
     "pyarrow": ("cues_kafka.runtime.spark",),
     "pandas": ("cues_kafka.runtime.spark",),
     "fastavro": ("cues_kafka.codecs", "cues_kafka.records"),
+    "msgspec": ("cues_kafka.codecs",),
     "structlog": ("cues_kafka.observe",),
     "typer": ("cues_kafka.cli",),
     "rich": ("cues_kafka.cli",),

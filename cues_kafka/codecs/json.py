@@ -21,7 +21,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import msgspec
 
-from cues_kafka.codecs.json_checks import Checks, Misfit, as_json
+from cues_kafka.codecs.json_checks import Checks, JsonMisfit, as_json
 from cues_kafka.codecs.json_twins import Twins, is_native
 from cues_kafka.codecs.schema import Anything, Shape, Structure, describe, holds_decimal, json_types, shape_name
 from cues_kafka.errors import CodecError, GraphError
@@ -98,8 +98,8 @@ class JsonCodec:
 
     def _refuse_value(self, error: Exception) -> NoReturn:
         match error:
-            case Misfit():
-                text, cause = f"{error.text(self._root)}. Return a value that fits its annotation.", error.cause
+            case JsonMisfit():
+                text, cause = f"{error.text(self._root)}. Return a value that fits its annotation.", None
             case RecursionError():  # without its traceback, which is as deep as the value
                 text, cause = "The value is nested too deeply for JSON. Flatten it.", None
             case UnicodeEncodeError():
@@ -116,8 +116,8 @@ class JsonCodec:
     def _refuse_message(self, error: Exception) -> NoReturn:
         cause: Exception | None = error
         match error:
-            case Misfit():
-                text, cause = f"{error.text(self._root)}. Fix the message, or its class.", error.cause
+            case JsonMisfit():
+                text, cause = f"{error.text(self._root)}. Fix the message, or its class.", None
             case msgspec.ValidationError():
                 text = f"{_placed(str(error), self._root)}. Fix the message, or its class."
             case msgspec.DecodeError():

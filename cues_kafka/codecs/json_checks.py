@@ -36,12 +36,11 @@ MAX_SHAPES: Final = 64
 
 
 @dataclass(eq=False)
-class Misfit(Exception):
+class JsonMisfit(Exception):
     """A value that does not fit. On its way out each container adds its own part of the path."""
 
     expected: str
     found: str
-    cause: Exception | None = None
     choice: bool = False
     path: list[str] = field(default_factory=list)
 
@@ -110,7 +109,7 @@ def _of_types(types: frozenset[type[Any]], expected: str) -> Convert:
     def check(value: Any) -> Any:
         if type(value) in types:
             return value
-        raise Misfit(expected, _found(value))
+        raise JsonMisfit(expected, _found(value))
 
     return check
 
@@ -118,14 +117,14 @@ def _of_types(types: frozenset[type[Any]], expected: str) -> Convert:
 def _float(value: Any) -> Any:
     if (type(value) is float and math.isfinite(value)) or type(value) is int:
         return value
-    raise Misfit("a finite number", _found(value))
+    raise JsonMisfit("a finite number", _found(value))
 
 
 def _decimal(value: Any) -> Decimal:
     if type(value) is not Decimal:
-        raise Misfit("Decimal", _found(value))
+        raise JsonMisfit("Decimal", _found(value))
     if not value.is_finite():
-        raise Misfit("a finite Decimal", str(value))
+        raise JsonMisfit("a finite Decimal", str(value))
     return value
 
 
@@ -136,22 +135,22 @@ def _one_of(values: Iterable[Any], expected: str) -> Convert:
         if type(value) in (str, int, bool) and (type(value), value) in members:
             return value
         found = f"{value!r:.40}" if type(value) is str else _found(value)
-        raise Misfit(expected, found, choice=True)
+        raise JsonMisfit(expected, found, choice=True)
 
     return check
 
 
 def _first_that_fits(converts: list[Convert], expected: str) -> Convert:
     def convert(value: Any) -> Any:
-        meant: Misfit | None = None
+        meant: JsonMisfit | None = None
         for each in converts:
             try:
                 return each(value)
-            except Misfit as misfit:
+            except JsonMisfit as misfit:
                 # A record whose `kind: Literal[...]` fits is the one that was meant, whatever else is wrong with it.
                 if misfit.path and (meant is None or meant.choice):
                     meant = misfit
-        raise meant or Misfit(expected, _found(value))
+        raise meant or JsonMisfit(expected, _found(value))
 
     return convert
 
@@ -163,14 +162,14 @@ def _optional(convert: Convert) -> Convert:
 def _array(convert: Convert, types: frozenset[type[Any]]) -> Convert:
     def convert_array(value: Any) -> Any:
         if type(value) not in (list, tuple):
-            raise Misfit("an array", _found(value))
+            raise JsonMisfit("an array", _found(value))
         if types.issuperset(map(type, value)):
             return value
         items: list[Any] = []
         try:
             for item in value:
                 items.append(convert(item))  # noqa: PERF401  its length is the place of the misfit
-        except Misfit as misfit:
+        except JsonMisfit as misfit:
             misfit.path.append(f"[{len(items)}]")
             raise
         return items
@@ -183,9 +182,9 @@ def _fixed(converts: list[Convert]) -> Convert:
 
     def convert_fixed(value: Any) -> list[Any]:
         if type(value) not in (list, tuple):
-            raise Misfit(expected, _found(value))
+            raise JsonMisfit(expected, _found(value))
         if len(value) != len(converts):
-            raise Misfit(expected, f"{len(value)} of them")
+            raise JsonMisfit(expected, f"{len(value)} of them")
         return [_at(f"[{n}]", converts[n], item) for n, item in enumerate(value)]
 
     return convert_fixed
@@ -194,14 +193,14 @@ def _fixed(converts: list[Convert]) -> Convert:
 def _object(convert: Convert) -> Convert:
     def convert_object(value: Any) -> dict[str, Any]:
         if type(value) is not dict:
-            raise Misfit("an object", _found(value))
+            raise JsonMisfit("an object", _found(value))
         result = {}
         for key, item in value.items():
             if type(key) is not str:
-                raise Misfit("text as a key", _found(key))
+                raise JsonMisfit("text as a key", _found(key))
             try:
                 result[key] = convert(item)
-            except Misfit as misfit:
+            except JsonMisfit as misfit:
                 misfit.path.append(f"[{key!r:.60}]")
                 raise
         return result
@@ -212,7 +211,7 @@ def _object(convert: Convert) -> Convert:
 def _at(part: str, convert: Convert, value: Any) -> Any:
     try:
         return convert(value)
-    except Misfit as misfit:
+    except JsonMisfit as misfit:
         misfit.path.append(part)
         raise
 
@@ -247,7 +246,7 @@ class Checks:
         self._records: dict[type[Any], Convert] = {}
 
     def convert(self, shape: Shape) -> Convert:
-        """The closure for values of this shape; raises `Misfit`."""
+        """The closure for values of this shape; raises `JsonMisfit`."""
         if types := _deciding(shape):
             return _of_types(types, shape_name(shape))
         match shape:
@@ -290,7 +289,7 @@ class Checks:
         def slowly(value: Any) -> dict[str, Any]:
             """Field by field, with the path of what does not fit."""
             if not isinstance(value, cls) or (type(value) is not cls and is_struct(cls)):
-                raise Misfit(cls.__name__, _found(value))
+                raise JsonMisfit(cls.__name__, _found(value))
             return {
                 key: _at(f".{name}", convert, item)
                 for key, name, convert, item in zip(keys, names, converts, pick(value), strict=True)

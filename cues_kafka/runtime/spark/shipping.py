@@ -22,7 +22,7 @@ from pyspark import cloudpickle
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.brokers.tokens import portable
 from cues_kafka.codecs.lookup import MadeFor, codec_for
-from cues_kafka.codecs.schema import Fixed, Items, Mapped, OneOf, Shape, Structure, describe
+from cues_kafka.codecs.schema import Fixed, Items, Mapped, OneOf, Shape, Structure, describe, is_struct
 from cues_kafka.errors import ConfigError, CuesError
 from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.definition import Graph
@@ -79,12 +79,28 @@ def resolve_annotations(annotation: Any) -> None:
 
     Args:
         annotation: a dataclass, or any other annotation that `describe` takes; all dataclasses in it count.
+
+    Raises:
+        NotShipped: a `msgspec.Struct` would arrive without its fields.
     """
     for cls in dict.fromkeys(_classes(describe(annotation))):
+        if is_struct(cls) and _goes_by_value(cls):
+            raise NotShipped(
+                f"{cls.__name__}: a msgspec.Struct cannot be sent to Spark's Python processes. Declare a dataclass, or "
+                "put it into a package that is installed where the executors are"
+            )
         for base in cls.__mro__:
             if own := inspect.get_annotations(base):
                 hints = typing.get_type_hints(base, include_extras=True)
                 base.__annotations__ = {name: hints[name] for name in own}
+
+
+def _goes_by_value(cls: type[Any]) -> bool:
+    """Whether a class is sent as a whole, not as the name of its module."""
+    modules = _pickle.list_registry_pickle_by_value()
+    parents = cls.__module__.split(".")
+    named = any(".".join(parents[: n + 1]) in modules for n in range(len(parents)))
+    return named or cls.__module__ == "__main__" or "<locals>" in cls.__qualname__
 
 
 def _classes(shape: Shape) -> Iterator[type[Any]]:

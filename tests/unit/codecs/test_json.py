@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cues_kafka import CodecError, ConfigError, GraphError, Json, Raw
+from cues_kafka import Alias, CodecError, ConfigError, GraphError, Json, Raw, Topic
 from cues_kafka.codecs import lookup
 from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.codecs.lookup import MadeFor
-from cues_kafka.graph.declare import Alias
 from cues_kafka.ports import Codec
+from cues_kafka.runtime.spark.columns import key_column, value_type
 
 
 class Colour(enum.Enum):
@@ -507,3 +507,61 @@ def test_a_subclass_is_written_as_the_class_that_was_declared() -> None:
 
     assert codec.decode(codec.encode(Marked("x", Decimal(1)))) == Line("x", Decimal(1))
     assert b"mark" not in codec.encode(Marked("x", Decimal(1)))
+
+
+def test_the_key_of_a_topic_is_a_field_by_its_name_in_python() -> None:
+    """Also of a Struct, and of one with an alias."""
+    assert Topic(value=Json(Car), key="seat_count").key == "seat_count"
+    assert Topic(value=Json(Leg), key="to").key == "to"
+    with pytest.raises(GraphError, match=r"Car has no such field"):
+        Topic(value=Json(Car), key="seat-count")
+
+
+def test_columns_of_spark_have_the_names_in_json() -> None:
+    """Spark parses the JSON itself; the key's column is named so, too."""
+    codec = codec_for(Json(Leg))
+
+    assert value_type(codec_for(Json(Car))) == "STRUCT<`seat-count`: BIGINT, `class`: STRING>"
+    assert (key_column(codec, "to"), key_column(codec, "kind"), key_column(codec, None)) == ("to-airport", "kind", None)
+    assert key_column(codec_for(Json()), "to") == "to"
+
+
+def test_a_constructor_written_by_hand_is_called() -> None:
+    """The library would set the fields past it."""
+
+    @dataclass(init=False)
+    class Upper:
+        name: str
+
+        def __init__(self, name: str) -> None:
+            self.name = name.upper()
+
+    assert codec_for(Json(Upper)).decode(b'{"name":"a"}') == Upper("a")
+    assert codec_for(Json(Upper)).encode(Upper("a")) == b'{"name":"A"}'
+
+
+def test_a_type_that_the_library_does_not_know_is_refused_when_the_codec_is_made() -> None:
+    """With its words, and the class."""
+
+    @dataclass
+    class Mixed:
+        of: Odd
+
+    with pytest.raises(GraphError, match=r"Mixed: Enums must contain either all str or all int"):
+        codec_for(Json(Mixed))
+    with pytest.raises(GraphError, match=r"Square \| Tree|both an object"):
+        codec_for(Json(Both))
+
+
+@dataclass
+class Both:
+    """Two that nothing tells apart."""
+
+    one: Square | Tree
+
+
+class Odd(enum.Enum):
+    """Values of two types."""
+
+    TEXT = "a"
+    NUMBER = 1

@@ -12,8 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from cues_kafka.brokers.options import Kafka
+from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.core.spec import Spec
 from cues_kafka.ports import Positions, TopicPartition
+from cues_kafka.runtime.spark.columns import key_column
 from cues_kafka.runtime.spark.direct.frame_batch import FrameBatch
 from cues_kafka.runtime.spark.direct.frame_slot import Range
 from cues_kafka.runtime.spark.direct.frame_work import Frames
@@ -58,7 +60,7 @@ class FrameRun:
             Identity.of_process("spark"),
             policy=policy,
             codec=declared.value,
-            key_field=declared.key,
+            key_field=key_column(codec_for(declared.value, MadeFor(topic, job.options)), declared.key),
             binding=binding,
         )
         self.first: Spec = self._work.spec(0, "driver")

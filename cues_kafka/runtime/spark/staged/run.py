@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from cues_kafka.brokers.options import Kafka
+from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.core.records import Extent, Staged
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Enter
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.ports import Position, Positions, TopicPartition
-from cues_kafka.runtime.spark.columns import messages_of
+from cues_kafka.runtime.spark.columns import key_column, messages_of
 from cues_kafka.runtime.spark.query.files import names
 from cues_kafka.runtime.spark.query.offset_log import known_query
 from cues_kafka.runtime.spark.query.outcome import Outcome
@@ -79,7 +80,10 @@ class StagedRun:
             parts=width,
             target=StagedTarget(outputs, errors),
             codecs=tuple(one.value for one in declared),
-            key_fields=tuple(one.key for one in declared),
+            key_fields=tuple(
+                key_column(codec_for(one.value, MadeFor(topic, job.options)), one.key)
+                for one, (_, topic) in zip(declared, processor.outputs, strict=True)
+            ),
             stateless=stateless,
             identity=Identity.of_process("spark"),
         )

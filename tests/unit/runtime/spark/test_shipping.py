@@ -9,11 +9,12 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import msgspec
 import pytest
 
 from cues_kafka import Graph, Json, Processor, Source, Topic
 from cues_kafka.codecs.lookup import MadeFor
-from cues_kafka.runtime.spark.shipping import NotShipped, packed, ship
+from cues_kafka.runtime.spark.shipping import NotShipped, packed, resolve_annotations, ship
 
 MODULE = """
 from __future__ import annotations
@@ -62,8 +63,7 @@ print(codec.encode(codec.decode(sys.argv[1].encode())).decode())
 """
 
 TRIP = (
-    '{"at":"2026-11-23T01:00:00+00:00","cents":7,"colour":"red",'
-    '"legs":[{"price":"1.50","next":{"price":null,"next":null}}]}'
+    '{"at":"2026-11-23T01:00:00Z","cents":7,"colour":"red","legs":[{"price":"1.50","next":{"price":null,"next":null}}]}'
 )
 
 
@@ -93,3 +93,17 @@ def test_what_cannot_be_sent_is_refused_with_the_way_out() -> None:
     """A connection in opts=, say."""
     with pytest.raises(NotShipped, match=r"cannot be sent to Spark's Python processes .*factory of system="):
         packed((line for line in "x"), [])
+
+
+def test_a_struct_of_a_users_module_is_refused_and_one_of_a_package_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By value it would arrive without its fields, and read and write nothing."""
+
+    class Car(msgspec.Struct):
+        seats: int
+
+    with pytest.raises(NotShipped, match=r"Car: a msgspec.Struct cannot be sent .*Declare a dataclass"):
+        resolve_annotations(list[Car])
+    monkeypatch.setattr(Car, "__module__", "packaging")
+    Car.__qualname__ = "Car"
+
+    resolve_annotations(list[Car])
