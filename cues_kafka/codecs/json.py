@@ -97,18 +97,18 @@ class JsonCodec:
             self._refuse_message(error)
 
     def _refuse_value(self, error: Exception) -> NoReturn:
+        cause: Exception | None = error
         match error:
             case JsonMisfit():
                 text, cause = f"{error.text(self._root)}. Return a value that fits its annotation.", None
             case RecursionError():  # without its traceback, which is as deep as the value
                 text, cause = "The value is nested too deeply for JSON. Flatten it.", None
             case UnicodeEncodeError():
-                text, cause = "The value holds text with half of a surrogate pair, which UTF-8 cannot carry.", error
+                text = "The value holds text with half of a surrogate pair, which UTF-8 cannot carry."
             case TypeError():
                 text = f"The value is not JSON: {error}. Return plain data, or declare Json(SomeDataclass)."
-                cause = error
             case ValueError():  # NaN, infinity
-                text, cause = f"The value is not JSON: {error}.", error
+                text = f"The value is not JSON: {error}."
             case _:
                 raise error
         raise CodecError(text) from cause

@@ -66,6 +66,9 @@ def _found(value: Any) -> str:
 _LEAVES: Final = frozenset({str, int, bool, type(None)})
 """Types whose values need no further look; a float may be NaN."""
 
+_KEYS: Final = frozenset({str, int})
+"""Whole numbers as keys become text, as in the `json` of Python."""
+
 
 def refuse_foreign(value: Any) -> Any:
     """
@@ -74,7 +77,7 @@ def refuse_foreign(value: Any) -> Any:
     Raises:
         TypeError, ValueError: the value is not JSON.
     """
-    inner = value.values() if type(value) is dict else value if type(value) is list else _inner(value)
+    inner = value.values() if type(value) is dict and _KEYS.issuperset(map(type, value)) else _inner(value)
     if _LEAVES.issuperset(map(type, inner)):
         return value
     for one in inner:
@@ -90,8 +93,14 @@ def refuse_foreign(value: Any) -> Any:
 
 def _inner(value: Any) -> Any:
     if isinstance(value, dict):
+        if odd := [key for key in value if not _is_key(key)]:
+            raise TypeError(f"it has no keys of {type(odd[0]).__name__}, only text")
         return value.values()
     return value if isinstance(value, list | tuple) else (value,)
+
+
+def _is_key(key: Any) -> bool:
+    return isinstance(key, str | int) and not isinstance(key, bool)
 
 
 def as_json(value: Any) -> Any:

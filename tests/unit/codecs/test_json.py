@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -252,12 +253,49 @@ def test_bytes_that_are_no_json_are_a_codec_error(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [float("nan"), [float("inf")], {1, 2}, b"bytes", object(), {(1,): 2}, "\ud800", ORDER]
+    "value",
+    [
+        float("nan"),
+        [float("inf")],
+        {"a": [{"b": float("nan")}]},
+        {1, 2},
+        {"a": {"b"}},
+        b"bytes",
+        object(),
+        {(1,): 2},
+        {float("nan"): 1},
+        {True: 1},
+        {None: 1},
+        {b"a": 1},
+        datetime(2026, 1, 1, tzinfo=UTC),
+        [Colour.RED],
+        "\ud800",
+        ORDER,
+    ],
 )
 def test_values_that_are_no_json_are_a_codec_error(value: Any) -> None:
     """Including a dataclass on a topic that did not declare it."""
     with pytest.raises(CodecError):
         codec_for(Json()).encode(value)
+
+
+def test_values_of_classes_of_their_own_that_are_plain_are_written_as_such() -> None:
+    """As numpy has them, and collections."""
+
+    class Text(str):
+        __slots__ = ()
+
+    class Number(float):
+        __slots__ = ()
+
+    class Level(enum.IntEnum):
+        LOW = 1
+
+    value = OrderedDict(a=Text("x"), b=(Number(1.5), 2), c=Level.LOW)
+
+    assert codec_for(Json()).encode(value) == b'{"a":"x","b":[1.5,2],"c":1}'
+    with pytest.raises(CodecError, match="NaN and infinity"):
+        codec_for(Json()).encode([Number("nan")])
 
 
 PLAIN = st.recursive(
