@@ -23,7 +23,16 @@ import msgspec
 
 from cues_kafka.codecs.json_checks import Checks, JsonMisfit, as_json
 from cues_kafka.codecs.json_twins import Twins, is_native
-from cues_kafka.codecs.schema import Anything, Shape, Structure, describe, holds_decimal, json_types, shape_name
+from cues_kafka.codecs.schema import (
+    Anything,
+    Shape,
+    Structure,
+    describe,
+    forget_decoders,
+    holds_decimal,
+    json_types,
+    shape_name,
+)
 from cues_kafka.errors import CodecError, GraphError
 
 Read: TypeAlias = Callable[[bytes], Any]
@@ -31,13 +40,15 @@ Read: TypeAlias = Callable[[bytes], Any]
 _encode = msgspec.json.Encoder(enc_hook=as_json, decimal_format="string").encode
 
 
-def _reader(annotation: Any) -> Read:
-    return msgspec.json.Decoder(annotation).decode
+def _reader(annotation: Any, shape: Shape) -> Read:
+    read = msgspec.json.Decoder(annotation).decode
+    forget_decoders(shape)  # this one has all it needs
+    return read
 
 
 def _reader_of_twins(shape: Shape) -> Read:
     twins = Twins()
-    read, revive = _reader(twins.annotation(shape)), twins.revive(shape)
+    read, revive = _reader(twins.annotation(shape), shape), twins.revive(shape)
     return lambda data: revive(read(data))
 
 
@@ -70,7 +81,7 @@ class JsonCodec:
         native = is_native(shape)
         self._check = Checks(native=native).convert(shape)
         try:
-            self._read = _reader(annotation) if native else _reader_of_twins(shape)
+            self._read = _reader(annotation, shape) if native else _reader_of_twins(shape)
         except TypeError as error:
             raise GraphError(f"{name}: {error}. Declare another type for this field.") from error
         if holds_decimal(shape):  # msgspec reads "NaN" into a Decimal

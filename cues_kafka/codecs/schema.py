@@ -259,6 +259,13 @@ def is_struct(cls: type[Any]) -> bool:
     return issubclass(cls, msgspec.Struct)
 
 
+def forget_decoders(shape: Shape) -> None:
+    """Drop what msgspec keeps on classes when it makes a decoder; with it no class can be sent to Spark's processes."""
+    for cls in classes_of(shape):
+        if "__msgspec_cache__" in vars(cls) and not is_struct(cls):
+            delattr(cls, "__msgspec_cache__")
+
+
 def _dataclass_fields(cls: type[Any], hints: Mapping[str, Any]) -> Iterator[_Declared]:
     for each in dataclasses.fields(cls):
         _mend(each)
@@ -353,6 +360,22 @@ def json_types(shape: Shape) -> Iterator[str]:
                 yield from json_types(option)
         case Anything():
             yield from _ARTICLES
+
+
+def classes_of(shape: Shape) -> Iterator[type[Any]]:
+    """The classes of a shape: records and enums."""
+    match shape:
+        case Structure(cls, fields):
+            yield cls
+            for each in fields:
+                yield from classes_of(each.shape)
+        case Items(item) | Mapped(item):
+            yield from classes_of(item)
+        case Fixed(shapes) | OneOf(shapes):
+            for one in shapes:
+                yield from classes_of(one)
+        case Choice(_, enum) if enum is not None:
+            yield enum
 
 
 def holds_decimal(shape: Shape) -> bool:

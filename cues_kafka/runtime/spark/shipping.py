@@ -8,12 +8,13 @@ ships them.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import pickle
 import sys
 import sysconfig
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pyspark import cloudpickle
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.brokers.tokens import portable
 from cues_kafka.codecs.lookup import MadeFor, codec_for
-from cues_kafka.codecs.schema import Fixed, Items, Mapped, OneOf, Shape, Structure, describe, is_struct
+from cues_kafka.codecs.schema import classes_of, describe, forget_decoders, is_struct
 from cues_kafka.errors import ConfigError, CuesError
 from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.definition import Graph
@@ -83,16 +84,23 @@ def resolve_annotations(annotation: Any) -> None:
     Raises:
         NotShipped: a `msgspec.Struct` would arrive without its fields.
     """
-    for cls in dict.fromkeys(_classes(describe(annotation))):
+    shape = describe(annotation)
+    forget_decoders(shape)  # which the user's own code made
+    for cls in dict.fromkeys(classes_of(shape)):
         if is_struct(cls) and _goes_by_value(cls):
             raise NotShipped(
                 f"{cls.__name__}: a msgspec.Struct cannot be sent to Spark's Python processes. Declare a dataclass, or "
                 "put it into a package that is installed where the executors are"
             )
-        for base in cls.__mro__:
-            if own := inspect.get_annotations(base):
-                hints = typing.get_type_hints(base, include_extras=True)
-                base.__annotations__ = {name: hints[name] for name in own}
+        if dataclasses.is_dataclass(cls):
+            _resolve(cls)
+
+
+def _resolve(cls: type[Any]) -> None:
+    for base in cls.__mro__:
+        if own := inspect.get_annotations(base):
+            hints = typing.get_type_hints(base, include_extras=True)
+            base.__annotations__ = {name: hints[name] for name in own}
 
 
 def _goes_by_value(cls: type[Any]) -> bool:
@@ -101,19 +109,6 @@ def _goes_by_value(cls: type[Any]) -> bool:
     parents = cls.__module__.split(".")
     named = any(".".join(parents[: n + 1]) in modules for n in range(len(parents)))
     return named or cls.__module__ == "__main__" or "<locals>" in cls.__qualname__
-
-
-def _classes(shape: Shape) -> Iterator[type[Any]]:
-    match shape:
-        case Structure(cls, fields):
-            yield cls
-            for each in fields:
-                yield from _classes(each.shape)
-        case Items(item) | Mapped(item):
-            yield from _classes(item)
-        case Fixed(shapes) | OneOf(shapes):
-            for each_shape in shapes:
-                yield from _classes(each_shape)
 
 
 def ship_options(options: Kafka) -> Kafka:

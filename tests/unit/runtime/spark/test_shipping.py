@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from cues_kafka import Graph, Json, Processor, Source, Topic
-from cues_kafka.codecs.lookup import MadeFor
+from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.runtime.spark.shipping import NotShipped, packed, resolve_annotations, ship
 
 MODULE = """
@@ -81,6 +81,8 @@ def test_a_class_whose_annotations_are_text_is_usable_where_its_module_is_not(
         defaults=Topic(value=Json(module.Trip)),
     )
 
+    codec_for(graph.topic("in").value, MadeFor("in"))  # what msgspec keeps of a decoder must not hinder
+    msgspec.json.Decoder(module.Colour)
     ship(graph)
     data = packed(graph, [(graph.topic("in").value, MadeFor("in"))])
 
