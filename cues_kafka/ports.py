@@ -425,6 +425,15 @@ class Broker(Inlet, Protocol):
         """Names (client id or instance id) of the group's members; empty if the group does not exist."""
         ...
 
+    def forget(self, group: str, topics: Collection[str]) -> bool:
+        """
+        Delete a group without members, if all of its offsets are of these topics; whether it was deleted.
+
+        Raises:
+            BrokerError: it has members, or this user may not delete it.
+        """
+        ...
+
     def unowned(self, group: str, topic: str, partitions: int) -> set[int]:
         """
         The first partitions of a topic that no member of a *stable* group owns; empty if the group is between two

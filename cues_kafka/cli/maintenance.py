@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,9 +28,21 @@ Examples:
   cues-kafka reset shop:graph check --yes
   # skip what one task has not delivered yet
   cues-kafka reset shop:graph check --to latest --partition 2 --yes
+  cues-kafka reset shop:graph check --to 2026-11-23T10:00:00Z --yes
 
 Stop the workers of the processor, or its query on Spark, first. Exits with 1
 if nothing was done, and with 2 if the graph or a setting is wrong.
+"""
+
+adopt_epilog = """
+\b
+Examples:
+  # say where each task would begin
+  cues-kafka adopt shop:graph check --group legacy-app
+  cues-kafka adopt shop:graph check --group legacy-app --yes
+
+Create the graph's topics first: cues-kafka plan shop:graph --apply. Exits with
+1 if nothing was done, and with 2 if the graph or a setting is wrong.
 """
 
 accept_loss_epilog = """
@@ -50,8 +62,11 @@ def reset(
     processor: Name,
     *,
     to: Annotated[
-        Literal["earliest", "latest"],
-        typer.Option(metavar="PLACE", help="earliest repeats outputs, latest skips messages."),
+        str,
+        typer.Option(
+            metavar="PLACE",
+            help="earliest (repeats outputs), latest (skips messages), a time, group:NAME, or a JSON file of offsets.",
+        ),
     ] = "earliest",
     partition: Annotated[
         int | None, typer.Option(metavar="P", callback=at_least(0), help="Move only the task of this partition.")
@@ -62,15 +77,56 @@ def reset(
     file: File = None,
 ) -> None:
     """
-    Restart a processor from the beginning or from the end.
+    Restart a processor from the beginning, from the end, or from another place.
 
-    From the beginning (earliest), outputs repeat. From the end (latest), messages are skipped. DataFrames that shuffle
-    or keep state restart as a whole, and with a new checkpoint.
+    From the beginning (earliest), outputs repeat. From the end (latest), messages are skipped. A time stands for the
+    first message that is not older, group:NAME for what a consumer group has committed, and a file for offsets by topic
+    and partition: {"orders": {"0": 17}}. DataFrames that shuffle or keep state restart as a whole, and with a new
+    checkpoint.
     """
     _act(
         target, processor, lambda tool: tool.reset(to=to, partition=partition),
         who="reset", yes=yes, bootstrap=bootstrap, profile=profile, file=file,
     )  # fmt: skip
+
+
+def adopt(
+    target: Target,
+    processor: Name,
+    *,
+    group: Annotated[str, typer.Option(metavar="NAME", help="Consumer group whose place the processor takes over.")],
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the group's offsets, instead of deleting them.")] = False,
+    yes: Yes = False,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    file: File = None,
+) -> None:
+    """
+    Let a processor that never ran go on where a consumer group stands.
+
+    Stop the group's application first. The group is then deleted, so that the application cannot go on there and
+    deliver the same messages; with --keep it stays.
+    """
+    from cues_kafka.cli.loading import opened
+    from cues_kafka.operate.moving import Maintenance
+
+    with opened(target, bootstrap, profile, file) as (graph, broker):
+        tool = Maintenance(graph, broker, processor, who=f"adopt on {socket.gethostname()}")
+        moves = tool.adopt(group)
+        for move in moves:
+            places = ", ".join(f"{p.topic}/{move.spec.partition} at {p.offset}" for p in move.positions)
+            typer.echo(f"{move.spec.name}: begins at {places}")
+        if not yes:
+            typer.echo("Nothing was changed. Add --yes to do it.", err=True)
+            raise typer.Exit(BROKEN)
+        tool.carry_out(moves, holding=group)
+        typer.echo(f"{processor}: {count(len(moves), 'task')} took the place of group {group}")
+        if not keep:
+            typer.echo(
+                f"group {group} is deleted"
+                if tool.forget(group)
+                else f"group {group} has offsets of other topics too, so it stays: do not start its application again"
+            )
 
 
 def accept_loss(

@@ -10,6 +10,7 @@ batch. So it is reset as a whole. Slot 0 comes first, and its record gives the r
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections import Counter
@@ -29,9 +30,10 @@ from cues_kafka.errors import CodecError, ConfigError, RecoveryError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, no_such_processor
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.operate.places import of_group, wanted
 from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.topics import topics_to_ask
-from cues_kafka.ports import Broker, Clock, GroupMetadata, Member, Positions, TopicPartition, Watermarks
+from cues_kafka.ports import Broker, Clock, GroupMetadata, Member, Position, Positions, TopicPartition, Watermarks
 from cues_kafka.records.reading import record_below
 from cues_kafka.records.scanning import read_range
 from cues_kafka.runtime.specs import Identity, frame_spec, spec_of
@@ -127,16 +129,16 @@ class Maintenance:
             raise ConfigError(f"{declared.name!r} has no record, so there is nothing to move: it was never started")
         return tuple(map(make, range(min(self._sizes.values())))), False
 
-    def reset(self, *, to: To = "earliest", partition: int | None = None) -> list[PlannedMove]:
+    def reset(self, *, to: str = "earliest", partition: int | None = None) -> list[PlannedMove]:
         """
-        Plan to let tasks begin at the first message in the log, or behind the last one.
+        Plan to let tasks begin elsewhere.
 
         Args:
-            to: `earliest` repeats the messages in the log, `latest` skips them.
+            to: see `places.wanted`; `earliest` repeats the messages in the log, `latest` skips them.
             partition: of a single task; None: all tasks.
 
         Raises:
-            ConfigError: there is no such partition, or the processor is staged and cannot be reset in part.
+            ConfigError: there is no such partition or place, or the processor is staged and cannot be reset in part.
             RecoveryError: the group has members, or a record is not this task's.
         """
         if self.staged:
@@ -149,10 +151,49 @@ class Maintenance:
         if partition is not None and partition not in range(len(self.specs)):
             raise ConfigError(f"--partition {partition}: {self.specs[0].processor!r} has 0 to {len(self.specs) - 1}")
 
-        def target(spec: Spec, _: Record | None, inputs: Mapping[str, InputFacts]) -> Positions:
-            return begin(spec, inputs, to)
+        specs = [s for s in self.specs if partition in (None, s.partition)]
+        if to in ("earliest", "latest"):
+            end: To = "earliest" if to == "earliest" else "latest"
+            return self._moves(lambda spec, _, inputs: begin(spec, inputs, end), specs)
+        return self._moves(self._target(wanted(self._broker, to, self._places(specs))), specs)
 
-        return self._moves(target, [s for s in self.specs if partition in (None, s.partition)])
+    def adopt(self, group: str) -> list[PlannedMove]:
+        """
+        Plan to let tasks that never ran go on where another consumer group stands.
+
+        Args:
+            group: the group, whose application has stopped. `carry_out` holds it meanwhile, and `forget` deletes it.
+
+        Raises:
+            ConfigError: the processor is one of DataFrames.
+            RecoveryError: a group has members, the other one lacks an offset, or a task has a record already.
+        """
+        if self.staged or not self.specs[0].inputs:
+            raise ConfigError(f"{self.specs[0].processor!r} is written staged. Use reset --to group:{group}")
+        if ran := [spec.name for spec in self.specs if self._settled(spec) is not None]:
+            raise RecoveryError(
+                f"{', '.join(ran)}: there is a record already, so the task has a place of its own. To give it up, use "
+                f"`cues-kafka reset ... --to group:{group}`"
+            )
+        return self._moves(self._target(of_group(self._broker, group, self._places(self.specs))), self.specs)
+
+    def forget(self, group: str) -> bool:
+        """Delete an adopted group, so that its application cannot go on there; False: it has other topics' offsets."""
+        return self._broker.forget(group, [i.topic for i in self._inputs_of])
+
+    def _places(self, specs: Sequence[Spec]) -> list[TopicPartition]:
+        return [TopicPartition(i.topic, spec.partition) for spec in specs for i in spec.inputs]
+
+    def _target(self, offsets: Mapping[TopicPartition, int]) -> Target:
+        def target(spec: Spec, _: Record | None, inputs: Mapping[str, InputFacts]) -> Positions:
+            return tuple(
+                Position(
+                    i.binding, i.topic, inputs[i.binding].topic_id, offsets[TopicPartition(i.topic, spec.partition)]
+                )
+                for i in spec.inputs
+            )
+
+        return target
 
     def accept_loss(self) -> list[PlannedMove]:
         """
@@ -215,9 +256,13 @@ class Maintenance:
                     f"{'is' if there == 1 else 'are'} left"
                 )
 
-    def carry_out(self, moves: Sequence[PlannedMove]) -> None:
+    def carry_out(self, moves: Sequence[PlannedMove], *, holding: str | None = None) -> None:
         """
         Move the tasks, each in one transaction.
+
+        Args:
+            moves: as planned.
+            holding: another group that must have no members meanwhile.
 
         Raises:
             RecoveryError: the group has members, or a task has moved since the plan; the tasks before it are moved.
@@ -227,11 +272,17 @@ class Maintenance:
             return
         self._refuse_others()
         lead, group = self._inputs_of[0].topic, self.specs[0].group
-        with _Membership(self._broker, group, lead, self._sizes[lead], self._clock) as membership:
+        with contextlib.ExitStack() as memberships:
+            held = [
+                memberships.enter_context(_Membership(self._broker, one, lead, self._sizes[lead], self._clock))
+                for one in (group, *([holding] if holding else []))
+            ]
             for move in moves:
-                self._move(move, membership)
+                for other in held[1:]:
+                    other()
+                self._move(move, held[0])
 
-    def _reset_staged(self, to: To) -> list[PlannedMove]:
+    def _reset_staged(self, to: str) -> list[PlannedMove]:
         """Plan the moves of all slots of a staged processor. Slot 0 decides, and is moved first."""
         self._refuse_others()
         records = [self._settled(spec) for spec in self.specs]
@@ -269,12 +320,11 @@ class Maintenance:
             for spec, move in zip(self.specs, moves, strict=True)
         ]
 
-    def _begins(self, to: To) -> tuple[tuple[Extent, ...], dict[TopicPartition, int]]:
+    def _begins(self, to: str) -> tuple[tuple[Extent, ...], dict[TopicPartition, int]]:
         """Where a staged processor shall begin: by source, in the form of a batch's record, and by partition."""
         topics = dict.fromkeys(i.topic for i in self._inputs_of)
         places = [TopicPartition(topic, p) for topic in topics for p in range(self._sizes[topic])]
-        marks = self._broker.watermarks(places)
-        offsets = {place: marks[place].low if to == "earliest" else marks[place].stable for place in places}
+        offsets = wanted(self._broker, to, places)
         ends = {
             topic: json.dumps(
                 {topic: {str(p): offsets[TopicPartition(topic, p)] for p in range(self._sizes[topic])}},
@@ -287,7 +337,7 @@ class Maintenance:
         return tuple(sorted(extents)), offsets
 
     def _notes_staged(
-        self, to: To, newest: Staged, unpublished: Sequence[int], begins: Mapping[TopicPartition, int]
+        self, to: str, newest: Staged, unpublished: Sequence[int], begins: Mapping[TopicPartition, int]
     ) -> Iterator[str]:
         if newest.batch != RESET and unpublished:
             parts = ", ".join(map(str, unpublished))

@@ -89,6 +89,9 @@ class KafkaBroker:
     def members(self, group: str) -> list[str]:
         return self._admin.members(group)
 
+    def forget(self, group: str, topics: Collection[str]) -> bool:
+        return self._admin.forget(group, topics)
+
     def unowned(self, group: str, topic: str, partitions: int) -> set[int]:
         return self._admin.unowned(group, topic, partitions)
 

@@ -380,6 +380,17 @@ class Cluster:
             self.tick()
             return [member.name for member in self._groups[group].members] if group in self._groups else []
 
+    def forget(self, group: str, topics: Collection[str]) -> bool:
+        with self.changed:
+            self.tick()
+            known = self._groups.get(group)
+            if known is not None and known.members:
+                raise FatalError(f"deleting group {group}: it has members", code="NON_EMPTY_GROUP")
+            if known is not None and {place.topic for place in known.offsets} - set(topics):
+                return False
+            self._groups.pop(group, None)
+            return True
+
     def join(self, group: str, topic: str, instance: str | None) -> Membership:
         with self.changed:
             self.tick()

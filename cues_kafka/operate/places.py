@@ -1,0 +1,103 @@
+"""Where tasks are moved to: the words of an operator, as offsets of partitions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from cues_kafka.errors import ConfigError, RecoveryError
+from cues_kafka.ports import Broker, TopicPartition
+
+WORDS = "earliest, latest, a time such as 2026-11-23T10:00:00Z, group:NAME, or a file"
+
+
+def wanted(broker: Broker, to: str, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    """
+    Find the offset that each partition shall begin at.
+
+    Args:
+        broker: the cluster.
+        to: earliest: the first message in the log. latest: behind the last committed one. A time in ISO form with its
+            zone: the first message that is not older. group:NAME: what a consumer group has committed. The path of a
+            JSON file: ``{"orders": {"0": 17}}``.
+        places: the partitions.
+
+    Raises:
+        ConfigError: the words mean nothing, the file cannot be read, or it leaves out a partition.
+        RecoveryError: the group has members, or no offset of a partition; or an offset is not in the log.
+    """
+    marks = broker.watermarks(places)
+    if to == "earliest":
+        return {place: marks[place].low for place in places}
+    if to == "latest":
+        return {place: marks[place].stable for place in places}
+    if to.startswith("group:"):
+        found = of_group(broker, to.removeprefix("group:"), places)
+    elif (when := _time(to)) is not None:
+        asked = broker.offsets_at(dict.fromkeys(places, int(when.timestamp() * 1000)))
+        found = {place: marks[place].stable if asked[place] is None else asked[place] or 0 for place in places}
+    else:
+        found = _of_file(Path(to), places)
+    for place, offset in found.items():
+        if not marks[place].low <= offset <= marks[place].stable:
+            raise RecoveryError(
+                f"{to}: {place.topic}/{place.partition} at {offset} is not in the log, which has "
+                f"[{marks[place].low}, {marks[place].stable}). Give an offset in it, in a file."
+            )
+    return found
+
+
+def of_group(broker: Broker, group: str, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    """
+    The committed offsets of another consumer group.
+
+    Raises:
+        RecoveryError: the group has members, or no offset of one of the partitions.
+    """
+    if members := broker.members(group):
+        raise RecoveryError(
+            f"group {group!r} has members ({', '.join(sorted(members))}). Stop its application first, or its position "
+            "moves on; one that was killed is a member until its session ends."
+        )
+    found = broker.committed(group, places)
+    if missing := [f"{place.topic}/{place.partition}" for place in places if found[place] is None]:
+        raise RecoveryError(
+            f"group {group!r} has no committed offset of {', '.join(missing)}. Where it would begin there is a setting "
+            "of its application: write all offsets into a file, and give that."
+        )
+    return {place: offset for place, offset in found.items() if offset is not None}
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if when.tzinfo is None:
+        raise ConfigError(f"{text}: the time has no zone. Write {text}Z for UTC, or {text}+02:00.")
+    return when
+
+
+def _of_file(path: Path, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    try:
+        plain: Any = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"{str(path)!r} is no place: there is no such file ({error.strerror}). Give {WORDS}."
+        ) from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON: {error}. Write " + '{"orders": {"0": 17}}.') from None
+    found: dict[TopicPartition, int] = {}
+    for place in places:
+        of_topic = plain.get(place.topic) if isinstance(plain, Mapping) else None
+        offset = of_topic.get(str(place.partition)) if isinstance(of_topic, Mapping) else None
+        if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+            raise ConfigError(
+                f"{path} has no offset of {place.topic}/{place.partition}. Write each partition as "
+                '{"orders": {"0": 17}}.'
+            )
+        found[place] = offset
+    return found

@@ -1,0 +1,164 @@
+"""A running consumer group moves to a graph: nothing lost, nothing repeated (docs/move-in.md)."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
+
+from cues_kafka import ConfigError, Graph, Json, Kafka, Processor, RecoveryError, Source, Topic, connect, start
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.operate.moving import Maintenance, apply_plan
+from cues_kafka.plan.inspectors import Terms
+from cues_kafka.runtime.prepare import plan_start
+from cues_kafka.testing.fixtures import KafkaFixture
+
+WIDTH = 3
+
+
+def check(order: dict[str, Any]) -> dict[str, Any]:
+    """The new application."""
+    return {"checked": order["n"]}
+
+
+def graph_of(name: str) -> Graph:
+    """One processor over the topic of the old application."""
+    return Graph(
+        name,
+        Source(f"{name}.orders"),
+        Processor(check, inputs=f"{name}.orders", outputs=f"{name}.checked"),
+        defaults=Topic(value=Json(), partitions=WIDTH),
+    )
+
+
+class Legacy:
+    """An application with a consumer group of its own, which commits what it has processed."""
+
+    def __init__(self, kafka: KafkaFixture, name: str) -> None:
+        self.group = f"{name}-legacy"
+        self.seen: list[int] = []
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": kafka.bootstrap,
+                "group.id": self.group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        )
+        self._consumer.subscribe([f"{name}.orders"])
+
+    def process(self, count: int) -> None:
+        """Take this many messages, and commit behind them."""
+        while len(self.seen) < count:
+            message = self._consumer.poll(10)
+            assert message is not None
+            assert message.error() is None
+            self.seen.append(json.loads(message.value() or b"")["n"])
+            self._consumer.commit(message=message, asynchronous=False)
+
+    def stop(self) -> None:
+        """Leave the group."""
+        self._consumer.close()
+
+
+@pytest.fixture
+def moving(kafka: KafkaFixture) -> tuple[Graph, Kafka, Legacy]:
+    """A topic with 40 messages, of which the old application has processed some in each partition."""
+    name = kafka.unique("move")
+    graph, options = graph_of(name), Kafka(kafka.bootstrap)
+    broker = open_broker(options)
+    apply_plan(plan_start(graph, broker, Terms(cluster=options)), broker)
+    with connect(options, graph) as client:
+        for n in range(30):
+            client.send(f"{name}.orders", {"n": n}, key=str(n))
+    legacy = Legacy(kafka, name)
+    legacy.process(30)
+    with connect(options, graph) as client:
+        for n in range(30, 40):
+            client.send(f"{name}.orders", {"n": n}, key=str(n))
+    legacy.process(33)
+    return graph, options, legacy
+
+
+def tool(graph: Graph, options: Kafka) -> Maintenance:
+    """What the commands use."""
+    return Maintenance(graph, open_broker(options), "check", who="test")
+
+
+def test_a_group_is_taken_over_without_loss_or_repeat(moving: tuple[Graph, Kafka, Legacy]) -> None:
+    """Refused while its application runs; then the two have processed each message once, and the group is gone."""
+    graph, options, legacy = moving
+    with pytest.raises(RecoveryError, match="has members"):
+        tool(graph, options).adopt(legacy.group)
+    legacy.stop()
+
+    adopting = tool(graph, options)
+    adopting.carry_out(adopting.adopt(legacy.group), holding=legacy.group)
+    assert adopting.forget(legacy.group)
+
+    with start(graph, options) as running:
+        running.wait_idle()
+        checked = [message.value["checked"] for message in running.messages(f"{graph.name}.checked")]
+    assert sorted(legacy.seen + checked) == list(range(40))
+    listed = AdminClient({"bootstrap.servers": options.bootstrap}).list_consumer_groups().result()
+    assert legacy.group not in {one.group_id for one in listed.valid}
+    with pytest.raises(RecoveryError, match="a place of its own"):
+        tool(graph, options).adopt(legacy.group)
+
+
+def test_a_group_without_an_offset_is_refused(moving: tuple[Graph, Kafka, Legacy]) -> None:
+    """Where it would begin is not known here."""
+    graph, options, legacy = moving
+    legacy.stop()
+    with pytest.raises(RecoveryError, match=r"no committed offset of .*orders/0"):
+        tool(graph, options).adopt("never-seen")
+
+
+def test_a_processor_is_reset_to_a_group_a_time_or_a_file(moving: tuple[Graph, Kafka, Legacy], tmp_path: Path) -> None:
+    """After it ran: each message behind the place comes again."""
+    graph, options, legacy = moving
+    legacy.stop()
+    topic = f"{graph.name}.orders"
+    with start(graph, options) as running:
+        running.wait_idle()
+        found = running.messages(topic)
+    late = [message for message in found if message.value["n"] >= 35]
+    when = min(message.timestamp_ms for message in late) / 1000
+    file = tmp_path / "offsets.json"
+    file.write_text(json.dumps({topic: {str(p): 1 for p in range(WIDTH)}}))
+
+    def again(to: str) -> list[int]:
+        with connect(options, graph) as client:
+            before = len(client.messages(f"{graph.name}.checked"))
+        resetting = tool(graph, options)
+        resetting.carry_out(resetting.reset(to=to))
+        with start(graph, options) as running:
+            running.wait_idle()
+            return sorted(m.value["checked"] for m in running.messages(f"{graph.name}.checked")[before:])
+
+    expected = {message.value["n"] for message in found if message.timestamp_ms >= int(when * 1000)}
+    assert len(again(datetime.fromtimestamp(when, UTC).isoformat())) == len(expected)
+    assert len(again(f"group:{legacy.group}")) == 7
+    assert len(again(str(file))) == 40 - WIDTH
+
+
+@pytest.mark.parametrize(
+    ("to", "error", "text"),
+    [
+        ("yesterday", ConfigError, "'yesterday' is no place"),
+        ("2026-11-23T10:00:00", ConfigError, "the time has no zone"),
+    ],
+)
+def test_words_that_are_no_place_are_refused(
+    moving: tuple[Graph, Kafka, Legacy], to: str, error: type[Exception], text: str
+) -> None:
+    """With what could be written instead."""
+    graph, options, legacy = moving
+    legacy.stop()
+    with pytest.raises(error, match=text):
+        tool(graph, options).reset(to=to)
