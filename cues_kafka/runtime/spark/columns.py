@@ -25,6 +25,7 @@ from cues_kafka.codecs.schema import (
     Structure,
     shape_name,
 )
+from cues_kafka.codecs.text import Text
 from cues_kafka.errors import ConfigError, GraphError
 from cues_kafka.ports import Codec
 
@@ -38,6 +39,9 @@ KAFKA: Final = (*PLACE, "key", "timestamp", "timestampType", "headers")
 """Columns of Spark's Kafka source other than the value; they count if there is no `_cues`."""
 
 _OWN: Final = (KEY, HEADERS, TIMESTAMP)
+
+_TO_JSON: Final = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+"""Nulls are values, and timestamps keep their microseconds."""
 
 _SCALARS: Final = {
     "bool": "BOOLEAN",
@@ -63,6 +67,8 @@ def value_type(codec: Codec) -> str | None:
 
 def _type(shape: Shape, where: str) -> str:
     match shape:
+        case Scalar(_, digits) if digits is not None:
+            return f"DECIMAL({digits.precision}, {digits.scale})"
         case Scalar(cls) if cls.__name__ in _SCALARS:
             return _SCALARS[cls.__name__]
         case Choice(values) if all(isinstance(value, str) for value in values):
@@ -89,9 +95,14 @@ def key_column(codec: Codec, key_field: str | None) -> str | None:
     return next((each.wire_name for each in fields if each.name == key_field), key_field)
 
 
-def as_columns(frame: Any, codec: Codec) -> Any:
+def as_columns(frame: Any, codec: Codec, text: Text | None = None) -> Any:
     """
     Convert messages (columns of the source `cues`) to the columns that a function of DataFrames gets.
+
+    Args:
+        frame: messages.
+        codec: of their values.
+        text: makes JSON of values that are not; None: they are.
 
     A value that does not fit the shape fails the batch, of which nothing is committed.
     """
@@ -102,17 +113,21 @@ def as_columns(frame: Any, codec: Codec) -> Any:
     kind = value_type(codec)
     if kind is None:
         return frame.select("value", meta)
-    parsed = f.from_json(f.col("value").cast("string"), kind, {"mode": "FAILFAST"})
+    value = f.col("value").cast("string")
+    if text is not None:
+        value = f.udf(text.decode, "string")(f.col("value"), f.col("headers"))
+    parsed = f.from_json(value, kind, {"mode": "FAILFAST"})
     return frame.select(parsed.alias("value"), meta).select("value.*", META)
 
 
-def as_messages(frame: Any, key_field: str | None = None) -> Any:
+def as_messages(frame: Any, key_field: str | None = None, text: Text | None = None) -> Any:
     """
     Convert rows to messages: columns topic, partition, offset (of the input), key, value, headers, timestamp (ms).
 
     Args:
         frame: rows.
         key_field: the column that is the key where there is no `_key`.
+        text: makes values of JSON; None: values are JSON.
 
     Raises:
         ConfigError: a necessary column is missing.
@@ -128,7 +143,7 @@ def as_messages(frame: Any, key_field: str | None = None) -> Any:
     came = _came(frame, plain=True)
     own = {META, KEY, HEADERS, TIMESTAMP, *(() if nested else KAFKA)}
     headers = HEADERS if HEADERS in frame.columns else None
-    made = _message(frame, came, own, key_field, headers=headers, headed=headers is not None)
+    made = _message(frame, came, own, key_field, text, headers=headers, headed=headers is not None)
     return frame.select(
         *[came[name].alias(name) for name in PLACE], *made, f.coalesce(_when(frame, came), f.lit(0)).alias("timestamp")
     )
@@ -162,7 +177,9 @@ def _is_message(frame: Any) -> bool:
     return set(PLACE) <= set(frame.columns)
 
 
-def as_outputs(frame: Any, key_field: str | None = None, *, columns: Collection[str] = ()) -> Any:
+def as_outputs(
+    frame: Any, key_field: str | None = None, text: Text | None = None, *, columns: Collection[str] = ()
+) -> Any:
     """
     Convert rows of a staged processor to messages: columns key, value, and headers and timestamp (ms) if asked.
 
@@ -173,6 +190,7 @@ def as_outputs(frame: Any, key_field: str | None = None, *, columns: Collection[
     Args:
         frame: rows.
         key_field: the column that is the key where there is no `_key`.
+        text: makes values of JSON; None: values are JSON.
         columns: what any output of the processor has (`brought`), because all outputs get the same columns.
 
     Raises:
@@ -191,25 +209,28 @@ def as_outputs(frame: Any, key_field: str | None = None, *, columns: Collection[
     if plain and "key" in types and types["key"] not in ("binary", "string"):
         came["key"] = came["key"].cast("string")
     headers = ("headers" if HEADERS not in types else HEADERS) if "headers" in brought(frame) else None
-    key, value, given = _message(frame, came, own, key_field, headers=headers, headed=True)
+    key, value, given = _message(frame, came, own, key_field, text, headers=headers, headed=True)
     when = f.coalesce(_when(frame, came), f.unix_millis(f.current_timestamp()))
     optional = {"headers": given, "timestamp": when}
     return frame.select(key, value, *[optional[name].alias(name) for name in sorted(columns)])
 
 
-def messages_of(frames: Sequence[tuple[int, Any]], key_fields: Sequence[str | None]) -> Any:
+def messages_of(
+    frames: Sequence[tuple[int, Any]], key_fields: Sequence[str | None], texts: Sequence[Text | None]
+) -> Any:
     """
     Join the DataFrames of a function into one frame of messages; `chunks.Pack` adds columns that are constant.
 
     Args:
         frames: (number of the output, rows).
         key_fields: `key=` of the output topics, by number.
+        texts: what makes values of JSON, by number; None: values are JSON.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     columns = set().union(*[brought(frame) for _, frame in frames])
     made = [
-        as_outputs(frame, key_fields[number], columns=columns).withColumn("output", f.lit(number))
+        as_outputs(frame, key_fields[number], texts[number], columns=columns).withColumn("output", f.lit(number))
         for number, frame in frames
     ]
     if len(made) == 1 and frames[0][0] == 0:
@@ -218,7 +239,14 @@ def messages_of(frames: Sequence[tuple[int, Any]], key_fields: Sequence[str | No
 
 
 def _message(
-    frame: Any, came: dict[str, Any], own: set[str], key_field: str | None, *, headers: str | None, headed: bool
+    frame: Any,
+    came: dict[str, Any],
+    own: set[str],
+    key_field: str | None,
+    text: Text | None,
+    *,
+    headers: str | None,
+    headed: bool,
 ) -> list[Any]:
     """
     Columns key, value and headers.
@@ -235,7 +263,8 @@ def _message(
     if rest == ["value"] and types["value"] in ("binary", "string"):
         value = f.col("value").cast("binary")
     else:
-        value = f.to_json(f.struct(*[f.col(name) for name in rest]), {"ignoreNullFields": "false"}).cast("binary")
+        value = f.to_json(f.struct(*[f.col(name) for name in rest]), _TO_JSON)
+        value = value.cast("binary") if text is None else f.udf(text.encode, "binary")(value)
     keys = [name for name in (KEY, key_field or "") if name in {KEY, *rest} & set(frame.columns)]
     key = f.col(keys[0]) if keys else came.get("key", f.lit(None))
     key_type = types[keys[0]] if keys else "binary"

@@ -14,6 +14,7 @@ from pyspark import TaskContext
 
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.raw import as_is
+from cues_kafka.codecs.text import text_of
 from cues_kafka.errors import CodecError, ConfigError
 from cues_kafka.runtime.spark.columns import as_messages
 from cues_kafka.runtime.spark.direct.frame_slot import Range, Row
@@ -65,7 +66,8 @@ class FrameBatch:
             )
         check_plan(frame)
         publish = PublishFrames(work, dict(ranges), number)
-        rows = run_job(as_messages(frame, work.key_field).mapInArrow(publish, RESULT).collect)
+        text = text_of(work.codec, MadeFor(work.output.topic, work.options))
+        rows = run_job(as_messages(frame, work.key_field, text).mapInArrow(publish, RESULT).collect)
         outcomes = [outcome_of_row(json.loads(row[0])) for row in rows]
         outcomes += publish_rest(work, ranges, {o.partition for o in outcomes}, number)
         if self._tell:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.codecs.lookup import MadeFor, codec_for
+from cues_kafka.codecs.text import text_of
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import DataFrameProcessor
@@ -71,8 +72,9 @@ def call_function(
         name = f"{graph.name}.{processor.name}" + (f".{binding}" if len(processor.inputs) > 1 else "")
         given = SourceInput(name, options, topic, positions[topic], settings.limit, back)
         settings.session.dataSource.register(message_source(given))
-        codec = codec_for(graph.topic(topic).value, MadeFor(topic, options))
-        frames[binding] = as_columns(settings.session.readStream.format(PREFIX + name).load(), codec)
+        declared, made_for = graph.topic(topic).value, MadeFor(topic, options)
+        loaded = settings.session.readStream.format(PREFIX + name).load()
+        frames[binding] = as_columns(loaded, codec_for(declared, made_for), text_of(declared, made_for))
     found = processor.fn(**frames) if processor.by_name else processor.fn(*frames.values())
     by_binding = _by_binding(processor, found)
     for frame in by_binding.values():

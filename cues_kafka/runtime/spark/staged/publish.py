@@ -14,6 +14,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from cues_kafka.brokers.options import Kafka
+from cues_kafka.codecs.lookup import MadeFor
+from cues_kafka.codecs.text import Text, text_of
 from cues_kafka.core.records import Staged
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Enter, Publish, Role
@@ -54,6 +56,12 @@ class StagedWork:
     stateless: bool
     identity: Identity
     query: str = ""
+
+    @property
+    def texts(self) -> list[Text | None]:
+        """What makes values of JSON, by output."""
+        topics = [output.topic for output in self.target.outputs]
+        return [text_of(c, MadeFor(topic, self.options)) for c, topic in zip(self.codecs, topics, strict=True)]
 
     def spec(self, part: int, role: Role, who: str) -> Spec:
         """The spec of a slot's task, with its role."""

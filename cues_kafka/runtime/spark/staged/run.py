@@ -111,7 +111,8 @@ class StagedRun:
         first = self._positions()
         frames = call_function(settings, self._work.options, job.graph, self._processor, first, back=False)
         numbers = {binding: number for number, (binding, _) in enumerate(self._processor.outputs)}
-        whole = messages_of([(numbers[binding], frame) for binding, frame in frames.items()], self._work.key_fields)
+        rows = [(numbers[binding], frame) for binding, frame in frames.items()]
+        whole = messages_of(rows, self._work.key_fields, self._work.texts)
         begins = {self._bindings[topic]: start_of(topic, offsets, known) for topic, offsets in first.items()}
 
         def extents(session: Any, number: int) -> tuple[Extent, ...]:

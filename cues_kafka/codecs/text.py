@@ -1,0 +1,103 @@
+"""Values of a codec as JSON text and back, for engines whose columns come from JSON, and not from objects of Python."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Required, TypedDict
+
+import msgspec
+
+from cues_kafka.codecs.avro import schema_text
+from cues_kafka.codecs.framing import in_front
+from cues_kafka.codecs.lookup import MadeFor, codec_for
+from cues_kafka.codecs.schema import Choice, Items, Mapped, Null, OneOf, Scalar, Shape, Structure
+from cues_kafka.errors import CodecError
+from cues_kafka.graph.declare import Avro, CodecSpec
+from cues_kafka.ports import Headers
+
+
+class Text:
+    """
+    Converts the values of an Avro topic to JSON and back. It can be pickled, and makes its codec where it is used.
+
+    Args:
+        declared: the topic's codec. The class in it is not needed, because values are the records of its schema.
+        made_for: see `codec_for`.
+    """
+
+    def __init__(self, declared: Avro, made_for: MadeFor) -> None:
+        self._declared = replace(declared, schema=declared.schema and schema_text(declared), cls=None)
+        self._made_for = made_for
+        self._codec: Any = None
+        self._read: Any = None
+
+    def __getstate__(self) -> tuple[Avro, MadeFor]:
+        return self._declared, self._made_for
+
+    def __setstate__(self, state: tuple[Avro, MadeFor]) -> None:
+        (self._declared, self._made_for), self._codec, self._read = state, None, None
+
+    def decode(self, data: bytes | None, headers: Any = None) -> str | None:
+        """
+        The JSON of a message's value; None: it has none.
+
+        Raises:
+            CodecError: the bytes do not fit.
+        """
+        if data is None:
+            return None
+        codec = self._open()
+        came: Headers = [(one[0], one[1]) for one in headers or ()]
+        value = codec.decode(in_front(came, codec.id_header, bytes(data)) if codec.id_header else bytes(data))
+        return msgspec.json.encode(value).decode()  # decimals as text
+
+    def encode(self, text: str | None) -> bytes | None:
+        """
+        The bytes of a value that is given as JSON.
+
+        Raises:
+            CodecError: it does not fit the schema.
+        """
+        if text is None:
+            return None
+        codec = self._open()
+        try:
+            value = self._read(text)
+        except msgspec.MsgspecError as error:
+            raise CodecError(f"The row does not fit the topic's schema: {error}") from error
+        return bytes(codec.encode(value))
+
+    def _open(self) -> Any:
+        if self._codec is None:
+            self._codec = codec_for(self._declared, self._made_for)
+            self._read = msgspec.json.Decoder(_annotation(self._codec.shape)).decode
+        return self._codec
+
+
+def text_of(declared: CodecSpec, made_for: MadeFor) -> Text | None:
+    """What converts the values of a topic with a schema that are not JSON; None: columns take them as they are."""
+    return Text(declared, made_for) if isinstance(declared, Avro) and declared.schema is not None else None
+
+
+def _annotation(shape: Shape) -> Any:
+    """What msgspec reads from JSON as the codec takes it: records as dicts, everything else as its own class."""
+    match shape:
+        case Structure(_, fields, name):
+            of_fields = {each.name: Required[_annotation(each.shape)] for each in fields}
+            return TypedDict(name.rpartition(".")[2] or "Record", of_fields)  # type: ignore[operator]
+        case Items(item):
+            return list[_annotation(item)]  # type: ignore[misc]
+        case Mapped(value):
+            return dict[str, _annotation(value)]  # type: ignore[misc]
+        case OneOf(options):
+            made = _annotation(options[0])
+            for option in options[1:]:
+                made = made | _annotation(option)
+            return made
+        case Scalar(cls):
+            return cls
+        case Choice():
+            return str
+        case Null():
+            return None
+    raise CodecError(f"no column holds {shape!r:.200}")
