@@ -1,4 +1,4 @@
-"""Avro topics with a registry, on a broker: what others write is read, and the reverse; outages are nobody's fault."""
+"""Avro topics with a registry, on a broker: what others write is read, and the reverse; an outage makes no error message."""
 
 from __future__ import annotations
 
