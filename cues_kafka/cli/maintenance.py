@@ -80,9 +80,8 @@ def reset(
     Restart a processor from the beginning, from the end, or from another place.
 
     From the beginning (earliest), outputs repeat. From the end (latest), messages are skipped. A time stands for the
-    first message that is not older, group:NAME for what a consumer group has committed, and a file for offsets by topic
-    and partition: {"orders": {"0": 17}}. DataFrames that shuffle or keep state restart as a whole, and with a new
-    checkpoint.
+    first message that is not older, group:NAME for what a consumer group has committed, and a JSON file for offsets by
+    topic and partition. DataFrames that shuffle or keep state restart as a whole, and with a new checkpoint.
     """
     _act(
         target, processor, lambda tool: tool.reset(to=to, partition=partition),
@@ -102,9 +101,9 @@ def adopt(
     file: File = None,
 ) -> None:
     """
-    Let a processor that never ran go on where a consumer group stands.
+    Take over the place of a consumer group.
 
-    Stop the group's application first. The group is then deleted, so that the application cannot go on there and
+    For a processor that never ran. Stop the group's application first. The group is then deleted, so that the application cannot go on there and
     deliver the same messages; with --keep it stays.
     """
     from cues_kafka.cli.loading import opened
