@@ -77,7 +77,7 @@ def reset(
     file: File = None,
 ) -> None:
     """
-    Restart a processor from the beginning, from the end, or from another place.
+    Restart a processor at another place.
 
     From the beginning (earliest), outputs repeat. From the end (latest), messages are skipped. A time stands for the
     first message that is not older, group:NAME for what a consumer group has committed, and a JSON file for offsets by
