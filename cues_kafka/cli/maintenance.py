@@ -103,8 +103,8 @@ def adopt(
     """
     Take over the place of a consumer group.
 
-    For a processor that never ran. Stop the group's application first. The group is then deleted, so that the application cannot go on there and
-    deliver the same messages; with --keep it stays.
+    For a processor that never ran. Stop the group's application first. The group is then deleted, so that the
+    application cannot go on there and deliver the same messages; with --keep it stays.
     """
     from cues_kafka.cli.loading import opened
     from cues_kafka.operate.moving import Maintenance

@@ -1,4 +1,4 @@
-"""Avro topics with a registry, on a broker: what others write is read, and the reverse; an outage makes no error message."""
+"""Avro topics with a registry, on a broker: other clients' messages, ours for them, and outages of the registry."""
 
 from __future__ import annotations
 
