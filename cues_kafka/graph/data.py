@@ -9,6 +9,7 @@ import contextlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
+from datetime import datetime
 from typing import Any
 
 from cues_kafka.errors import GraphError
@@ -67,6 +68,8 @@ def _to_json(value: Any) -> Any:
             return value
         case bytes():
             return {"$bytes": value.hex()}
+        case datetime():
+            return {"$time": value.isoformat()}
         case list():
             return [_to_json(item) for item in value]
         case tuple():
@@ -83,6 +86,7 @@ def _to_json(value: Any) -> Any:
 
 _READERS: dict[str, Callable[[Any], Any]] = {
     "$bytes": bytes.fromhex,
+    "$time": datetime.fromisoformat,
     "$tuple": lambda items: tuple(_from_json(item) for item in items),
     "$set": lambda items: {_from_json(item) for item in items},
     "$frozenset": lambda items: frozenset(_from_json(item) for item in items),
@@ -184,6 +188,7 @@ def _part_to_json(part: Declaration) -> dict[str, Any]:
         "opts": lambda opts: {name: _to_json(item) for name, item in opts.items()},
         "tailers": dict,
         "appenders": dict,
+        "start": _to_json,
     }
     data = {name: writers[name](item) if name in writers else item for name, item in part.arguments().items()}
     return {"processor" if isinstance(part, Processor) else "dataframe": data.pop("name"), **data}
@@ -199,6 +204,7 @@ def _part_from_json(data: Mapping[str, Any]) -> Declaration:
         "retry": _retry_from_json,
         "state": lambda stores: {name: Store(_codec_from_json(store["value"])) for name, store in stores.items()},
         "opts": lambda opts: {name: _from_json(item) for name, item in opts.items()},
+        "start": _from_json,
     }
     make: Callable[..., Processor | DataFrameProcessor]
     if "processor" in fields:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from cues_kafka.errors import GraphError
@@ -17,7 +19,7 @@ from cues_kafka.graph.topic import check_choice, check_count, check_flag, read_o
 F = TypeVar("F", bound=Callable[..., Any])
 
 Strategy: TypeAlias = Literal["exactly-once", "at-least-once", "at-most-once"]
-Start: TypeAlias = Literal["earliest", "latest"]
+Start: TypeAlias = Literal["earliest", "latest"] | datetime | Mapping[int, int]
 OutputMode: TypeAlias = Literal["append", "update"]
 
 Bindings: TypeAlias = tuple[tuple[str, str], ...]
@@ -135,7 +137,8 @@ class Processor(BoundFunction):
         batch: whether the function gets lists.
         concurrency: how many calls of an ``async def`` may run at once.
         retry: which exceptions are retried.
-        start: where a processor that has never run begins.
+        start: where a processor that has never run begins: `earliest`, `latest`, at the first message that is not
+            older than a time, or at an offset of each partition of its only input.
         quarantine_after: after how many deaths of its process a message becomes an error message; None: never.
         call: how `fn` is called.
     """
@@ -192,7 +195,7 @@ class Processor(BoundFunction):
             batch=batch,
             concurrency=concurrency,
             retry=retry,
-            start=start,
+            start=types.MappingProxyType(dict(start)) if isinstance(start, Mapping) else start,
             quarantine_after=quarantine_after,
         )
         _check_settings(self, label)
@@ -305,7 +308,7 @@ def _check_settings(processor: Processor, label: str) -> None:
         )
     if processor.strategy is not None:
         check_choice(processor.strategy, get_args(Strategy), f"{label}: strategy")
-    check_choice(processor.start, get_args(Start), f"{label}: start")
+    _check_start(processor, label)
     for name, store in processor.state.items():
         check_name(name, f"{label}, state=")
         if not isinstance(store, Store):
@@ -322,6 +325,25 @@ def _check_settings(processor: Processor, label: str) -> None:
             f"{label}: batch=True gets lists of equal length, but here a step may miss bindings. "
             "Drop batch=True, or use inputs= without filter=."
         )
+
+
+def _check_start(processor: Processor, label: str) -> None:
+    start = processor.start
+    if not isinstance(start, datetime | Mapping):
+        check_choice(start, ("earliest", "latest"), f"{label}: start")
+        return
+    if processor.input_shape != "single":
+        raise GraphError(
+            f"{label}: start={start!r} is for a processor with one input. Write start='earliest' or 'latest'; to begin "
+            "elsewhere, create the topics with `cues-kafka plan --apply`, then use `cues-kafka reset --to FILE`."
+        )
+    if isinstance(start, datetime):
+        if start.tzinfo is None:
+            raise GraphError(f"{label}: start={start!r} has no zone. Write datetime(..., tzinfo=UTC).")
+        return
+    whole = [number for pair in start.items() for number in pair]
+    if not whole or any(not isinstance(number, int) or isinstance(number, bool) or number < 0 for number in whole):
+        raise GraphError(f"{label}: start={dict(start)!r}. Write the offset of each partition: start={{0: 17, 1: 4}}.")
 
 
 def _check_topics_once(processor: Processor, label: str) -> None:

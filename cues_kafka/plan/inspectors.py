@@ -52,12 +52,14 @@ class Findings(NamedTuple):
         refusals: why the graph must not start, in full sentences with the remedy.
         warnings: what is allowed but weakens something, in full sentences.
         changes: what has to change in the system, each with the command that does it.
+        begins: where tasks without a record begin, by processor and partition; see `plan.starts`.
     """
 
     facts: ClusterFacts | None = None
     refusals: Sequence[str] = ()
     warnings: Sequence[str] = ()
     changes: Sequence[str] = ()
+    begins: Mapping[str, Mapping[int, int | str]] = {}
 
 
 Inspector: TypeAlias = Callable[[Graph, Broker, Terms], Findings]

@@ -10,7 +10,7 @@ reads them, and refuses both (R5).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
 from cues_kafka.core.hashing import fingerprint
@@ -47,6 +47,7 @@ class Plan:
         expected: inputs that must exist on the cluster, because nothing in the graph writes or declares them. Listed
             offline only; with a cluster a missing input is refused.
         changes: what has to change outside of the cluster, each with the command that does it.
+        begins: where tasks without a record begin, by processor and partition, where `start=` names offsets or a time.
     """
 
     graph: str
@@ -60,6 +61,7 @@ class Plan:
     dataframes: tuple[FramePlan, ...] = ()
     expected: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
+    begins: Mapping[str, Mapping[int, int | str]] = field(default_factory=dict)
 
     def __getitem__(self, processor: str) -> ProcessorPlan:
         """
@@ -83,7 +85,14 @@ class Plan:
             refusals=(*self.refusals, *(text for one in found for text in one.refusals)),
             warnings=(*self.warnings, *(text for one in found for text in one.warnings)),
             changes=(*self.changes, *(text for one in found for text in one.changes)),
+            begins={name: begins for one in found for name, begins in one.begins.items()},
         )
+
+    def start_of(self, processor: Processor, partition: int) -> int | str:
+        """Where the task begins if it has no record; a partition that `start=` did not know begins at its first one."""
+        if isinstance(processor.start, str):
+            return processor.start
+        return self.begins.get(processor.name, {}).get(partition, "earliest")
 
     def refuse(self) -> None:
         """

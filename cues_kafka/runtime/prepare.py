@@ -13,6 +13,7 @@ from cues_kafka.graph.names import no_such_processor, quoted
 from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.inspectors import Findings, Inspector, Terms, inspect_cluster
 from cues_kafka.plan.plan import Plan, plan
+from cues_kafka.plan.starts import inspect_starts
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts
 
@@ -29,7 +30,7 @@ def _inspect_registry(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     return inspect_registry(graph, broker, terms)
 
 
-INSPECTORS: Final[list[Inspector]] = [inspect_cluster, _inspect_registry]
+INSPECTORS: Final[list[Inspector]] = [inspect_cluster, inspect_starts, _inspect_registry]
 """What a plan asks before a start; a database comes here."""
 
 

@@ -72,7 +72,7 @@ def spec_of(graph: Graph, planned: Plan, processor: Processor, width: int, ident
             pairing=processor.input_shape,
             effects=processor.has_effects,
             errors=graph.errors_of(processor) is not None,
-            start=processor.start,
+            start=planned.start_of(processor, partition),
             strategy=graph.strategy_of(processor),
             quarantine_after=processor.quarantine_after,
             compacted=processor.input_shape == "single" and bool(planned[processor.name].compacted),

@@ -34,7 +34,9 @@ from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, no_such_processor, tools_group
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.plan import Plan, plan
+from cues_kafka.plan.starts import inspect_starts
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts, TopicPartition, Watermarks, WireMessage
 from cues_kafka.verify.ledger import Outcomes, Track, offsets_of
@@ -88,10 +90,10 @@ def verify(
     began = monotonic()
     _check_names(graph, processors)
     facts = ask_again(lambda: broker.facts(topics_to_ask(graph)), patience_s)
-    planned = plan(graph, facts)
+    planned = plan(graph, facts).with_findings([inspect_starts(graph, broker, Terms(processors))])
     everyone: dict[str, Processor | DataFrameProcessor] = {**graph.processors, **graph.dataframes}
     tasks: list[TaskBooks | Part] = [
-        TaskBooks(graph, graph.processors[name], planned[name], facts, partition)
+        TaskBooks(graph, graph.processors[name], planned, facts, partition)
         for name in _chosen(graph.processors, processors)
         for partition in range(planned[name].partitions or 0)
     ]

@@ -11,7 +11,7 @@ from cues_kafka.core.delivery import show_topic_id
 from cues_kafka.core.records import Totals
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import Processor
-from cues_kafka.plan.processors import ProcessorPlan
+from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import ClusterFacts, TopicPartition, Watermarks
 from cues_kafka.verify.books import Books, unmarked_limit
 from cues_kafka.verify.ledger import EXISTS, UNFOUNDED, Balance, Marks, Track, mismatched
@@ -29,13 +29,13 @@ class TaskBooks(Books):
         behind: offsets that are not delivered yet.
     """
 
-    def __init__(
-        self, graph: Graph, processor: Processor, names: ProcessorPlan, facts: ClusterFacts, partition: int
-    ) -> None:
+    def __init__(self, graph: Graph, processor: Processor, planned: Plan, facts: ClusterFacts, partition: int) -> None:
+        names = planned[processor.name]
         written = tuple(dict.fromkeys(topic for _, topic in names.outputs))
         super().__init__(graph.name, processor.name, partition, written, graph.errors_of(processor))
         self.processor = processor
         self.names = names
+        self.start = planned.start_of(processor, partition)
         self.ids = {b: facts.topics[topic].topic_id for b, topic in names.inputs if topic in facts.topics}
         self.marks: dict[str, Marks] = {}
         self.columns: dict[str, array[int]] = {}
@@ -100,8 +100,9 @@ class TaskBooks(Books):
     def stands(self, binding: str, marks: Watermarks) -> int:
         """Where it stands on an input by now; before its first record, where it would begin."""
         if self.chain.newest is None:
-            start = self.processor.start
-            return marks.stable if start == "latest" else max(marks.low, 0 if start == "earliest" else start)
+            if self.start == "latest":
+                return marks.stable
+            return max(marks.low, self.start if isinstance(self.start, int) else 0)
         known = (
             p.offset for p in self.chain.newest.positions if p.binding == binding and p.topic_id == self.ids[binding]
         )
