@@ -26,6 +26,7 @@ from cues_kafka.errors import (
     TaskStopped,
     UnstableOffsets,
 )
+from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import Alias, Avro, Digits, Json, Limits, Raw, Retry
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.filters import has_tag, has_type
@@ -63,6 +64,7 @@ __all__ = [
     "Alias",
     "Avro",
     "BrokerError",
+    "Codec",
     "CodecError",
     "ConfigError",
     "CuesError",

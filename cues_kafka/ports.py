@@ -574,7 +574,7 @@ class Observer(Protocol):
         ...
 
 
-class Codec(Protocol):
+class WireCodec(Protocol):
     """
     Converts the values (or keys) of one topic to bytes and back. Stateless, and shared by threads.
 

@@ -7,10 +7,12 @@ from functools import cache
 from typing import Any, Final, Literal, NamedTuple
 
 from cues_kafka.codecs.json import JsonCodec
+from cues_kafka.codecs.own import OwnCodec
 from cues_kafka.codecs.raw import RawCodec
 from cues_kafka.errors import ConfigError
+from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import Avro, CodecSpec, Json, Raw
-from cues_kafka.ports import Codec
+from cues_kafka.ports import WireCodec
 
 
 class MadeFor(NamedTuple):
@@ -29,27 +31,31 @@ class MadeFor(NamedTuple):
     part: Literal["key", "value"] = "value"
 
 
-def codec_for(declaration: CodecSpec, made_for: MadeFor) -> Codec:
+def codec_for(declaration: CodecSpec, made_for: MadeFor) -> WireCodec:
     """
     Make the codec of a declaration. A task does this once, never for each message.
 
     Raises:
         ConfigError: there is no codec for this class of declarations.
-        GraphError: the class of `Json(cls)` has a field that cannot travel.
+        GraphError: the class of `Json(cls)`, or the schema of a user's codec, has a field that cannot travel.
     """
     make = MAKERS.get(type(declaration))
-    if make is None:
-        raise ConfigError(f"{declaration!r:.200} is not a codec. Declare Json(...), Avro(...) or Raw().")
-    return make(declaration, made_for)
+    if make is not None:
+        return make(declaration, made_for)
+    if isinstance(declaration, Codec):
+        return OwnCodec(declaration.open(made_for.topic, made_for.part))
+    raise ConfigError(
+        f"{declaration!r:.200} is not a codec. Declare Json(...), Avro(...), Raw() or a cues_kafka.Codec of your own."
+    )
 
 
 @cache
-def _json(declaration: Json) -> Codec:
+def _json(declaration: Json) -> WireCodec:
     """One for each class: compiling it takes a while, and topics can share it."""
     return JsonCodec(Any if declaration.cls is None else declaration.cls)
 
 
-def _avro(declared: Avro, made_for: MadeFor) -> Codec:
+def _avro(declared: Avro, made_for: MadeFor) -> WireCodec:
     from cues_kafka.codecs.avro import AvroCodec, subject_of  # noqa: PLC0415
 
     if not declared.registry:
@@ -58,7 +64,7 @@ def _avro(declared: Avro, made_for: MadeFor) -> Codec:
 
 
 @cache
-def _avro_alone(declared: Avro) -> Codec:
+def _avro_alone(declared: Avro) -> WireCodec:
     """One for each declaration, like those of JSON."""
     from cues_kafka.codecs.avro import AvroCodec  # noqa: PLC0415
 
@@ -84,7 +90,7 @@ class _NoRegistry:
     """The registry of a graph that is planned offline: its codecs are made and not used."""
 
 
-MAKERS: Final[dict[type[CodecSpec], Callable[[Any, MadeFor], Codec]]] = {
+MAKERS: Final[dict[type[CodecSpec], Callable[[Any, MadeFor], WireCodec]]] = {
     Json: lambda declaration, _: _json(declaration),
     Avro: _avro,
     Raw: lambda *_: RawCodec(),

@@ -9,33 +9,40 @@ import msgspec
 
 from cues_kafka.codecs.avro import schema_text
 from cues_kafka.codecs.framing import in_front
+from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.codecs.lookup import MadeFor, codec_for
+from cues_kafka.codecs.own import OwnCodec
 from cues_kafka.codecs.schema import Choice, Items, Mapped, Null, OneOf, Scalar, Shape, Structure
 from cues_kafka.errors import CodecError
+from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import Avro, CodecSpec
 from cues_kafka.ports import Headers
 
 
 class Text:
     """
-    Converts the values of an Avro topic to JSON and back. It can be pickled, and makes its codec where it is used.
+    Converts the values of a topic to JSON and back. It can be pickled, and makes its codec where it is used.
 
     Args:
-        declared: the topic's codec. The class in it is not needed, because values are the records of its schema.
+        declared: the topic's codec: Avro, or a user's own with a schema. A class in Avro is not needed, because values
+            are the records of its schema.
         made_for: see `codec_for`.
     """
 
-    def __init__(self, declared: Avro, made_for: MadeFor) -> None:
-        self._declared = replace(declared, schema=declared.schema and schema_text(declared), cls=None)
+    def __init__(self, declared: Avro | Codec, made_for: MadeFor) -> None:
+        if isinstance(declared, Avro):
+            declared = replace(declared, schema=declared.schema and schema_text(declared), cls=None)
+        self._declared = declared
         self._made_for = made_for
         self._codec: Any = None
         self._read: Any = None
+        self._write: Any = None
 
-    def __getstate__(self) -> tuple[Avro, MadeFor]:
+    def __getstate__(self) -> tuple[Avro | Codec, MadeFor]:
         return self._declared, self._made_for
 
-    def __setstate__(self, state: tuple[Avro, MadeFor]) -> None:
-        (self._declared, self._made_for), self._codec, self._read = state, None, None
+    def __setstate__(self, state: tuple[Avro | Codec, MadeFor]) -> None:
+        (self._declared, self._made_for), self._codec, self._read, self._write = state, None, None, None
 
     def decode(self, data: bytes | None, headers: Any = None) -> str | None:
         """
@@ -48,8 +55,9 @@ class Text:
             return None
         codec = self._open()
         came: Headers = [(one[0], one[1]) for one in headers or ()]
-        value = codec.decode(in_front(came, codec.id_header, bytes(data)) if codec.id_header else bytes(data))
-        return msgspec.json.encode(value).decode()  # decimals as text
+        name = getattr(codec, "id_header", None)
+        value = codec.decode(in_front(came, name, bytes(data)) if name else bytes(data))
+        return str(self._write(value), "utf-8")
 
     def encode(self, text: str | None) -> bytes | None:
         """
@@ -62,7 +70,7 @@ class Text:
             return None
         codec = self._open()
         try:
-            value = self._read(text)
+            value = self._read(text.encode())
         except msgspec.MsgspecError as error:
             raise CodecError(f"The row does not fit the topic's schema: {error}") from error
         return bytes(codec.encode(value))
@@ -70,13 +78,18 @@ class Text:
     def _open(self) -> Any:
         if self._codec is None:
             self._codec = codec_for(self._declared, self._made_for)
-            self._read = msgspec.json.Decoder(_annotation(self._codec.shape)).decode
+            if isinstance(self._codec, OwnCodec):
+                json = JsonCodec(self._codec.schema)
+                self._read, self._write = json.decode, json.encode
+            else:
+                self._read = msgspec.json.Decoder(_annotation(self._codec.shape)).decode
+                self._write = msgspec.json.encode  # decimals as text
         return self._codec
 
 
 def text_of(declared: CodecSpec, made_for: MadeFor) -> Text | None:
     """What converts the values of a topic with a schema that are not JSON; None: columns take them as they are."""
-    return Text(declared, made_for) if isinstance(declared, Avro) and declared.schema is not None else None
+    return Text(declared, made_for) if isinstance(declared, Avro | Codec) and declared.schema is not None else None
 
 
 def _annotation(shape: Shape) -> Any:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, is_dataclass
 from datetime import datetime
 from typing import Any
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import Avro, CodecSpec, Json, Limits, Raw, Retry, Store
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.filters import HasTag, HasType
@@ -116,9 +117,19 @@ def _codec_to_json(codec: CodecSpec) -> dict[str, Any]:
             if codec.cls is codec.schema:
                 own.pop("cls", None)
             settings = {name: _to_json(asdict(one) if isinstance(one, Limits) else one) for name, one in own.items()}
+        case Codec():
+            settings = {"class": reference(type(codec)), "settings": _settings(codec)}
         case _:
             settings = {}
     return {"kind": codec.kind} | {name: value for name, value in settings.items() if value is not None}
+
+
+def _settings(codec: Codec) -> dict[str, Any] | None:
+    if is_dataclass(codec):
+        return {each.name: _to_json(getattr(codec, each.name)) for each in fields(codec) if each.init} or None
+    if getattr(codec, "__dict__", None):
+        raise GraphError(f"{codec!r:.200} cannot be written down. Make {type(codec).__name__} a dataclass.")
+    return None
 
 
 def _codec_from_json(data: Mapping[str, Any]) -> CodecSpec:
@@ -130,7 +141,11 @@ def _codec_from_json(data: Mapping[str, Any]) -> CodecSpec:
             return Avro(**own | ({"limits": Limits(**own["limits"])} if "limits" in own else {}))
         case "raw":
             return Raw()
-    raise GraphError(f"{data.get('kind')!r} is not a kind of codec. Choose one of 'json', 'avro', 'raw'.")
+        case "own":
+            own = resolve(data["class"])(**{name: _from_json(one) for name, one in data.get("settings", {}).items()})
+            if isinstance(own, Codec):
+                return own
+    raise GraphError(f"{data.get('kind')!r} is not a kind of codec. Choose one of 'json', 'avro', 'raw', 'own'.")
 
 
 def _topic_to_json(topic: Topic) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from cues_kafka.codecs.schema import (
 )
 from cues_kafka.codecs.text import Text
 from cues_kafka.errors import ConfigError, GraphError
-from cues_kafka.ports import Codec
+from cues_kafka.ports import WireCodec
 
 META: Final = "_cues"
 KEY: Final = "_key"
@@ -55,7 +55,7 @@ _SCALARS: Final = {
 }
 
 
-def value_type(codec: Codec) -> str | None:
+def value_type(codec: WireCodec) -> str | None:
     """
     Spark's type of a topic's values as DDL; None: the codec has no schema, so values stay bytes.
 
@@ -89,13 +89,13 @@ def _type(shape: Shape, where: str) -> str:
     raise GraphError(f"{where}: {shape!r}")
 
 
-def key_column(codec: Codec, key_field: str | None) -> str | None:
+def key_column(codec: WireCodec, key_field: str | None) -> str | None:
     """The column of a topic's `key=` field: a field with an alias has that name in JSON, so in columns."""
     fields = codec.shape.fields if isinstance(codec.shape, Structure) else ()
     return next((each.wire_name for each in fields if each.name == key_field), key_field)
 
 
-def as_columns(frame: Any, codec: Codec, text: Text | None = None) -> Any:
+def as_columns(frame: Any, codec: WireCodec, text: Text | None = None) -> Any:
     """
     Convert messages (columns of the source `cues`) to the columns that a function of DataFrames gets.
 

@@ -20,7 +20,7 @@ from cues_kafka import Alias, CodecError, ConfigError, GraphError, Json, Raw, To
 from cues_kafka.codecs import lookup
 from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.codecs.lookup import MadeFor
-from cues_kafka.ports import Codec
+from cues_kafka.ports import WireCodec
 from cues_kafka.runtime.spark.columns import key_column, value_type
 
 
@@ -102,7 +102,7 @@ ORDER = Order(
 )
 
 
-def codec_for(declaration: Any) -> Codec:
+def codec_for(declaration: Any) -> WireCodec:
     """The codec of a declaration, for the values of some topic."""
     return lookup.codec_for(declaration, MadeFor("orders"))
 
