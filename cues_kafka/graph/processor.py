@@ -13,13 +13,14 @@ from cues_kafka.errors import GraphError
 from cues_kafka.graph.binding import CallShape, bind
 from cues_kafka.graph.declare import Retry, Store
 from cues_kafka.graph.kind import KINDS, InputShape, OutputShape
-from cues_kafka.graph.names import check_name, check_topic, check_written_topic
+from cues_kafka.graph.names import check_name, check_topic, check_written_topic, quoted
 from cues_kafka.graph.topic import check_choice, check_count, check_flag, read_only, set_fields
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 Strategy: TypeAlias = Literal["exactly-once", "at-least-once", "at-most-once"]
 Start: TypeAlias = Literal["earliest", "latest"] | datetime | Mapping[int, int]
+FrameStart: TypeAlias = Literal["earliest"] | datetime | Mapping[int, int] | Mapping[str, Mapping[int, int]]
 OutputMode: TypeAlias = Literal["append", "update"]
 
 Bindings: TypeAlias = tuple[tuple[str, str], ...]
@@ -98,6 +99,13 @@ class BoundFunction:
     def output_topics(self) -> tuple[str, ...]:
         """All topics that it writes, without its errors topic."""
         return tuple(topic for _, topic in self.outputs)
+
+    def offsets_of(self, binding: str) -> Mapping[int, int]:
+        """The offsets that `start=` names of this input's partitions; empty if it names none."""
+        start: Any = getattr(self, "start", None)
+        if not isinstance(start, Mapping):
+            return {}
+        return start.get(binding, {}) if len(self.inputs) > 1 else start
 
     def arguments(self) -> dict[str, Any]:
         """The arguments that construct an equal processor; those that equal a default are left out."""
@@ -195,7 +203,7 @@ class Processor(BoundFunction):
             batch=batch,
             concurrency=concurrency,
             retry=retry,
-            start=types.MappingProxyType(dict(start)) if isinstance(start, Mapping) else start,
+            start=_fixed_place(start),
             quarantine_after=quarantine_after,
         )
         _check_settings(self, label)
@@ -299,6 +307,13 @@ def _outputs(outputs: Any, label: str) -> tuple[OutputShape, Bindings]:
     return "many", pairs
 
 
+def _fixed_place(start: Any) -> Any:
+    """A place in which nothing can be changed any more."""
+    if not isinstance(start, Mapping):
+        return start
+    return types.MappingProxyType({key: _fixed_place(item) for key, item in start.items()})
+
+
 def _check_settings(processor: Processor, label: str) -> None:
     if not (processor.errors is None or processor.errors is False):
         check_written_topic(processor.errors, f"{label}, errors=")
@@ -328,22 +343,27 @@ def _check_settings(processor: Processor, label: str) -> None:
 
 
 def _check_start(processor: Processor, label: str) -> None:
-    start = processor.start
-    if not isinstance(start, datetime | Mapping):
-        check_choice(start, ("earliest", "latest"), f"{label}: start")
-        return
-    if processor.input_shape != "single":
+    if not isinstance(processor.start, str) and processor.input_shape != "single":
         raise GraphError(
-            f"{label}: start={start!r} is for a processor with one input. Write start='earliest' or 'latest'; to begin "
-            "elsewhere, create the topics with `cues-kafka plan --apply`, then use `cues-kafka reset --to FILE`."
+            f"{label}: start={processor.start!r} is for a processor with one input. Write start='earliest' or "
+            "'latest'; to begin elsewhere, create the topics with `cues-kafka plan --apply`, then use "
+            "`cues-kafka reset --to FILE`."
         )
+    _check_place(processor.start, label, ("earliest", "latest"))
+
+
+def _check_place(start: Any, label: str, words: tuple[str, ...]) -> None:
     if isinstance(start, datetime):
         if start.tzinfo is None:
             raise GraphError(f"{label}: start={start!r} has no zone. Write datetime(..., tzinfo=UTC).")
-        return
-    whole = [number for pair in start.items() for number in pair]
-    if not whole or any(not isinstance(number, int) or isinstance(number, bool) or number < 0 for number in whole):
-        raise GraphError(f"{label}: start={dict(start)!r}. Write the offset of each partition: start={{0: 17, 1: 4}}.")
+    elif not isinstance(start, Mapping):
+        check_choice(start, words, f"{label}: start")
+    else:
+        whole = [number for pair in start.items() for number in pair]
+        if not whole or any(not isinstance(number, int) or isinstance(number, bool) or number < 0 for number in whole):
+            raise GraphError(
+                f"{label}: start={dict(start)!r}. Write the offset of each partition: start={{0: 17, 1: 4}}."
+            )
 
 
 def _check_topics_once(processor: Processor, label: str) -> None:
@@ -380,9 +400,12 @@ class DataFrameProcessor(BoundFunction):
 
     Attributes:
         output_mode: Spark's: ``append`` writes rows that are final, ``update`` each row that a batch has changed.
+        start: where a processor that has never run begins: `earliest`, at the first message that is not older than a
+            time, or at an offset of each partition; with several inputs, of each partition by binding.
     """
 
     output_mode: OutputMode
+    start: FrameStart
 
     def __init__(
         self,
@@ -392,9 +415,10 @@ class DataFrameProcessor(BoundFunction):
         outputs: str | Mapping[str, str],
         name: str | None = None,
         output_mode: OutputMode = "append",
+        start: FrameStart = "earliest",
     ) -> None:
         self._bind(fn, name, inputs, None, outputs)
-        set_fields(self, output_mode=output_mode)
+        set_fields(self, output_mode=output_mode, start=_fixed_place(start))
         if output_mode not in get_args(OutputMode):
             raise GraphError(
                 f"{self.label}: output_mode={output_mode!r}. Choose 'append' (rows that are final) or 'update' (each "
@@ -404,6 +428,20 @@ class DataFrameProcessor(BoundFunction):
             raise GraphError(f"{self.label}: {fn!r} cannot be called. Give the function itself as the first argument.")
         if not self.outputs:
             raise GraphError(f"{self.label} has no outputs. Name a topic in outputs=.")
+        self._check_start()
+
+    def _check_start(self) -> None:
+        bindings = dict(self.inputs)
+        if not isinstance(self.start, Mapping) or len(bindings) == 1:
+            _check_place(self.start, self.label, ("earliest",))
+            return
+        if set(self.start) != set(bindings):
+            raise GraphError(
+                f"{self.label}: start={self.start!r} does not name its inputs {quoted(bindings)}. Write "
+                f"start={{{next(iter(bindings))!r}: {{0: 17, 1: 4}}, ...}}."
+            )
+        for binding, place in self.start.items():
+            _check_place(place, f"{self.label}, {binding!r}", ())
 
     @property
     def kind(self) -> str:

@@ -26,7 +26,7 @@ from cues_kafka.plan.processors import FramePlan, PlannedTask, ProcessorPlan
 from cues_kafka.plan.refusals import misspelt_inputs, refusals_of, undeclared_inputs, unread_settings, warnings_of
 from cues_kafka.plan.text import frame_data, lines, processor_data
 from cues_kafka.plan.topics import Growth, backing_config, in_sync, partitions_of, replication
-from cues_kafka.ports import ClusterFacts, NewTopic
+from cues_kafka.ports import ClusterFacts, NewTopic, TopicPartition, Watermarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Plan:
         expected: inputs that must exist on the cluster, because nothing in the graph writes or declares them. Listed
             offline only; with a cluster a missing input is refused.
         changes: what has to change outside of the cluster, each with the command that does it.
-        begins: where tasks without a record begin, by processor and partition, where `start=` names offsets or a time.
+        begins: where processors without a record begin on their inputs, if their `start=` names offsets or a time.
     """
 
     graph: str
@@ -61,7 +61,7 @@ class Plan:
     dataframes: tuple[FramePlan, ...] = ()
     expected: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
-    begins: Mapping[str, Mapping[int, int | str]] = field(default_factory=dict)
+    begins: Mapping[str, Mapping[TopicPartition, int | str]] = field(default_factory=dict)
 
     def __getitem__(self, processor: str) -> ProcessorPlan:
         """
@@ -92,7 +92,12 @@ class Plan:
         """Where the task begins if it has no record; a partition that `start=` did not know begins at its first one."""
         if isinstance(processor.start, str):
             return processor.start
-        return self.begins.get(processor.name, {}).get(partition, "earliest")
+        return self.begins.get(processor.name, {}).get(TopicPartition(processor.lead, partition), "earliest")
+
+    def first_of(self, frame: DataFrameProcessor, place: TopicPartition, marks: Watermarks) -> int:
+        """The offset at which a processor of DataFrames without a record begins."""
+        at = self.begins.get(frame.name, {}).get(place, marks.low)
+        return at if isinstance(at, int) else marks.stable
 
     def refuse(self) -> None:
         """

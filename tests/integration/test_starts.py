@@ -12,7 +12,20 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from cues_kafka import ConfigError, Graph, GraphError, Json, Kafka, Memory, Processor, Source, Topic, connect, start
+from cues_kafka import (
+    ConfigError,
+    DataFrameProcessor,
+    Graph,
+    GraphError,
+    Json,
+    Kafka,
+    Memory,
+    Processor,
+    Source,
+    Topic,
+    connect,
+    start,
+)
 from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.graph.data import from_dict, to_dict
@@ -188,3 +201,18 @@ def test_a_start_travels(begin: Any) -> None:
     """As data."""
     graph = graph_of("shop", begin)
     assert from_dict(json.loads(json.dumps(to_dict(graph)))).processors["check"].start == begin
+
+
+@pytest.mark.parametrize(
+    ("begin", "text"),
+    [
+        ("latest", "Choose one of 'earliest'"),
+        ({0: 1}, "does not name its inputs 'a', 'b'"),
+        ({"a": {0: 1}, "b": {0: -1}}, "Write the offset of each partition"),
+        ({"a": {0: 1}, "b": 4}, "'b': start=4 is not known"),
+    ],
+)
+def test_a_start_of_dataframes_that_means_nothing_is_refused(begin: Any, text: str) -> None:
+    """When it is declared; offsets of several inputs are named by binding."""
+    with pytest.raises(GraphError, match=text):
+        DataFrameProcessor(max, name="pair", inputs={"a": "a", "b": "b"}, outputs="c", start=begin)

@@ -55,7 +55,7 @@ class FrameRun:
             processor.name,
             source,
             width,
-            tuple(mark.low for mark in marks.values()),
+            tuple(job.planned.first_of(processor, place, mark) for place, mark in marks.items()),
             written(job.facts, topic, job.broker.max_bytes, provenance=declared.provenance),
             Identity.of_process("spark"),
             policy=policy,

@@ -51,7 +51,7 @@ class StagedRun:
         self._bindings = {topic: binding for binding, topic in processor.inputs}
         places = [TopicPartition(t, p) for t in topics for p in range(job.facts.topics[t].partitions)]
         marks = job.broker.watermarks(places)
-        self._reached = {place: marks[place].low for place in places}
+        self._reached = {place: job.planned.first_of(processor, place, marks[place]) for place in places}
         frames = call_function(settings, job.options, graph, processor, self._positions())
         self._work = self._work_of(stateless=not any(map(keeps_state, frames.values())))
         self._newest: Staged | None = None
