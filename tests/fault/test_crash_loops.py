@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import Graph
+from cues_kafka import Codec, Graph
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import (
     PATIENCE_S,
@@ -48,18 +48,46 @@ def deadly_graph(bootstrap: str, name: str, errors: bool, quarantine_after: int 
     return Setup(bootstrap, name).graph(deadly, errors=errors, quarantine_after=quarantine_after)
 
 
+class Deadly(Codec):
+    """JSON whose decoder dies of one message, as a parser in C may."""
+
+    def encode(self, value: Any) -> bytes:
+        """As text."""
+        return json.dumps(value).encode()
+
+    def decode(self, data: bytes) -> Any:
+        """SIGKILL for one message."""
+        return deadly(json.loads(data))
+
+
+def harmless(value: Any) -> Any:
+    """Gives what it gets."""
+    return value
+
+
+def undecodable_graph(bootstrap: str, name: str, errors: bool, quarantine_after: int | None) -> Graph:
+    """What the children run whose decoder dies."""
+    return Setup(bootstrap, name).graph(harmless, value=Deadly(), errors=errors, quarantine_after=quarantine_after)
+
+
 @pytest.fixture
 def setup(kafka: KafkaFixture) -> Setup:
     """Names of the test's own; the topics are there before the first child."""
     return Setup(kafka.bootstrap, kafka.unique("g"))
 
 
-def loop(setup: Setup, done: Callable[[], bool], errors: bool = True, quarantine_after: int | None = 2) -> int:
+def loop(
+    setup: Setup,
+    done: Callable[[], bool],
+    errors: bool = True,
+    quarantine_after: int | None = 2,
+    make: Callable[..., Graph] = deadly_graph,
+) -> int:
     """Start workers one after the other, each when the last one died, until `done`; gives how many died."""
     for deaths in itertools.count():
         with Child(
             setup.bootstrap,
-            "tests.fault.test_crash_loops:deadly_graph",
+            f"tests.fault.test_crash_loops:{make.__name__}",
             setup.bootstrap,
             setup.name,
             errors,
@@ -91,11 +119,14 @@ def prepare(setup: Setup, values: list[Any], errors: bool = True) -> None:
     setup.send(*(json.dumps(v).encode() for v in values), transaction=True)
 
 
-def test_a_message_that_kills_its_process_is_quarantined_and_the_rest_proceeds(setup: Setup) -> None:
+@pytest.mark.parametrize("make", [deadly_graph, undecodable_graph], ids=["function", "decoder"])
+def test_a_message_that_kills_its_process_is_quarantined_and_the_rest_proceeds(
+    setup: Setup, make: Callable[..., Graph]
+) -> None:
     """Two deaths on the batch, then one step at a time, then quarantine after the stated starts, undecoded."""
     values = [0, 1, 2, "kill", 3, 4]
     prepare(setup, values)
-    deaths = loop(setup, lambda: delivered(setup) == len(values))
+    deaths = loop(setup, lambda: delivered(setup) == len(values), make=make)
 
     world = setup.world()
     assert world.values == [0, 1, 2, 3, 4]

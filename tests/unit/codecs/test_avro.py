@@ -338,7 +338,7 @@ def test_what_is_within_the_limits_is_read() -> None:
 _NAMES = iter(range(10**9))
 
 
-def _schema(rng: random.Random, depth: int = 0) -> Any:
+def random_schema(rng: random.Random, depth: int = 0) -> Any:
     """A random schema."""
     plain = ["null", "boolean", "int", "long", "float", "double", "bytes", "string"]
     logical = [{"type": "int", "logicalType": "date"}, {"type": "long", "logicalType": "timestamp-micros"}]
@@ -348,9 +348,9 @@ def _schema(rng: random.Random, depth: int = 0) -> Any:
     name = f"N{next(_NAMES)}"
     match rng.randrange(7):
         case 0:
-            return {"type": "array", "items": _schema(rng, depth + 1)}
+            return {"type": "array", "items": random_schema(rng, depth + 1)}
         case 1:
-            return {"type": "map", "values": _schema(rng, depth + 1)}
+            return {"type": "map", "values": random_schema(rng, depth + 1)}
         case 2:
             return ["null", *rng.sample(["long", "string", "boolean", {"type": "array", "items": "int"}], 2)]
         case 3:
@@ -358,11 +358,11 @@ def _schema(rng: random.Random, depth: int = 0) -> Any:
         case 4:
             return {"type": "fixed", "name": name, "size": rng.randrange(9)}
         case _:
-            fields = [(f"f{n}", _schema(rng, depth + 1)) for n in range(rng.randrange(1, 6))]
+            fields = [(f"f{n}", random_schema(rng, depth + 1)) for n in range(rng.randrange(1, 6))]
             return record(name, *fields, *([("me", ["null", name])] if rng.random() < 0.3 else []))
 
 
-def _mutated(rng: random.Random, data: bytes) -> bytes:
+def mutated(rng: random.Random, data: bytes) -> bytes:
     body = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 5))):
         at = rng.randrange(len(body) + 1)
@@ -386,13 +386,13 @@ def test_mutated_messages_are_values_or_errors(count: int) -> None:
     rng, errors = random.Random(20261123), 0
     random.seed(7)
     for _ in range(30):
-        schema = _schema(rng)
+        schema = random_schema(rng)
         codec = AvroCodec(Avro(schema))
         parsed, good = parse(json.dumps(schema)), BytesIO()
         fastavro.schemaless_writer(good, parsed, generate_one(parsed))
         for _ in range(count // 30):
             try:
-                codec.decode(in_front(schema, _mutated(rng, good.getvalue())))
+                codec.decode(in_front(schema, mutated(rng, good.getvalue())))
             except CodecError:
                 errors += 1
     assert errors > count * 0.4
