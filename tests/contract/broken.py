@@ -262,6 +262,29 @@ class GivesBeforeAcknowledged(Group):
         return True
 
 
+class ForgetsNothing(Cluster):
+    """Says that the group is gone, and leaves it."""
+
+    def forget(self, group: str, topics: Collection[str]) -> bool:
+        return True
+
+
+class ForgetsWithEveryTopic(Cluster):
+    """Deletes a group that other applications use, too."""
+
+    def forget(self, group: str, topics: Collection[str]) -> bool:
+        self._groups.pop(group, None)
+        return True
+
+
+class ForgetsMembers(Cluster):
+    """Deletes what a group with members has committed."""
+
+    def forget(self, group: str, topics: Collection[str]) -> bool:
+        self._group(group).offsets.clear()
+        return True
+
+
 class AlwaysCooperative(Cluster):
     """The protocol that was asked for is ignored."""
 
@@ -483,6 +506,9 @@ BREAKS: dict[str, list[type[MemoryBroker]]] = {
     "offsets_of_a_topic_that_the_group_does_not_subscribe_to_are_taken": [on_cluster(OnlySubscribedTopics)],
     "a_rebalance_after_the_offsets_call_does_not_stop_the_commit": [on_cluster(CommitChecksGeneration)],
     "a_group_without_offsets_has_none": [on_cluster(AbsentIsZero)],
+    "a_forgotten_group_has_no_offsets": [on_cluster(ForgetsNothing)],
+    "a_group_with_offsets_of_other_topics_is_not_forgotten": [on_cluster(ForgetsWithEveryTopic)],
+    "a_group_with_members_is_not_forgotten": [on_cluster(ForgetsNothing), on_cluster(ForgetsMembers)],
     "a_partition_moves_only_after_its_revocation_has_returned": [_with(group_type=GivesBeforeAcknowledged)],
     "an_eager_rebalance_takes_everything_before_it_gives_anything": [on_cluster(AlwaysCooperative)],
     "a_leaving_member_gives_its_partitions_back": [_with(member_type=LeavesSilently)],

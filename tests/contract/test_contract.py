@@ -7,6 +7,7 @@ fail would be worth nothing itself, so each is also seen to fail on a broken bro
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -348,6 +349,53 @@ def test_a_group_without_offsets_has_none(world: World) -> None:
     places = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
 
     assert world.broker.committed(world.name("group"), places) == dict.fromkeys(places)
+
+
+def _offsets(world: World, group: str, places: Sequence[TopicPartition]) -> None:
+    """The group gets the offset 5 of each of these."""
+    session = world.session()
+    session.begin()
+    session.send_offsets(dict.fromkeys(places, 5), GroupMetadata.outside(group))
+    session.commit()
+    for place in places:
+        assert _stable(world, group, place) == 5
+
+
+def test_a_forgotten_group_has_no_offsets(world: World) -> None:
+    """What its application would go on at; to forget it again is no error."""
+    topic, group = world.topic(), world.name("group")
+    place = TopicPartition(topic, 0)
+    _offsets(world, group, [place])
+
+    assert world.broker.forget(group, [topic])
+
+    assert world.broker.committed(group, [place]) == {place: None}
+    assert world.broker.forget(group, [topic])
+
+
+def test_a_group_with_offsets_of_other_topics_is_not_forgotten(world: World) -> None:
+    """Its application goes on with the others."""
+    topic, other, group = world.topic(), world.topic(), world.name("group")
+    places = [TopicPartition(topic, 0), TopicPartition(other, 0)]
+    _offsets(world, group, places)
+
+    assert not world.broker.forget(group, [topic])
+
+    assert world.broker.committed(group, places) == dict.fromkeys(places, 5)
+
+
+def test_a_group_with_members_is_not_forgotten(world: World) -> None:
+    """Its application runs."""
+    topic, group = world.topic(), world.name("group")
+    place = TopicPartition(topic, 0)
+    _offsets(world, group, [place])
+    member = world.joined(group, topic)
+
+    with pytest.raises(BrokerError):
+        world.broker.forget(group, [topic])
+
+    assert member.metadata().generation >= 0
+    assert world.broker.committed(group, [place]) == {place: 5}
 
 
 # ---- membership
