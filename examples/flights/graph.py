@@ -12,9 +12,10 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from cues_kafka import DataFrameProcessor, Graph, Json, Out, Processor, Raw, Source, Topic
+from cues_kafka import Avro, DataFrameProcessor, Graph, Json, Out, Processor, Raw, Source, Topic
 from examples.flights.data import COLUMNS, airports
 
 if TYPE_CHECKING:
@@ -22,14 +23,17 @@ if TYPE_CHECKING:
 
     from cues_kafka.runtime.calling.step import Step
 
+SCHEMA = Path(__file__).parents[2] / "schemas" / "flight.avsc"
+"""The Avro schema of `Flight`; each message carries its fingerprint, so there is no registry."""
+
 LATE_MIN = 15
 """From this many minutes on, the authorities call a flight delayed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Flight:
     """
-    A flight that took off.
+    A flight that took off: a record of ``schemas/flight.avsc``.
 
     Attributes:
         date: local date of the departure, ISO.
@@ -203,7 +207,7 @@ plain = Graph(
     ),
     Processor(ledger, inputs="flights.all", batch=True),
     errors="flights.errors",
-    defaults=Topic(value=Json(Flight), partitions=4),
+    defaults=Topic(value=Avro(SCHEMA, Flight), partitions=4),
     topics={"flights.raw": Topic(value=Raw())},
     system={"airports": airports, "db": open_ledger},
 )

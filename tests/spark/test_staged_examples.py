@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import DataFrameProcessor, Graph, Json, Kafka, Source, Topic, start
+from cues_kafka import Avro, DataFrameProcessor, Graph, Json, Kafka, Source, Topic, start
 from cues_kafka.runtime.running import Running
 from cues_kafka.spark import Spark
 from cues_kafka.testing.fixtures import KafkaFixture
 from examples.flights import data, independent
-from examples.flights.graph import Flight, Hour, Weather, clean, hourly
+from examples.flights.graph import SCHEMA, Flight, Hour, Weather, clean, hourly
 from examples.flights.load import seen
 
 pytestmark = pytest.mark.timeout(300)
@@ -218,7 +218,7 @@ def test_the_hours_of_the_demo_are_what_the_tables_say(spark: Any, kafka: KafkaF
         *map(Source, inputs.values()),
         DataFrameProcessor(hourly, inputs=inputs, outputs=f"{name}.hours", output_mode="update"),
         topics={
-            f"{name}.flights": Topic(value=Json(Flight), partitions=2),
+            f"{name}.flights": Topic(value=Avro(SCHEMA, Flight), partitions=2),
             f"{name}.weather": Topic(value=Json(Weather), key="origin", partitions=2),
             f"{name}.hours": Topic(value=Json(Hour), partitions=independent.PARTITIONS),
         },
