@@ -161,21 +161,32 @@ class Maintenance:
         """
         Plan to let tasks that never ran go on where another consumer group stands.
 
+        Tasks that stand there already are left out, so that a run that was cut short can be run again.
+
         Args:
             group: the group, whose application has stopped. `carry_out` holds it meanwhile, and `forget` deletes it.
 
         Raises:
             ConfigError: the processor is one of DataFrames.
-            RecoveryError: a group has members, the other one lacks an offset, or a task has a record already.
+            RecoveryError: a group has members, the other one lacks an offset, or a task has a record of another place.
         """
         if self.staged or not self.specs[0].inputs:
             raise ConfigError(f"{self.specs[0].processor!r} is written staged. Use reset --to group:{group}")
-        if ran := [spec.name for spec in self.specs if self._settled(spec) is not None]:
+        offsets = of_group(self._broker, group, self._places(self.specs))
+        if ran := [spec.name for spec in self.specs if not self._may_begin(spec, offsets)]:
             raise RecoveryError(
                 f"{', '.join(ran)}: there is a record already, so the task has a place of its own. To give it up, use "
                 f"`cues-kafka reset ... --to group:{group}`"
             )
-        return self._moves(self._target(of_group(self._broker, group, self._places(self.specs))), self.specs)
+        return self._moves(self._target(offsets), self.specs)
+
+    def _may_begin(self, spec: Spec, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Whether the task has no record, or one that says the same."""
+        record = self._settled(spec)
+        return record is None or (
+            isinstance(record, Attempt | Start)
+            and all(p.offset == offsets[TopicPartition(p.topic, spec.partition)] for p in record.positions)
+        )
 
     def forget(self, group: str) -> bool:
         """Delete an adopted group, so that its application cannot go on there; False: it has other topics' offsets."""

@@ -107,6 +107,24 @@ def test_a_group_is_taken_over_without_loss_or_repeat(moving: tuple[Graph, Kafka
     assert sorted(legacy.seen + checked) == list(range(40))
     listed = AdminClient({"bootstrap.servers": options.bootstrap}).list_consumer_groups().result()
     assert legacy.group not in {one.group_id for one in listed.valid}
+
+
+def test_a_takeover_that_was_cut_short_is_run_again(moving: tuple[Graph, Kafka, Legacy]) -> None:
+    """What stands there already is left; once the processor has gone on from there, the group is not taken any more."""
+    graph, options, legacy = moving
+    legacy.stop()
+    first = tool(graph, options)
+    moves = first.adopt(legacy.group)
+    first.carry_out(moves[:1], holding=legacy.group)
+
+    second = tool(graph, options)
+    rest = second.adopt(legacy.group)
+    assert [move.spec.partition for move in rest] == [move.spec.partition for move in moves[1:]]
+    second.carry_out(rest, holding=legacy.group)
+    assert tool(graph, options).adopt(legacy.group) == []
+
+    with start(graph, options) as running:
+        running.wait_idle()
     with pytest.raises(RecoveryError, match="a place of its own"):
         tool(graph, options).adopt(legacy.group)
 

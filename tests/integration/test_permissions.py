@@ -26,7 +26,7 @@ from cues_kafka.plan.acls import Acl, acls_of, kafka_acls
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
-from cues_kafka.ports import NewTopic
+from cues_kafka.ports import GroupMetadata, NewTopic, TopicPartition
 from cues_kafka.runtime.prepare import plan_start, prepare
 from cues_kafka.verify.scan import verify
 
@@ -65,11 +65,16 @@ class Cluster:
 
     def grant_by(self, command: str) -> tuple[str, str, str]:
         """
-        Do what a printed command says.
+        Do what a message says.
 
         Returns:
             User, operation, and name of the resource.
         """
+        [done] = self.carry_out(command)
+        return done
+
+    def carry_out(self, command: str) -> list[tuple[str, str, str]]:
+        """Do what a printed command says, see `grant_by`: each operation on each resource."""
         words = shlex.split(command)
         assert words[:3] == ["kafka-acls", "--add", "--allow-principal"]
         prefixed = words[-2:] == ["--resource-pattern-type", "prefixed"]
@@ -79,8 +84,7 @@ class Cluster:
         resources = [(option[2:], value) for option, value in pairs if option != "--operation"]
         pattern = "prefixed" if prefixed else "literal"
         self._grant((user, operation, *resource, pattern) for operation in operations for resource in resources)
-        [operation] = operations
-        return user, operation, resources[0][1]
+        return [(user, operation, name) for operation in operations for _, name in resources]
 
     def _grant(self, wanted: Iterator[tuple[str, ...]] | Any) -> None:
         bindings = [
@@ -289,6 +293,45 @@ def test_a_tool_that_may_not_join_the_group_leaves_no_client(cluster: Cluster) -
             tool.carry_out(moves)
 
     assert _clients() <= before
+
+
+def test_a_worker_takes_a_group_over_with_the_rights_that_messages_name(cluster: Cluster) -> None:
+    """The page names them: to describe the other group, to hold it as a member, and to delete it."""
+    graph, legacy = shop("moved"), "moved-legacy"
+    admin = KafkaBroker(cluster.super_user)
+    apply_plan(plan(graph, admin.facts(topics_to_ask(graph))), admin)
+    with connect(cluster.super_user, graph) as sender:
+        sender.send_many("moved.orders", ORDERS)
+    session = admin.session("moved-legacy-commits")
+    session.init(timeout_s=30)
+    session.begin()
+    places = [TopicPartition("moved.orders", partition) for partition in range(2)]
+    session.send_offsets(dict.fromkeys(places, 0), GroupMetadata.outside(legacy))
+    session.commit()
+    session.close()
+    cluster.make_users(["mover"])
+    cluster.grant(*permissions(graph, "worker"), user="mover")
+
+    def adopts(_: Case) -> None:
+        with closing(KafkaBroker(cluster.login("mover"))) as broker:
+            tool = Maintenance(graph, broker, "check", who="test")
+            tool.carry_out(tool.adopt(legacy), holding=legacy)
+            assert tool.forget(legacy)
+
+    before = _clients()
+    granted: list[tuple[str, str, str]] = []
+    case = Case("mover", graph, permissions(graph, "worker")[0])
+    while len(granted) < 4 and (text := _refused(case, adopts)):
+        assert "user `mover` may not" in text
+        [command] = set(re.findall(r"`(kafka-acls [^`]*)`", text))
+        granted.append(cluster.grant_by(command))
+    assert _clients() <= before, "a client that may not join tries it again without end, unless it is closed"
+    assert granted == [("mover", operation, legacy) for operation in ("Describe", "Read", "Delete")]
+    with start(graph, cluster.login("mover")) as running:
+        running.wait_idle()
+        assert sum(task.totals.deliveries for task in running.status().tasks) == len(ORDERS)
+    assert admin.committed(legacy, places) == dict.fromkeys(places)
+    admin.close()
 
 
 def _clients() -> int:
