@@ -1,4 +1,4 @@
-"""docs/move-in.md as its reader would follow it, on a cluster and a registry where he may create nothing."""
+"""docs/move-in.md followed word by word, on a cluster and a registry where its reader may create nothing."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_a_running_group_moves_by_the_page_without_any_right_to_create(
     estate.run_legacy()
     estate.write(SENT)
 
-    # 2. The reader sees what he needs, and may not even look; the administrator does it.
+    # 2. The reader sees what is needed, and may not even look; the administrator does it.
     refused = estate.command("plan", "--acls", "--principal", "worker=User:worker")
     assert refused.exit_code == 1
     assert "user `worker` may not describe topics" in refused.output
@@ -189,7 +189,7 @@ def test_a_running_group_moves_by_the_page_without_any_right_to_create(
     assert estate.command("schemas", "check").exit_code == 0
     asked = len(estate.registry.requests)
 
-    # 5. He takes the place over, with the rights that messages name.
+    # 5. The reader takes the place over, with the rights that messages name.
     adopt = ("adopt", "bill", "--group", f"{name}-legacy", "--yes")
     while (done := estate.command(*adopt)).exit_code:
         commands = [line for line in done.output.split("`") if line.startswith("kafka-acls")]
