@@ -27,9 +27,10 @@ from cues_kafka.errors import (
     UnstableOffsets,
 )
 from cues_kafka.graph.codec import Codec
-from cues_kafka.graph.declare import Alias, Avro, Digits, Json, Limits, Raw, Retry
+from cues_kafka.graph.declare import Alias, Digits, Json, Limits, Raw, Retry
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.filters import has_tag, has_type
+from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
 from cues_kafka.graph.message import Message, Out
 from cues_kafka.graph.processor import DataFrameProcessor, Processor, Source, processor
 from cues_kafka.graph.topic import Topic
@@ -78,6 +79,7 @@ __all__ = [
     "GraphError",
     "Interrupt",
     "Json",
+    "JsonSchema",
     "Kafka",
     "Limits",
     "Memory",
@@ -85,6 +87,7 @@ __all__ = [
     "Out",
     "OutputError",
     "Processor",
+    "Protobuf",
     "Raw",
     "Received",
     "RecoveryError",

@@ -42,6 +42,8 @@ DRIVERS = {
     "pandas": ("cues_kafka.runtime.spark",),
     "fastavro": ("cues_kafka.codecs", "cues_kafka.records"),
     "msgspec": ("cues_kafka.codecs",),
+    "jsonschema": ("cues_kafka.codecs.json_validation",),
+    "google": ("cues_kafka.codecs",),
     "structlog": ("cues_kafka.observe",),
     "typer": ("cues_kafka.cli",),
     "rich": ("cues_kafka.cli",),

@@ -98,7 +98,7 @@ def register(
         typer.echo("Nothing was registered. Add --yes to do it.", err=True)
         raise typer.Exit(1)
     for one in missing:
-        number = schemas.register(one.subject.name, one.subject.text)
+        number = schemas.register(one.subject.name, one.subject.own)
         typer.echo(f"{one.subject.name}: registered as {number}")
 
 

@@ -14,12 +14,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from io import BytesIO
-from typing import Any, Final, Literal, NamedTuple, NoReturn, Protocol
+from typing import Any, Final, NamedTuple, NoReturn
 from uuid import UUID
 
 from fastavro import schemaless_reader, schemaless_writer
 
 from cues_kafka.codecs import framing
+from cues_kafka.codecs.avro_compat import problems
 from cues_kafka.codecs.avro_limits import check_of
 from cues_kafka.codecs.avro_schema import (
     Schema,
@@ -31,63 +32,12 @@ from cues_kafka.codecs.avro_schema import (
     shape_of,
 )
 from cues_kafka.codecs.avro_values import Reading, Unfit, Writing
+from cues_kafka.codecs.registered import Own, Part, Registered, Schemas, Writers
 from cues_kafka.codecs.schema import Null, OneOf, Shape, describe
 from cues_kafka.errors import CodecError, CuesError, GraphError
-from cues_kafka.graph.declare import Avro
-
-MAX_SCHEMAS: Final = 1_000
-"""Schemas of writers that a codec remembers."""
+from cues_kafka.graph.formats import Avro
 
 _NAMES: Final[dict[str, Any]] = {"return_record_name": True, "return_record_name_override": True}
-
-
-class Registered(NamedTuple):
-    """
-    A schema of a registry.
-
-    Attributes:
-        number: its id.
-        text: its JSON.
-        references: the JSON of the schemas that it names, those that others need first.
-    """
-
-    number: int
-    text: str
-    references: tuple[str, ...] = ()
-
-
-class Schemas(Protocol):
-    """A registry, as codecs use it. Its answers are kept: a schema of an id never changes."""
-
-    def by_id(self, name: int | UUID) -> Registered:
-        """
-        Find the schema of an id or GUID.
-
-        Raises:
-            CodecError: the registry has none.
-            RetriableError: the registry does not answer.
-        """
-        ...
-
-    def id_of(self, subject: str, text: str) -> int:
-        """
-        Find the id of a schema of a subject.
-
-        Raises:
-            ConfigError: the subject does not have this schema.
-            RetriableError: the registry does not answer.
-        """
-        ...
-
-    def latest(self, subject: str) -> Registered:
-        """
-        Find the newest schema of a subject.
-
-        Raises:
-            ConfigError: there is no such subject.
-            RetriableError: the registry does not answer.
-        """
-        ...
 
 
 class _Resolution(NamedTuple):
@@ -130,7 +80,7 @@ class AvroCodec:
         declared: Avro,
         subject: str = "",
         schemas: Schemas | None = None,
-        part: Literal["key", "value"] = "value",
+        part: Part = "value",
     ) -> None:
         self._declared = declared
         self._subject = subject
@@ -141,7 +91,8 @@ class AvroCodec:
         self.nullable = _takes_null(self.shape)
         self._length = 10 if schemas is None else 5
         self._most_bytes = declared.limits.bytes
-        self._readers: dict[bytes, _Resolution] = {}
+        self._writers = None if schemas is None else Writers(schemas, self._reader_by_id)
+        self._readers: dict[bytes, _Resolution] = {} if self._writers is None else self._writers.known
         self._prefix = b""
         self._to_plain: Callable[[Any], Any] | None = None
         if schemas is None:
@@ -216,7 +167,7 @@ class AvroCodec:
             number, self.schema = found.number, parse(found.text)
             self._to_plain = Writing().convert(self.schema)
         else:
-            number = self._schemas.id_of(self._subject, schema_text(self._declared))
+            number = self._schemas.id_of(self._subject, Own(schema_text(self._declared)))
         self._prefix = framing.id_prefix(number)
 
     # Reading
@@ -251,25 +202,19 @@ class AvroCodec:
 
     def _learn(self, data: bytes) -> _Resolution:
         """The reader of a schema that no message of this codec had before."""
-        if self._schemas is None:
-            mark = framing.fingerprint_of(data)
-            raise CodecError(
-                f"The message was written with a schema of fingerprint {mark.hex()}, and {full_name(self.schema)} has "
-                f"{self._prefix[2:].hex()}. Name the writer's schema in Avro(..., older=[...])."
-            )
-        name, start = framing.written_with(data)
-        key = data[:start]
-        if start != self._length and key in self._readers:  # a GUID is longer than what `decode` looks for
-            return self._readers[key]
-        found = self._schemas.by_id(name)
+        if self._writers is not None:
+            return self._writers.of(data)
+        mark = framing.fingerprint_of(data)
+        raise CodecError(
+            f"The message was written with a schema of fingerprint {mark.hex()}, and {full_name(self.schema)} has "
+            f"{self._prefix[2:].hex()}. Name the writer's schema in Avro(..., older=[...])."
+        )
+
+    def _reader_by_id(self, found: Registered, name: int | UUID, start: int) -> _Resolution:
         try:
-            reader = self._reader_of(parse_with(found), start)
+            return self._reader_of(parse_with(found), start)
         except ValueError as error:
             raise CodecError(f"The schema {name} of the registry is no Avro schema: {error}") from error
-        if len(self._readers) >= MAX_SCHEMAS:
-            self._readers.clear()
-        self._readers[key] = reader
-        return reader
 
 
 def _short(error: Exception) -> str:
@@ -284,7 +229,9 @@ def parse_with(found: Registered) -> Schema:
     Raises:
         ValueError: it is no schema.
     """
-    return parse(found.text, found.references)
+    if found.kind != "AVRO":
+        raise ValueError(f"it is of the type {found.kind}")
+    return parse(found.text, [text for _, text in found.references])
 
 
 def declared_schema(declared: Avro) -> Schema | None:
@@ -310,14 +257,28 @@ def schema_text(declared: Avro | Any) -> str:
     return str(schema)
 
 
-def subject_of(declared: Avro, topic: str, part: Literal["key", "value"]) -> str:
-    """The registry's subject of a topic's keys or values."""
-    if declared.subject is not None:
-        return declared.subject
-    if declared.strategy == "topic":
-        return f"{topic}-{part}"
-    name = full_name(declared_schema(declared))
-    return name if declared.strategy == "record" else f"{topic}-{name}"
+codec = AvroCodec
+"""See `formats.Format`."""
+
+
+def record_name(declared: Avro) -> str:
+    """The full name of the declared record."""
+    return full_name(declared_schema(declared))
+
+
+def own_schema(declared: Avro) -> Own | None:
+    """The declared schema as a registry gets it; None: it is the registry's."""
+    return None if declared.schema is None else Own(schema_text(declared))
+
+
+def unreadable(declared: Avro, newest: Registered) -> list[str]:
+    """
+    Say why messages of a registered schema cannot be read into the declared one.
+
+    Raises:
+        ValueError: what is registered is no Avro schema.
+    """
+    return problems(parse_with(newest), declared_schema(declared))
 
 
 def _takes_null(shape: Shape | None) -> bool:

@@ -3,10 +3,14 @@
 Without a registry that is Avro's single-object encoding: two marks and the schema's fingerprint. With one it is
 Confluent's wire format: a zero byte and the schema's id in four bytes. Newer clients put a GUID into a header instead;
 `in_front` puts such a header before the value, so that codecs see one form.
+
+In Protobuf the place of the message in its file follows: numbers as varints, zigzag, after their count; a single 0
+stands for the first message.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal
 from uuid import UUID
 
@@ -72,3 +76,51 @@ def fingerprint_of(data: bytes) -> bytes:
             f"{hint}"
         )
     return data[2:10]
+
+
+def places(indexes: Sequence[int]) -> bytes:
+    """The place of a message in its Protobuf file."""
+    if list(indexes) == [0]:
+        return b"\0"
+    return b"".join(_varint(number << 1) for number in (len(indexes), *indexes))
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def places_of(data: bytes, start: int, most: int) -> tuple[tuple[int, ...], int]:
+    """
+    The place of a message in its Protobuf file, and where the value begins.
+
+    Args:
+        data: a message.
+        start: where the place begins.
+        most: how many numbers it may have.
+
+    Raises:
+        CodecError: there is none.
+    """
+    count, start = _read_varint(data, start)
+    if not 0 <= count <= most:
+        raise CodecError(f"The place of the message in its Protobuf file has {count} numbers. See the wire format.")
+    found = []
+    for _ in range(count):
+        number, start = _read_varint(data, start)
+        found.append(number)
+    return tuple(found) or (0,), start
+
+
+def _read_varint(data: bytes, start: int) -> tuple[int, int]:
+    """A zigzag number of at most 32 bits, and where the next thing begins."""
+    number = 0
+    for place, byte in enumerate(data[start : start + 5]):
+        number |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), start + place + 1
+    raise CodecError("The place of the message in its Protobuf file is not readable. Its producer uses another codec.")

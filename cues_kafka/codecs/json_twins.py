@@ -71,6 +71,10 @@ def _told_apart(options: tuple[Shape, ...]) -> bool:
     return len(records) > 1 and not all(is_struct(one.cls) for one in records)
 
 
+def _left_out() -> Any:
+    return ...
+
+
 class Twins:
     """Makes the twins of one shape that is not native."""
 
@@ -131,7 +135,7 @@ class Twins:
         fields = []
         for each in record.fields:
             if tag is None or each.wire_name != tag[0]:
-                default = {} if each.default is None else {"default": ...}
+                default = {} if each.default is None else {"default_factory": _left_out}  # a schema takes none
                 named = msgspec.field(name=each.wire_name, **default)
                 fields.append((each.name, self._annotation(each.shape), named))
         tagged: dict[str, Any] = {"tag_field": tag[0], "tag": tag[1]} if tag else {}

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, Literal, NamedTuple
 
+from cues_kafka.codecs.formats import format_of, subject_of
 from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.codecs.own import OwnCodec
 from cues_kafka.codecs.raw import RawCodec
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.codec import Codec
-from cues_kafka.graph.declare import Avro, CodecSpec, Json, Raw
+from cues_kafka.graph.declare import CodecSpec, Json, Raw
+from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf, SchemaSpec
 from cues_kafka.ports import WireCodec
 
 
@@ -55,20 +57,17 @@ def _json(declaration: Json) -> WireCodec:
     return JsonCodec(Any if declaration.cls is None else declaration.cls)
 
 
-def _avro(declared: Avro, made_for: MadeFor) -> WireCodec:
-    from cues_kafka.codecs.avro import AvroCodec, subject_of  # noqa: PLC0415
-
+def _of_schema(declared: SchemaSpec, made_for: MadeFor) -> WireCodec:
     if not declared.registry:
-        return _avro_alone(declared)
-    return AvroCodec(declared, subject_of(declared, made_for.topic, made_for.part), _schemas(made_for), made_for.part)
+        return _alone(declared)
+    subject = subject_of(declared, made_for.topic, made_for.part)
+    return format_of(declared).codec(declared, subject, _schemas(made_for), made_for.part)
 
 
 @cache
-def _avro_alone(declared: Avro) -> WireCodec:
+def _alone(declared: SchemaSpec) -> WireCodec:
     """One for each declaration, like those of JSON."""
-    from cues_kafka.codecs.avro import AvroCodec  # noqa: PLC0415
-
-    return AvroCodec(declared)
+    return format_of(declared).codec(declared)
 
 
 def _schemas(made_for: MadeFor) -> Any:
@@ -92,7 +91,9 @@ class _NoRegistry:
 
 MAKERS: Final[dict[type[CodecSpec], Callable[[Any, MadeFor], WireCodec]]] = {
     Json: lambda declaration, _: _json(declaration),
-    Avro: _avro,
+    Avro: _of_schema,
+    JsonSchema: _of_schema,
+    Protobuf: _of_schema,
     Raw: lambda *_: RawCodec(),
 }
 """The maker of each class of declarations. A maker imports its codec's library when it is called."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from cues_kafka.codecs.avro import Registered
+from cues_kafka.codecs.registered import Own, Registered
 from cues_kafka.errors import CodecError, ConfigError, RetriableError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class RegistrySchemas:
         self._lock = threading.Lock()
         self._found: dict[int | UUID, Registered] = {}
         self._missing: dict[int | UUID, float] = {}
-        self._ids: dict[tuple[str, str, str], int] = {}
+        self._ids: dict[tuple[str, Own], int] = {}
         self._made: SchemaRegistryClient | None = None
 
     @property
@@ -56,9 +56,10 @@ class RegistrySchemas:
         if self._missing.get(name, 0.0) > time.monotonic():
             raise self._unknown(name)
         with self._asking(f"the schema {name}") as missing:
-            client = self.client
-            schema = client.get_schema(name) if isinstance(name, int) else client.get_schema_by_guid(str(name))
-            found = Registered(name if isinstance(name, int) else 0, schema.schema_str or "", self._references(schema))
+            schema = self._schema_of(name)
+            if schema.schema_type == "PROTOBUF":  # as a descriptor, where the registry can
+                schema = self._schema_of(name, "serialized")
+            found = self._registered(name if isinstance(name, int) else 0, schema)
         if missing:
             self._missing[name] = time.monotonic() + MISSING_S
             raise self._unknown(name)
@@ -67,12 +68,18 @@ class RegistrySchemas:
         self._found[name] = found
         return found
 
-    def id_of(self, subject: str, text: str, kind: str = "AVRO") -> int:
+    def _schema_of(self, name: int | UUID, form: str | None = None) -> Schema:
+        client = self.client
+        if isinstance(name, int):
+            return client.get_schema(name, fmt=form)
+        return client.get_schema_by_guid(str(name), fmt=form)
+
+    def id_of(self, subject: str, own: Own) -> int:
         """See `Schemas`."""
-        key = (subject, text, kind)
+        key = (subject, own)
         if key not in self._ids:
             with self._asking(f"the subject {subject!r}") as missing:
-                self._ids[key] = self.client.lookup_schema(subject, _schema(text, kind)).schema_id or 0
+                self._ids[key] = self.client.lookup_schema(subject, self._schema(own)).schema_id or 0
             if missing:
                 raise ConfigError(
                     f"the subject {subject!r} of {self._options.url} does not have the declared schema. Look with "
@@ -84,14 +91,14 @@ class RegistrySchemas:
         """See `Schemas`."""
         with self._asking(f"the subject {subject!r}") as missing:
             newest = self.client.get_latest_version(subject)
-            found = Registered(newest.schema_id or 0, newest.schema.schema_str or "", self._references(newest.schema))
+            found = self._registered(newest.schema_id or 0, newest.schema)
         if missing:
             raise ConfigError(
                 f"{self._options.url} has no subject {subject!r}. Register a schema, or name one with subject=."
             )
         return found
 
-    def compatible(self, subject: str, text: str, kind: str = "AVRO") -> bool | None:
+    def compatible(self, subject: str, own: Own) -> bool | None:
         """
         Ask whether the registry would take a schema as the next version of a subject; None: there is no such subject.
 
@@ -99,12 +106,12 @@ class RegistrySchemas:
             RetriableError: the registry does not answer.
         """
         with self._asking(f"the subject {subject!r}") as missing:
-            answer = self.client.test_compatibility(subject, _schema(text, kind))
+            answer = self.client.test_compatibility(subject, self._schema(own))
         return None if missing else bool(answer)
 
-    def register(self, subject: str, text: str, kind: str = "AVRO") -> int:
+    def register(self, subject: str, own: Own) -> int:
         """
-        Add a schema to a subject, and return its id.
+        Add a schema to a subject, and return its id. The schemas that it names must be registered.
 
         Raises:
             ConfigError: the registry refuses it.
@@ -113,7 +120,7 @@ class RegistrySchemas:
         from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415  an extra
 
         try:
-            return int(self.client.register_schema(subject, _schema(text, kind)))
+            return int(self.client.register_schema(subject, self._schema(own)))
         except SchemaRegistryError as error:
             if error.http_status_code in (409, 422):
                 raise ConfigError(f"{subject!r}: the registry refuses the schema: {error.error_message}") from error
@@ -121,13 +128,28 @@ class RegistrySchemas:
         except _network_errors() as error:
             raise self._outage(f"the subject {subject!r}", error) from error
 
-    def _references(self, schema: Schema) -> tuple[str, ...]:
+    def _schema(self, own: Own) -> Schema:
+        """A declared schema as the client sends it; those that it names are in the subjects of their names."""
+        from confluent_kafka.schema_registry import Schema, SchemaReference  # noqa: PLC0415  an extra
+
+        named = [
+            SchemaReference(name, name, self.client.lookup_schema(name, self._schema(one)).version)
+            for name, one in own.references
+        ]
+        return Schema(own.text, own.kind, named)
+
+    def _registered(self, number: int, schema: Schema) -> Registered:
+        return Registered(number, schema.schema_str or "", self._references(schema), schema.schema_type or "AVRO")
+
+    def _references(self, schema: Schema) -> tuple[tuple[str, str], ...]:
         """The schemas that this one names, and those that they name, those that others need first."""
-        found: list[str] = []
+        found: dict[str, str] = {}
+        form = "serialized" if schema.schema_type == "PROTOBUF" else None
         for each in schema.references or ():
-            named = self.client.get_version(each.subject or "", each.version or "latest").schema
-            found += [*self._references(named), named.schema_str or ""]
-        return tuple(dict.fromkeys(found))
+            named = self.client.get_version(each.subject or "", each.version or "latest", fmt=form).schema
+            found |= dict(self._references(named))
+            found[each.name or ""] = named.schema_str or ""
+        return tuple(found.items())
 
     @contextlib.contextmanager
     def _asking(self, what: str) -> Iterator[list[bool]]:
@@ -163,12 +185,6 @@ def _network_errors() -> tuple[type[Exception], ...]:
     from httpx2 import HTTPError  # noqa: PLC0415  an extra
 
     return HTTPError, OAuthTokenError, OSError, ValueError
-
-
-def _schema(text: str, kind: str) -> Schema:
-    from confluent_kafka.schema_registry import Schema  # noqa: PLC0415  an extra
-
-    return Schema(text, kind)
 
 
 def _client(options: Any) -> SchemaRegistryClient:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
-from cues_kafka.codecs.avro import declared_schema, parse_with, schema_text, subject_of
-from cues_kafka.codecs.avro_compat import problems
+from cues_kafka.codecs.formats import format_of, subject_of
+from cues_kafka.codecs.registered import Own, Part
 from cues_kafka.codecs.registry import RegistrySchemas, schemas_of
 from cues_kafka.errors import ConfigError
-from cues_kafka.graph.declare import Avro
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.formats import SchemaSpec
 from cues_kafka.plan.inspectors import Findings, Terms
 from cues_kafka.ports import Broker
 
@@ -22,16 +22,16 @@ class Subject(NamedTuple):
     Attributes:
         name: in the registry.
         topic: whose keys or values it describes.
-        declared: the declaration.
-        text: its schema as JSON.
+        own: the declared schema.
         written: whether a processor of the graph writes the topic.
+        declared: the declaration; None: a schema that another one names.
     """
 
     name: str
     topic: str
-    declared: Avro
-    text: str
+    own: Own
     written: bool
+    declared: SchemaSpec | None = None
 
 
 class Checked(NamedTuple):
@@ -50,15 +50,27 @@ class Checked(NamedTuple):
 
 
 def subjects(graph: Graph) -> Iterator[Subject]:
-    """The subjects of a graph's topics, by topic; those whose schema is the registry's own are left out."""
+    """
+    The subjects of a graph's topics, by topic; those whose schema is the registry's own are left out.
+
+    The schemas that a schema names come before it, as they must be registered.
+    """
     written = {topic for one in graph.all_processors.values() for topic in one.output_topics}
     for topic in graph.topics_used():
         settings = graph.topic(topic)
-        parts: dict[Literal["key", "value"], Any] = {"key": settings.key_codec, "value": settings.value}
+        parts: dict[Part, Any] = {"key": settings.key_codec, "value": settings.value}
         for part, declared in parts.items():
-            if isinstance(declared, Avro) and declared.registry and declared.schema is not None:
-                name = subject_of(declared, topic, part)
-                yield Subject(name, topic, declared, schema_text(declared), topic in written)
+            if isinstance(declared, SchemaSpec) and declared.registry:
+                own = format_of(declared).own_schema(declared)
+                if own is not None:
+                    yield from _named(own, topic, topic in written)
+                    yield Subject(subject_of(declared, topic, part), topic, own, topic in written, declared)
+
+
+def _named(own: Own, topic: str, written: bool) -> Iterator[Subject]:
+    for name, one in own.references:
+        yield from _named(one, topic, written)
+        yield Subject(name, topic, one, written)
 
 
 def check(subject: Subject, registry: RegistrySchemas) -> Checked:
@@ -69,9 +81,9 @@ def check(subject: Subject, registry: RegistrySchemas) -> Checked:
         RetriableError: the registry does not answer.
     """
     try:
-        registry.id_of(subject.name, subject.text)
+        registry.id_of(subject.name, subject.own)
     except ConfigError:
-        takes = registry.compatible(subject.name, subject.text)
+        takes = registry.compatible(subject.name, subject.own)
         if takes is None:
             return Checked(subject, "new")
         return Checked(subject, "compatible" if takes else "incompatible", _unreadable(subject, registry))
@@ -79,11 +91,13 @@ def check(subject: Subject, registry: RegistrySchemas) -> Checked:
 
 
 def _unreadable(subject: Subject, registry: RegistrySchemas) -> tuple[str, ...]:
+    if subject.declared is None:
+        return ()
     newest = registry.latest(subject.name)
     try:
-        return tuple(problems(parse_with(newest), declared_schema(subject.declared)))
+        return tuple(format_of(subject.declared).unreadable(subject.declared, newest))
     except ValueError as error:
-        return (f"the registry's schema is no Avro schema: {error}",)
+        return (f"the registry's schema is of another format: {error}",)
 
 
 def inspect_registry(graph: Graph, _: Broker, terms: Terms) -> Findings:

@@ -10,12 +10,14 @@ import msgspec
 from cues_kafka.codecs.avro import schema_text
 from cues_kafka.codecs.framing import in_front
 from cues_kafka.codecs.json import JsonCodec
+from cues_kafka.codecs.json_schema import JsonSchemaCodec
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.own import OwnCodec
 from cues_kafka.codecs.schema import Choice, Items, Mapped, Null, OneOf, Scalar, Shape, Structure
 from cues_kafka.errors import CodecError
 from cues_kafka.graph.codec import Codec
-from cues_kafka.graph.declare import Avro, CodecSpec
+from cues_kafka.graph.declare import CodecSpec
+from cues_kafka.graph.formats import Avro, JsonSchema
 from cues_kafka.ports import Headers
 
 
@@ -24,12 +26,12 @@ class Text:
     Converts the values of a topic to JSON and back. It can be pickled, and makes its codec where it is used.
 
     Args:
-        declared: the topic's codec: Avro, or a user's own with a schema. A class in Avro is not needed, because values
-            are the records of its schema.
+        declared: the topic's codec: Avro, JSON Schema with a class, or a user's own with a schema. In Avro no
+            class is needed, because values are the records of its schema.
         made_for: see `codec_for`.
     """
 
-    def __init__(self, declared: Avro | Codec, made_for: MadeFor) -> None:
+    def __init__(self, declared: Avro | JsonSchema | Codec, made_for: MadeFor) -> None:
         if isinstance(declared, Avro):
             declared = replace(declared, schema=declared.schema and schema_text(declared), cls=None)
         self._declared = declared
@@ -38,10 +40,10 @@ class Text:
         self._read: Any = None
         self._write: Any = None
 
-    def __getstate__(self) -> tuple[Avro | Codec, MadeFor]:
+    def __getstate__(self) -> tuple[Avro | JsonSchema | Codec, MadeFor]:
         return self._declared, self._made_for
 
-    def __setstate__(self, state: tuple[Avro | Codec, MadeFor]) -> None:
+    def __setstate__(self, state: tuple[Avro | JsonSchema | Codec, MadeFor]) -> None:
         (self._declared, self._made_for), self._codec, self._read, self._write = state, None, None, None
 
     def decode(self, data: bytes | None, headers: Any = None) -> str | None:
@@ -78,8 +80,10 @@ class Text:
     def _open(self) -> Any:
         if self._codec is None:
             self._codec = codec_for(self._declared, self._made_for)
-            if isinstance(self._codec, OwnCodec):
-                json = JsonCodec(self._codec.schema)
+            if isinstance(self._codec, OwnCodec | JsonSchemaCodec):
+                json = JsonCodec(
+                    self._declared.record if isinstance(self._declared, JsonSchema) else self._codec.schema
+                )
                 self._read, self._write = json.decode, json.encode
             else:
                 self._read = msgspec.json.Decoder(_annotation(self._codec.shape)).decode
@@ -89,6 +93,8 @@ class Text:
 
 def text_of(declared: CodecSpec, made_for: MadeFor) -> Text | None:
     """What converts the values of a topic with a schema that are not JSON; None: columns take them as they are."""
+    if isinstance(declared, JsonSchema):
+        return Text(declared, made_for) if declared.cls is not None else None
     return Text(declared, made_for) if isinstance(declared, Avro | Codec) and declared.schema is not None else None
 
 

@@ -10,13 +10,14 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.codec import Codec
-from cues_kafka.graph.declare import Avro, CodecSpec, Json, Limits, Raw, Retry, Store
+from cues_kafka.graph.declare import CodecSpec, Json, Limits, Raw, Retry, Store
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.filters import HasTag, HasType
+from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
 from cues_kafka.graph.names import check_topic, hint, no_such_processor, quoted
 from cues_kafka.graph.processor import DataFrameProcessor, Declaration, Processor, Source
 from cues_kafka.graph.topic import Topic
@@ -111,10 +112,12 @@ def _codec_to_json(codec: CodecSpec) -> dict[str, Any]:
     match codec:
         case Json(cls=cls):
             settings: dict[str, Any] = {"cls": None if cls is None else reference(cls)}
-        case Avro():
-            given = {each.name: getattr(codec, each.name) for each in fields(codec)}
-            own = {each.name: given[each.name] for each in fields(codec) if given[each.name] != each.default}
-            if codec.cls is codec.schema:
+        case Avro() | JsonSchema() | Protobuf():
+            given = {each.name: getattr(codec, each.name) for each in fields(codec) if each.init}
+            own = {
+                each.name: given[each.name] for each in fields(codec) if each.init and given[each.name] != each.default
+            }
+            if not isinstance(codec, Protobuf) and codec.cls is codec.schema:
                 own.pop("cls", None)
             settings = {name: _to_json(asdict(one) if isinstance(one, Limits) else one) for name, one in own.items()}
         case Codec():
@@ -132,20 +135,26 @@ def _settings(codec: Codec) -> dict[str, Any] | None:
     return None
 
 
+_FORMATS: Final[dict[str, Callable[..., CodecSpec]]] = {one.kind: one for one in (Avro, JsonSchema, Protobuf)}
+
+
 def _codec_from_json(data: Mapping[str, Any]) -> CodecSpec:
     match data.get("kind"):
         case "json":
             return Json(resolve(data["cls"]) if "cls" in data else None)
-        case "avro":
+        case "avro" | "json-schema" | "protobuf" as kind:
             own = {name: _from_json(one) for name, one in data.items() if name != "kind"}
-            return Avro(**own | ({"limits": Limits(**own["limits"])} if "limits" in own else {}))
+            return _FORMATS[kind](**own | ({"limits": Limits(**own["limits"])} if "limits" in own else {}))
         case "raw":
             return Raw()
         case "own":
             own = resolve(data["class"])(**{name: _from_json(one) for name, one in data.get("settings", {}).items()})
             if isinstance(own, Codec):
                 return own
-    raise GraphError(f"{data.get('kind')!r} is not a kind of codec. Choose one of 'json', 'avro', 'raw', 'own'.")
+    raise GraphError(
+        f"{data.get('kind')!r} is not a kind of codec. Choose one of 'json', {', '.join(map(repr, _FORMATS))}, 'raw', "
+        "'own'."
+    )
 
 
 def _topic_to_json(topic: Topic) -> dict[str, Any]:

@@ -6,11 +6,8 @@ command line need neither a codec library nor a client.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from cues_kafka.errors import GraphError
@@ -103,94 +100,13 @@ class Limits:
         bytes: size of a message.
         nesting: how deep values may lie inside each other, where the schema does not bound it.
         empty_items: items of arrays that take no bytes, such as nulls; all other items are bounded by the size.
+        references: how many times the check of one message may follow a reference of its JSON Schema.
     """
 
     bytes: int = 16 * 1024 * 1024
     nesting: int = 100
     empty_items: int = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Avro(CodecSpec):
-    """
-    Avro: each message names its schema, by a fingerprint or by its id in a schema registry.
-
-    Values are instances of the class, or dicts. `Avro("schemas/order.avsc")` reads the file at once, below the working
-    directory; the declaration then holds the schema itself.
-
-    Attributes:
-        schema: a file that ends in ``.avsc``, JSON text, parsed JSON, or a class to derive the schema from; None:
-            values are read by the schema that they were written with, and written by the subject's latest one.
-        cls: the class of the values, if the schema is not derived from it; its fields are fields of the schema.
-        registry: whether messages carry the id of a schema in the cluster's `Registry` (Confluent's wire format).
-        subject: the registry's subject; None: the strategy names it.
-        strategy: names the subject: topic: ``<topic>-value`` or ``<topic>-key``; record: the record's full name;
-            topic-record: ``<topic>-<full name>``.
-        older: schemas of older messages, without a registry; they are read into the declared one.
-        namespace: of the schema that is derived from a class.
-        limits: what a message may ask of the decoder.
-
-    Raises:
-        GraphError: no schema, a file that cannot be read, or a combination without a meaning.
-    """
-
-    kind: ClassVar[str] = "avro"
-    schema: Any = None
-    cls: type[Any] | None = None
-    registry: bool = field(default=False, kw_only=True)
-    subject: str | None = field(default=None, kw_only=True)
-    strategy: Literal["topic", "record", "topic-record"] = field(default="topic", kw_only=True)
-    older: Sequence[Any] = field(default=(), kw_only=True)
-    namespace: str | None = field(default=None, kw_only=True)
-    limits: Limits = field(default=Limits(), kw_only=True)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "schema", _schema(self.schema))
-        object.__setattr__(self, "older", tuple(_schema(one) for one in self.older))
-        if isinstance(self.schema, type):
-            if self.cls not in (None, self.schema):
-                raise GraphError(f"Avro({self.schema.__name__}, cls=...): the first argument is the class. Drop cls=.")
-            object.__setattr__(self, "cls", self.schema)
-        if self.schema is None and (not self.registry or self.cls is not None):
-            raise GraphError("Avro() has no schema. Write Avro(schema), Avro(SomeDataclass) or Avro(registry=True).")
-        if self.strategy not in ("topic", "record", "topic-record"):
-            raise GraphError(f"Avro(strategy={self.strategy!r}): takes 'topic', 'record' or 'topic-record'.")
-        if not self.registry and (self.subject is not None or self.strategy != "topic"):
-            raise GraphError("Avro(subject=..., strategy=...) need a registry. Add registry=True, or drop them.")
-        if self.schema is None and self.strategy != "topic" and self.subject is None:
-            raise GraphError("Avro(registry=True) without a schema has no record to name the subject. Add subject=.")
-        if self.registry and self.older:
-            raise GraphError("Avro(registry=True, older=...): the registry has the older schemas. Drop older=.")
-
-    @property
-    def record(self) -> type[Any] | None:
-        """See `CodecSpec`."""
-        return self.cls
-
-
-def _schema(given: Any) -> Any:
-    """A class, or JSON text with its keys in order, so that declarations can be compared and sent elsewhere."""
-    if given is None or isinstance(given, type):
-        return given
-    name = str(given) if isinstance(given, Path) or str(given).endswith(".avsc") else None
-    try:
-        parsed = given if name is None and not isinstance(given, str) else json.loads(_text(given, name))
-        return json.dumps(parsed, sort_keys=True)
-    except OSError as error:
-        raise GraphError(
-            f"Avro({name!r}): the file cannot be read: {error}. Give a path from {Path.cwd()}, or an absolute one."
-        ) from error
-    except (ValueError, TypeError, RecursionError) as error:
-        what = repr(name or given)
-        raise GraphError(
-            f"Avro({what:.80}): the schema is not JSON: {error}. Give a file that ends in .avsc, JSON text, or a class."
-        ) from error
-
-
-def _text(given: Any, name: str | None) -> str:
-    if name is not None:
-        return Path(name).read_text(encoding="utf-8")
-    return given if given.lstrip()[:1] in tuple('{["') else json.dumps(given)
+    references: int = 100_000
 
 
 @dataclass(frozen=True, slots=True)

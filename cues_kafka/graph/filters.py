@@ -36,7 +36,7 @@ class HasType:
     def __call__(self, message: Filterable) -> bool:
         value = message.value
         named = _header(message, TYPE_HEADER) or _field(value, "type")
-        record = getattr(value, "record_name", type(value).__name__)
+        record = _record_name(value)
         names = {named, record, record.rpartition(".")[2]}
         return any(isinstance(value, one) if isinstance(one, type) else one in names for one in self.types)
 
@@ -61,7 +61,7 @@ def has_type(*types: type[Any] | str) -> HasType:
 
     Args:
         types: classes of values; or names, which the header ``cues-type`` or else the field ``type`` holds, or which
-            name the value's class or Avro record.
+            name the value's class, Avro record or Protobuf message.
 
     Raises:
         GraphError: neither classes nor names.
@@ -81,6 +81,12 @@ def has_tag(*tags: str) -> HasTag:
     if not tags or not all(isinstance(tag, str) for tag in tags):
         raise GraphError(f"has_tag{tags!r}: takes names. Write has_tag('audit').")
     return HasTag(tags)
+
+
+def _record_name(value: Any) -> str:
+    """The full name of a Protobuf message or an Avro record, else the name of the value's class."""
+    described = getattr(type(value), "DESCRIPTOR", None)
+    return str(getattr(described, "full_name", None) or getattr(value, "record_name", type(value).__name__))
 
 
 def _header(message: Filterable, name: str) -> str | None:

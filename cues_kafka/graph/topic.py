@@ -143,7 +143,8 @@ def _check_key_field(topic: Topic) -> None:
     cls = topic.value.record
     if cls is not None:
         # A msgspec.Struct has its fields' names in an attribute, so that graphs do without the library.
-        structs: Iterable[str] = getattr(cls, "__struct_fields__", ())
+        messages: Iterable[str] = getattr(getattr(cls, "DESCRIPTOR", None), "fields_by_name", ())  # Protobuf
+        structs: Iterable[str] = getattr(cls, "__struct_fields__", messages)
         fields = [f.name for f in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else [*structs]
         if fields and topic.key not in fields:
             raise GraphError(

@@ -1,4 +1,4 @@
-"""A schema registry in this process, for tests: Confluent's protocol for Avro, kept in memory."""
+"""A schema registry in this process, for tests: Confluent's protocol, kept in memory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
-from cues_kafka.codecs.avro_compat import problems
-from cues_kafka.codecs.avro_schema import parse
+from cues_kafka.testing.registry_rules import parsed, unfit
 
 
 class _Stored(NamedTuple):
@@ -160,38 +159,41 @@ class TestRegistry:
 
     def _lookup(self, subject: str, body: dict[str, Any]) -> dict[str, Any]:
         for version, number in enumerate(self._of(subject), 1):
-            if _same(self._by_id[number].text, body["schema"]):
+            if _same(self._by_id[number], body):
                 return self._version(subject, str(version))
         raise _ErrorAnswer(404, 40403, "Schema not found")
 
     def _store(self, subject: str, body: dict[str, Any]) -> _Stored:
-        kind, text = body.get("schemaType", "AVRO"), body["schema"]
-        if kind == "AVRO":
-            self._parse(text, body.get("references", []))
-        known = next((one for one in self._by_id.values() if one.kind == kind and _same(one.text, text)), None)
-        stored = known or _Stored(len(self._by_id) + 1, str(uuid.uuid4()), kind, text, body.get("references", []))
+        kind, text = body.get("schemaType") or "AVRO", body["schema"]
+        references = body.get("references") or []
+        self._parse(kind, text, references)
+        known = next((one for one in self._by_id.values() if _same(one, body)), None)
+        stored = known or _Stored(len(self._by_id) + 1, str(uuid.uuid4()), kind, text, references)
         self._by_id[stored.number] = stored
         ids = self._versions.setdefault(subject, [])
         if stored.number not in ids:
             ids.append(stored.number)
         return stored
 
-    def _parse(self, text: str, references: list[dict[str, Any]]) -> Any:
-        named = [self._version(each["subject"], str(each["version"]))["schema"] for each in references]
+    def _parse(self, kind: str, text: str, references: list[dict[str, Any]]) -> Any:
+        named = [(one["name"], self._version(one["subject"], str(one["version"]))["schema"]) for one in references]
         try:
-            return parse(text, named)
+            return parsed(kind, text, named)
         except ValueError as error:
             raise _ErrorAnswer(422, 42201, f"Invalid schema: {error}") from error
 
     def _unfit(self, subject: str, body: dict[str, Any]) -> list[str]:
         """Why the schema may not follow the newest one of the subject."""
         ids = self._versions.get(subject, [])
-        if not ids or body.get("schemaType", "AVRO") != "AVRO" or self.compatibility == "NONE":
+        if not ids or self.compatibility == "NONE":
             return []
-        newest = self._by_id[ids[-1]]
-        old, new = self._parse(newest.text, newest.references), self._parse(body["schema"], body.get("references", []))
-        backward = problems(old, new) if self.compatibility in ("BACKWARD", "FULL") else []
-        return backward + (problems(new, old) if self.compatibility in ("FORWARD", "FULL") else [])
+        newest, kind = self._by_id[ids[-1]], body.get("schemaType") or "AVRO"
+        if newest.kind != kind:
+            return [f"the subject has schemas of the type {newest.kind}"]
+        old = self._parse(kind, newest.text, newest.references)
+        new = self._parse(kind, body["schema"], body.get("references") or [])
+        backward = unfit(kind, old, new) if self.compatibility in ("BACKWARD", "FULL") else []
+        return backward + (unfit(kind, new, old) if self.compatibility in ("FORWARD", "FULL") else [])
 
 
 def _shown(stored: _Stored) -> dict[str, Any]:
@@ -201,8 +203,11 @@ def _shown(stored: _Stored) -> dict[str, Any]:
     return shown | ({"references": stored.references} if stored.references else {})
 
 
-def _same(one: str, other: str) -> bool:
+def _same(stored: _Stored, body: dict[str, Any]) -> bool:
+    """Whether a request holds the stored schema, with the schemas that it names."""
+    if stored.kind != (body.get("schemaType") or "AVRO") or stored.references != (body.get("references") or []):
+        return False
     try:
-        return bool(json.loads(one) == json.loads(other))
+        return bool(json.loads(stored.text) == json.loads(body["schema"]))
     except ValueError:
-        return one == other
+        return bool(stored.text == body["schema"])

@@ -27,6 +27,7 @@ from cues_kafka.codecs.schema import classes_of, describe, forget_decoders, is_s
 from cues_kafka.errors import ConfigError, CuesError
 from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.formats import Protobuf
 
 _pickle: Any = cloudpickle  # its functions have no types
 
@@ -46,15 +47,17 @@ def ship(graph: Graph) -> None:
     """
     ship_modules()
     for name in graph.topics_used():
-        if cls := graph.topic(name).value.record:
-            resolve_annotations(cls)
+        declared = graph.topic(name).value
+        if declared.record and not isinstance(declared, Protobuf):
+            resolve_annotations(declared.record)
 
 
 def ship_modules() -> None:
     """
     Let Spark's processes get the user's modules by value, as they are here, so that users need not copy or zip them.
 
-    A module counts as the user's if it does not lie where packages are installed.
+    A module counts as the user's if it does not lie where packages are installed. Those that protoc generated cannot
+    travel by value: where messages are declared their descriptions travel, and other code imports them.
     """
     _pickle.CloudPickler.dispatch_table[typing.NewType] = _new_type  # otherwise it travels as the name of its module
     paths = sysconfig.get_paths()
@@ -63,11 +66,15 @@ def ship_modules() -> None:
     known = _pickle.list_registry_pickle_by_value()
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if file is None or name == "__main__" or name in known:
+        if file is None or name == "__main__" or name in known or _is_generated(module):
             continue
         path = Path(file).resolve()
         if not any(path.is_relative_to(place) for place in (*installed, ours)):
             _pickle.register_pickle_by_value(module)
+
+
+def _is_generated(module: Any) -> bool:
+    return hasattr(getattr(module, "DESCRIPTOR", None), "serialized_pb")
 
 
 def _new_type(one: typing.NewType) -> tuple[Any, ...]:

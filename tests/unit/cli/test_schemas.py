@@ -123,3 +123,52 @@ def test_without_a_registry_the_command_says_where_to_name_one(registry: TestReg
     assert done.exit_code == 2
     assert "no registry is named. Give --registry URL" in done.output
     assert schemas("check", "--registry", "nowhere").exit_code != 0
+
+
+MIXED = """
+from dataclasses import dataclass
+from cues_kafka import Graph, JsonSchema, Processor, Protobuf, Source, Topic
+from tests.unit.codecs.protos import Bill
+
+@dataclass
+class Order:
+    id: int
+
+def bill(order: Order) -> Bill:
+    return Bill(order=order.id)
+
+def order(bill: Bill) -> dict:
+    return {"id": bill.order}
+
+LINE = {"type": "object"}
+graph = Graph(
+    "mixed",
+    Source("orders"),
+    Processor(bill, inputs="orders", outputs="bills"),
+    Processor(order, inputs="bills", outputs="again"),
+    topics={
+        "orders": Topic(value=JsonSchema(Order, registry=True)),
+        "bills": Topic(value=Protobuf(Bill, registry=True)),
+        "again": Topic(value=JsonSchema({"$ref": "line.json"}, references={"line.json": LINE}, registry=True)),
+    },
+)
+"""
+
+
+def test_json_schemas_and_protobuf_are_registered_with_what_they_name(registry: TestRegistry) -> None:
+    """First the schemas that others name; then nothing is missing. What does not fit is refused by the registry."""
+    Path("mixed_schemas.py").write_text(MIXED)
+
+    def mixed(*words: str) -> Result:
+        return CliRunner().invoke(app, ["schemas", words[0], "mixed_schemas.py:graph", *words[1:]])
+
+    done = mixed("register", "--yes")
+    assert done.exit_code == 0, done.output
+    assert sorted(registry.subjects()) == ["again-value", "bills-value", "cues/money.proto", "line.json"]
+    done = mixed("check")
+    assert done.exit_code == 0, done.output
+    assert "bills: cues/money.proto: registered" in done.output
+    assert "orders: orders-value: read only" in done.output
+
+    registry.register("orders-value", '"long"')
+    assert "of another format: it is of the type AVRO" in mixed("check").output

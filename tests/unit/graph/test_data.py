@@ -25,7 +25,8 @@ from cues_kafka import (
     has_type,
 )
 from cues_kafka.errors import CuesError
-from cues_kafka.graph.declare import Avro, Limits, Store
+from cues_kafka.graph.declare import Limits, Store
+from cues_kafka.graph.formats import Avro
 
 
 @dataclass(frozen=True)

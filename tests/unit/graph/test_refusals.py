@@ -24,7 +24,8 @@ from cues_kafka import (
     has_tag,
     has_type,
 )
-from cues_kafka.graph.declare import Avro, Store
+from cues_kafka.graph.declare import Store
+from cues_kafka.graph.formats import Avro
 
 
 @dataclass(frozen=True)

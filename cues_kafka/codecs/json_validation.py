@@ -1,0 +1,193 @@
+"""Checks values against a JSON Schema: with bounded work, and without a network.
+
+The library follows each `$ref` as often as the value asks for, and compares the items of an array with each other. So
+a small message could keep it busy for ever; here both are bounded.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from jsonschema import validators
+from jsonschema.exceptions import SchemaError, ValidationError, best_match
+from jsonschema.validators import Draft7Validator
+from jsonschema_specifications import REGISTRY
+from referencing import Resource
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT7
+
+from cues_kafka.graph.declare import Limits
+
+MAX_SCHEMA_CHARS: Final = 1024 * 1024
+
+_FOLLOWED: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+
+
+class Misfit(ValueError):
+    """
+    A value does not fit, or asks for too much work.
+
+    Attributes:
+        path: where, such as ``.lines[3].price``; empty: the value itself.
+    """
+
+    def __init__(self, path: str, text: str) -> None:
+        super().__init__(text)
+        self.path = path
+
+
+class Validation:
+    """
+    Checks values of one schema. Threads share it.
+
+    Args:
+        text: the schema as JSON.
+        references: the schemas that it names, as (name, JSON).
+        limits: of nesting, and of the references that are followed.
+
+    Attributes:
+        title: of the schema; empty: it has none.
+
+    Raises:
+        ValueError: it is no JSON Schema, or names one that is not there.
+    """
+
+    def __init__(self, text: str, references: Sequence[tuple[str, str]], limits: Limits) -> None:
+        self._limits = limits
+        self._work = threading.local()
+        try:
+            schema = _parsed(text)
+            named = [(name, _resource(_parsed(one))) for name, one in references]
+            registry = REGISTRY.with_resources(named)
+            resource = _resource(schema)
+            _check_references(resource, registry.resolver_with_root(resource))
+            dialect: Any = validators.validator_for(schema, default=Draft7Validator)
+            dialect.check_schema(schema)
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+        except SchemaError as error:
+            raise ValueError(f"{_path(error.absolute_path) or 'it'}: {error.message:.300}") from None
+        except Unresolvable as error:
+            raise ValueError(f"it names {error.ref!r:.200}, which is not here; add references=") from None
+        self.title = str(schema.get("title", "")) if isinstance(schema, dict) else ""
+        bounded = {key: self._followed(each) for key in _FOLLOWED if (each := dialect.VALIDATORS.get(key))}
+        bounded |= {"uniqueItems": _unique, "anyOf": _any_of, "oneOf": _one_of}
+        self._validator: Any = validators.extend(dialect, bounded)(schema, registry=registry)
+
+    def _followed(self, keyword: Any) -> Any:
+        """The keyword of a reference, counted."""
+
+        def follow(validator: Any, ref: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+            self._work.left -= 1
+            if self._work.left < 0:
+                raise Misfit("", f"checking it follows more than {self._limits.references} references of the schema")
+            yield from keyword(validator, ref, instance, schema) or ()
+
+        return follow
+
+    def check(self, value: Any) -> None:
+        """
+        Check a value, as it stands in JSON.
+
+        Raises:
+            Misfit: it does not fit, or is beyond a limit.
+        """
+        if _is_nested(value, self._limits.nesting):
+            raise Misfit("", f"it nests values more than {self._limits.nesting} deep")
+        self._work.left = self._limits.references
+        try:
+            if (error := best_match(self._errors(value))) is not None:
+                raise Misfit(_path(error.absolute_path), f"{error.message:.300}")
+        except RecursionError:
+            raise Misfit("", "it is nested too deeply to be checked") from None
+
+    def _errors(self, value: Any) -> Iterator[ValidationError]:
+        """The first error: a value of a million items may have as many."""
+        first = next(self._validator.iter_errors(value), None)
+        if first is not None:
+            yield first
+
+
+def _parsed(text: str) -> Any:
+    if len(text) > MAX_SCHEMA_CHARS:
+        raise ValueError(f"it has {len(text)} characters, more than {MAX_SCHEMA_CHARS}")
+    schema = json.loads(text)
+    if not isinstance(schema, dict | bool):
+        raise ValueError(f"a schema is an object or a boolean, not {type(schema).__name__}")
+    return schema
+
+
+def _resource(schema: Any) -> Any:
+    return Resource.from_contents(schema, default_specification=DRAFT7)
+
+
+def _check_references(resource: Any, resolver: Any) -> None:
+    if isinstance(resource.contents, dict) and isinstance(ref := resource.contents.get("$ref"), str):
+        resolver.lookup(ref)
+    for inner in resource.subresources():
+        _check_references(inner, resolver.in_subresource(inner))
+
+
+def _is_nested(value: Any, most: int) -> bool:
+    """Whether values lie deeper inside each other."""
+    level = [value]
+    for _ in range(most + 1):
+        level = [
+            x
+            for one in level
+            if isinstance(one, dict | list)
+            for x in (one.values() if isinstance(one, dict) else one)
+            if isinstance(x, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _any_of(validator: Any, options: Any, instance: Any, _: Any) -> Iterator[ValidationError]:
+    """As the library does it, with the first error of each option in place of all of them."""
+    context = []
+    for number, option in enumerate(options):
+        error = next(validator.descend(instance, option, schema_path=number), None)
+        if error is None:
+            return
+        context.append(error)
+    yield ValidationError("it fits none of the schemas of a union", context=context)
+
+
+def _one_of(validator: Any, options: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    fitting = sum(next(validator.descend(instance, option), None) is None for option in options)
+    if fitting == 0:
+        yield from _any_of(validator, options, instance, schema)
+    elif fitting > 1:
+        yield ValidationError(f"it fits {fitting} schemas, and may fit one")
+
+
+def _unique(_: Any, wanted: Any, instance: Any, __: Any) -> Iterator[ValidationError]:
+    if not wanted or not isinstance(instance, list):
+        return
+    seen: set[Any] = set()
+    for item in instance:
+        key = _hashable(item)
+        if key in seen:
+            yield ValidationError(f"{item!r:.100} is in the array twice")
+            return
+        seen.add(key)
+
+
+def _hashable(value: Any) -> Any:
+    """The same for values that are equal in JSON, where true is not 1, and 1.0 is."""
+    if isinstance(value, bool):
+        return "boolean", value
+    if isinstance(value, list):
+        return "array", tuple(map(_hashable, value))
+    if isinstance(value, dict):
+        return "object", frozenset((key, _hashable(item)) for key, item in value.items())
+    return value
+
+
+def _path(steps: Iterable[Any]) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)[:200]
