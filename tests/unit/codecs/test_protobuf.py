@@ -107,9 +107,10 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
 
 def test_has_type_takes_the_full_name_the_short_one_and_the_class() -> None:
     """As with records of Avro."""
+    message: Any = Message(ORDER)
     for one in ("cues.test.Order", "Order", Order):
-        assert has_type(one)(Message(ORDER))
-    assert not has_type("cues.test.Bill")(Message(ORDER))
+        assert has_type(one)(message)
+    assert not has_type("cues.test.Bill")(message)
 
 
 # Confluent's own
