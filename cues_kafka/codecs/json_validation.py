@@ -1,7 +1,7 @@
 """Checks values against a JSON Schema: with bounded work, and without a network.
 
 The library follows each `$ref` as often as the value asks for, and compares the items of an array with each other. So
-a small message could keep it busy for ever; here both are bounded.
+a small message could keep it busy for hours; here both are bounded.
 """
 
 from __future__ import annotations

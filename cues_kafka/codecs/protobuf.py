@@ -18,7 +18,7 @@ from cues_kafka.errors import CodecError, GraphError
 from cues_kafka.graph.formats import Protobuf
 
 MAX_INDEXES: Final = 100
-"""The longest place of a message: so many messages inside each other."""
+"""The longest place of a message: messages inside each other."""
 
 _MAX_PLACES: Final = 1_000
 """Places of messages that are remembered for one schema."""
