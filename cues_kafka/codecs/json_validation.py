@@ -148,7 +148,7 @@ def _is_nested(value: Any, most: int) -> bool:
 
 
 def _any_of(validator: Any, options: Any, instance: Any, _: Any) -> Iterator[ValidationError]:
-    """As the library does it, with the first error of each option in place of all of them."""
+    """Do what the library does, with the first error of each option in place of all of them."""
     context = []
     for number, option in enumerate(options):
         error = next(validator.descend(instance, option, schema_path=number), None)
