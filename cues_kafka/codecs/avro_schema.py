@@ -217,7 +217,9 @@ class _Deriving:
         return made
 
     def _field(self, each: Field, where: str) -> dict[str, Any]:
-        field: dict[str, Any] = {"name": each.name, "type": self.schema(each.shape, where)}
+        if not _NAME.match(each.wire_name):
+            raise GraphError(f"{where}: {each.wire_name!r} is no name in Avro, which takes letters, digits and _.")
+        field: dict[str, Any] = {"name": each.wire_name, "type": self.schema(each.shape, where)}
         if each.default is None:
             return field
         default = each.default()

@@ -116,13 +116,13 @@ class Writing:
         name = schema["name"]
         self._open[name] = []
         record = shape if isinstance(shape, Structure) and shape.cls is not dict else None
-        shapes = {each.name: each.shape for each in record.fields} if record else {}
+        shapes = {each.wire_name: each.shape for each in record.fields} if record else {}
         fields = [each for each in schema["fields"] if record is None or each["name"] in shapes]
         if record:
             _check_fields(record, schema)
         converts = [self.convert(each["type"], shapes.get(each["name"])) for each in fields]
         del self._open[name]
-        made = self._named[name] = _record(fields, converts, record.cls if record else None)
+        made = self._named[name] = _record(fields, converts, record)
         return made
 
     def _union(self, options: list[Schema], shape: Shape | None) -> Convert:
@@ -141,11 +141,11 @@ class Writing:
 
 def _check_fields(record: Structure, schema: Mapping[str, Any]) -> None:
     declared, cls = {each["name"]: each for each in schema["fields"]}, record.cls.__name__
-    if more := [each.name for each in record.fields if each.name not in declared]:
+    if more := [each.wire_name for each in record.fields if each.wire_name not in declared]:
         raise GraphError(
             f"{cls}.{more[0]}: the schema {schema['name']!r} has no such field. Drop one or add the other."
         )
-    own = {each.name for each in record.fields}
+    own = {each.wire_name for each in record.fields}
     if less := [name for name, each in declared.items() if name not in own and "default" not in each]:
         raise GraphError(
             f"{cls} has no field {less[0]!r}, which the schema {schema['name']!r} demands. Add it to the class."
@@ -215,22 +215,27 @@ def _map(item: Convert) -> Convert:
     return convert
 
 
-def _record(fields: list[dict[str, Any]], converts: list[Convert], cls: type[Any] | None) -> Convert:
+def _record(fields: list[dict[str, Any]], converts: list[Convert], record: Structure | None) -> Convert:
+    cls = record.cls if record else None
     names = [each["name"] for each in fields]
+    attributes = {each.wire_name: each.name for each in record.fields} if record else {}
+    places = {name: (attributes.get(name, name), convert) for name, convert in zip(names, converts, strict=True)}
     others = [(names[n], convert) for n, convert in enumerate(converts) if not _by_type(fields[n]["type"])]
-    pick = _picker(names, cls)
+    pick = _picker([attribute for attribute, _ in places.values()], cls)
     defaults = {each["name"] for each in fields if "default" in each}
     known: set[tuple[type[Any], ...]] = set()
-    whole = not others and (cls is None or "__dict__" in dir(cls))  # fastavro takes from it what the schema names
+    same = all(name == attribute for name, (attribute, _) in places.items())
+    # fastavro takes from it what the schema names
+    whole = not others and same and (cls is None or "__dict__" in dir(cls))
 
     def convert(value: Any) -> dict[str, Any]:
         try:
             found = pick(value)
         except (KeyError, AttributeError, TypeError):
-            return _slowly(value, dict(zip(names, converts, strict=True)), defaults, cls or dict)
+            return _slowly(value, places, defaults, cls or dict)
         types = (type(value), *map(type, found))
         if types not in known or (cls is None and len(value) > len(names)):
-            plain = _slowly(value, dict(zip(names, converts, strict=True)), defaults, cls or dict)
+            plain = _slowly(value, places, defaults, cls or dict)
             if len(known) < MAX_SHAPES:
                 known.add(types)
             return plain
@@ -254,17 +259,17 @@ def _picker(names: list[str], cls: type[Any] | None) -> Convert:
     return lambda value: (one(value),)
 
 
-def _slowly(value: Any, converts: dict[str, Convert], defaults: set[str], cls: type[Any]) -> dict[str, Any]:
-    """Field by field, with the path of what does not fit."""
+def _slowly(value: Any, places: dict[str, tuple[str, Convert]], defaults: set[str], cls: type[Any]) -> dict[str, Any]:
+    """Field by field, with the path of what does not fit; `places` has attribute and closure by the schema's name."""
     if not isinstance(value, cls):
         raise Unfit(cls.__name__ if cls is not dict else "a dict", _found(value))
     if cls is not dict:
-        return {name: _at(f".{name}", convert, getattr(value, name)) for name, convert in converts.items()}
-    if unknown := [name for name in value if name not in converts]:
-        raise Unfit(f"the fields {', '.join(converts)}", f"{unknown[0]!r:.60} besides")
-    if missing := [name for name in converts if name not in value and name not in defaults]:
+        return {name: _at(f".{name}", convert, getattr(value, own)) for name, (own, convert) in places.items()}
+    if unknown := [name for name in value if name not in places]:
+        raise Unfit(f"the fields {', '.join(places)}", f"{unknown[0]!r:.60} besides")
+    if missing := [name for name in places if name not in value and name not in defaults]:
         raise Unfit(f"a field {missing[0]!r}", "none")
-    return {name: _at(f".{name}", converts[name], one) for name, one in value.items()}
+    return {name: _at(f".{name}", places[name][1], one) for name, one in value.items()}
 
 
 def _at(part: str, convert: Convert, value: Any) -> Any:
@@ -395,7 +400,7 @@ class Reading:
         """The closure that makes one value."""
         match shape:
             case Structure(cls, fields):
-                return self._record(cls, {each.name: self.build(each.shape) for each in fields})
+                return self._record(cls, {each.wire_name: (each.name, self.build(each.shape)) for each in fields})
             case Choice(_, enum) if enum is not None:
                 return enum
             case Items(item, container):
@@ -410,8 +415,10 @@ class Reading:
             case _:
                 return None
 
-    def _record(self, cls: type[Any], builds: dict[str, Convert | None]) -> Convert | None:
-        others = [(name, build) for name, build in builds.items() if build is not None]
+    def _record(self, cls: type[Any], builds: dict[str, tuple[str, Convert | None]]) -> Convert | None:
+        """`builds` has attribute and closure by the schema's name."""
+        others = [(name, build) for name, (_, build) in builds.items() if build is not None]
+        renamed = [(name, own) for name, (own, _) in builds.items() if name != own]
         if cls is dict and not others:
             return None
         count, new, fill = len(builds), object.__new__, object.__setattr__
@@ -422,6 +429,8 @@ class Reading:
                 found = {name: found[name] for name in builds}
             for name, build in others:
                 found[name] = build(found[name])
+            if renamed:
+                found = {own: found[name] for name, (own, _) in builds.items()}
             if quick:
                 made = new(cls)
                 fill(made, "__dict__", found)

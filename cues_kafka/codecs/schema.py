@@ -107,7 +107,7 @@ class Field:
 
     @property
     def wire_name(self) -> str:
-        """Its name in JSON and in Spark's columns."""
+        """Its name in messages and in Spark's columns."""
         return self.alias or self.name
 
 

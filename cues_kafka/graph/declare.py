@@ -60,7 +60,8 @@ class Alias:
     """
     The name in messages of a field that Python cannot name so: ``Annotated[str, Alias("order-id")]``.
 
-    JSON and Spark's columns have this name; Avro has the field's own. A `msgspec.Struct` has ``msgspec.field(name=)``.
+    Messages and Spark's columns have this name, so in Avro it must be one of Avro. A `msgspec.Struct` has
+    ``msgspec.field(name=)``.
 
     Attributes:
         name: in messages.

@@ -16,10 +16,11 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import fastavro
+import msgspec
 import pytest
 
-from cues_kafka import Avro, CodecError, Digits, GraphError, Limits
-from cues_kafka.codecs.avro import AvroCodec
+from cues_kafka import Alias, Avro, CodecError, Digits, GraphError, Limits
+from cues_kafka.codecs.avro import AvroCodec, schema_text
 from cues_kafka.codecs.avro_compat import problems
 from cues_kafka.codecs.avro_schema import fingerprint, parse
 from cues_kafka.codecs.lookup import MadeFor, codec_for
@@ -432,3 +433,45 @@ def test_mutated_messages_are_values_or_errors(count: int) -> None:
 def test_schemas_are_compared_by_the_rules_of_resolution(writer: Any, reader: Any, found: list[str]) -> None:
     """A decimal's scale changes the number, which the rules of Avro do not see."""
     assert problems(parse(json.dumps(writer)), parse(json.dumps(reader))) == found
+
+
+@dataclass(frozen=True)
+class Named:
+    """Its names in messages are those of another team."""
+
+    order_id: Annotated[int, Alias("orderId")]
+    note: str = ""
+
+
+class NamedStruct(msgspec.Struct, frozen=True, rename="camel"):
+    """The same by msgspec."""
+
+    order_id: int
+    note: str = ""
+
+
+@pytest.mark.parametrize("cls", [Named, NamedStruct])
+def test_an_alias_is_the_name_in_messages(cls: type[Any]) -> None:
+    """In the schema, in what is written, in what is read, and in what is said of a value that does not fit."""
+    codec = AvroCodec(Avro(cls))
+    value = cls(order_id=4, note="a")
+    assert codec.decode(codec.encode(value)) == value
+    written = json.loads(schema_text(Avro(cls)))
+    assert [field["name"] for field in written["fields"]] == ["orderId", "note"]
+    of_dict = AvroCodec(Avro(written))
+    assert of_dict.decode(codec.encode(value)) == {"orderId": 4, "note": "a"}
+    with pytest.raises(CodecError, match="orderId"):
+        codec.encode(cls(order_id="four", note="a"))
+
+
+@dataclass
+class Dashed:
+    """What JSON would take."""
+
+    order: Annotated[int, Alias("order-id")]
+
+
+def test_an_alias_that_is_no_name_of_avro_is_refused() -> None:
+    """When the codec is made."""
+    with pytest.raises(GraphError, match="'order-id' is no name in Avro"):
+        AvroCodec(Avro(Dashed))
