@@ -69,6 +69,7 @@ class Wanted:
         listed: the name of the lock, for messages.
         maven: the goal and options for Maven.
         ivy: the options for Ivy.
+        types: Ivy's types of the files.
         tried: what was tried before, a line each.
         otherwise: remedies beside the cache, Maven and Ivy, each a sentence.
     """
@@ -81,6 +82,8 @@ class Wanted:
     ivy: tuple[str, ...]
     tried: tuple[str, ...] = ()
     otherwise: str = ""
+    # As one word, "jar bundle" matches nothing, and Ivy still exits with 0.
+    types: tuple[str, ...] = ("jar", "bundle")
 
     @classmethod
     def artifact(cls, name: str, *, group: str, artifact: str, version: str, locked: Locked) -> Wanted:
@@ -161,7 +164,7 @@ def _fill(target: Path, wanted: Wanted, java: Java, env: Mapping[str, str], say:
                 size = sum(locked.size for locked in wanted.lock.values()) / 1e6
                 say(f"fetching {wanted.name} ({size:.0f} MB, once) with {name}")
                 _run(command, work, environment)
-                if not any(jars.glob("*.jar")):  # Ivy can fetch nothing and exit with 0
+                if not any(jars.iterdir()):  # Ivy can fetch nothing and exit with 0
                     raise _NotThisWay("it ended without an error, but fetched no jar")
             except _NotThisWay as reason:
                 reasons.append(f"  {name}: {reason}")
@@ -204,8 +207,7 @@ def _ivy(wanted: Wanted, work: Path, jars: Path, java: Java, env: Mapping[str, s
         "-cp", str(found[-1]), "org.apache.ivy.Main",
         *(["-settings", str(_ivy_settings(work, mirror))] if mirror else []),
         "-cache", str(work / "ivy"), *wanted.ivy, "-confs", "default",
-        # As one word, "jar bundle" matches nothing, and Ivy still exits with 0.
-        "-types", "jar", "bundle", "-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]",
+        "-types", *wanted.types, "-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]",
     ], env  # fmt: skip
 
 
@@ -253,7 +255,7 @@ def _from_home(home: Path, say: Say) -> Jars:
 
 def _checked(folder: Path, wanted: Wanted, *, origin: str, remedy: str) -> Jars:
     """The jars of a folder, which must be exactly those of the lock."""
-    files = sorted(folder.glob("*.jar"))
+    files = sorted(folder.iterdir())
     names = {file.name for file in files}
     if missing := sorted(wanted.lock.keys() - names):
         raise ConfigError(f"{origin}: missing {', '.join(missing)} ({wanted.listed}). {remedy}")

@@ -1,0 +1,1 @@
+"""Schema registries of others, for `make test-full`."""
