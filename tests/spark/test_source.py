@@ -19,6 +19,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import unix_millis
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
@@ -184,6 +185,7 @@ def test_the_columns_are_sparks_for_the_same_types(world: World) -> None:
     """Spark compares the first record batch only; others must have the same types by themselves."""
     assert to_arrow_schema(source.SCHEMA, timezone="UTC").equals(rows.COLUMNS)
     with_headers = source.CuesSource({"includeHeaders": "true"}).schema()
+    assert isinstance(with_headers, StructType)
     assert to_arrow_schema(with_headers, timezone="UTC").equals(rows.WITH_HEADERS)
     assert world.read(world.topic()).columns == [
         "key",

@@ -45,11 +45,15 @@ def ship(graph: Graph) -> None:
     Raises:
         GraphError: the class of `Json(cls)` of a topic has a field that cannot travel.
     """
+    ship_codecs([graph.topic(name).value for name in graph.topics_used()])
+
+
+def ship_codecs(declared: Iterable[CodecSpec]) -> None:
+    """Make codecs ready to be sent to Spark's processes, see `ship`."""
     ship_modules()
-    for name in graph.topics_used():
-        declared = graph.topic(name).value
-        if declared.record and not isinstance(declared, Protobuf):
-            resolve_annotations(declared.record)
+    for one in declared:
+        if one.record and not isinstance(one, Protobuf):
+            resolve_annotations(one.record)
 
 
 def ship_modules() -> None:

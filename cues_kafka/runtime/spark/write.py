@@ -13,9 +13,10 @@ from uuid import uuid4
 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka
+from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.core.records import Extent, Staged
 from cues_kafka.errors import ConfigError, TaskStopped
-from cues_kafka.graph.declare import Raw
+from cues_kafka.graph.declare import CodecSpec, Raw
 from cues_kafka.graph.names import check_name
 from cues_kafka.ports import Broker
 from cues_kafka.runtime.calling.outputs import Output
@@ -32,13 +33,15 @@ from cues_kafka.runtime.spark.query.plans import addressed, check_store, keeps_s
 from cues_kafka.runtime.spark.query.run import QuerySettings
 from cues_kafka.runtime.spark.query.slots import POLICY, written
 from cues_kafka.runtime.spark.query.triggers import streaming_trigger
-from cues_kafka.runtime.spark.shipping import ship_options
+from cues_kafka.runtime.spark.shipping import ship_codecs, ship_options
 from cues_kafka.runtime.spark.staged.batch import StagedBatch, check_session
 from cues_kafka.runtime.spark.staged.extents import canonical, extents_of
 from cues_kafka.runtime.spark.staged.part_slot import StagedTarget
 from cues_kafka.runtime.spark.staged.publish import StagedWork, enter, newest_batch
 from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.task.lane import CommitPolicy
+
+RAW: Final = Raw()
 
 JOB: Final = "job"
 """The query id of a batch that does not stream."""
@@ -67,6 +70,7 @@ def write_exactly_once(
     topic: str,
     name: str,
     checkpoint: str,
+    value: CodecSpec = RAW,
     trigger: str = "0 seconds",
     output_mode: str = "append",
     errors: str | None = None,
@@ -81,7 +85,8 @@ def write_exactly_once(
     DataFrame that does not stream is a job: it is written once, and another run with the same name writes nothing.
 
     Columns: `_key`, `_headers` and `_timestamp` if they are there. `value` alone, if it is bytes or text, is the value
-    as it is (with `key` beside it, as for Spark's Kafka sink). Otherwise all other columns are the value, as JSON.
+    as it is (with `key` beside it, as for Spark's Kafka sink). Otherwise all other columns are the value, in the format
+    of `value=`.
 
     Args:
         frame: a DataFrame of any kind.
@@ -90,6 +95,7 @@ def write_exactly_once(
         name: names this job, its backing topic, transactional ids and group; never change it, never use it twice.
         checkpoint: the query's directory; a staged query goes on with the same one only, also without state. A frame
             that does not stream is staged there, below its name.
+        value: the codec of the values; without one, columns are written as JSON, and bytes and text as they are.
         trigger: see `Spark`.
         output_mode: `append` or `update`, as Spark has them.
         errors: topic for rows that the topic does not take: too large, without a key for a compacted topic, or with a
@@ -101,6 +107,7 @@ def write_exactly_once(
 
     Raises:
         ConfigError: a topic does not exist, or the session cannot write it.
+        GraphError: the codec's class has a field that cannot travel.
         TaskStopped: a slot refuses, for example because the checkpoint is not the one that the records name; or a job
             failed, for example because a row does not fit.
         BrokerError: the cluster does not answer.
@@ -109,6 +116,9 @@ def write_exactly_once(
     if output_mode not in ("append", "update"):
         raise ConfigError(f"output_mode={output_mode!r}: choose 'append' or 'update'")
     options = ship_options(options)
+    if value is not RAW:
+        ship_codecs([value])
+        codec_for(value, MadeFor(topic, options))  # refused now, not in a Spark task
     broker = open_broker(options)
     try:
         facts = broker.facts([topic, *([errors] if errors else [])])
@@ -116,9 +126,9 @@ def write_exactly_once(
         target = StagedTarget((output,), written(facts, errors, broker.max_bytes) if errors else None)
         if frame.isStreaming and _is_direct(frame):
             settings = QuerySettings(frame.sparkSession, checkpoint, streaming_trigger(trigger))
-            prepare = _prepare(options, name, output, policy)
+            prepare = _prepare(options, name, output, policy, value)
             return settings.write(frame, f"{name}.{PROCESSOR}", FrameBatch(prepare, checkpoint))
-        work = _work(frame, options, name, target)
+        work = _work(frame, options, name, target, value)
         check_session(frame.sparkSession)
         work = _entered(broker, work, known_query(frame.sparkSession, checkpoint) if frame.isStreaming else JOB)
         if not frame.isStreaming:
@@ -136,19 +146,19 @@ def _is_direct(frame: Any) -> bool:
 
 
 def _prepare(
-    options: Kafka, name: str, output: Output, policy: CommitPolicy
+    options: Kafka, name: str, output: Output, policy: CommitPolicy, value: CodecSpec
 ) -> Callable[[str, Mapping[int, Range], str], Frames]:
     identity = Identity.of_process("spark", name)
 
     def prepare(source: str, ranges: Mapping[int, Range], query: str) -> Frames:
         starts = first_offsets(options, source, ranges)
         work = Frames(options, name, PROCESSOR, source, len(starts), starts, output, identity, query, policy)
-        return enter_slots(work)
+        return enter_slots(replace(work, codec=value))
 
     return prepare
 
 
-def _work(frame: Any, options: Kafka, name: str, target: StagedTarget) -> StagedWork:
+def _work(frame: Any, options: Kafka, name: str, target: StagedTarget, value: CodecSpec) -> StagedWork:
     if frame.isStreaming:
         check_store(name, frame)
     return StagedWork(
@@ -157,7 +167,7 @@ def _work(frame: Any, options: Kafka, name: str, target: StagedTarget) -> Staged
         processor=PROCESSOR,
         parts=target.outputs[0].partitions,
         target=target,
-        codecs=(Raw(),),
+        codecs=(value,),
         key_fields=(None,),
         stateless=not frame.isStreaming or not keeps_state(frame),
         identity=Identity.of_process("spark", name),

@@ -10,8 +10,9 @@ each partition.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -33,12 +34,16 @@ from pyspark.sql.types import (
 )
 
 from cues_kafka.errors import ConfigError
+from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import tools_group
 from cues_kafka.ports import TopicPartition
-from cues_kafka.runtime.spark.source.options import SourceOptions, parse, wants_headers
+from cues_kafka.runtime.spark.shipping import ship
+from cues_kafka.runtime.spark.source.options import SourceOptions, parse, values_of, wants_headers
 from cues_kafka.runtime.spark.source.planning import OffsetRange, Offsets, Planner, within
 from cues_kafka.runtime.spark.source.ranges import Connected, ConnectedStream
-from cues_kafka.runtime.spark.source.rows import read_range
+from cues_kafka.runtime.spark.source.rows import Typed, read_range
+from cues_kafka.runtime.spark.source.typed import Graphs
+from cues_kafka.runtime.spark.source.values import arrow_type
 
 NAME: Final = "cues"
 
@@ -56,34 +61,52 @@ _HEADER: Final = StructType().add("key", StringType()).add("value", BinaryType()
 WITH_HEADERS: Final = StructType([*SCHEMA.fields, StructField("headers", ArrayType(_HEADER))])
 
 
-def register(session: Any) -> None:
+def register(session: Any, *graphs: Graph) -> None:
     """
     Make `format("cues")` known to a Spark session.
 
     Args:
         session: a `SparkSession`, also one of Spark Connect.
+        graphs: graphs whose topics `option("graph", name)` reads with the types of their codecs. Another call replaces
+            them.
+
+    Raises:
+        GraphError: the class of a topic has a field that cannot travel.
     """
-    session.dataSource.register(CuesSource)
+    for graph in graphs:
+        ship(graph)
+    codecs = {one.name: {topic: one.topic(topic).value for topic in one.topics_used()} for one in graphs}
+    session.dataSource.register(type("CuesGraphs", (CuesSource,), {"graphs": codecs}) if codecs else CuesSource)
 
 
 class CuesSource(DataSource):
-    """The data source; Spark makes one for each use of `format("cues")`."""
+    """
+    The data source; Spark makes one for each use of `format("cues")`.
+
+    Attributes:
+        graphs: codecs of topics, by graph; see `register`.
+    """
+
+    graphs: ClassVar[Graphs] = {}
 
     @classmethod
     def name(cls) -> str:
         return NAME
 
-    def schema(self) -> StructType:
-        """The columns, with `headers` only if asked, as with Spark's Kafka source."""
-        return WITH_HEADERS if wants_headers(self.options) else SCHEMA
+    def schema(self) -> StructType | str:
+        """The columns, with `headers` only if asked, as with Spark's Kafka source; or Spark's text of them."""
+        columns = WITH_HEADERS if wants_headers(self.options) else SCHEMA
+        values = values_of(self.options, self.graphs)
+        if values is None:
+            return columns
+        types = {each.name: each.dataType.simpleString() for each in columns.fields} | {"value": values.ddl}
+        return ", ".join(f"`{name}` {kind}" for name, kind in types.items())
 
     def reader(self, schema: StructType) -> BatchReader:
-        self._check(schema)
-        return BatchReader(parse(self.options, streaming=False))
+        return BatchReader(parse(self.options, streaming=False), self._typed(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        self._check(schema)
-        return StreamReader(parse(self.options, streaming=True))
+        return StreamReader(parse(self.options, streaming=True), self._typed(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         _no_sink()
@@ -91,28 +114,44 @@ class CuesSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         _no_sink()
 
-    def _check(self, schema: StructType) -> None:
-        expected = self.schema()
-        if schema != expected:
+    def _typed(self, schema: StructType) -> Typed | None:
+        """What the values are, if the columns are those of this source."""
+        values = values_of(self.options, self.graphs)
+        expected = WITH_HEADERS if wants_headers(self.options) else SCHEMA
+        found = schema if values is None else StructType([_bytes_of_value(each) for each in schema.fields])
+        if found != expected or (
+            values is not None and _text(schema["value"].dataType.simpleString()) != _text(values.ddl)
+        ):
+            kind = expected.simpleString() if values is None else values.ddl
             raise ConfigError(
-                f"the columns of this source are fixed ({expected.simpleString()}); leave out schema(...) and select "
-                "or cast behind load()"
+                f"the columns of this source are fixed ({kind}); leave out schema(...) and select or cast behind load()"
             )
+        return None if values is None else Typed(values, arrow_type(schema["value"].dataType))
+
+
+def _bytes_of_value(field: StructField) -> StructField:
+    return StructField("value", BinaryType()) if field.name == "value" else field
+
+
+def _text(kind: str) -> str:
+    """A type as text, in one of the ways to write it."""
+    return re.sub(r"[\s`]", "", kind).lower()
 
 
 def _no_sink() -> NoReturn:
     raise ConfigError(
         'format("cues") only reads: a sink of Spark is not told which offsets its rows come from, so it cannot be '
-        "exactly-once. Use cues_kafka.spark.write_exactly_once(df, topic=..., name=...)"
+        "exactly-once. Use cues_kafka.spark.write_exactly_once(df, topic=..., name=..., value=...)"
     )
 
 
 class _Reader(Connected):
     """What readers of batches and streams share."""
 
-    def __init__(self, settings: SourceOptions) -> None:
+    def __init__(self, settings: SourceOptions, typed: Typed | None = None) -> None:
         super().__init__(settings.options, settings.limit)
         self._settings = settings
+        self._typed = typed
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Read all committed messages of a range, in a Spark task."""
@@ -125,6 +164,7 @@ class _Reader(Connected):
             name=settings.name or tools_group(partition.place.topic),
             headers=settings.headers,
             fail=settings.fail_on_loss,
+            typed=self._typed,
         )
 
     @property
@@ -149,8 +189,8 @@ class BatchReader(_Reader, DataSourceReader):
 class StreamReader(_Reader, ConnectedStream):
     """The reader of `spark.readStream.format("cues")`, which lives beside the driver as long as the query runs."""
 
-    def __init__(self, settings: SourceOptions) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: SourceOptions, typed: Typed | None = None) -> None:
+        super().__init__(settings, typed)
         self._until: Offsets | None = None
         self._seen: Offsets = {}
 

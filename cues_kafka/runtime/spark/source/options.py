@@ -15,7 +15,9 @@ from typing import Any, Final
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import ConfigError
 from cues_kafka.ports import TopicPartition
+from cues_kafka.runtime.spark.source import typed
 from cues_kafka.runtime.spark.source.client_options import kafka_of, known_names, nearest
+from cues_kafka.runtime.spark.source.values import Values
 
 LATEST: Final = -1
 """In JSON offsets: the end of the partition."""
@@ -43,6 +45,8 @@ _BOTH: Final = (
     "failOnDataLoss",
     "allowPlaintext",
     "allowUnverifiedTls",
+    *typed.OPTIONS,
+    *typed.REGISTRY_OPTIONS,
 )
 
 _ONE_TASK = (
@@ -160,11 +164,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     own, kafka = _sorted(given)
     _refuse(own, _BATCH_ONLY if streaming else _STREAM_ONLY)
     settings = SourceOptions(
-        options=kafka_of(
-            kafka,
-            allow_plaintext=_flag(own, "allowPlaintext"),
-            allow_unverified_tls=_flag(own, "allowUnverifiedTls"),
-        ),
+        options=_cluster(own, kafka),
         subscription=_subscription(own),
         start=_bound(own, "starting", LATEST if streaming else EARLIEST),
         end=_bound(own, "ending", LATEST),
@@ -175,6 +175,30 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     )
     _check_bounds(settings, streaming=streaming)
     return settings
+
+
+def values_of(given: Mapping[str, str], graphs: typed.Graphs) -> Values | None:
+    """
+    Return what makes a column with types of the values; None: they are bytes.
+
+    Raises:
+        ConfigError: the options say so in a way that cannot be followed, see `typed.values_of`.
+    """
+    own, kafka = _sorted(given)
+    about = {name: own[name] for name in (*typed.OPTIONS, *typed.REGISTRY_OPTIONS) if name in own}
+    if not about:
+        return None
+    subscription = _subscription(own)
+    topics = subscription.topics or tuple(dict.fromkeys(place.topic for place in subscription.places))
+    return typed.values_of(about, topics, _cluster(own, kafka), graphs)
+
+
+def _cluster(own: Mapping[str, str], kafka: Mapping[str, str]) -> Kafka:
+    return kafka_of(
+        kafka,
+        allow_plaintext=_flag(own, "allowPlaintext"),
+        allow_unverified_tls=_flag(own, "allowUnverifiedTls"),
+    )
 
 
 def wants_headers(given: Mapping[str, str]) -> bool:

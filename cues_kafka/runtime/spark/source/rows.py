@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from cues_kafka.errors import BrokerError, RecoveryError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import UNREADABLE, Broker, Headers, Reader, WireMessage, headers_of_each
 from cues_kafka.runtime.spark.source.planning import ASK_AGAIN_S, GO_ON, LostRange, OffsetRange, report
+from cues_kafka.runtime.spark.source.values import Values
 
 ROWS: Final = 10_000
 """Messages after which a record batch is passed on; the last poll may double their number."""
@@ -67,13 +68,28 @@ def read_range(options: Options, given: OffsetRange, **settings: Any) -> Iterato
         broker.close()
 
 
+class Typed(NamedTuple):
+    """Values as a column with types: what makes it, and Arrow's type of it."""
+
+    values: Values
+    kind: Any
+
+
 def record_batches(
-    broker: Broker, given: OffsetRange, *, name: str, headers: bool, fail: bool, remedy: str = GO_ON
+    broker: Broker,
+    given: OffsetRange,
+    *,
+    name: str,
+    headers: bool,
+    fail: bool,
+    remedy: str = GO_ON,
+    typed: Typed | None = None,
 ) -> Iterator[Any]:
     """
     Read all committed messages of a range, whose end was once a last stable offset, in order.
 
     Raises:
+        CodecError: a message cannot be read by the schema of `typed`.
         BrokerError: the range cannot be read.
         RecoveryError: messages of the range are lost, and `fail` makes that an error with this remedy.
     """
@@ -83,21 +99,28 @@ def record_batches(
         batch += messages
         size += sum(map(len, messages))
         if len(batch) >= ROWS or size >= BATCH_BYTES:
-            yield arrow(batch, given, headers=headers)
+            yield arrow(batch, given, headers=headers, typed=typed)
             batch, size = [], 0
     if batch:
-        yield arrow(batch, given, headers=headers)
+        yield arrow(batch, given, headers=headers, typed=typed)
 
 
-def arrow(messages: Sequence[WireMessage], given: OffsetRange, *, headers: bool) -> Any:
+def arrow(messages: Sequence[WireMessage], given: OffsetRange, *, headers: bool, typed: Typed | None = None) -> Any:
     """Convert messages of one partition to a record batch."""
     # Methods of the class, mapped in C, cost half of calls by name. Messages of a reader have one class.
     kind, count = type(messages[0]), len(messages)
     pairs = chain.from_iterable(map(kind.timestamp, messages))
     times = np.fromiter(pairs, np.int64, 2 * count).reshape(count, 2)
+    found = headers_of_each(messages) if headers or (typed and typed.values.id_header) else []
+    schema = WITH_HEADERS if headers else COLUMNS
+    if typed is None:
+        values = pa.array(map(kind.value, messages), pa.binary(), size=count)
+    else:
+        values = typed.values.column(messages, found, typed.kind)
+        schema = schema.set(1, pa.field("value", typed.kind))
     columns = [
         pa.array(map(kind.key, messages), pa.binary(), size=count),
-        pa.array(map(kind.value, messages), pa.binary(), size=count),
+        values,
         pa.repeat(pa.scalar(given.place.topic, pa.string()), count),
         pa.repeat(pa.scalar(given.place.partition, pa.int32()), count),
         pa.array(map(kind.offset, messages), pa.int64(), size=count),
@@ -106,14 +129,13 @@ def arrow(messages: Sequence[WireMessage], given: OffsetRange, *, headers: bool)
         pa.array(times[:, 0].astype(np.int32) - np.int32(1)),
     ]
     if not headers:
-        return pa.RecordBatch.from_arrays(columns, schema=COLUMNS)
-    found = headers_of_each(messages)
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
     if UNREADABLE in found:
         at = [message.offset() for message, own in zip(messages, found, strict=True) if own is UNREADABLE]
         log.warning(
             "headers left out", topic=given.place.topic, partition=given.place.partition, offsets=at, why=NO_UTF8
         )
-    return pa.RecordBatch.from_arrays([*columns, _header_column(found)], schema=WITH_HEADERS)
+    return pa.RecordBatch.from_arrays([*columns, _header_column(found)], schema=schema)
 
 
 def _header_column(given: Iterable[Headers | None]) -> Any:
