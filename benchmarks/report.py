@@ -97,4 +97,4 @@ def save(sections: Sequence[Section]) -> None:
     PAGE.write_text("\n".join([INTRO, machine(), *(kept[title] for title in order)]), "utf-8")
 
 
-TITLES = ("Throughput", "Latency", "Recovery", "Memory", "Start", "Spark", "Spark, staged")
+TITLES = ("Throughput", "Avro", "Latency", "Recovery", "Memory", "Start", "Spark", "Spark, staged")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks import latency, memory, recovery, report, spark, staged, start, throughput
+from benchmarks import codecs, latency, memory, recovery, report, spark, staged, start, throughput
 from benchmarks.harness import Cluster
 from cues_kafka.brokers.local import LocalBroker
 
@@ -33,6 +33,7 @@ PROGRAMS: dict[str, Callable[[Size, Cluster], report.Section]] = {
     "latency": lambda size, cluster: latency.measure(size.repetitions, size.hops, cluster),
     "recovery": lambda size, cluster: recovery.measure(size.kills, cluster),
     "memory": lambda size, cluster: memory.measure(size.backlog, size.records, cluster),
+    "avro": lambda size, _: codecs.measure(400 * size.repetitions),
     "start": lambda size, cluster: start.measure(size.repetitions, cluster),
     "staged": lambda size, cluster: staged.measure(min(3, size.repetitions), cluster),
     "spark": lambda size, cluster: spark.measure(min(3, size.repetitions), size.backlog, cluster),

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, NoReturn
 from uuid import UUID
 
 from fastavro import schemaless_reader, schemaless_writer
@@ -22,6 +23,7 @@ from fastavro import schemaless_reader, schemaless_writer
 from cues_kafka.codecs import framing
 from cues_kafka.codecs.avro_compat import problems
 from cues_kafka.codecs.avro_limits import check_of
+from cues_kafka.codecs.avro_records import Unfit
 from cues_kafka.codecs.avro_schema import (
     Schema,
     fingerprint,
@@ -31,16 +33,15 @@ from cues_kafka.codecs.avro_schema import (
     schema_of,
     shape_of,
 )
-from cues_kafka.codecs.avro_values import Reading, Unfit, Writing
+from cues_kafka.codecs.avro_values import Reading, Writing
 from cues_kafka.codecs.registered import Own, Part, Registered, Schemas, Writers
 from cues_kafka.codecs.schema import Null, OneOf, Shape, describe
 from cues_kafka.errors import CodecError, CuesError, GraphError
 from cues_kafka.graph.formats import Avro
 
-_NAMES: Final[dict[str, Any]] = {"return_record_name": True, "return_record_name_override": True}
 
-
-class _Resolution(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Resolution:
     """
     How messages of one writer's schema are read.
 
@@ -50,7 +51,7 @@ class _Resolution(NamedTuple):
         reader: the schema that it is read into; None: the same.
         check: of limits, where the message's size does not bound them.
         build: from what fastavro gives to the value; None: it is the value.
-        names: fastavro's options for unions of several records.
+        names: whether fastavro names the records of unions of several.
     """
 
     start: int
@@ -58,7 +59,7 @@ class _Resolution(NamedTuple):
     reader: Schema | None
     check: Callable[[bytes, int], None] | None
     build: Callable[[Any], Any] | None
-    names: dict[str, Any]
+    names: bool
 
 
 class AvroCodec:
@@ -119,8 +120,8 @@ class AvroCodec:
             writer,
             None if self.schema is None or writer == self.schema else self.schema,
             check_of(writer, self._declared.limits),
-            Reading().build(shape),
-            _NAMES if names_records(writer) or (self.schema is not None and names_records(self.schema)) else {},
+            Reading(exact=isinstance(self._declared.schema, type)).build(shape),
+            names_records(writer) or (self.schema is not None and names_records(self.schema)),
         )
 
     # Writing
@@ -132,13 +133,13 @@ class AvroCodec:
             ConfigError: the registry does not have the schema.
             RetriableError: the registry does not answer.
         """
-        if not self._prefix or self._to_plain is None:
-            self._find_own_schema()
-        assert self._to_plain is not None
-        assert self.schema is not None
-        out = BytesIO()
+        to_plain = self._to_plain
+        if to_plain is None or not self._prefix:
+            to_plain = self._find_own_schema()
+        out, schema = BytesIO(), self.schema
+        assert schema is not None
         try:
-            schemaless_writer(out, self.schema, self._to_plain(value))
+            schemaless_writer(out, schema, to_plain(value))
         except Unfit as unfit:
             raise CodecError(f"{unfit.text(self._root)}. Return a value that fits the schema.") from None
         except RecursionError:  # without its traceback, which is as deep as the value
@@ -151,7 +152,7 @@ class AvroCodec:
         """Say where the value does not fit: a look at each field finds a number that is too large."""
         name = full_name(self.schema)
         try:
-            Writing().convert(self.schema, self.shape)(value)
+            Writing(each=True).convert(self.schema, self.shape)(value)
         except Unfit as unfit:
             raise CodecError(f"{unfit.text(self._root)}. Return a value that fits the schema.") from None
         raise CodecError(f"The value does not fit the schema {name}: {_short(error)}") from error
@@ -160,7 +161,7 @@ class AvroCodec:
     def _root(self) -> str:
         return full_name(self.schema).rpartition(".")[2]
 
-    def _find_own_schema(self) -> None:
+    def _find_own_schema(self) -> Callable[[Any], Any]:
         assert self._schemas is not None
         if self._declared.schema is None:
             found = self._schemas.latest(self._subject)
@@ -169,6 +170,8 @@ class AvroCodec:
         else:
             number = self._schemas.id_of(self._subject, Own(schema_text(self._declared)))
         self._prefix = framing.id_prefix(number)
+        assert self._to_plain is not None
+        return self._to_plain
 
     # Reading
 
@@ -178,18 +181,20 @@ class AvroCodec:
             CodecError: the bytes do not fit, or are beyond a limit; names the schemas of writer and reader.
             RetriableError: the registry does not answer.
         """
-        found = self._readers.get(data[: self._length]) or self._learn(data)
-        start, writer, reader, check, build, names = found
+        source = BytesIO(data)
+        found = self._readers.get(source.read(self._length))
+        if found is None:
+            found = self._learn(data)
+            source.seek(found.start)
         if len(data) > self._most_bytes:
             raise CodecError(f"The message has {len(data)} bytes, more than {self._most_bytes}. See Limits.")
         try:
-            if check is not None:
-                check(data, start)
-            source = BytesIO(data[start:])
-            value = schemaless_reader(source, writer, reader, **names)
-            if source.tell() != len(data) - start:
-                raise ValueError(f"{len(data) - start - source.tell()} bytes are left over")
-            return value if build is None else build(value)
+            if found.check is not None:
+                found.check(data, found.start)
+            value = schemaless_reader(source, found.writer, found.reader, found.names, found.names)
+            if source.tell() != len(data):
+                raise ValueError(f"{len(data) - source.tell()} bytes are left over")
+            return value if found.build is None else found.build(value)
         except CuesError:
             raise
         except Exception as error:  # hostile bytes may raise anything

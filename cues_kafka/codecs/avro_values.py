@@ -1,62 +1,25 @@
 """Values of an Avro schema: checked and made plain before they are written, and made instances after they are read.
 
 fastavro writes what it is given: 1.5 as the whole number 1, "no" as true. Here each value must be of its type. A schema
-is compiled once into closures. A record whose fields' types were all seen before passes with one look into a set.
+is compiled once into closures, and records into generated functions, see `avro_records`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, time
+from datetime import UTC, datetime, time
 from decimal import Decimal
 from enum import Enum
-from operator import attrgetter, itemgetter
-from typing import Any, Final, TypeAlias
+from operator import length_hint
+from typing import Any, Final
 
+from cues_kafka.codecs.avro_records import AvroRecord, Convert, ToRead, ToWrite, Unfit, reader, writer
 from cues_kafka.codecs.avro_schema import Schema, full_name, logical
-from cues_kafka.codecs.schema import Choice, Items, Mapped, Null, OneOf, Ref, Shape, Structure
+from cues_kafka.codecs.schema import Choice, Field, Items, Mapped, Null, OneOf, Ref, Shape, Structure
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.declare import Digits
 
-Convert: TypeAlias = Callable[[Any], Any]
-
-MAX_SHAPES: Final = 64
-"""Tuples of types that a record remembers; one with many unions has more, and is checked field by field then."""
-
 _FLOAT_MAX: Final = 3.4028234663852886e38
-
-
-class AvroRecord(dict[str, Any]):
-    """
-    A record that was one of several in a union: a dict that knows which.
-
-    Attributes:
-        record_name: its full name, which `has_type` compares, too.
-    """
-
-    __slots__ = ("record_name",)
-
-    def __init__(self, record_name: str, fields: Mapping[str, Any]) -> None:
-        super().__init__(fields)
-        self.record_name = record_name
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return AvroRecord, (self.record_name, dict(self))
-
-
-@dataclass(eq=False)
-class Unfit(Exception):
-    """A value that does not fit. On its way out each container adds its own part of the path."""
-
-    expected: str
-    found: str
-    path: list[str] = field(default_factory=list)
-
-    def text(self, root: str) -> str:
-        """`Order.lines[3].price: expected decimal(12, 2), got text`."""
-        return f"{root}{''.join(reversed(self.path))}: expected {self.expected}, got {self.found}"
 
 
 def _found(value: Any) -> str:
@@ -75,9 +38,15 @@ _EXACT: Final[dict[str, tuple[type[Any], ...]]] = {
 
 
 class Writing:
-    """Compiles a schema into what checks values, and gives them as fastavro takes them."""
+    """
+    Compiles a schema into what checks values, and gives them as fastavro takes them.
 
-    def __init__(self) -> None:
+    Args:
+        each: look at each value, also where its type is enough and fastavro refuses those of more than 64 bits.
+    """
+
+    def __init__(self, *, each: bool = False) -> None:
+        self._types = _none if each else _types
         self._named: dict[str, Convert] = {}
         self._open: dict[str, list[Convert]] = {}
 
@@ -99,9 +68,11 @@ class Writing:
         if kind in ("record", "error"):
             return self._record(schema, shape)
         if kind == "array":
-            return _array(self.convert(schema["items"], shape.item if isinstance(shape, Items) else None))
+            item = self.convert(schema["items"], shape.item if isinstance(shape, Items) else None)
+            return _array(item, self._types(schema["items"]))
         if kind == "map":
-            return _map(self.convert(schema["values"], shape.value if isinstance(shape, Mapped) else None))
+            one = self.convert(schema["values"], shape.value if isinstance(shape, Mapped) else None)
+            return _map(one, self._types(schema["values"]))
         made = _scalar(schema)
         if "name" in schema:
             self._named[schema["name"]] = made
@@ -122,7 +93,7 @@ class Writing:
             _check_fields(record, schema)
         converts = [self.convert(each["type"], shapes.get(each["name"])) for each in fields]
         del self._open[name]
-        made = self._named[name] = _record(fields, converts, record)
+        made = self._named[name] = _record(fields, converts, record, self._types)
         return made
 
     def _union(self, options: list[Schema], shape: Shape | None) -> Convert:
@@ -181,24 +152,32 @@ def _first_that_fits(options: list[tuple[str, Convert]], expected: str, *, named
     return convert
 
 
-def _array(item: Convert) -> Convert:
+def _array(item: Convert, types: tuple[type[Any], ...]) -> Convert:
+    fit = frozenset(types).issuperset
+
     def convert(value: Any) -> list[Any]:
+        if types and type(value) is list and fit(map(type, value)):
+            return value
         if type(value) not in (list, tuple):
             raise Unfit("a list", _found(value))
-        items: list[Any] = []
+        rest = iter(value)
         try:
-            for one in value:
-                items.append(item(one))  # noqa: PERF401  its length is the place of the unfit
+            return [*map(item, rest)]
         except Unfit as unfit:
-            unfit.path.append(f"[{len(items)}]")
+            unfit.path.append(f"[{len(value) - length_hint(rest) - 1}]")
             raise
-        return items
 
     return convert
 
 
-def _map(item: Convert) -> Convert:
+def _map(item: Convert, types: tuple[type[Any], ...]) -> Convert:
     def convert(value: Any) -> dict[str, Any]:
+        if types and type(value) is dict:
+            for key, one in value.items():
+                if type(key) is not str or type(one) not in types:
+                    break
+            else:
+                return value
         if not isinstance(value, dict):
             raise Unfit("a dict", _found(value))
         result = {}
@@ -215,48 +194,25 @@ def _map(item: Convert) -> Convert:
     return convert
 
 
-def _record(fields: list[dict[str, Any]], converts: list[Convert], record: Structure | None) -> Convert:
+def _record(
+    fields: list[dict[str, Any]],
+    converts: list[Convert],
+    record: Structure | None,
+    types: Callable[[Schema], tuple[type[Any], ...]],
+) -> Convert:
     cls = record.cls if record else None
-    names = [each["name"] for each in fields]
     attributes = {each.wire_name: each.name for each in record.fields} if record else {}
-    places = {name: (attributes.get(name, name), convert) for name, convert in zip(names, converts, strict=True)}
-    others = [(names[n], convert) for n, convert in enumerate(converts) if not _by_type(fields[n]["type"])]
-    pick = _picker([attribute for attribute, _ in places.values()], cls)
+    made = [
+        ToWrite(each["name"], attributes.get(each["name"], each["name"]), types(each["type"]), convert)
+        for each, convert in zip(fields, converts, strict=True)
+    ]
+    places = {each.name: (each.attribute, each.convert) for each in made}
     defaults = {each["name"] for each in fields if "default" in each}
-    known: set[tuple[type[Any], ...]] = set()
-    same = all(name == attribute for name, (attribute, _) in places.items())
-    # fastavro takes from it what the schema names
-    whole = not others and same and (cls is None or "__dict__" in dir(cls))
 
-    def convert(value: Any) -> dict[str, Any]:
-        try:
-            found = pick(value)
-        except (KeyError, AttributeError, TypeError):
-            return _slowly(value, places, defaults, cls or dict)
-        types = (type(value), *map(type, found))
-        if types not in known or (cls is None and len(value) > len(names)):
-            plain = _slowly(value, places, defaults, cls or dict)
-            if len(known) < MAX_SHAPES:
-                known.add(types)
-            return plain
-        if whole:
-            return dict(value) if cls is None else vars(value)
-        plain = dict(zip(names, found, strict=True))
-        for name, each in others:
-            plain[name] = _at(f".{name}", each, plain[name])
-        return plain
+    def slowly(value: Any) -> dict[str, Any]:
+        return _slowly(value, places, defaults, cls or dict)
 
-    return convert
-
-
-def _picker(names: list[str], cls: type[Any] | None) -> Convert:
-    get: Any = itemgetter if cls is None else attrgetter
-    if len(names) > 1:
-        return get(*names)  # type: ignore[no-any-return]
-    if not names:
-        return lambda _: ()
-    one = get(names[0])
-    return lambda value: (one(value),)
+    return writer(cls, made, slowly)
 
 
 def _slowly(value: Any, places: dict[str, tuple[str, Convert]], defaults: set[str], cls: type[Any]) -> dict[str, Any]:
@@ -280,13 +236,18 @@ def _at(part: str, convert: Convert, value: Any) -> Any:
         raise
 
 
-def _by_type(schema: Schema) -> bool:
-    """Whether the type of a value says that it fits, and that it is plain."""
+def _types(schema: Schema) -> tuple[type[Any], ...]:
+    """The types whose values fit and are plain; none: a look at the type is not enough."""
     if isinstance(schema, list):
-        return all(isinstance(one, str) and one in _EXACT for one in schema)
+        found = [_types(one) for one in schema]
+        return tuple(each for one in found for each in one) if all(found) else ()
     if isinstance(schema, dict):
-        return schema["type"] in _EXACT and "logicalType" not in schema
-    return schema in _EXACT
+        return _EXACT.get(schema["type"], ()) if isinstance(schema["type"], str) and "logicalType" not in schema else ()
+    return _EXACT.get(schema, ())
+
+
+def _none(_: Schema) -> tuple[type[Any], ...]:
+    return ()
 
 
 def _scalar(schema: Mapping[str, Any]) -> Convert:
@@ -347,7 +308,7 @@ def _enum(symbols: tuple[str, ...]) -> Convert:
     expected = f"one of {', '.join(symbols):.200}"
 
     def convert(value: Any) -> str:
-        plain = value.value if isinstance(value, Enum) else value
+        plain = value._value_ if isinstance(value, Enum) else value
         if type(plain) is str and plain in symbols:
             return plain
         raise Unfit(expected, f"{plain!r:.40}" if type(plain) is str else _found(value))
@@ -359,14 +320,16 @@ def _decimal(digits: Digits) -> Convert:
     def convert(value: Any) -> Decimal:
         if type(value) is not Decimal:
             raise Unfit(expected, _found(value))
-        if not value.is_finite():
-            raise Unfit(expected, str(value))
+        if value.same_quantum(last) and value.adjusted() < before:  # the same as below, without its tuple
+            return value
         _, places, exponent = value.as_tuple()
-        assert isinstance(exponent, int)
-        if -exponent > digits.scale or len(places) + exponent > digits.precision - digits.scale:
+        if not isinstance(exponent, int):  # it is infinite, or no number
+            raise Unfit(expected, str(value))
+        if -exponent > digits.scale or len(places) + exponent > before:
             raise Unfit(expected, "one with more digits")
         return value
 
+    last, before = Decimal((0, (1,), -digits.scale)), digits.precision - digits.scale
     expected = f"a decimal of {digits.precision} digits, {digits.scale} behind the point"
     return convert
 
@@ -378,6 +341,8 @@ def _logical(cls: type[Any], name: str) -> Convert:
     millis = name.endswith("-millis")
 
     def convert(value: Any) -> Any:
+        if aware and type(value) is datetime and value.tzinfo is UTC and not millis:
+            return value
         if type(value) is not cls or (aware is not None and (value.utcoffset() is not None) is not aware):
             raise Unfit(expected, "one of the other kind" if type(value) is cls else _found(value))
         if millis and value.microsecond % 1000:
@@ -390,19 +355,36 @@ def _logical(cls: type[Any], name: str) -> Convert:
 # ------------------------------------------------------------------------------------------------ reading
 
 
-class Reading:
-    """Compiles a shape into what makes values of what fastavro gives; None where that is the value already."""
+class _Members(dict[Any, Enum]):
+    """The members of an enum by their values: a look into a dict takes a third of a call of the enum."""
 
-    def __init__(self) -> None:
+    def __init__(self, enum: type[Enum]) -> None:
+        super().__init__((each.value, each) for each in enum)
+        self._enum = enum
+
+    def __missing__(self, value: Any) -> Enum:
+        return self._enum(value)
+
+
+class Reading:
+    """
+    Compiles a shape into what makes values of what fastavro gives; None where that is the value already.
+
+    Args:
+        exact: whether the schema comes from the class, so that records have its fields and no others.
+    """
+
+    def __init__(self, *, exact: bool) -> None:
+        self._exact = exact
         self._made: dict[type[Any], Convert | None] = {}
 
     def build(self, shape: Shape) -> Convert | None:
         """The closure that makes one value."""
         match shape:
             case Structure(cls, fields):
-                return self._record(cls, {each.wire_name: (each.name, self.build(each.shape)) for each in fields})
+                return self._record(cls, [self._field(each) for each in fields])
             case Choice(_, enum) if enum is not None:
-                return enum
+                return _Members(enum).__getitem__
             case Items(item, container):
                 return _items(self.build(item), container)
             case Mapped(value):
@@ -415,30 +397,16 @@ class Reading:
             case _:
                 return None
 
-    def _record(self, cls: type[Any], builds: dict[str, tuple[str, Convert | None]]) -> Convert | None:
-        """`builds` has attribute and closure by the schema's name."""
-        others = [(name, build) for name, (_, build) in builds.items() if build is not None]
-        renamed = [(name, own) for name, (own, _) in builds.items() if name != own]
-        if cls is dict and not others:
+    def _field(self, each: Field) -> ToRead:
+        if isinstance(each.shape, Items) and each.shape.container is list:
+            return ToRead(each.wire_name, each.name, self.build(each.shape.item), many=True)
+        return ToRead(each.wire_name, each.name, self.build(each.shape))
+
+    def _record(self, cls: type[Any], fields: list[ToRead]) -> Convert | None:
+        if cls is dict and all(each.build is None for each in fields):
             return None
-        count, new, fill = len(builds), object.__new__, object.__setattr__
-        quick = cls is not dict and _only_keeps(cls)
-
-        def make(found: dict[str, Any]) -> Any:
-            if len(found) > count:  # the schema has fields that the class has not
-                found = {name: found[name] for name in builds}
-            for name, build in others:
-                found[name] = build(found[name])
-            if renamed:
-                found = {own: found[name] for name, (own, _) in builds.items()}
-            if quick:
-                made = new(cls)
-                fill(made, "__dict__", found)
-                return made
-            return found if cls is dict else cls(**found)
-
-        self._made[cls] = make
-        return make
+        made = self._made[cls] = reader(cls, fields, exact=self._exact)
+        return made
 
     def _union(self, options: tuple[Shape, ...]) -> Convert | None:
         rest = [one for one in options if not isinstance(one, Null)]
@@ -460,16 +428,6 @@ class Reading:
             return next((made(found) for one, made in builds if made is not None and _fits(one, found)), found)
 
         return make
-
-
-def _only_keeps(cls: type[Any]) -> bool:
-    """Whether making an instance only keeps its fields, so that the generated `__init__` can be left out."""
-    own = vars(cls)
-    generated = "__dataclass_params__" in own and own["__dataclass_params__"].init and "__init__" in own
-    written = generated and own["__init__"].__code__.co_filename != "<string>"
-    new: Any = cls.__new__
-    plain = new is object.__new__ and not hasattr(cls, "__post_init__") and "__dict__" in dir(cls)
-    return generated and not written and plain and all(each.init for each in dataclasses.fields(cls))
 
 
 def _name(shape: Structure | Ref) -> str:
