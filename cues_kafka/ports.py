@@ -429,6 +429,8 @@ class Broker(Inlet, Protocol):
         """
         Delete a group without members, if all of its offsets are of these topics; whether it was deleted.
 
+        Offsets of topics that this user may not describe are not seen.
+
         Raises:
             BrokerError: it has members, or this user may not delete it.
         """

@@ -94,7 +94,8 @@ def test_dataframes_of_two_inputs_begin_at_a_time(spark: Any, kafka: KafkaFixtur
         )
         topics = {topic: Topic(value=Json(Order), partitions=WIDTH) for _, topic in one.inputs}
         topics[f"{name}.out{number}"] = Topic(value=Json(), partitions=WIDTH)
-        return Graph(name, *map(Source, dict.fromkeys(topic for _, topic in one.inputs)), one, topics=topics)
+        sources = map(Source, dict.fromkeys(topic for _, topic in one.inputs))
+        return Graph(f"{name}-{number}", *sources, one, topics=topics)
 
     def out(begin: Any, number: int) -> int:
         graph = graph_from(begin, number)

@@ -90,7 +90,16 @@ class KafkaBroker:
         return self._admin.members(group)
 
     def forget(self, group: str, topics: Collection[str]) -> bool:
-        return self._admin.forget(group, topics)
+        others = [
+            TopicPartition(topic, partition)
+            for topic, count in self._admin.partitions(None).items()
+            if topic not in topics
+            for partition in range(count)
+        ]
+        if any(offset is not None for offset in self.committed(group, others).values()):
+            return False
+        self._admin.delete_group(group)
+        return True
 
     def unowned(self, group: str, topic: str, partitions: int) -> set[int]:
         return self._admin.unowned(group, topic, partitions)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicCollection
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource  # the package does not export these names to type checkers
@@ -239,14 +239,10 @@ class Admin:
                 configs[resource.name] = given
         return configs
 
-    def forget(self, group: str, topics: Collection[str]) -> bool:
-        [asked] = self._ask(self._client.list_consumer_group_offsets, [ConsumerGroupTopicPartitions(group)]).values()
-        found = self._result(asked, f"asking for the offsets of group {group}", Right("Describe", "group", group))
-        if {place.topic for place in found.topic_partitions or ()} - set(topics):
-            return False
+    def delete_group(self, group: str) -> None:
+        """Delete a group without members; it may be gone already."""
         [deleted] = self._ask(self._client.delete_consumer_groups, [group]).values()
         self._result(deleted, f"deleting group {group}", Right("Delete", "group", group), ignore={"GROUP_ID_NOT_FOUND"})
-        return True
 
     def _all_led(self, least: Mapping[str, int]) -> bool:
         """Whether each topic has at least this many partitions, and a leader for all of them."""
