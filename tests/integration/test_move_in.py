@@ -26,12 +26,12 @@ def check(order: dict[str, Any]) -> dict[str, Any]:
     return {"checked": order["n"]}
 
 
-def graph_of(name: str) -> Graph:
-    """One processor over the topic of the old application."""
+def graph_of(name: str, of: str | None = None, begin: Any = "earliest") -> Graph:
+    """One processor over the topic of the old application; `of`: a copy of that graph."""
     return Graph(
         name,
-        Source(f"{name}.orders"),
-        Processor(check, inputs=f"{name}.orders", outputs=f"{name}.checked"),
+        Source(f"{of or name}.orders"),
+        Processor(check, inputs=f"{of or name}.orders", outputs=f"{name}.checked", start=begin),
         defaults=Topic(value=Json(), partitions=WIDTH),
     )
 
@@ -107,6 +107,28 @@ def test_a_group_is_taken_over_without_loss_or_repeat(moving: tuple[Graph, Kafka
     assert sorted(legacy.seen + checked) == list(range(40))
     listed = AdminClient({"bootstrap.servers": options.bootstrap}).list_consumer_groups().result()
     assert legacy.group not in {one.group_id for one in listed.valid}
+
+
+def test_old_and_new_work_side_by_side_until_the_new_one_takes_over(moving: tuple[Graph, Kafka, Legacy]) -> None:
+    """A copy under another name reads the same topic, from a place of its own, and disturbs nobody."""
+    graph, options, legacy = moving
+    copy = graph_of(f"{graph.name}-trial", graph.name, dict.fromkeys(range(WIDTH), 1))
+    broker = open_broker(options)
+    apply_plan(plan_start(copy, broker, Terms(cluster=options)), broker)
+    with start(copy, options) as trial:
+        legacy.process(36)
+        trial.wait_idle()
+        tried = [message.value["checked"] for message in trial.messages(f"{copy.name}.checked")]
+    legacy.process(37)
+    assert len(tried) == len(set(tried)) == 40 - WIDTH
+    legacy.stop()
+
+    adopting = tool(graph, options)
+    adopting.carry_out(adopting.adopt(legacy.group), holding=legacy.group)
+    with start(graph, options) as running:
+        running.wait_idle()
+        checked = [message.value["checked"] for message in running.messages(f"{graph.name}.checked")]
+    assert sorted(legacy.seen + checked) == list(range(40))
 
 
 def test_a_takeover_that_was_cut_short_is_run_again(moving: tuple[Graph, Kafka, Legacy]) -> None:
