@@ -103,7 +103,7 @@ class AvroCodec:
 
     def _shape(self) -> Shape | None:
         if self._declared.cls is not None:
-            return describe(self._declared.cls)
+            return describe(self._declared.cls, models=True)
         return None if self.schema is None else shape_of(self.schema)
 
     def _know_fingerprints(self) -> None:
@@ -258,7 +258,7 @@ def schema_text(declared: Avro | Any) -> str:
     """The JSON of a declared schema, or of one of `older`."""
     schema, namespace = (declared.schema, declared.namespace) if isinstance(declared, Avro) else (declared, None)
     if isinstance(schema, type):
-        return json.dumps(schema_of(describe(schema), namespace))
+        return json.dumps(schema_of(describe(schema, models=True), namespace))
     return str(schema)
 
 

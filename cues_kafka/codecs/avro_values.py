@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from cues_kafka.codecs.avro_records import AvroRecord, Convert, ToRead, ToWrite, Unfit, reader, writer
 from cues_kafka.codecs.avro_schema import Schema, full_name, logical
+from cues_kafka.codecs.models import is_model, validates, why_refused
 from cues_kafka.codecs.schema import Choice, Field, Items, Mapped, Null, OneOf, Ref, Shape, Structure
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.declare import Digits
@@ -405,7 +406,10 @@ class Reading:
     def _record(self, cls: type[Any], fields: list[ToRead]) -> Convert | None:
         if cls is dict and all(each.build is None for each in fields):
             return None
-        made = self._made[cls] = reader(cls, fields, exact=self._exact)
+        if is_model(cls):  # whose constructor takes aliases
+            fields = [each._replace(attribute=each.name) for each in fields]
+        made = reader(cls, fields, exact=self._exact)
+        made = self._made[cls] = _validated(cls, made) if validates(cls) else made
         return made
 
     def _union(self, options: tuple[Shape, ...]) -> Convert | None:
@@ -428,6 +432,18 @@ class Reading:
             return next((made(found) for one, made in builds if made is not None and _fits(one, found)), found)
 
         return make
+
+
+def _validated(cls: type[Any], make: Convert) -> Convert:
+    def validated(found: Any) -> Any:
+        try:
+            return make(found)
+        except ValueError as error:
+            if type(error).__name__ != "ValidationError":
+                raise
+            raise ValueError(why_refused(cls, error)) from None
+
+    return validated
 
 
 def _name(shape: Structure | Ref) -> str:

@@ -19,6 +19,7 @@ from uuid import UUID
 
 import msgspec
 
+from cues_kafka.codecs.models import is_model, model_fields
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.declare import Alias, Digits
 
@@ -117,8 +118,8 @@ class Structure:
     A record.
 
     Attributes:
-        cls: its dataclass or `msgspec.Struct`, or `dict` for the records of a schema. Fields with ``init=False`` are
-            derived, so they do not travel.
+        cls: its dataclass, `msgspec.Struct` or pydantic model, or `dict` for the records of a schema. Fields with
+            ``init=False`` are derived, so they do not travel.
         fields: in the order of declaration.
         name: of a record without a class.
         tag: name and value of the field in messages that tells a `msgspec.Struct` from others; None: it has none.
@@ -140,14 +141,18 @@ class Ref:
 Shape: TypeAlias = Anything | Null | Scalar | Choice | Items | Fixed | Mapped | OneOf | Structure | Ref
 
 
-def describe(annotation: Any) -> Shape:
+def describe(annotation: Any, *, models: bool = False) -> Shape:
     """
     The shape of a dataclass, a `msgspec.Struct`, or any other annotation.
+
+    Args:
+        annotation: what the values are.
+        models: whether pydantic models may be in it.
 
     Raises:
         GraphError: a class or a combination that cannot travel; names the field, and says what to write instead.
     """
-    return _Describer().shape(annotation, _name(annotation))
+    return _Describer(models=models).shape(annotation, _name(annotation))
 
 
 def _name(annotation: Any) -> str:
@@ -157,7 +162,8 @@ def _name(annotation: Any) -> str:
 class _Describer:
     """One walk: `_open` holds the classes that are being described, `_done` the described ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, models: bool) -> None:
+        self._models = models
         self._open: list[type[Any]] = []
         self._done: dict[type[Any], Structure] = {}
 
@@ -167,6 +173,10 @@ class _Describer:
         if origin := get_origin(annotation):
             return self._generic(origin, get_args(annotation), where)
         if isinstance(annotation, type) and (dataclasses.is_dataclass(annotation) or is_struct(annotation)):
+            return self._record(annotation)
+        if isinstance(annotation, type) and is_model(annotation):
+            if not self._models:
+                raise GraphError(f"{where}: {annotation.__name__} is a pydantic model. {_NO_MODELS}")
             return self._record(annotation)
         if isinstance(annotation, type) and issubclass(annotation, Enum):
             return Choice(_choices([member.value for member in annotation], where), annotation)
@@ -205,8 +215,7 @@ class _Describer:
         if cls in self._open:
             return Ref(cls)
         self._open.append(cls)
-        hints = _hints(cls)
-        declared = _struct_fields(cls) if is_struct(cls) else _dataclass_fields(cls, hints)
+        hints, declared = _declared(cls)
         fields = tuple(
             Field(name, self.shape(hints[name], f"{cls.__name__}.{name}"), default, keyword_only, alias)
             for name, default, keyword_only, alias in declared
@@ -233,6 +242,7 @@ _ALLOWED = (
     "Write a dataclass, a msgspec.Struct, an Enum, a Literal, Any, list[...], tuple[...], dict[str, ...], a union of "
     "these, or one of " + ", ".join(cls.__name__ for cls in SCALARS) + "."
 )
+_NO_MODELS = "JSON takes dataclasses and msgspec.Structs, Avro takes models, too. Or write a codec of your own."
 _NO_SETS = "a set has no order, so a replay would write other bytes. Write tuple[...] or list[...]."
 
 
@@ -252,6 +262,17 @@ def _hints(cls: type[Any]) -> dict[str, Any]:
 
 _Declared: TypeAlias = tuple[str, Callable[[], Any] | None, bool, str | None]
 """Name, default, whether it is passed by keyword only, alias."""
+
+
+def _declared(cls: type[Any]) -> tuple[dict[str, Any], Iterator[_Declared]]:
+    """Annotations and fields of a class."""
+    if is_model(cls):
+        fields = [*model_fields(cls)]
+        return {each.name: each.annotation for each in fields}, iter(
+            [(f.name, f.default, True, f.alias) for f in fields]
+        )
+    hints = _hints(cls)
+    return hints, _struct_fields(cls) if is_struct(cls) else _dataclass_fields(cls, hints)
 
 
 def is_struct(cls: type[Any]) -> bool:

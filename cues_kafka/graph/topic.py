@@ -142,9 +142,9 @@ def _check_key_field(topic: Topic) -> None:
         )
     cls = topic.value.record
     if cls is not None:
-        # A msgspec.Struct has its fields' names in an attribute, so that graphs do without the library.
+        # Other classes have their fields' names in an attribute, so that graphs do without the libraries.
         messages: Iterable[str] = getattr(getattr(cls, "DESCRIPTOR", None), "fields_by_name", ())  # Protobuf
-        structs: Iterable[str] = getattr(cls, "__struct_fields__", messages)
+        structs: Iterable[str] = getattr(cls, "__struct_fields__", getattr(cls, "model_fields", messages))
         fields = [f.name for f in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else [*structs]
         if fields and topic.key not in fields:
             raise GraphError(

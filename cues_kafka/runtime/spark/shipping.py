@@ -23,6 +23,7 @@ from pyspark import cloudpickle
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.brokers.tokens import portable
 from cues_kafka.codecs.lookup import MadeFor, codec_for
+from cues_kafka.codecs.models import is_model
 from cues_kafka.codecs.schema import classes_of, describe, forget_decoders, is_struct
 from cues_kafka.errors import ConfigError, CuesError
 from cues_kafka.graph.declare import CodecSpec
@@ -93,14 +94,15 @@ def resolve_annotations(annotation: Any) -> None:
         annotation: a dataclass, or any other annotation that `describe` takes; all dataclasses in it count.
 
     Raises:
-        NotShipped: a `msgspec.Struct` would arrive without its fields.
+        NotShipped: a `msgspec.Struct` would arrive without its fields, and a pydantic model as another class.
     """
-    shape = describe(annotation)
+    shape = describe(annotation, models=True)
     forget_decoders(shape)  # which the user's own code made
     for cls in dict.fromkeys(classes_of(shape)):
-        if is_struct(cls) and _goes_by_value(cls):
+        if (is_struct(cls) or is_model(cls)) and _goes_by_value(cls):
+            kind = "msgspec.Struct" if is_struct(cls) else "pydantic model"
             raise NotShipped(
-                f"{cls.__name__}: a msgspec.Struct cannot be sent to Spark's Python processes. Declare a dataclass, or "
+                f"{cls.__name__}: a {kind} cannot be sent to Spark's Python processes. Declare a dataclass, or "
                 "put it into a package that is installed where the executors are"
             )
         if dataclasses.is_dataclass(cls):
