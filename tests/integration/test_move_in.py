@@ -110,7 +110,7 @@ def test_a_group_is_taken_over_without_loss_or_repeat(moving: tuple[Graph, Kafka
 
 
 def test_old_and_new_work_side_by_side_until_the_new_one_takes_over(moving: tuple[Graph, Kafka, Legacy]) -> None:
-    """A copy under another name reads the same topic, from a place of its own, and disturbs nobody."""
+    """A copy under another name reads the same topic, from a place of its own, and leaves the old one alone."""
     graph, options, legacy = moving
     copy = graph_of(f"{graph.name}-trial", graph.name, dict.fromkeys(range(WIDTH), 1))
     broker = open_broker(options)
