@@ -268,9 +268,8 @@ def _declared(cls: type[Any]) -> tuple[dict[str, Any], Iterator[_Declared]]:
     """Annotations and fields of a class."""
     if is_model(cls):
         fields = [*model_fields(cls)]
-        return {each.name: each.annotation for each in fields}, iter(
-            [(f.name, f.default, True, f.alias) for f in fields]
-        )
+        annotations = {each.name: each.annotation for each in fields}
+        return annotations, ((each.name, each.default, True, each.alias) for each in fields)
     hints = _hints(cls)
     return hints, _struct_fields(cls) if is_struct(cls) else _dataclass_fields(cls, hints)
 
