@@ -336,7 +336,7 @@ def test_a_worker_takes_a_group_over_with_the_rights_that_messages_name(cluster:
 
 
 def _clients() -> int:
-    """How many clients of librdkafka this process has: each has one such thread. Those that are in no use are closed."""
+    """How many clients of librdkafka this process has: each has one such thread."""
     gc.collect()
     return sum((task / "comm").read_text() == "rdk:main\n" for task in Path("/proc/self/task").iterdir())
 
