@@ -1,4 +1,4 @@
-"""Apicurio Registry as a child process: in memory, on loopback, with Confluent's protocol."""
+"""Apicurio Registry as a child process: with files of its own, on loopback, with Confluent's protocol."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Apicurio:
         self._child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, empty, and wait until it answers."""
+        """Start it with what it had, at first nothing, and wait until it answers."""
         options = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", NO_PERF_DATA]
         options += [f"-Djava.io.tmpdir={self._directory}", "-Dquarkus.http.host=127.0.0.1"]
         options += [f"-Dquarkus.http.port={self._port}", "-jar", f"{NAME}-runner.jar"]
@@ -64,7 +64,11 @@ class Apicurio:
                 cwd=self._directory,
                 stdout=log,
                 stderr=log,
-                env=os.environ | {"JAVA_TOOL_OPTIONS": ""},
+                env=os.environ
+                | {
+                    "JAVA_TOOL_OPTIONS": "",
+                    "REGISTRY_DATASOURCE_URL": f"jdbc:h2:file:{self._directory}/registry;WRITE_DELAY=0",
+                },
             )
         deadline = time.monotonic() + START_S
         while not self._answers():
@@ -73,7 +77,7 @@ class Apicurio:
             time.sleep(0.2)  # no event tells that a port is open
 
     def kill(self) -> None:
-        """It ends at once, and forgets what it had."""
+        """It ends at once."""
         assert self._child
         self._child.send_signal(signal.SIGKILL)
         self._child.wait(30)

@@ -149,20 +149,15 @@ def test_a_registry_that_is_killed_is_an_outage(kafka: KafkaFixture, tmp_path: P
     name = kafka.unique("killed")
     with Apicurio(tmp_path) as registry:
         client = SchemaRegistryClient({"url": registry.url})
-
-        def fill(client: SchemaRegistryClient) -> list[bytes]:
-            schema = Schema(schema_text(graph_of(name).topic(f"{name}.copies").value))
-            client.register_schema(f"{name}.copies-value", schema)
-            return encoded(f"{name}.orders", client, range(3))
-
-        messages = fill(client)
+        schema = Schema(schema_text(graph_of(name).topic(f"{name}.copies").value))
+        client.register_schema(f"{name}.copies-value", schema)
+        messages = encoded(f"{name}.orders", client, range(3))
         options = Kafka(kafka.bootstrap, registry=Registry(registry.url, timeout_s=1.0))
         with start(graph_of(name), options) as running:
             registry.kill()
             produce(kafka.bootstrap, f"{name}.orders", messages)
             wait_for(lambda: any("registry" in task.stopped for task in running.status().tasks), 100)
             registry.start()
-            assert fill(SchemaRegistryClient({"url": registry.url})) == messages, "it gives the same ids again"
             running.wait_idle(timeout_s=120)
             copies = [message.value.id for message in running.messages(f"{name}.copies")]
             errors = running.messages(f"{name}.errors")
