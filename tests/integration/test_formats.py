@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Producer
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
@@ -16,6 +15,7 @@ from cues_kafka.codecs.registry import RegistrySchemas
 from cues_kafka.codecs.subjects import subjects
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.testing.registry import TestRegistry
+from tests.fault.support import produce
 from tests.unit.codecs.protos import Bill
 
 ORDER = """{"title": "Order", "type": "object", "required": ["id"],
@@ -36,6 +36,12 @@ def bill(order: Order) -> Any:
 
 def test_json_schema_becomes_protobuf(kafka: KafkaFixture) -> None:
     """Confluent writes the orders and reads the bills; each bad message is one error message with its bytes."""
+    with TestRegistry() as registry:
+        bills_of_orders(kafka, registry.url)
+
+
+def bills_of_orders(kafka: KafkaFixture, url: str) -> None:
+    """The same with any registry."""
     name = kafka.unique("formats")
     graph = Graph(
         name,
@@ -47,25 +53,22 @@ def test_json_schema_becomes_protobuf(kafka: KafkaFixture) -> None:
         },
         errors=f"{name}.errors",
     )
-    bad = [b"{}", b"\0\0\0\0\x01{}", b"\0\0\0\0\x01{"]
-    with TestRegistry() as registry:
-        client, own = SchemaRegistryClient({"url": registry.url}), RegistrySchemas(Registry(registry.url))
-        for one in subjects(graph):
-            own.register(one.name, one.own)
-        with start(graph, Kafka(kafka.bootstrap, registry=Registry(registry.url))) as running:
-            serialize = JSONSerializer(ORDER, client)
-            context = SerializationContext(f"{name}.orders", MessageField.VALUE)
-            producer = Producer({"bootstrap.servers": kafka.bootstrap})
-            for data in [*(serialize({"id": n, "by": "x"}, context) for n in range(3)), *bad]:
-                producer.produce(f"{name}.orders", data)
-            assert producer.flush(30) == 0
-            running.wait_idle()
+    client, own = SchemaRegistryClient({"url": url}), RegistrySchemas(Registry(url))
+    for one in subjects(graph):
+        own.register(one.name, one.own)
+    with start(graph, Kafka(kafka.bootstrap, registry=Registry(url))) as running:
+        serialize = JSONSerializer(ORDER, client)
+        context = SerializationContext(f"{name}.orders", MessageField.VALUE)
+        good = [serialize({"id": n, "by": "x"}, context) or b"" for n in range(3)]
+        bad = [b"{}", good[0][:5] + b"{}", good[0][:5] + b"{"]
+        produce(kafka.bootstrap, f"{name}.orders", good + bad)
+        running.wait_idle()
 
-            bills = [(message.key, message.value) for message in running.messages(f"{name}.bills")]
-            errors = [message.value for message in running.messages(f"{name}.errors")]
-            raw = running.committed(f"{name}.bills")
-        deserialize = ProtobufDeserializer(Bill, schema_registry_client=client)
-        theirs = [deserialize(m.value(), SerializationContext(f"{name}.bills", MessageField.VALUE)) for m in raw]
+        bills = [(message.key, message.value) for message in running.messages(f"{name}.bills")]
+        errors = [message.value for message in running.messages(f"{name}.errors")]
+        raw = running.committed(f"{name}.bills")
+    deserialize = ProtobufDeserializer(Bill, schema_registry_client=client)
+    theirs = [deserialize(m.value(), SerializationContext(f"{name}.bills", MessageField.VALUE)) for m in raw]
 
     assert bills == [(n, Bill(order=n)) for n in range(3)]
     assert theirs == [one for _, one in bills]

@@ -20,6 +20,7 @@ from cues_kafka.cli.main import app
 from cues_kafka.codecs.avro import schema_text
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import produce
+from tests.integration.test_formats import bills_of_orders
 from tests.integration.test_supervisor import wait_for
 from tests.registries.apicurio import Apicurio
 
@@ -104,6 +105,11 @@ def test_other_clients_messages_are_read_and_ours_by_them(kafka: KafkaFixture, r
     read = AvroDeserializer(client)
     theirs = [read(m.value(), SerializationContext(f"{name}.copies", MessageField.VALUE)) for m in raw]
     assert theirs == [{"id": n, "customer": {"name": f"c{n}"}} for n in range(5)]
+
+
+def test_json_schema_and_protobuf_are_its_types_too(kafka: KafkaFixture, registry: Apicurio) -> None:
+    """Registered by us, with the file that another one names; read and written by both sides."""
+    bills_of_orders(kafka, registry.url)
 
 
 def test_the_commands_compare_and_register(registry: Apicurio, tmp_path: Path) -> None:

@@ -52,3 +52,7 @@ def class_named(name: str, pool: Any = None) -> Any:
 Order = class_named("Order")
 Bill = class_named("Bill")
 Line = class_named("Bill.Line")
+Bill.__module__ = __name__
+
+DESCRIPTOR: Any = Bill.DESCRIPTOR.file
+"""As modules that protoc generates have it: they go to other processes by name."""
