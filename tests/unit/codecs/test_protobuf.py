@@ -14,6 +14,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.internal.encoder import _VarintBytes
 
 from cues_kafka import CodecError, ConfigError, GraphError, Limits, Message, Protobuf, Registry, has_type
 from cues_kafka.codecs.formats import subject_of
@@ -218,11 +219,19 @@ def test_size_and_depth_are_bounded() -> None:
     """The library itself counts messages inside each other."""
     with pytest.raises(CodecError, match="has 7 bytes, more than 6"):
         ProtobufCodec(Protobuf(Order, limits=Limits(bytes=6))).decode(b"1234567")
-    deep = b""
-    for _ in range(101):
-        deep = b"\x22" + places([len(deep)])[1:] + deep if len(deep) > 99 else b"\x22" + bytes([len(deep)]) + deep
+    codec, deep = ProtobufCodec(Protobuf(Order)), b""
+    for _ in range(99):
+        deep = b"\x22" + _VarintBytes(len(deep)) + deep
+    inner, depth = codec.decode(deep), 0
+    while inner.HasField("inside"):
+        inner, depth = inner.inside, depth + 1
+    assert depth == 99
+    for _ in range(10_000):
+        deep = b"\x22" + _VarintBytes(len(deep)) + deep
     with pytest.raises(CodecError, match=r"is no cues\.test\.Order"):
-        ProtobufCodec(Protobuf(Order)).decode(b"\x22\xff\xff\xff\xff\x0f")
+        codec.decode(deep)
+    with pytest.raises(CodecError, match=r"is no cues\.test\.Order"):
+        codec.decode(b"\x22\xff\xff\xff\xff\x0f")
 
 
 @pytest.mark.parametrize("count", [5_000, pytest.param(20_000, marks=pytest.mark.full)])
