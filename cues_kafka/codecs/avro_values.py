@@ -32,7 +32,7 @@ def _found(value: Any) -> str:
 
 
 _EXACT: Final[dict[str, tuple[type[Any], ...]]] = {
-    "null": (type(None),), "boolean": (bool,), "long": (int,), "double": (float, int), "string": (str,),
+    "null": (type(None),), "boolean": (bool,), "long": (int,), "double": (float,), "string": (str,),
     "bytes": (bytes,),
 }  # fmt: skip
 """Types whose values fit without a further look."""
@@ -265,6 +265,8 @@ def _scalar(schema: Mapping[str, Any]) -> Convert:
         return _whole(-(2**63), 2**63 - 1)
     if kind == "float":
         return _float
+    if kind == "double":
+        return _double
     if kind == "fixed":
         return _sized(schema["size"])
     return _exactly(_EXACT[kind], kind)
@@ -293,6 +295,16 @@ def _float(value: Any) -> Any:
         raise Unfit("a number", _found(value))
     if _FLOAT_MAX < abs(value) < float("inf"):
         raise Unfit("a number of 32 bits", "a larger one")
+    return value
+
+
+def _double(value: Any) -> Any:
+    if type(value) is float:
+        return value
+    if type(value) is not int:
+        raise Unfit("double", _found(value))
+    if not -(2**53) <= value <= 2**53:
+        raise Unfit("a whole number of at most 53 bits, or a float", "a larger one")
     return value
 
 
@@ -346,6 +358,8 @@ def _logical(cls: type[Any], name: str) -> Convert:
             return value
         if type(value) is not cls or (aware is not None and (value.utcoffset() is not None) is not aware):
             raise Unfit(expected, "one of the other kind" if type(value) is cls else _found(value))
+        if aware is None and value.tzinfo is not None:
+            raise Unfit("a time without a time zone", "one with")
         if millis and value.microsecond % 1000:
             raise Unfit(f"{expected} in whole milliseconds", "one with microseconds")
         return value

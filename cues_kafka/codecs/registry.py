@@ -139,7 +139,9 @@ class RegistrySchemas:
         return Schema(own.text, own.kind, named)
 
     def _registered(self, number: int, schema: Schema) -> Registered:
-        return Registered(number, schema.schema_str or "", self._references(schema), schema.schema_type or "AVRO")
+        if not schema.schema_str:
+            raise ValueError("the answer has no schema")
+        return Registered(number, schema.schema_str, self._references(schema), schema.schema_type or "AVRO")
 
     def _references(self, schema: Schema) -> tuple[tuple[str, str], ...]:
         """The schemas that this one names, and those that they name, those that others need first."""
@@ -160,7 +162,7 @@ class RegistrySchemas:
         try:
             yield missing
         except SchemaRegistryError as error:
-            if error.http_status_code != _NOT_FOUND:
+            if error.http_status_code != _NOT_FOUND or error.error_code in (None, -1):  # who answers is no registry
                 raise self._outage(what, error) from error
             missing.append(True)
         except _network_errors() as error:
@@ -184,7 +186,8 @@ def _network_errors() -> tuple[type[Exception], ...]:
     from confluent_kafka.schema_registry.error import OAuthTokenError  # noqa: PLC0415  an extra
     from httpx2 import HTTPError  # noqa: PLC0415  an extra
 
-    return HTTPError, OAuthTokenError, OSError, ValueError
+    odd = (ValueError, TypeError, KeyError, AttributeError)  # an answer that the client cannot take apart
+    return HTTPError, OAuthTokenError, OSError, *odd
 
 
 def _client(options: Any) -> SchemaRegistryClient:

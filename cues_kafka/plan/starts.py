@@ -17,7 +17,8 @@ def inspect_starts(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     """
     Resolve each `start=` that names offsets or a time, and refuse what a task cannot begin at.
 
-    Only tasks without a record are looked at: the others go on at their positions (R5).
+    Offsets are compared with the log only where nothing was written for a task yet. A task that has a record goes on at
+    its positions (R5). One whose first record was aborted has none, so each gets its place.
 
     Raises:
         BrokerError: the cluster does not answer.
@@ -36,19 +37,19 @@ def inspect_starts(graph: Graph, broker: Broker, terms: Terms) -> Findings:
         for binding, topic in one.inputs:
             inputs = [TopicPartition(topic, p) for p in range(sizes.get(topic, 0))]
             fresh = [place for place in inputs if not _goes_on(one, place, ran)]
-            marks = broker.watermarks(fresh)
             if isinstance(one.start, datetime):
-                asked = broker.offsets_at(dict.fromkeys(fresh, round(one.start.timestamp() * 1000)))
+                asked = broker.offsets_at(dict.fromkeys(inputs, round(one.start.timestamp() * 1000)))
                 begins[one.name] |= {place: "latest" if at is None else at for place, at in asked.items()}
             else:
                 offsets = one.offsets_of(binding)
                 begins[one.name] |= {TopicPartition(topic, p): offset for p, offset in offsets.items()}
+                marks = broker.watermarks(fresh)
                 refusals += _wrong(f"{one.label}, start=", topic, offsets, marks, len(inputs), added=bool(ran))
     return Findings(refusals=refusals, begins=begins)
 
 
 def _goes_on(one: Processor | DataFrameProcessor, place: TopicPartition, ran: set[int]) -> bool:
-    """Whether there is a record that says where this input's task stands; slots of DataFrames begin together."""
+    """Whether something was written for this input's task; slots of DataFrames begin together."""
     return place.partition in ran if isinstance(one, Processor) else bool(ran)
 
 

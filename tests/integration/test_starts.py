@@ -33,6 +33,7 @@ from cues_kafka.operate.moving import apply_plan
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.runtime.prepare import plan_start
 from cues_kafka.testing.fixtures import KafkaFixture
+from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 
 WIDTH = 3
@@ -131,6 +132,23 @@ def test_a_processor_begins_at_a_time(cluster: tuple[Memory | Kafka, str]) -> No
     when = datetime.fromtimestamp(times[7] / 1000, UTC)
     newer = sum(time >= times[7] for time in times)
     assert len(delivered(graph_of(name, when), options)) == newer
+
+
+@pytest.mark.parametrize("effect", ["Begin", "SendOffsets", "Produce", "Flush", "Commit"])
+@pytest.mark.parametrize("timed", [True, False])
+def test_a_death_before_the_first_record_changes_no_start(effect: str, *, timed: bool) -> None:
+    """What the transaction has written is aborted; the next process begins at the same place."""
+    sending = Tester(graph_of("shop", "earliest"), only=[])
+    for n in range(EACH):
+        sending.send("shop.orders", {"p": 0, "n": n}, key=KEYS[0])
+        sending.clock.advance(10)
+    third = sending.messages("shop.orders")[3]
+    begin = datetime.fromtimestamp(third.timestamp_ms / 1000, UTC) if timed else {0: 3, 1: 0, 2: 0}
+    for _ in range(2):
+        dying = Tester(graph_of("shop", begin), broker=sending.broker)
+        assert dying.run(crash=Crash("before", effect)).crashed
+    found = Tester(graph_of("shop", begin), broker=sending.broker).run().values("shop.checked")
+    assert [one["n"] for one in found] == [3, 4]
 
 
 def test_a_time_behind_all_messages_means_the_end(cluster: tuple[Memory | Kafka, str]) -> None:

@@ -157,6 +157,7 @@ def test_defaults_of_a_class_are_defaults_of_its_schema() -> None:
         ({"note": 5}, r"Order.note: expected string, got int"),
         ({"paid": "no"}, r"Order.paid: expected boolean, got str"),
         ({"weight": "2"}, r"Order.weight: expected double, got str"),
+        ({"weight": 2**53 + 1}, r"Order.weight: expected a whole number of at most 53 bits, or a float, got a larger"),
         ({"parts": [3]}, r"Order.parts\[0\]: expected Order, got int"),
     ],
 )
@@ -616,3 +617,11 @@ def test_names_of_a_schema_that_are_words_of_python_are_written() -> None:
     schema = record("n.W", ("class", "int"), ("cls", "string"), ("slowly", ["null", {"type": "array", "items": "int"}]))
     value = {"class": 1, "cls": "a", "slowly": [1]}
     assert through(Avro(schema), value) == value
+
+
+def test_a_time_with_a_zone_is_refused() -> None:
+    """Avro has no place for the zone."""
+    codec = AvroCodec(Avro({"type": "long", "logicalType": "time-micros"}))
+    assert codec.decode(codec.encode(time(1, 2, 3, 4))) == time(1, 2, 3, 4)
+    with pytest.raises(CodecError, match="expected a time without a time zone, got one with"):
+        codec.encode(time(1, tzinfo=UTC))

@@ -1,0 +1,63 @@
+"""What else may answer at the registry's address: an outage, and never the message's fault."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from cues_kafka import CodecError, Registry, RetriableError
+from cues_kafka.codecs.registry import RegistrySchemas
+
+NOT_FOUND = b'{"error_code": 40403, "message": "Schema 5 not found"}'
+
+
+@pytest.fixture
+def answering(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of a server that gives one answer to everything."""
+    status, body = request.param
+
+    class Handler(BaseHTTPRequestHandler):
+        """Gives it."""
+
+        def do_GET(self) -> None:
+            """Give it."""
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answering", "error"),
+    [
+        ((404, NOT_FOUND), CodecError),
+        ((404, b"<html>no such page</html>"), RetriableError),
+        ((404, b'{"detail": "no route"}'), RetriableError),
+        ((200, b"<html>log in</html>"), RetriableError),
+        ((200, b"{}"), RetriableError),
+        ((200, b"[]"), RetriableError),
+        ((302, b""), RetriableError),
+        ((401, b'{"error_code": 40101, "message": "no"}'), RetriableError),
+        ((429, b'{"error_code": 42901, "message": "slowly"}'), RetriableError),
+        ((500, b""), RetriableError),
+    ],
+    indirect=["answering"],
+)
+def test_only_a_registry_knows_that_a_schema_is_missing(answering: str, error: type[Exception]) -> None:
+    """A proxy's page, a login, a redirection: the task waits, and no message becomes an error message."""
+    with pytest.raises(error):
+        RegistrySchemas(Registry(answering)).by_id(5)
