@@ -30,7 +30,7 @@ from cues_kafka.errors import CodecError, ConfigError, RecoveryError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, no_such_processor
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
-from cues_kafka.operate.places import of_group, wanted
+from cues_kafka.operate.places import wanted
 from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Member, Position, Positions, TopicPartition, Watermarks
@@ -168,11 +168,12 @@ class Maintenance:
 
         Raises:
             ConfigError: the processor is one of DataFrames.
-            RecoveryError: a group has members, the other one lacks an offset, or a task has a record of another place.
+            RecoveryError: a group has members, the other one lacks an offset or has one that is not in the log, or a
+                task has a record of another place.
         """
         if self.staged or not self.specs[0].inputs:
             raise ConfigError(f"{self.specs[0].processor!r} is written staged. Use reset --to group:{group}")
-        offsets = of_group(self._broker, group, self._places(self.specs))
+        offsets = wanted(self._broker, f"group:{group}", self._places(self.specs))
         if ran := [spec.name for spec in self.specs if not self._may_begin(spec, offsets)]:
             raise RecoveryError(
                 f"{', '.join(ran)}: there is a record already, so the task has a place of its own. To give it up, use "
@@ -288,10 +289,23 @@ class Maintenance:
                 memberships.enter_context(_Membership(self._broker, one, lead, self._sizes[lead], self._clock))
                 for one in (group, *([holding] if holding else []))
             ]
+            if holding:
+                self._refuse_moved_on(holding, moves)
             for move in moves:
                 for other in held[1:]:
                     other()
                 self._move(move, held[0])
+
+    def _refuse_moved_on(self, group: str, moves: Sequence[PlannedMove]) -> None:
+        """Refuse if another group has committed since the plan was made: its application ran again meanwhile."""
+        planned = {TopicPartition(p.topic, move.spec.partition): p.offset for move in moves for p in move.positions}
+        found = self._broker.committed(group, list(planned))
+        if moved := [place for place, offset in planned.items() if found[place] != offset]:
+            at = ", ".join(f"{place.topic}/{place.partition} at {found[place]}" for place in moved)
+            raise RecoveryError(
+                f"group {group!r} has moved on since it was looked at: {at}. Stop its application, and run the command "
+                "again."
+            )
 
     def _reset_staged(self, to: str) -> list[PlannedMove]:
         """Plan the moves of all slots of a staged processor. Slot 0 decides, and is moved first."""

@@ -15,6 +15,7 @@ from cues_kafka import ConfigError, Graph, Json, Kafka, Processor, RecoveryError
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.operate.moving import Maintenance, apply_plan
 from cues_kafka.plan.inspectors import Terms
+from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.prepare import plan_start
 from cues_kafka.testing.fixtures import KafkaFixture
 
@@ -148,6 +149,37 @@ def test_a_takeover_that_was_cut_short_is_run_again(moving: tuple[Graph, Kafka, 
     with start(graph, options) as running:
         running.wait_idle()
     with pytest.raises(RecoveryError, match="a place of its own"):
+        tool(graph, options).adopt(legacy.group)
+
+
+def test_a_group_that_has_moved_on_since_the_plan_is_not_taken_over(moving: tuple[Graph, Kafka, Legacy]) -> None:
+    """Its application was started again between the look and the takeover; what it processed must not come again."""
+    graph, options, legacy = moving
+    legacy.stop()
+    first = tool(graph, options)
+    moves = first.adopt(legacy.group)
+    again = Legacy(KafkaFixture(options.bootstrap, ""), graph.name)
+    again.process(1)
+    again.stop()
+    with pytest.raises(RecoveryError, match="has moved on since it was looked at"):
+        first.carry_out(moves, holding=legacy.group)
+
+    second = tool(graph, options)
+    second.carry_out(second.adopt(legacy.group), holding=legacy.group)
+    with start(graph, options) as running:
+        running.wait_idle()
+        checked = [message.value["checked"] for message in running.messages(f"{graph.name}.checked")]
+    assert sorted(legacy.seen + again.seen + checked) == list(range(40))
+
+
+def test_a_place_that_is_gone_from_the_log_is_not_taken_over(moving: tuple[Graph, Kafka, Legacy]) -> None:
+    """Messages that the group has not seen were deleted: that is said, and nothing is moved."""
+    graph, options, legacy = moving
+    legacy.stop()
+    broker = open_broker(options)
+    places = [TopicPartition(f"{graph.name}.orders", partition) for partition in range(WIDTH)]
+    broker.trim({place: marks.stable for place, marks in broker.watermarks(places).items()})
+    with pytest.raises(RecoveryError, match="is not in the log"):
         tool(graph, options).adopt(legacy.group)
 
 
