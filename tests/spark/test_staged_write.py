@@ -278,6 +278,32 @@ def test_rows_that_the_broker_would_refuse_never_hold_up_the_others(
     assert sorted(row["n"] for row in found(options, compacted)) == [0, 3, 4]
 
 
+def test_timestamps_in_json_have_three_digits_or_six_where_three_would_lose_some(
+    spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
+) -> None:
+    """Wherever they stand; text that looks like one, nulls and other types are left alone."""
+    options, _, target = topics
+    whole, rest = "timestamp'2026-01-02 03:04:05.120Z'", "timestamp'2026-01-02 03:04:05.120001Z'"
+    frame = spark.sql(
+        f"SELECT {whole} AS whole, {rest} AS rest, CAST(NULL AS timestamp) AS none, array({rest}, NULL, {whole}) AS all"
+        f", map('k', {whole}) AS by_key, named_struct('at', {rest}, 'n', 1, 'deep', array(named_struct('at', {whole})))"
+        " AS inner, CAST(NULL AS struct<at: timestamp>) AS nothing, '2026-01-02T03:04:05.120000Z' AS text"
+    )
+    write_exactly_once(frame, options, topic=target, name=f"{target}-times", checkpoint=str(tmp_path))
+    [row] = found(options, target)
+    short, long = "2026-01-02T03:04:05.120Z", "2026-01-02T03:04:05.120001Z"
+    assert row == {
+        "whole": short,
+        "rest": long,
+        "none": None,
+        "all": [long, None, short],
+        "by_key": {"k": short},
+        "inner": {"at": long, "n": 1, "deep": [{"at": short}]},
+        "nothing": None,
+        "text": "2026-01-02T03:04:05.120000Z",
+    }
+
+
 def test_what_a_message_has_besides_key_and_value_makes_no_json_of_it(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
 ) -> None:

@@ -40,7 +40,9 @@ KAFKA: Final = (*PLACE, "key", "timestamp", "timestampType", "headers")
 
 _OWN: Final = (KEY, HEADERS, TIMESTAMP)
 
-_TO_JSON: Final = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+_MICROSECONDS: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+
+_TO_JSON: Final = {"ignoreNullFields": "false", "timestampFormat": _MICROSECONDS}
 """Nulls are values, and timestamps keep their microseconds."""
 
 _SCALARS: Final = {
@@ -263,7 +265,9 @@ def _message(
     if rest == ["value"] and types["value"] in ("binary", "string"):
         value = f.col("value").cast("binary")
     else:
-        value = f.to_json(f.struct(*[f.col(name) for name in rest]), _TO_JSON)
+        fields = {field.name: field.dataType for field in frame.schema.fields}
+        columns = [f.col(name) if text is not None else _timed(f.col(name), fields[name]).alias(name) for name in rest]
+        value = f.to_json(f.struct(*columns), _TO_JSON)
         value = value.cast("binary") if text is None else f.udf(text.encode, "binary")(value)
     keys = [name for name in (KEY, key_field or "") if name in {KEY, *rest} & set(frame.columns)]
     key = f.col(keys[0]) if keys else came.get("key", f.lit(None))
@@ -276,6 +280,26 @@ def _message(
         value.alias("value"),
         (f.col(headers) if headers else f.lit(None)).cast(kind).alias("headers"),
     ]
+
+
+def _timed(column: Any, kind: Any) -> Any:
+    """A column with its timestamps as text: three digits, as Spark writes them, or six where three would lose some."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+    from pyspark.sql import types  # noqa: PLC0415
+
+    if "timestamp" not in kind.simpleString():
+        return column
+    match kind:
+        case types.TimestampType():
+            return f.regexp_replace(f.date_format(column, _MICROSECONDS), r"(\.\d{3})000", "$1")
+        case types.ArrayType(elementType=inner):
+            return f.transform(column, lambda item: _timed(item, inner))
+        case types.MapType(valueType=inner):
+            return f.transform_values(column, lambda _, item: _timed(item, inner))
+        case types.StructType(fields=fields):
+            made = [_timed(column.getField(each.name), each.dataType).alias(each.name) for each in fields]
+            return f.when(column.isNotNull(), f.struct(*made))
+    return column
 
 
 def _when(frame: Any, came: dict[str, Any]) -> Any:
