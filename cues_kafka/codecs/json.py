@@ -41,24 +41,16 @@ _encode = msgspec.json.Encoder(enc_hook=as_json, decimal_format="string").encode
 
 
 def _reader(annotation: Any, shape: Shape) -> Read:
-    read = msgspec.json.Decoder(annotation).decode
+    """What msgspec makes for an annotation; for a shape that it has no form for, by way of twins."""
+    twins = None if is_native(shape) else Twins()
+    read = msgspec.json.Decoder(twins.annotation(shape) if twins else annotation).decode
     forget_decoders(shape)  # this one has all it needs
-    return read
+    return read if twins is None else lambda data: twins.revive(read(data))
 
 
-def _reader_of_twins(shape: Shape) -> Read:
-    twins = Twins()
-    read, revive = _reader(twins.annotation(shape), shape), twins.revive(shape)
-    return lambda data: revive(read(data))
-
-
-def _checked(read: Read, check: Callable[[Any], Any]) -> Read:
-    def decode(data: bytes) -> Any:
-        value = read(data)
-        check(value)
-        return value
-
-    return decode
+def _after(check: Callable[[Any], Any], value: Any) -> Any:
+    check(value)
+    return value
 
 
 class JsonCodec:
@@ -78,14 +70,13 @@ class JsonCodec:
         self.shape = None if shape == Anything() else shape
         self.nullable = "null" in json_types(shape)
         self._root = name[:1].lower() + name[1:] if isinstance(shape, Structure) else "value"
-        native = is_native(shape)
-        self._check = Checks(native=native).convert(shape)
+        self._check = check = Checks(native=is_native(shape)).convert(shape)
         try:
-            self._read = _reader(annotation, shape) if native else _reader_of_twins(shape)
+            self._read = read = _reader(annotation, shape)
         except TypeError as error:
             raise GraphError(f"{name}: {error}. Declare another type for this field.") from error
         if holds_decimal(shape):  # msgspec reads "NaN" into a Decimal
-            self._read = _checked(self._read, self._check)
+            self._read = lambda data: _after(check, read(data))
 
     def encode(self, value: Any) -> bytes:
         """

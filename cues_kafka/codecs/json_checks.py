@@ -7,10 +7,10 @@ A record whose fields' types were all seen before passes with one look into a se
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
-from operator import attrgetter
+from operator import attrgetter, call, is_
 from typing import Any, Final, TypeAlias
 
 from cues_kafka.codecs.schema import (
@@ -34,6 +34,8 @@ Convert: TypeAlias = Callable[[Any], Any]
 MAX_SHAPES: Final = 64
 """Tuples of types that a record remembers; one with many unions has more, and is checked field by field then."""
 
+ARRAYS: Final = frozenset({list, tuple})
+
 
 @dataclass(eq=False)
 class JsonMisfit(Exception):
@@ -41,7 +43,6 @@ class JsonMisfit(Exception):
 
     expected: str
     found: str
-    choice: bool = False
     path: list[str] = field(default_factory=list)
 
     def text(self, root: str) -> str:
@@ -77,30 +78,27 @@ def refuse_foreign(value: Any) -> Any:
     Raises:
         TypeError, ValueError: the value is not JSON.
     """
-    inner = value.values() if type(value) is dict and _KEYS.issuperset(map(type, value)) else _inner(value)
-    if _LEAVES.issuperset(map(type, inner)):
-        return value
-    for one in inner:
-        if isinstance(one, dict | list | tuple):
-            refuse_foreign(one)
-        elif isinstance(one, float):
-            if not math.isfinite(one):
-                raise ValueError("it has no form for NaN and infinity")
-        elif not isinstance(one, str | int | None):
-            raise TypeError(f"it has no form for {type(one).__name__}")
+    inner: Iterable[Any] = value if isinstance(value, list | tuple) else (value,)
+    if isinstance(value, dict):
+        if not _KEYS.issuperset(map(type, value)):
+            _refuse_keys(value)
+        inner = value.values()
+    if not _LEAVES.issuperset(map(type, inner)):
+        for one in inner:
+            if isinstance(one, dict | list | tuple):
+                refuse_foreign(one)
+            elif isinstance(one, float):
+                if not math.isfinite(one):
+                    raise ValueError("it has no form for NaN and infinity")
+            elif not isinstance(one, str | int | None):
+                raise TypeError(f"it has no form for {type(one).__name__}")
     return value
 
 
-def _inner(value: Any) -> Any:
-    if isinstance(value, dict):
-        if odd := [key for key in value if not _is_key(key)]:
-            raise TypeError(f"it has no keys of {type(odd[0]).__name__}, only text")
-        return value.values()
-    return value if isinstance(value, list | tuple) else (value,)
-
-
-def _is_key(key: Any) -> bool:
-    return isinstance(key, str | int) and not isinstance(key, bool)
+def _refuse_keys(keys: Iterable[Any]) -> None:
+    for key in keys:
+        if not isinstance(key, str | int) or isinstance(key, bool):
+            raise TypeError(f"it has no keys of {type(key).__name__}, only text")
 
 
 def as_json(value: Any) -> Any:
@@ -129,12 +127,10 @@ def _float(value: Any) -> Any:
     raise JsonMisfit("a finite number", _found(value))
 
 
-def _decimal(value: Any) -> Decimal:
-    if type(value) is not Decimal:
-        raise JsonMisfit("Decimal", _found(value))
-    if not value.is_finite():
-        raise JsonMisfit("a finite Decimal", str(value))
-    return value
+def _decimal(value: Any) -> Any:
+    if type(value) is Decimal and value.is_finite():
+        return value
+    raise JsonMisfit(*(("a finite Decimal", str(value)) if type(value) is Decimal else ("Decimal", _found(value))))
 
 
 def _one_of(values: Iterable[Any], expected: str) -> Convert:
@@ -143,45 +139,32 @@ def _one_of(values: Iterable[Any], expected: str) -> Convert:
     def check(value: Any) -> Any:
         if type(value) in (str, int, bool) and (type(value), value) in members:
             return value
-        found = f"{value!r:.40}" if type(value) is str else _found(value)
-        raise JsonMisfit(expected, found, choice=True)
+        raise JsonMisfit(expected, f"{value!r:.40}" if type(value) is str else _found(value))
 
     return check
 
 
-def _first_that_fits(converts: list[Convert], expected: str) -> Convert:
-    def convert(value: Any) -> Any:
-        meant: JsonMisfit | None = None
-        for each in converts:
-            try:
-                return each(value)
-            except JsonMisfit as misfit:
-                # A record whose `kind: Literal[...]` fits is the one that was meant, whatever else is wrong with it.
-                if misfit.path and (meant is None or meant.choice):
-                    meant = misfit
-        raise meant or JsonMisfit(expected, _found(value))
-
-    return convert
+def _each(results: Iterator[Any], part: Callable[[int], str]) -> list[Any]:
+    made: list[Any] = []
+    try:
+        made.extend(results)  # what came before a misfit stays, so its place is known
+    except JsonMisfit as misfit:
+        misfit.path.append(part(len(made)))
+        raise
+    return made
 
 
-def _optional(convert: Convert) -> Convert:
-    return lambda value: None if value is None else convert(value)
+_place = "[{}]".format
 
 
 def _array(convert: Convert, types: frozenset[type[Any]]) -> Convert:
     def convert_array(value: Any) -> Any:
-        if type(value) not in (list, tuple):
+        if type(value) not in ARRAYS:
             raise JsonMisfit("an array", _found(value))
         if types.issuperset(map(type, value)):
             return value
-        items: list[Any] = []
-        try:
-            for item in value:
-                items.append(convert(item))  # noqa: PERF401  its length is the place of the misfit
-        except JsonMisfit as misfit:
-            misfit.path.append(f"[{len(items)}]")
-            raise
-        return items
+        made = _each(map(convert, value), _place)
+        return value if all(map(is_, made, value)) else made
 
     return convert_array
 
@@ -189,40 +172,24 @@ def _array(convert: Convert, types: frozenset[type[Any]]) -> Convert:
 def _fixed(converts: list[Convert]) -> Convert:
     expected = f"an array of {len(converts)} items"
 
-    def convert_fixed(value: Any) -> list[Any]:
-        if type(value) not in (list, tuple):
-            raise JsonMisfit(expected, _found(value))
-        if len(value) != len(converts):
-            raise JsonMisfit(expected, f"{len(value)} of them")
-        return [_at(f"[{n}]", converts[n], item) for n, item in enumerate(value)]
+    def convert_fixed(value: Any) -> Any:
+        if type(value) not in ARRAYS or len(value) != len(converts):
+            raise JsonMisfit(expected, f"{len(value)} of them" if type(value) in ARRAYS else _found(value))
+        return _each(map(call, converts, value), _place)
 
     return convert_fixed
 
 
 def _object(convert: Convert) -> Convert:
-    def convert_object(value: Any) -> dict[str, Any]:
+    def convert_object(value: Any) -> Any:
         if type(value) is not dict:
             raise JsonMisfit("an object", _found(value))
-        result = {}
-        for key, item in value.items():
-            if type(key) is not str:
-                raise JsonMisfit("text as a key", _found(key))
-            try:
-                result[key] = convert(item)
-            except JsonMisfit as misfit:
-                misfit.path.append(f"[{key!r:.60}]")
-                raise
-        return result
+        if odd := [key for key in value if type(key) is not str]:
+            raise JsonMisfit("text as a key", _found(odd[0]))
+        made = _each(map(convert, value.values()), lambda n: f"[{[*value][n]!r:.60}]")
+        return value if all(map(is_, made, value.values())) else dict(zip(value, made, strict=True))
 
     return convert_object
-
-
-def _at(part: str, convert: Convert, value: Any) -> Any:
-    try:
-        return convert(value)
-    except JsonMisfit as misfit:
-        misfit.path.append(part)
-        raise
 
 
 # ------------------------------------------------------------------------------------------- from shapes to closures
@@ -281,45 +248,51 @@ class Checks:
         raise AssertionError(shape)
 
     def _union(self, options: tuple[Shape, ...], expected: str) -> Convert:
-        converts = [self.convert(option) for option in options if not isinstance(option, Null)]
-        convert = converts[0] if len(converts) == 1 else _first_that_fits(converts, expected)
-        return _optional(convert) if len(converts) < len(options) else convert
+        converts = [*map(self.convert, options)]
+        by_type: dict[type[Any], Convert] = {}
+        for option, made in zip(options, converts, strict=True):
+            by_type |= dict.fromkeys({option.cls} if isinstance(option, Structure | Ref) else _deciding(option), made)
+
+        def convert(value: Any) -> Any:
+            if found := by_type.get(type(value)):
+                return found(value)
+            for each in converts:
+                try:
+                    return each(value)
+                except JsonMisfit as misfit:
+                    if misfit.path:  # its type fits, so this option was meant
+                        raise
+            raise JsonMisfit(expected, _found(value))
+
+        return convert
 
     def _record(self, record: Structure) -> Convert:
         cls, names = record.cls, [each.name for each in record.fields]
-        keys, converts = (
-            [each.wire_name for each in record.fields],
-            [self.convert(each.shape) for each in record.fields],
-        )
-        others = [n for n, each in enumerate(record.fields) if not _deciding(each.shape)]
-        whole, pick = self._native or is_struct(cls), _picker(names)
+        keys = [each.wire_name for each in record.fields]
+        every = [*enumerate(self.convert(each.shape) for each in record.fields)]
+        others = [one for one, each in zip(every, record.fields, strict=True) if not _deciding(each.shape)]
+        pick, struct = _picker(names), is_struct(cls)
+        whole = self._native or struct
         known: set[tuple[type[Any], ...]] = set()
 
-        def slowly(value: Any) -> dict[str, Any]:
-            """Field by field, with the path of what does not fit."""
-            if not isinstance(value, cls) or (type(value) is not cls and is_struct(cls)):
-                raise JsonMisfit(cls.__name__, _found(value))
-            return {
-                key: _at(f".{name}", convert, item)
-                for key, name, convert, item in zip(keys, names, converts, pick(value), strict=True)
-            }
-
         def convert(value: Any) -> Any:
-            if type(value) is not cls:
-                return slowly(value)
-            found = pick(value)
+            if type(value) is not cls and (struct or not isinstance(value, cls)):
+                raise JsonMisfit(cls.__name__, _found(value))
+            made = found = pick(value)
             types = tuple(map(type, found))
-            if types not in known:
-                plain = slowly(value)
-                if len(known) < MAX_SHAPES:
+            if rows := others if types in known else every:
+                made, n = [*found], 0
+                try:
+                    for n, check in rows:
+                        made[n] = check(found[n])
+                except JsonMisfit as misfit:
+                    misfit.path.append(f".{names[n]}")
+                    raise
+                if rows is every and len(known) < MAX_SHAPES:
                     known.add(types)
-                return value if whole else plain
-            if not others:
-                return value if whole else dict(zip(keys, found, strict=True))
-            made = [*found]
-            for n in others:
-                made[n] = _at(f".{names[n]}", converts[n], found[n])
-            return value if whole else dict(zip(keys, made, strict=True))
+            if whole and type(value) is cls and (made is found or all(map(is_, made, found))):
+                return value
+            return dict(zip(keys, made, strict=True))
 
         return convert
 

@@ -25,16 +25,16 @@ from cues_kafka.codecs.schema import (
     Scalar,
     Shape,
     Structure,
+    classes_of,
     is_struct,
     shape_name,
+    tags_of,
+    within,
 )
 from cues_kafka.errors import GraphError
 
-Revive: TypeAlias = Callable[[Any], Any]
-
 Tag: TypeAlias = tuple[str, str | int]
 """The name of a field, and the one value that it has in the messages of a twin."""
-
 
 _STRUCTS_ALL_THROUGH: Final = (
     "a msgspec.Struct cannot hold a dataclass with an Alias, with a field that is not passed to it, or one that a "
@@ -43,32 +43,44 @@ _STRUCTS_ALL_THROUGH: Final = (
 
 
 def is_native(shape: Shape) -> bool:
-    """Whether msgspec reads and writes it as it is."""
+    """
+    Whether msgspec reads and writes it as it is.
+
+    Raises:
+        GraphError: a `msgspec.Struct`, which has no twin, holds a class that needs one.
+    """
+    inner = [*within(shape)]
+    if all(map(_by_itself, inner)):
+        return True
+    for one in inner:
+        if isinstance(one, Structure) and is_struct(one.cls) and not _closed(one):
+            raise GraphError(f"{one.cls.__name__}: {_STRUCTS_ALL_THROUGH}")
+    return False
+
+
+def _by_itself(shape: Shape) -> bool:
     match shape:
-        case Structure(cls, fields):
-            inner = all(is_native(each.shape) for each in fields)
-            if is_struct(cls):
-                if not inner:
-                    raise GraphError(f"{cls.__name__}: {_STRUCTS_ALL_THROUGH}")
-                return True
-            return (
-                inner
-                and bool(cls.__dataclass_params__.init)
-                and not any(each.alias for each in fields)
-                and len(dataclasses.fields(cls)) == len(fields)
-            )
-        case Items(item) | Mapped(item):
-            return is_native(item)
-        case Fixed(shapes):
-            return all(map(is_native, shapes))
+        case Structure(cls, fields) if not is_struct(cls):
+            every = bool(cls.__dataclass_params__.init) and len(dataclasses.fields(cls)) == len(fields)
+            return every and not any(each.alias for each in fields)
         case OneOf(options):
-            return not _told_apart(options) and all(map(is_native, options))
+            return not _told_apart(options)
     return True
 
 
+def _closed(struct: Structure) -> bool:
+    """Whether all in a Struct, and all that it refers to, needs no twin."""
+    inner, own = [*within(struct)], {*classes_of(struct)}
+    return all(map(_by_itself, inner)) and all(one.cls in own for one in inner if isinstance(one, Ref))
+
+
 def _told_apart(options: tuple[Shape, ...]) -> bool:
-    records = [one for one in options if isinstance(one, Structure)]
+    records = _records(options)
     return len(records) > 1 and not all(is_struct(one.cls) for one in records)
+
+
+def _records(options: tuple[Shape, ...]) -> list[Structure]:
+    return [one for one in options if isinstance(one, Structure)]
 
 
 def _left_out() -> Any:
@@ -81,7 +93,11 @@ class Twins:
     def __init__(self) -> None:
         self._made: dict[tuple[type[Any], Tag | None], type[msgspec.Struct]] = {}
         self._inside: dict[type[Any], Any] = {}  # what stands for a class inside itself
-        self._revive: dict[type[Any], Revive] = {}
+        self._revive: dict[type[Any], Callable[[Any], Any]] = {
+            list: lambda items: [*map(self.revive, items)],
+            tuple: lambda items: tuple(map(self.revive, items)),
+            dict: lambda items: {key: self.revive(item) for key, item in items.items()},
+        }
 
     def annotation(self, shape: Shape) -> Any:
         """What msgspec reads."""
@@ -90,6 +106,11 @@ class Twins:
             for other in self._made.values():
                 setattr(twin, other.__name__, other)
         return made
+
+    def revive(self, value: Any) -> Any:
+        """The value of what msgspec read."""
+        made = self._revive.get(type(value))
+        return value if made is None else made(value)
 
     def _annotation(self, shape: Shape) -> Any:
         match shape:
@@ -111,7 +132,7 @@ class Twins:
             case OneOf(options):
                 return _any_of([each for option in options for each in self._option(option, options)])
             case Structure(cls):
-                return _closed(shape) if is_struct(cls) else self._twins(shape, [None])[0]
+                return cls if is_struct(cls) else self._twins(shape, [None])[0]
             case Ref(cls):
                 return self._inside[cls]
 
@@ -128,7 +149,8 @@ class Twins:
         if (cls, tags[0]) not in self._made:
             self._inside[cls] = _any_of([ForwardRef(name) for name in names])
             for name, tag in zip(names, tags, strict=True):
-                self._made[cls, tag] = self._twin(name, record, tag)
+                twin = self._made[cls, tag] = self._twin(name, record, tag)
+                self._revive[twin] = self._maker(record, tag)
         return [self._made[cls, tag] for tag in tags]
 
     def _twin(self, name: str, record: Structure, tag: Tag | None) -> type[msgspec.Struct]:
@@ -141,118 +163,33 @@ class Twins:
         tagged: dict[str, Any] = {"tag_field": tag[0], "tag": tag[1]} if tag else {}
         return msgspec.defstruct(name, fields, kw_only=True, **tagged)
 
-    def revive(self, shape: Shape) -> Revive:
-        """What makes the value from what msgspec read."""
-        match shape:
-            case Items(item, container):
-                one = self.revive(item)
-                return lambda value: container(map(one, value))
-            case Fixed(items):
-                each = [self.revive(item) for item in items]
-                return lambda value: tuple(made(item) for made, item in zip(each, value, strict=True))
-            case Mapped(item):
-                one = self.revive(item)
-                return lambda value: {key: one(inner) for key, inner in value.items()}
-            case OneOf(options):
-                return self._union(options)
-            case Structure(cls) if not is_struct(cls):
-                made = self._revive[cls] = self._record(shape)
-                return made
-            case Ref(cls):
-                return lambda value: self._revive[cls](value)  # noqa: PLW0108
-        return lambda value: value
+    def _maker(self, record: Structure, tag: Tag | None) -> Callable[[Any], Any]:
+        """What makes an instance of the class from a twin."""
+        cls, revive = record.cls, self.revive
+        fixed = {each.name: tag[1] for each in record.fields if tag and each.wire_name == tag[0]}
+        rows = [(each.name, each.default) for each in record.fields if each.name not in fixed]
 
-    def _union(self, options: tuple[Shape, ...]) -> Revive:
-        by_type: dict[type[Any], Revive] = {}
-        for option in options:
-            if isinstance(option, Items | Fixed | Mapped | Structure | Ref):
-                made = self.revive(option)
-                by_type |= {_python_type(option, each): made for each in self._option(option, options)}
-        inside = by_type.pop(object, None)
-
-        def revive(value: Any) -> Any:
-            made = by_type.get(type(value), inside if isinstance(value, msgspec.Struct) else None)
-            return value if made is None else made(value)
-
-        return revive
-
-    def _record(self, record: Structure) -> Revive:
-        cls = record.cls
-        rows = [(each.name, each.wire_name, self.revive(each.shape), each.default) for each in record.fields]
-
-        def revive(twin: Any) -> Any:
-            config = twin.__struct_config__
-            values = {}
-            for name, wire_name, make, default in rows:
-                if wire_name == config.tag_field:
-                    values[name] = config.tag
-                    continue
+        def make(twin: Any) -> Any:
+            values = {**fixed}
+            for name, default in rows:
                 value = getattr(twin, name)
-                values[name] = default() if value is ... and default is not None else make(value)
+                values[name] = default() if value is ... and default is not None else revive(value)
             return cls(**values)
 
-        return revive
+        return make
 
 
 def _any_of(annotations: list[Any]) -> Any:
     return Union[tuple(annotations)]  # noqa: UP007  made of a list
 
 
-def _closed(record: Structure) -> type[Any]:
-    """A Struct, which msgspec reads by itself, so no class that has a twin may be around and in it."""
-    own: set[type[Any]] = set()
-    inside: set[type[Any]] = set()
-
-    def look(shape: Shape) -> None:
-        match shape:
-            case Structure(cls, fields):
-                own.add(cls)
-                for each in fields:
-                    look(each.shape)
-            case Items(item) | Mapped(item):
-                look(item)
-            case Fixed(shapes) | OneOf(shapes):
-                for one in shapes:
-                    look(one)
-            case Ref(cls):
-                inside.add(cls)
-
-    look(record)
-    if inside - own:
-        raise GraphError(f"{record.cls.__name__}: {_STRUCTS_ALL_THROUGH}")
-    return record.cls
-
-
-def _python_type(option: Shape, annotation: Any) -> type[Any]:
-    match option:
-        case Items(_, container):
-            return container
-        case Fixed():
-            return tuple
-        case Mapped():
-            return dict
-        case Structure():
-            return annotation  # type: ignore[no-any-return]
-    return object
-
-
 def _tags(record: Structure, options: tuple[Shape, ...]) -> tuple[str, tuple[Any, ...]]:
     """The field by which all records of a union are told apart, and its values for this one."""
-    records = [one for one in options if isinstance(one, Structure)]
+    common = set.intersection(*(set(tags_of(one)) for one in _records(options)))
     for each in record.fields:
-        if (
-            isinstance(each.shape, Choice)
-            and each.shape.cls is None
-            and all(_has(one, each.wire_name) for one in records)
-        ):
+        if isinstance(each.shape, Choice) and each.shape.cls is None and each.wire_name in common:
             return each.wire_name, each.shape.values
     raise GraphError(
         f"{' | '.join(map(shape_name, options))}: no field tells all of them apart. Give each a field "
         "of one name, like `kind: Literal['a']`."
     )
-
-
-def _has(record: Structure, name: str) -> bool:
-    if record.tag is not None:
-        return record.tag[0] == name
-    return any(each.wire_name == name and isinstance(each.shape, Choice) for each in record.fields)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -382,45 +382,41 @@ def json_types(shape: Shape) -> Iterator[str]:
             yield from _ARTICLES
 
 
+def within(shape: Shape) -> Iterator[Shape]:
+    """A shape, and all that are in it."""
+    yield shape
+    inner: Iterable[Shape] = ()
+    match shape:
+        case Structure(_, fields):
+            inner = [each.shape for each in fields]
+        case Items(item) | Mapped(item):
+            inner = (item,)
+        case Fixed(shapes) | OneOf(shapes):
+            inner = shapes
+    for one in inner:
+        yield from within(one)
+
+
 def classes_of(shape: Shape) -> Iterator[type[Any]]:
     """The classes of a shape: records and enums."""
-    match shape:
-        case Structure(cls, fields):
-            yield cls
-            for each in fields:
-                yield from classes_of(each.shape)
-        case Items(item) | Mapped(item):
-            yield from classes_of(item)
-        case Fixed(shapes) | OneOf(shapes):
-            for one in shapes:
-                yield from classes_of(one)
-        case Choice(_, enum) if enum is not None:
-            yield enum
+    return (one.cls for one in within(shape) if isinstance(one, Structure | Choice) and one.cls is not None)
 
 
 def holds_decimal(shape: Shape) -> bool:
     """Whether a `Decimal` is somewhere in values of a shape."""
-    match shape:
-        case Scalar(cls):
-            return cls is Decimal
-        case Items(item) | Mapped(item):
-            return holds_decimal(item)
-        case Fixed(shapes) | OneOf(shapes):
-            return any(map(holds_decimal, shapes))
-        case Structure(_, fields):
-            return any(holds_decimal(each.shape) for each in fields)
-    return False
+    return any(isinstance(one, Scalar) and one.cls is Decimal for one in within(shape))
 
 
 def _tagged(one: Shape, other: Shape) -> bool:
     """Whether two records have a field of one name whose choices have nothing in common."""
     if not isinstance(one, Structure) or not isinstance(other, Structure):
         return False
-    tags, theirs = _tags(one), _tags(other)
+    tags, theirs = tags_of(one), tags_of(other)
     return any(tags[name].isdisjoint(theirs[name]) for name in tags.keys() & theirs.keys())
 
 
-def _tags(record: Structure) -> dict[str, set[Any]]:
+def tags_of(record: Structure) -> dict[str, set[Any]]:
+    """The fields that may tell a record from others, by their names in messages, each with its values."""
     tags = {each.wire_name: set(each.shape.values) for each in record.fields if isinstance(each.shape, Choice)}
     return tags if record.tag is None else {record.tag[0]: {record.tag[1]}}
 

@@ -208,6 +208,23 @@ def test_records_of_a_union_are_told_apart_by_their_literal_field() -> None:
         codec.decode(b'{"shapes": [{"kind": "square", "side": "long"}]}')
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Drawing([Square("square", "long")]), "drawing.shapes[0].side: expected a finite number"),  # type: ignore[arg-type]
+        (Drawing([Circle("square", 1.0)]), "drawing.shapes[0].kind: expected 'circle', got 'square'"),  # type: ignore[arg-type]
+        (Drawing([Line("x", Decimal(1))]), "drawing.shapes[0]: expected Circle or Square, got Line"),  # type: ignore[list-item]
+        (Drawing([], None), "drawing.scale: expected int or str or float, got null"),  # type: ignore[arg-type]
+    ],
+)  # fmt: skip
+def test_a_value_that_fits_no_option_of_a_union_is_refused_with_its_path(value: Drawing, text: str) -> None:
+    """By the option that its class means; where no class fits, by all options."""
+    with pytest.raises(CodecError) as caught:
+        codec_for(Json(Drawing)).encode(value)
+
+    assert text in str(caught.value)
+
+
 def test_a_class_may_contain_itself() -> None:
     """A tree."""
     codec = codec_for(Json(Tree))
@@ -545,6 +562,31 @@ def test_a_subclass_is_written_as_the_class_that_was_declared() -> None:
 
     assert codec.decode(codec.encode(Marked("x", Decimal(1)))) == Line("x", Decimal(1))
     assert b"mark" not in codec.encode(Marked("x", Decimal(1)))
+
+
+@dataclass(frozen=True)
+class Cart:
+    line: Line
+    lines: list[Line]
+    pair: tuple[Line, int]
+    by_name: dict[str, Line]
+    either: Line | str
+
+
+def test_a_subclass_inside_of_a_value_is_written_as_the_class_that_was_declared() -> None:
+    """Wherever it stands, also once values of the same types have passed."""
+
+    @dataclass(frozen=True)
+    class Marked(Line):
+        mark: str = "m"
+
+    codec, plain, marked = codec_for(Json(Cart)), Line("x", Decimal(1)), Marked("x", Decimal(1))
+    expected = Cart(plain, [plain, plain], (plain, 1), {"a": plain}, plain)
+
+    for _ in range(2):
+        for value in (expected, Cart(marked, [plain, marked], (marked, 1), {"a": marked}, marked)):
+            assert b"mark" not in codec.encode(value)
+            assert codec.decode(codec.encode(value)) == expected
 
 
 def test_the_key_of_a_topic_is_a_field_by_its_name_in_python() -> None:
