@@ -101,7 +101,7 @@ class Maintenance:
             if topic not in facts.topics:
                 raise ConfigError(
                     f"topic {topic!r} does not exist, so there is nothing to move: {processor!r} was never started on "
-                    "this cluster, or its topic is gone"
+                    "this cluster, or its topic is gone. `cues-kafka plan MODULE:GRAPH --apply` creates missing topics."
                 )
         self._ids = {topic: found.topic_id for topic, found in facts.topics.items()}
         self._sizes = {topic: facts.topics[topic].partitions for topic in (*topics, backing)}

@@ -62,13 +62,28 @@ def of_group(broker: Broker, group: str, places: Collection[TopicPartition]) -> 
             f"group {group!r} has members ({', '.join(sorted(members))}). Stop its application first, or its position "
             "moves on; one that was killed is a member until its session ends."
         )
-    found = broker.committed(group, places)
-    if missing := [f"{place.topic}/{place.partition}" for place in places if found[place] is None]:
-        raise RecoveryError(
-            f"group {group!r} has no committed offset of {', '.join(missing)}. Where it would begin there is a setting "
-            "of its application: write all offsets into a file, and give that."
+    asked = broker.committed(group, places)
+    found = {place: offset for place, offset in asked.items() if offset is not None}
+    if len(found) < len(asked):
+        raise RecoveryError(_lacking(group, asked, found))
+    return found
+
+
+def _lacking(group: str, asked: Collection[TopicPartition], found: Mapping[TopicPartition, int]) -> str:
+    missing = ", ".join(f"{place.topic}/{place.partition}" for place in asked if place not in found)
+    if not found:
+        return (
+            f"group {group!r} has no committed offset of {missing}: there is no such group, or it never read these "
+            "topics. Check its name: `kafka-consumer-groups --list` prints all groups."
         )
-    return {place: offset for place, offset in found.items() if offset is not None}
+    offsets: dict[str, dict[str, int]] = {}
+    for place, offset in found.items():
+        offsets.setdefault(place.topic, {})[str(place.partition)] = offset
+    return (
+        f"group {group!r} has no committed offset of {missing}. Its application begins there as its auto.offset.reset "
+        "says. Write the offsets of all partitions into a file, and run `cues-kafka reset MODULE:GRAPH PROCESSOR --to "
+        f"FILE`. The group has {json.dumps(offsets)}."
+    )
 
 
 def _time(text: str) -> datetime | None:
@@ -77,7 +92,8 @@ def _time(text: str) -> datetime | None:
     except ValueError:
         return None
     if when.tzinfo is None:
-        raise ConfigError(f"{text}: the time has no zone. Write {text}Z for UTC, or {text}+02:00.")
+        full = when.isoformat()  # a date alone takes no zone
+        raise ConfigError(f"{text}: the time has no zone. Write {full}Z for UTC, or {full}+02:00.")
     return when
 
 

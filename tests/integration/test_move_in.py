@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Offset
 from confluent_kafka.admin import AdminClient
 
 from cues_kafka import ConfigError, Graph, Json, Kafka, Processor, RecoveryError, Source, Topic, connect, start
@@ -187,8 +188,26 @@ def test_a_group_without_an_offset_is_refused(moving: tuple[Graph, Kafka, Legacy
     """Where it would begin is not known here."""
     graph, options, legacy = moving
     legacy.stop()
-    with pytest.raises(RecoveryError, match=r"no committed offset of .*orders/0"):
+    with pytest.raises(RecoveryError, match=r"no committed offset of .*orders/0.*there is no such group"):
         tool(graph, options).adopt("never-seen")
+
+
+def test_a_group_without_the_offset_of_one_partition_is_refused_with_those_it_has(
+    moving: tuple[Graph, Kafka, Legacy],
+) -> None:
+    """As after few messages of few keys; the text has what the file for `reset` needs."""
+    graph, options, legacy = moving
+    legacy.stop()
+    topic, group = f"{graph.name}.orders", f"{graph.name}-narrow"
+    consumer = Consumer({"bootstrap.servers": options.bootstrap, "group.id": group})
+    consumer.commit(offsets=[Offset(topic, 0, 1)], asynchronous=False)
+    consumer.close()
+    with pytest.raises(RecoveryError) as raised:
+        tool(graph, options).adopt(group)
+    text = str(raised.value)
+    assert f"no committed offset of {topic}/1" in text
+    assert json.dumps({topic: {"0": 1}}) in text
+    assert "reset MODULE:GRAPH PROCESSOR --to FILE" in text
 
 
 def test_a_processor_is_reset_to_a_group_a_time_or_a_file(moving: tuple[Graph, Kafka, Legacy], tmp_path: Path) -> None:
@@ -223,7 +242,8 @@ def test_a_processor_is_reset_to_a_group_a_time_or_a_file(moving: tuple[Graph, K
     ("to", "error", "text"),
     [
         ("yesterday", ConfigError, "'yesterday' is no place"),
-        ("2026-11-23T10:00:00", ConfigError, "the time has no zone"),
+        ("2026-11-23T10:00:00", ConfigError, "the time has no zone. Write 2026-11-23T10:00:00Z"),
+        ("2026-11-23", ConfigError, "Write 2026-11-23T00:00:00Z for UTC"),
     ],
 )
 def test_words_that_are_no_place_are_refused(

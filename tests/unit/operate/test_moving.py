@@ -311,3 +311,11 @@ def test_a_refused_plan_is_not_applied() -> None:
     with pytest.raises(ConfigError, match="different numbers of partitions"):
         apply_plan(refused, tester.broker)
     assert tester.broker.facts(["m.double.backing"]).topics["m.double.backing"].partitions == 1
+
+
+def test_a_missing_topic_is_named_with_the_command_that_creates_it() -> None:
+    """As in `adopt` before the graph's topics are there."""
+    tester = delivered()
+    tester.broker.delete(["m.double.backing"])
+    with pytest.raises(ConfigError, match=r"'m\.double\.backing' does not exist.*plan MODULE:GRAPH --apply"):
+        tool(tester)
