@@ -129,12 +129,25 @@ def _show(found: list[Checked]) -> None:
         typer.echo(f"{one.subject.topic}: {one.subject.name}: {_state(one)}")
         for problem in one.unreadable:
             typer.echo(f"  messages of the newest version cannot be read: {problem}")
+        if _is_missing(one):
+            own = one.subject.own
+            names = f", references {', '.join(name for name, _ in own.references)}" if own.references else ""
+            typer.echo(f"  {own.kind}{names}: {own.text}")
+
+
+def _is_missing(one: Checked) -> bool:
+    """Whether the schema itself is shown: an administrator may have to register it."""
+    return one.subject.written and one.state in ("new", "compatible")
 
 
 def _state(one: Checked) -> str:
-    if one.state != "registered" and not one.subject.written:
-        return "read only, not registered: messages of the newest version are read into the declared schema"
-    return _WORDS[one.state]
+    if one.state == "registered" or one.subject.written:
+        return _WORDS[one.state]
+    if one.state == "new":
+        return "read only, not compared: there is no such subject. Check the registry's address and the subject's name."
+    if one.unreadable:
+        return "read only, differs from the newest version"
+    return "read only: messages of the newest version are read into the declared schema"
 
 
 def _plain(one: Checked) -> dict[str, object]:
@@ -144,5 +157,8 @@ def _plain(one: Checked) -> dict[str, object]:
         "subject": subject.name,
         "written": subject.written,
         "state": one.state,
+        "type": subject.own.kind,
+        "schema": subject.own.text,
+        "references": [name for name, _ in subject.own.references],
         "unreadable": list(one.unreadable),
     }

@@ -58,10 +58,12 @@ def test_check_says_what_the_registry_lacks_and_writes_nothing(registry: TestReg
     assert done.exit_code == 1
     assert done.output.splitlines() == [
         "bills: bills-key: not registered: there is no such subject",
+        '  AVRO: "long"',
         "bills: bills-value: not registered: there is no such subject",
+        '  AVRO: {"type": "record", "name": "Bill", "fields": [{"name": "order", "type": "long"}]}',
         (
-            "orders: orders-value: read only, not registered: messages of the newest version are read into the "
-            "declared schema"
+            "orders: orders-value: read only, not compared: there is no such subject. Check the registry's address "
+            "and the subject's name."
         ),
     ]
     assert registry.subjects() == {}
@@ -97,8 +99,21 @@ def test_messages_that_could_not_be_read_are_told_before_the_start(registry: Tes
     done = schemas("check", "--json")
 
     assert done.exit_code == 1
-    [found] = [one for one in json.loads(done.output) if one["topic"] == "orders"]
-    assert found["unreadable"] == ["Order.total: the writer has no such field, and it has no default"]
+    found = {one["subject"]: one for one in json.loads(done.output)}
+    assert found["orders-value"]["unreadable"] == ["Order.total: the writer has no such field, and it has no default"]
+    assert (found["bills-key"]["type"], found["bills-key"]["schema"]) == ("AVRO", '"long"')
+    assert "orders: orders-value: read only, differs from the newest version" in schemas("check").output
+
+
+def test_a_schema_that_is_only_read_may_differ_if_messages_fit(registry: TestRegistry) -> None:
+    """The writer has a field more."""
+    fields = [{"name": name, "type": "double" if name == "total" else "long"} for name in ("id", "total", "more")]
+    registry.register("orders-value", {"type": "record", "name": "Order", "fields": fields})
+
+    assert (
+        "orders: orders-value: read only: messages of the newest version are read into the declared schema"
+        in schemas("check").output.splitlines()
+    )
 
 
 def test_a_registry_that_refuses_the_login_is_named_without_the_login(

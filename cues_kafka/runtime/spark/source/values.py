@@ -117,7 +117,8 @@ class Values:
             return
         raise CodecError(
             f"{message.topic()}/{message.partition()} at {message.offset()} cannot be read: {error} To get null for "
-            'such a message, add option("mode", "PERMISSIVE"). To see its bytes, read without graph and avroSchema.'
+            'such a message, add option("mode", "PERMISSIVE"). To see its bytes, read without graph, avroSchema and '
+            "schema.registry.url."
         ) from error
 
     def _open(self) -> Any:
