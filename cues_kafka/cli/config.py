@@ -38,6 +38,7 @@ import typer
 from cues_kafka.brokers.options import Kafka, Registry
 from cues_kafka.brokers.secrets import HARMLESS, masked, without_user
 from cues_kafka.errors import ConfigError
+from cues_kafka.graph.names import hint, quoted
 
 FILE: Final = "cues-kafka.toml"
 PREFIX: Final = "CUES_KAFKA_"
@@ -176,6 +177,13 @@ def load(
     return Config(settings)
 
 
+_REGISTRY: Final = (
+    *("url", "user", "password", "token", "ca", "certificate", "key"),
+    *("timeout_s", "cache", "config", "allow_plaintext"),
+)
+"""The settings of ``[registry]``."""
+
+
 def _registry(table: Mapping[str, Any]) -> Registry | None:
     """The registry of ``[registry]``: url, user with password, or token; files ca, certificate, key; timeout_s."""
     if not table:
@@ -184,12 +192,15 @@ def _registry(table: Mapping[str, Any]) -> Registry | None:
     tls: dict[str, str] = {name: str(rest.pop(name)) for name in ("ca", "certificate", "key") if name in rest}
     user, token = rest.pop("user", None), rest.pop("token", None)
     auth = token if user is None else (str(user), str(rest.pop("password", "")))
-    try:
-        return Registry(auth=auth, tls=tls, **rest)
-    except TypeError as error:
+    if unknown := sorted(rest.keys() - set(_REGISTRY)):
         raise ConfigError(
-            f"[registry] takes url, user, password, token, ca, certificate, key, timeout_s and cache: {error}"
-        ) from None
+            f"[registry] has no setting {unknown[0]!r}{hint(unknown[0], _REGISTRY)}. Known: {quoted(_REGISTRY)}."
+        )
+    if "url" not in rest:
+        raise ConfigError('[registry] has no url. Add url = "https://registry:8081".')
+    if "password" in rest:
+        raise ConfigError("[registry] has a password without a user. Add user, or write a token instead.")
+    return Registry(auth=auth, tls=tls, **rest)
 
 
 def _known() -> dict[str, tuple[Any, Any]]:

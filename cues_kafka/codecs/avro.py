@@ -202,6 +202,8 @@ class AvroCodec:
 
     def _unreadable(self, found: _Resolution, error: Exception) -> CodecError:
         writer = full_name(found.writer)
+        if isinstance(error, EOFError):
+            return CodecError(f"The message ends before the last field of the schema {writer}, which it names.")
         into = f", which is not readable as {full_name(self.schema)}" if found.reader is not None else ""
         return CodecError(f"The message was written with the schema {writer}{into}: {_short(error)}")
 

@@ -242,7 +242,7 @@ _ALLOWED = (
     "Write a dataclass, a msgspec.Struct, an Enum, a Literal, Any, list[...], tuple[...], dict[str, ...], a union of "
     "these, or one of " + ", ".join(cls.__name__ for cls in SCALARS) + "."
 )
-_NO_MODELS = "JSON takes dataclasses and msgspec.Structs, Avro takes models, too. Or write a codec of your own."
+_NO_MODELS = "JSON takes dataclasses and msgspec.Structs. Declare one of these, or Avro(Model), or a codec of your own."
 _NO_SETS = "a set has no order, so a replay would write other bytes. Write tuple[...] or list[...]."
 
 

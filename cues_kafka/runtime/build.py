@@ -61,7 +61,7 @@ def caller_of(
 def decoder(settings: Topic, made_for: MadeFor) -> Decoder:
     """Makes the decoder of a topic's values. A null value is None if the codec has None, else a decoding error."""
     codec = codec_for(settings.value, made_for)
-    decode, nullable = codec.decode, codec.nullable
+    decode, nullable, name = codec.decode, codec.nullable, type(settings.value).__name__
     key = None if settings.key_codec is None else _key_decoder(settings.key_codec, made_for._replace(part="key"))
     if decode is as_is:
         return Decoder(as_is, key=key)
@@ -71,7 +71,10 @@ def decoder(settings: Topic, made_for: MadeFor) -> Decoder:
             return decode(data)
         if nullable:
             return None
-        raise CodecError(f"a null value (tombstone) on {made_for.topic!r}, whose codec {settings.value!r} has no None")
+        raise CodecError(
+            f"A message on {made_for.topic!r} has no value (a tombstone), and the declared {name} has no None. To read "
+            "such messages, declare None as well: Json(Order | None), or Avro(['null', ...])."
+        )
 
     return Decoder(read, getattr(codec, "id_header", None), key)
 

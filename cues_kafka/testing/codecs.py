@@ -46,9 +46,16 @@ class _Case:
 
     def _encode(self, value: Any) -> bytes:
         try:
-            return self.codec.encode(value)
+            data = self.codec.encode(value)
         except CodecError as error:
             raise AssertionError(f"check_codec: the codec refuses the value {value!r:.80}: {error}") from error
+        try:
+            self.codec.decode(data)
+        except CodecError as error:
+            raise AssertionError(
+                f"check_codec: the codec writes the value {value!r:.80} as {data!r:.80} and cannot read that: {error}"
+            ) from error
+        return data
 
     def make(self, declared: CodecSpec | None = None) -> WireCodec:
         return codec_for(declared or self.declared, MadeFor("contract"))

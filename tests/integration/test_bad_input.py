@@ -152,7 +152,7 @@ def test_a_null_value_is_an_error_where_the_codec_has_no_none(setup: Setup) -> N
 
     assert world.outputs == [(b"a", b'{"n":1}')]
     assert failures(world) == [(1, "decode", "CodecError")]
-    assert "tombstone" in world.errors[0]["text"]
+    assert "has no value (a tombstone), and the declared Json has no None" in world.errors[0]["text"]
     assert (world.errors[0]["payload"], world.errors[0]["key"]) == (None, b"b")
     assert world.totals == totals(2, outputs=1, errors=1)
 

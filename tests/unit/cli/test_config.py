@@ -223,3 +223,19 @@ def test_settings_of_calls_come_from_file_and_option(tmp_path: Path) -> None:
     assert load({"calls.end_seconds": 7.0}, env={}, cwd=tmp_path).given("calls")["end_seconds"] == 7.0
     with pytest.raises(ConfigError, match=r"calls.end_seconds must be more than 0 seconds, not 0"):
         CallPolicy(end_seconds=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("url = 'http://localhost:1'\npasswrod = 'x'", "no setting 'passwrod' .did you mean 'password'"),
+        ("url = 'http://localhost:1'\npassword = 'x'", "a password without a user"),
+        ("user = 'x'", "has no url"),
+    ],
+)
+def test_a_wrong_registry_is_named_with_the_fix(tmp_path: Path, text: str, words: str) -> None:
+    """In the words of the file, not of the class."""
+    (tmp_path / FILE).write_text(f"[registry]\n{text}")
+
+    with pytest.raises(ConfigError, match=words):
+        load(env={}, cwd=tmp_path).kafka()

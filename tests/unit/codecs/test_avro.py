@@ -241,6 +241,13 @@ def test_a_message_that_does_not_resolve_names_both_schemas() -> None:
         AvroCodec(Avro(Line, older=[old])).decode(written)
 
 
+def test_a_message_that_ends_too_early_is_told_as_such() -> None:
+    """The schemas fit, so the text does not doubt them."""
+    codec = AvroCodec(Avro(Line))
+    with pytest.raises(CodecError, match="The message ends before the last field of the schema Line"):
+        codec.decode(codec.encode(Line("a", 3))[:-1])
+
+
 def test_a_schema_is_a_file_text_or_parsed_json(tmp_path: Path) -> None:
     """All are the same declaration, which holds the schema itself."""
     schema, file = record("L", ("sku", "string")), tmp_path / "line.avsc"

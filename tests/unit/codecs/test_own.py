@@ -198,6 +198,14 @@ class Numbers(Plain):
     schema = int
 
 
+class OneWay(Plain):
+    """Cannot read what it wrote."""
+
+    def decode(self, data: bytes) -> Any:
+        """Never a value."""
+        raise ValueError("not a reading")
+
+
 class Text(Plain):
     """Gives text where bytes are asked for."""
 
@@ -217,6 +225,7 @@ class Text(Plain):
         (Emptying(), [["a", "b"]], [], "encode changes the value"),
         (Shared(), ["a", "b"], [], "disturb each other"),
         (Numbers(), ["a"], [], "'a' does not fit schema"),
+        (OneWay(), ["a"], [], "writes the value 'a' as b'a' and cannot read that"),
         (Text(), ["a"], [], "returned str, not bytes"),
         (Plain(), [], [], "at least one value"),
     ],
