@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from cues_kafka.codecs.avro_schema import Schema, full_name
+from cues_kafka.graph.names import hint
 
 _WIDER: Final[dict[str, set[str]]] = {
     "int": {"long", "float", "double"},
@@ -76,7 +77,8 @@ class _Comparing:
             if found is not None:
                 yield from self.compare(found["type"], each["type"], f"{where}.{each['name']}")
             elif "default" not in each:
-                yield f"{where}.{each['name']}: the writer has no such field, and it has no default"
+                near = hint(each["name"], written)
+                yield f"{where}.{each['name']}: the writer has no such field{near}, and it has no default"
 
 
 def _named(schema: Schema, known: dict[str, Any]) -> Schema:

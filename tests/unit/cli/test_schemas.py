@@ -187,3 +187,11 @@ def test_json_schemas_and_protobuf_are_registered_with_what_they_name(registry: 
 
     registry.register("orders-value", '"long"')
     assert "of another format: it is of the type AVRO" in mixed("check").output
+
+
+def test_a_field_that_is_nearly_the_writers_is_told(registry: TestRegistry) -> None:
+    """As after a typo in the class."""
+    fields = [{"name": name, "type": "double"} for name in ("id", "totals")]
+    registry.register("orders-value", {"type": "record", "name": "Order", "fields": fields})
+
+    assert "Order.total: the writer has no such field (did you mean 'totals'?)" in schemas("check").output
