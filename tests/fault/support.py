@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, Self
 
 import confluent_kafka
 import fastavro
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -199,9 +199,21 @@ def _partitions(consumer: Consumer, topic: str) -> list[int]:
 
 
 def _high(consumer: Consumer, place: TopicPartition) -> int:
-    marks = consumer.get_watermark_offsets(place, timeout=10)
-    assert marks is not None
-    return int(marks[1])
+    """The high watermark; of a topic that was just made as soon as its leader knows that it is."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            marks = consumer.get_watermark_offsets(place, timeout=10)
+        except KafkaException as problem:
+            if problem.args[0].code() not in _NOT_YET or time.monotonic() > deadline:
+                raise
+            consumer.poll(0.05)
+        else:
+            assert marks is not None
+            return int(marks[1])
+
+
+_NOT_YET = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._UNKNOWN_PARTITION}
 
 
 def end_offset(bootstrap: str, topic: str, partition: int = 0) -> int:
