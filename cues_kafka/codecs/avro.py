@@ -22,6 +22,7 @@ from fastavro import schemaless_reader, schemaless_writer
 
 from cues_kafka.codecs import framing
 from cues_kafka.codecs.avro_compat import problems
+from cues_kafka.codecs.avro_fit import misfits
 from cues_kafka.codecs.avro_limits import check_of
 from cues_kafka.codecs.avro_records import Unfit
 from cues_kafka.codecs.avro_schema import (
@@ -102,9 +103,17 @@ class AvroCodec:
             self._to_plain = Writing().convert(self.schema, self.shape)
 
     def _shape(self) -> Shape | None:
-        if self._declared.cls is not None:
-            return describe(self._declared.cls, models=True)
-        return None if self.schema is None else shape_of(self.schema)
+        cls = self._declared.cls
+        if cls is None:
+            return None if self.schema is None else shape_of(self.schema)
+        own: Shape = describe(cls, models=True)
+        if cls is not self._declared.schema:
+            given = shape_of(self.schema)
+            if _takes_null(given):  # a message may be null: a tombstone, too
+                own = OneOf((Null(), own))
+            if found := next(misfits(given, own, cls.__name__), ""):
+                raise GraphError(f"Avro(schema, {cls.__name__}): {found}. Change one of them.")
+        return own
 
     def _know_fingerprints(self) -> None:
         self._prefix = framing.SINGLE_OBJECT + fingerprint(self.schema)

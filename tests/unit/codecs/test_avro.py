@@ -632,3 +632,61 @@ def test_a_time_with_a_zone_is_refused() -> None:
     assert codec.decode(codec.encode(time(1, 2, 3, 4))) == time(1, 2, 3, 4)
     with pytest.raises(CodecError, match="expected a time without a time zone, got one with"):
         codec.encode(time(1, tzinfo=UTC))
+
+
+@dataclass
+class Fit:
+    """Fields of several types."""
+
+    id: int
+    rate: float
+    kind: Literal["a", "b"] | None
+    lines: list[Line]
+
+
+def fit(**changed: Any) -> dict[str, Any]:
+    """A schema that fits `Fit`, with other types for some fields."""
+    line = {
+        "type": "record",
+        "name": "L",
+        "fields": [{"name": "sku", "type": "string"}, {"name": "count", "type": "int"}],
+    }
+    kinds = {"type": "enum", "name": "K", "symbols": ["a", "b"]}
+    types = {"id": "int", "rate": "long", "kind": ["null", kinds], "lines": {"type": "array", "items": line}, **changed}
+    return record("n.Fit", *types.items())
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"id": "string"}, "Fit.id is declared as int, and the schema gives str"),
+        ({"id": ["null", "long"]}, "Fit.id is declared as int, and the schema gives null"),
+        (
+            {"id": {"type": "long", "logicalType": "timestamp-micros"}},
+            "Fit.id is declared as int, and the schema gives d",
+        ),
+        ({"rate": "string"}, "Fit.rate is declared as float"),
+        ({"kind": ["null", "long"]}, "Fit.kind is declared as .* and the schema gives int"),
+        (
+            {"lines": {"type": "array", "items": "string"}},
+            r"Fit.lines\[\] is declared as Line, and the schema gives str",
+        ),
+        (
+            {"lines": {"type": "map", "values": "int"}},
+            "Fit.lines is declared as list of Line, and the schema gives dict",
+        ),
+    ],
+)
+def test_a_class_that_cannot_hold_the_schemas_values_is_refused(changed: dict[str, Any], text: str) -> None:
+    """When the codec is made: a message would put a number into a field that is declared as text."""
+    assert AvroCodec(Avro(fit(), Fit)).shape is not None
+    with pytest.raises(GraphError, match=text):
+        AvroCodec(Avro(fit(**changed), Fit))
+
+
+def test_a_class_and_null_read_tombstones() -> None:
+    """Of a compacted topic."""
+    codec = AvroCodec(Avro(["null", record("n.Line", ("sku", "string"), ("count", "int"))], Line))
+    assert codec.nullable
+    for value in (Line("a", 2), None):
+        assert codec.decode(codec.encode(value)) == value
