@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 MISSING_S: Final = 30.0
 """How long an id counts as missing before the registry is asked again; a flood of such messages asks once."""
 
-_NOT_FOUND: Final = 404
+_NOT_FOUND: Final = {40401, 40402, 40403}
+"""A registry's codes for subjects, versions and schemas that it does not have."""
 
 
 class RegistrySchemas:
@@ -162,7 +163,7 @@ class RegistrySchemas:
         try:
             yield missing
         except SchemaRegistryError as error:
-            if error.http_status_code != _NOT_FOUND or error.error_code in (None, -1):  # who answers is no registry
+            if error.error_code not in _NOT_FOUND:  # at another path, or where no registry is, 404 has another code
                 raise self._outage(what, error) from error
             missing.append(True)
         except _network_errors() as error:

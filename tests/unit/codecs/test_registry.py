@@ -47,6 +47,7 @@ def answering(request: pytest.FixtureRequest) -> Iterator[str]:
         ((404, NOT_FOUND), CodecError),
         ((404, b"<html>no such page</html>"), RetriableError),
         ((404, b'{"detail": "no route"}'), RetriableError),
+        ((404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}'), RetriableError),
         ((200, b"<html>log in</html>"), RetriableError),
         ((200, b"{}"), RetriableError),
         ((200, b"[]"), RetriableError),
