@@ -195,6 +195,9 @@ class _Deriving:
     def _choice(self, values: tuple[Any, ...], enum: type[Enum] | None, where: str) -> Schema:
         kinds = {type(value) for value in values}
         if enum and kinds == {str} and all(map(_NAME.match, values)):
+            name = enum.__name__
+            if self._named.get(name) is enum:
+                return name
             return self._once(enum, {"type": "enum", "name": enum.__name__, "symbols": list(values)})
         if len(kinds) > 1:
             raise GraphError(f"{where}: the choices have several types, Avro takes one. Write a union of classes.")
@@ -223,6 +226,8 @@ class _Deriving:
         if each.default is None:
             return field
         default = each.default()
+        if default != each.default():  # made for each instance, such as an id: a schema has one for all messages
+            return field
         if isinstance(field["type"], list):  # a default is one of the first option
             first = next((n for n, option in enumerate(_options(each.shape)) if _is_of(option, default)), 0)
             field["type"].insert(0, field["type"].pop(first))

@@ -293,6 +293,8 @@ def _whole(least: int, most: int) -> Convert:
 def _float(value: Any) -> Any:
     if type(value) not in (float, int):
         raise Unfit("a number", _found(value))
+    if type(value) is int and not -(2**24) <= value <= 2**24:
+        raise Unfit("a whole number of at most 24 bits, or a float", "a larger one")
     if _FLOAT_MAX < abs(value) < float("inf"):
         raise Unfit("a number of 32 bits", "a larger one")
     return value
@@ -360,11 +362,21 @@ def _logical(cls: type[Any], name: str) -> Convert:
             raise Unfit(expected, "one of the other kind" if type(value) is cls else _found(value))
         if aware is None and value.tzinfo is not None:
             raise Unfit("a time without a time zone", "one with")
+        if aware and not _in_utc(value):
+            raise Unfit(f"{expected} in the years 1 to 9999 of UTC", "another one")
         if millis and value.microsecond % 1000:
             raise Unfit(f"{expected} in whole milliseconds", "one with microseconds")
         return value
 
     return convert if cls in (datetime, time) else _exactly((cls,), cls.__name__)
+
+
+def _in_utc(value: datetime) -> bool:
+    try:
+        value.astimezone(UTC)
+    except OverflowError:
+        return False
+    return True
 
 
 # ------------------------------------------------------------------------------------------------ reading

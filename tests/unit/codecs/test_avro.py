@@ -7,13 +7,13 @@ import json
 import pickle
 import random
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import fastavro
 import msgspec
@@ -690,3 +690,40 @@ def test_a_class_and_null_read_tombstones() -> None:
     assert codec.nullable
     for value in (Line("a", 2), None):
         assert codec.decode(codec.encode(value)) == value
+
+
+@dataclass
+class TwoColours:
+    """One enum in two fields, and a default that is made for each instance."""
+
+    front: Colour
+    back: Colour | None = Colour.BLUE
+    number: str = field(default_factory=lambda: str(uuid4()))
+
+
+def test_an_enum_may_be_in_two_fields() -> None:
+    """The schema defines it once."""
+    assert through(Avro(TwoColours), TwoColours(Colour.RED, None, "a")) == TwoColours(Colour.RED, None, "a")
+
+
+def test_a_default_that_is_made_for_each_instance_is_not_the_schemas() -> None:
+    """Each process would have a schema of its own, and could not read the messages of the others."""
+    assert schema_text(Avro(TwoColours)) == schema_text(Avro(TwoColours))
+    assert "default" not in json.loads(schema_text(Avro(TwoColours)))["fields"][2]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "text"),
+    [
+        ("float", 2**24 + 1, "a whole number of at most 24 bits"),
+        (
+            {"type": "long", "logicalType": "timestamp-micros"},
+            datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5))),
+            "in the years 1 to 9999 of UTC",
+        ),
+    ],
+)
+def test_what_could_not_be_read_again_is_refused(schema: Any, value: Any, text: str) -> None:
+    """As it was."""
+    with pytest.raises(CodecError, match=text):
+        AvroCodec(Avro(schema)).encode(value)
