@@ -11,6 +11,7 @@ are written, see `avro_values`. Rules of Avro that users meet:
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from cues_kafka.codecs.avro_records import Unfit
 from cues_kafka.codecs.avro_schema import (
     Schema,
     fingerprint,
+    for_reading,
     full_name,
     names_records,
     parse,
@@ -124,14 +126,13 @@ class AvroCodec:
 
     def _reader_of(self, writer: Schema, start: int) -> _Resolution:
         shape = shape_of(writer) if self.shape is None else self.shape
-        return _Resolution(
-            start,
-            writer,
-            None if self.schema is None or writer == self.schema else self.schema,
-            check_of(writer, self._declared.limits),
-            Reading(exact=isinstance(self._declared.schema, type)).build(shape),
-            names_records(writer) or (self.schema is not None and names_records(self.schema)),
-        )
+        build = Reading(exact=isinstance(self._declared.schema, type)).build(shape)
+        reader = None
+        if self.schema is not None and writer != self.schema:
+            reader, shared = for_reading(self.schema)
+            build = _of_copies(build) if shared else build
+        named = names_records(writer) or (self.schema is not None and names_records(self.schema))
+        return _Resolution(start, writer, reader, check_of(writer, self._declared.limits), build, named)
 
     # Writing
 
@@ -231,6 +232,11 @@ class AvroCodec:
             return self._reader_of(parse_with(found), start)
         except ValueError as error:
             raise CodecError(f"The schema {name} of the registry is no Avro schema: {error}") from error
+
+
+def _of_copies(build: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    """Makes the value of a copy: fastavro gives the same list of a default to each message."""
+    return copy.deepcopy if build is None else lambda found: build(copy.deepcopy(found))
 
 
 def _short(error: Exception) -> str:

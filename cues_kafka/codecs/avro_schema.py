@@ -6,6 +6,7 @@ So a class and a schema that was written by others look alike to what follows: t
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -114,6 +115,33 @@ def _check_nesting(plain: Any) -> None:
         if not level:
             return
     raise ValueError(f"it is nested more than {MAX_NESTING} deep")
+
+
+def for_reading(schema: Schema) -> tuple[Schema, bool]:
+    """
+    A parsed schema as fastavro reads messages of other schemas into it, and whether a default is a list or a dict.
+
+    fastavro gives a default as it stands in the schema, which has bytes as text.
+    """
+    made = copy.deepcopy(schema)
+    shared, waiting = False, [made]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, list):
+            waiting += one
+        elif isinstance(one, dict):
+            waiting += [one[key] for key in ("items", "values", "fields") if key in one]
+            waiting += [one["type"]] if isinstance(one.get("type"), dict | list) else []
+            shared = shared or isinstance(one.get("default"), dict | list)
+            if isinstance(one.get("default"), str) and _first_type(one["type"]) == "bytes":
+                one["default"] = one["default"].encode("latin-1")
+    return made, shared
+
+
+def _first_type(schema: Schema) -> Any:
+    """The type that a default has."""
+    first = schema[0] if isinstance(schema, list) else schema
+    return first["type"] if isinstance(first, dict) and "logicalType" not in first else first
 
 
 def canonical(schema: Schema) -> str:

@@ -727,3 +727,26 @@ def test_what_could_not_be_read_again_is_refused(schema: Any, value: Any, text: 
     """As it was."""
     with pytest.raises(CodecError, match=text):
         AvroCodec(Avro(schema)).encode(value)
+
+
+@dataclass
+class Grown:
+    """Has fields that older messages lack."""
+
+    id: int
+    tags: list[str] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    raw: bytes = b"\xff"
+
+
+@pytest.mark.parametrize("declared", [Grown, schema_text(Avro(Grown))], ids=["class", "dict"])
+def test_a_default_of_an_older_message_is_its_own(declared: Any) -> None:
+    """What a function puts into the list of one message is not in the next one; bytes are bytes."""
+    old = record("Grown", ("id", "long"))
+    codec, former = AvroCodec(Avro(declared, older=[old])), AvroCodec(Avro(old))
+    get = (lambda one, name: one[name]) if isinstance(declared, str) else getattr
+    first = codec.decode(former.encode({"id": 1}))
+    get(first, "tags").append("mine")
+    get(first, "counts")["mine"] = 1
+    second = codec.decode(former.encode({"id": 2}))
+    assert [get(second, name) for name in ("tags", "counts", "raw")] == [[], {}, b"\xff"]
