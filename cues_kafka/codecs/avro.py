@@ -11,12 +11,11 @@ are written, see `avro_values`. Rules of Avro that users meet:
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from uuid import UUID
 
 from fastavro import schemaless_reader, schemaless_writer
@@ -26,13 +25,14 @@ from cues_kafka.codecs.avro_compat import problems
 from cues_kafka.codecs.avro_fit import misfits
 from cues_kafka.codecs.avro_limits import check_of
 from cues_kafka.codecs.avro_records import Unfit
+from cues_kafka.codecs.avro_resolve import marked, settling, with_values
 from cues_kafka.codecs.avro_schema import (
     Schema,
     fingerprint,
-    for_reading,
     full_name,
     names_records,
     parse,
+    same_bytes,
     schema_of,
     shape_of,
 )
@@ -55,6 +55,7 @@ class _Resolution:
         check: of limits, where the message's size does not bound them.
         build: from what fastavro gives to the value; None: it is the value.
         names: whether fastavro names the records of unions of several.
+        settle: from what fastavro gives to the message's own value; None: it is that.
     """
 
     start: int
@@ -63,6 +64,22 @@ class _Resolution:
     check: Callable[[bytes, int], None] | None
     build: Callable[[Any], Any] | None
     names: bool
+    settle: Callable[[Any], Any] | None = None
+
+
+class _Way(NamedTuple):
+    """
+    How values are written: all of it is found at once, as threads share a codec.
+
+    Attributes:
+        prefix: what stands before each value.
+        schema: with defaults as values.
+        to_plain: checks a value, and gives it as fastavro takes it.
+    """
+
+    prefix: bytes
+    schema: Schema
+    to_plain: Callable[[Any], Any]
 
 
 class AvroCodec:
@@ -97,12 +114,14 @@ class AvroCodec:
         self._most_bytes = declared.limits.bytes
         self._writers = None if schemas is None else Writers(schemas, self._reader_by_id)
         self._readers: dict[bytes, _Resolution] = {} if self._writers is None else self._writers.known
-        self._prefix = b""
+        self._way: _Way | None = None
+        self._reader: Schema | None = None
+        self._settle: Callable[[Any], Any] | None = None
         self._to_plain: Callable[[Any], Any] | None = None
+        if self.schema is not None:
+            self._to_plain = Writing().convert(self._valued(), self.shape)
         if schemas is None:
             self._know_fingerprints()
-        if self.schema is not None:
-            self._to_plain = Writing().convert(self.schema, self.shape)
 
     def _shape(self) -> Shape | None:
         cls = self._declared.cls
@@ -117,22 +136,41 @@ class AvroCodec:
                 raise GraphError(f"Avro(schema, {cls.__name__}): {found}. Change one of them.")
         return own
 
+    def _valued(self) -> Schema:
+        try:
+            return with_values(self.schema)
+        except ValueError as error:
+            raise GraphError(f"Avro(...): this is no Avro schema: {error}") from error
+
     def _know_fingerprints(self) -> None:
-        self._prefix = framing.SINGLE_OBJECT + fingerprint(self.schema)
+        assert self._to_plain is not None
+        self._way = _Way(framing.SINGLE_OBJECT + fingerprint(self.schema), self._valued(), self._to_plain)
         for text in self._declared.older:
             older = parse(schema_text(text))
-            self._readers[framing.SINGLE_OBJECT + fingerprint(older)] = self._reader_of(older, 10)
-        self._readers[self._prefix] = self._reader_of(self.schema, 10)
+            if (mark := framing.SINGLE_OBJECT + fingerprint(older)) == self._way.prefix and not same_bytes(
+                older, self.schema
+            ):
+                raise GraphError(
+                    f"Avro(older=...): {full_name(older)} and the declared schema differ in logical types or digits "
+                    "alone. Avro's fingerprints leave these out, so messages cannot tell which schema wrote them. Give "
+                    "the field another name, or use a registry."
+                )
+            try:
+                self._readers[mark] = self._reader_of(older, 10)
+            except ValueError as error:
+                raise GraphError(f"Avro(older=...): {full_name(older)}: {error}") from error
+        self._readers[self._way.prefix] = self._reader_of(self.schema, 10)
 
     def _reader_of(self, writer: Schema, start: int) -> _Resolution:
         shape = shape_of(writer) if self.shape is None else self.shape
-        build = Reading(exact=isinstance(self._declared.schema, type)).build(shape)
-        reader = None
-        if self.schema is not None and writer != self.schema:
-            reader, shared = for_reading(self.schema)
-            build = _of_copies(build) if shared else build
-        named = names_records(writer) or (self.schema is not None and names_records(self.schema))
-        return _Resolution(start, writer, reader, check_of(writer, self._declared.limits), build, named)
+        check, exact = check_of(writer, self._declared.limits), isinstance(self._declared.schema, type)
+        if self.schema is None or writer == self.schema:
+            return _Resolution(start, writer, None, check, Reading(exact=exact).build(shape), names_records(writer))
+        if self._reader is None:
+            self._reader = marked(self._valued())
+            self._settle = settling(self._reader)
+        build = Reading(exact=exact, resolved=True).build(shape)
+        return _Resolution(start, writer, self._reader, check, build, names=False, settle=self._settle)
 
     # Writing
 
@@ -143,11 +181,8 @@ class AvroCodec:
             ConfigError: the registry does not have the schema.
             RetriableError: the registry does not answer.
         """
-        to_plain = self._to_plain
-        if to_plain is None or not self._prefix:
-            to_plain = self._find_own_schema()
-        out, schema = BytesIO(), self.schema
-        assert schema is not None
+        prefix, schema, to_plain = self._way or self._find_own_schema()
+        out = BytesIO()
         try:
             schemaless_writer(out, schema, to_plain(value))
         except Unfit as unfit:
@@ -156,32 +191,33 @@ class AvroCodec:
             raise CodecError("The value is nested too deeply for Avro. Flatten it.") from None
         except Exception as error:  # noqa: BLE001  fastavro raises what its types raise
             self._refuse(value, error)
-        return self._prefix + out.getvalue()
+        return prefix + out.getvalue()
 
     def _refuse(self, value: Any, error: Exception) -> NoReturn:
         """Say where the value does not fit: a look at each field finds a number that is too large."""
-        name = full_name(self.schema)
+        schema = self.schema if self._way is None else self._way.schema
+        name = full_name(schema)
         try:
-            Writing(each=True).convert(self.schema, self.shape)(value)
+            Writing(each=True).convert(schema, self.shape)(value)
         except Unfit as unfit:
             raise CodecError(f"{unfit.text(self._root)}. Return a value that fits the schema.") from None
         raise CodecError(f"The value does not fit the schema {name}: {_short(error)}") from error
 
     @property
     def _root(self) -> str:
-        return full_name(self.schema).rpartition(".")[2]
+        return full_name(self.schema if self._way is None else self._way.schema).rpartition(".")[2]
 
-    def _find_own_schema(self) -> Callable[[Any], Any]:
+    def _find_own_schema(self) -> _Way:
         assert self._schemas is not None
-        if self._declared.schema is None:
+        if self._to_plain is None:
             found = self._schemas.latest(self._subject)
-            number, self.schema = found.number, parse(found.text)
-            self._to_plain = Writing().convert(self.schema)
+            schema = with_values(parse(found.text))
+            made = _Way(framing.id_prefix(found.number), schema, Writing().convert(schema))
         else:
             number = self._schemas.id_of(self._subject, Own(schema_text(self._declared)))
-        self._prefix = framing.id_prefix(number)
-        assert self._to_plain is not None
-        return self._to_plain
+            made = _Way(framing.id_prefix(number), self._valued(), self._to_plain)
+        self._way = made
+        return made
 
     # Reading
 
@@ -204,6 +240,7 @@ class AvroCodec:
             value = schemaless_reader(source, found.writer, found.reader, found.names, found.names)
             if source.tell() != len(data):
                 raise ValueError(f"{len(data) - source.tell()} bytes are left over")
+            value = value if found.settle is None else found.settle(value)
             return value if found.build is None else found.build(value)
         except CuesError:
             raise
@@ -224,7 +261,7 @@ class AvroCodec:
         mark = framing.fingerprint_of(data)
         raise CodecError(
             f"The message was written with a schema of fingerprint {mark.hex()}, and {full_name(self.schema)} has "
-            f"{self._prefix[2:].hex()}. Name the writer's schema in Avro(..., older=[...])."
+            f"{fingerprint(self.schema).hex()}. Name the writer's schema in Avro(..., older=[...])."
         )
 
     def _reader_by_id(self, found: Registered, name: int | UUID, start: int) -> _Resolution:
@@ -232,11 +269,6 @@ class AvroCodec:
             return self._reader_of(parse_with(found), start)
         except ValueError as error:
             raise CodecError(f"The schema {name} of the registry is no Avro schema: {error}") from error
-
-
-def _of_copies(build: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
-    """Makes the value of a copy: fastavro gives the same list of a default to each message."""
-    return copy.deepcopy if build is None else lambda found: build(copy.deepcopy(found))
 
 
 def _short(error: Exception) -> str:

@@ -6,10 +6,9 @@ So a class and a schema that was written by others look alike to what follows: t
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
@@ -99,6 +98,7 @@ def parse(text: str, references: Sequence[str] = ()) -> Schema:
             plain = json.loads(each)
             _check_nesting(plain)
             parsed = fastavro.parse_schema(plain, named)
+        _check_unions(parsed)
         return fastavro.schema.expand_schema(parsed) if references else parsed
     except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, TypeError, KeyError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
@@ -117,31 +117,28 @@ def _check_nesting(plain: Any) -> None:
     raise ValueError(f"it is nested more than {MAX_NESTING} deep")
 
 
-def for_reading(schema: Schema) -> tuple[Schema, bool]:
-    """
-    A parsed schema as fastavro reads messages of other schemas into it, and whether a default is a list or a dict.
-
-    fastavro gives a default as it stands in the schema, which has bytes as text.
-    """
-    made = copy.deepcopy(schema)
-    shared, waiting = False, [made]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, list):
-            waiting += one
-        elif isinstance(one, dict):
-            waiting += [one[key] for key in ("items", "values", "fields") if key in one]
-            waiting += [one["type"]] if isinstance(one.get("type"), dict | list) else []
-            shared = shared or isinstance(one.get("default"), dict | list)
-            if isinstance(one.get("default"), str) and _first_type(one["type"]) == "bytes":
-                one["default"] = one["default"].encode("latin-1")
-    return made, shared
+def inside(schema: Schema) -> Iterator[Schema]:
+    """A parsed schema, and all that are defined in it."""
+    yield schema
+    if isinstance(schema, list):
+        inner = schema
+    elif isinstance(schema, dict):
+        inner = [each["type"] for each in schema.get("fields", ())]
+        inner += [schema[key] for key in ("items", "values") if key in schema]
+        inner += [schema["type"]] if isinstance(schema["type"], dict | list) else []
+    else:
+        inner = []
+    for one in inner:
+        yield from inside(one)
 
 
-def _first_type(schema: Schema) -> Any:
-    """The type that a default has."""
-    first = schema[0] if isinstance(schema, list) else schema
-    return first["type"] if isinstance(first, dict) and "logicalType" not in first else first
+def _check_unions(schema: Schema) -> None:
+    """Refuse what the specification forbids: which of two times a value of one type is, no message can tell."""
+    for union in inside(schema):
+        if isinstance(union, list):
+            names = [full_name(option) for option in union]
+            if twice := next((name for name in names if names.count(name) > 1), ""):
+                raise ValueError(f"a union has the type {twice} twice, so that its values could not be told apart")
 
 
 def canonical(schema: Schema) -> str:
@@ -154,6 +151,15 @@ def fingerprint(schema: Schema) -> bytes:
     return bytes.fromhex(fastavro.schema.fingerprint(canonical(schema), "CRC-64-AVRO"))
 
 
+def same_bytes(one: Schema, other: Schema) -> bool:
+    """Whether two schemas of one fingerprint give the same bytes the same meaning: fingerprints lack logical types."""
+    return [*map(_meaning, inside(one))] == [*map(_meaning, inside(other))]
+
+
+def _meaning(schema: Schema) -> Any:
+    return [schema.get(key) for key in ("logicalType", "precision", "scale")] if isinstance(schema, dict) else None
+
+
 def full_name(schema: Schema) -> str:
     """What people call it: a record's full name, else its type."""
     if isinstance(schema, dict):
@@ -163,18 +169,18 @@ def full_name(schema: Schema) -> str:
 
 def names_records(schema: Schema) -> bool:
     """Whether a union of several records is in it, whose values must say which one they are."""
-    if isinstance(schema, list):
-        records = [one for one in schema if (isinstance(one, str) and one not in _PLAIN_NAMES) or _is_record(one)]
-        return len(records) > 1 or any(map(names_records, schema))
-    if not isinstance(schema, dict):
-        return False
-    inner = [each["type"] for each in schema.get("fields", ())]
-    inner += [schema[key] for key in ("items", "values") if key in schema]
-    return any(map(names_records, inner))
+    return bool(records_of_unions(schema))
 
 
-def _is_record(schema: Schema) -> bool:
-    return isinstance(schema, dict) and schema["type"] == "record"
+def records_of_unions(schema: Schema) -> set[str]:
+    """The names of the records that are options beside other records."""
+    kinds = {one["name"]: one["type"] for one in inside(schema) if isinstance(one, dict) and "name" in one}
+    found: set[str] = set()
+    for union in inside(schema):
+        if isinstance(union, list):
+            names = [name for name in map(full_name, union) if kinds.get(name) in ("record", "error")]
+            found.update(names if len(names) > 1 else ())
+    return found
 
 
 # ------------------------------------------------------------------------------------------------ from shapes
@@ -210,7 +216,7 @@ class _Deriving:
             case Mapped(value):
                 return {"type": "map", "values": self.schema(value, f"{where}{{}}")}
             case OneOf(options):
-                return [self.schema(option, where) for option in options]
+                return self._union(options, where)
             case Structure(cls, fields):
                 return self._record(cls, fields)
             case Ref(cls):
@@ -220,10 +226,22 @@ class _Deriving:
                     f"{where}: Avro has no type for {shape_name(shape)}. Write a class, list[...] or dict[str, ...]."
                 )
 
+    def _union(self, options: tuple[Shape, ...], where: str) -> Schema:
+        taken: dict[str, Shape] = {}
+        made = []
+        for option in options:
+            made.append(self.schema(option, where))
+            if (other := taken.setdefault(full_name(made[-1]), option)) is not option:
+                raise GraphError(
+                    f"{where}: {shape_name(other)} and {shape_name(option)} are both {full_name(made[-1])} in Avro, so "
+                    "they could not be told apart when read. Use one of them."
+                )
+        return made
+
     def _choice(self, values: tuple[Any, ...], enum: type[Enum] | None, where: str) -> Schema:
         kinds = {type(value) for value in values}
         if enum and kinds == {str} and all(map(_NAME.match, values)):
-            name = enum.__name__
+            name: str = enum.__name__
             if self._named.get(name) is enum:
                 return name
             return self._once(enum, {"type": "enum", "name": enum.__name__, "symbols": list(values)})
@@ -254,7 +272,7 @@ class _Deriving:
         if each.default is None:
             return field
         default = each.default()
-        if default != each.default():  # made for each instance, such as an id: a schema has one for all messages
+        if _differs(default, each.default()):  # another one each time: a schema has one for all messages
             return field
         if isinstance(field["type"], list):  # a default is one of the first option
             first = next((n for n, option in enumerate(_options(each.shape)) if _is_of(option, default)), 0)
@@ -262,6 +280,10 @@ class _Deriving:
         with contextlib.suppress(TypeError):  # without a form in a schema, readers that lack the field refuse messages
             field["default"] = _plain(default)
         return field
+
+
+def _differs(one: Any, other: Any) -> bool:
+    return bool(one != other and one == one and other == other)  # noqa: PLR0124  NaN is no other one
 
 
 def _options(shape: Shape) -> tuple[Shape, ...]:

@@ -6,17 +6,30 @@ is compiled once into closures, and records into generated functions, see `avro_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, time
 from decimal import Decimal
 from enum import Enum
 from operator import length_hint
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cues_kafka.codecs.avro_records import AvroRecord, Convert, ToRead, ToWrite, Unfit, reader, writer
 from cues_kafka.codecs.avro_schema import Schema, full_name, logical
 from cues_kafka.codecs.models import is_model, validates, why_refused
-from cues_kafka.codecs.schema import Choice, Field, Items, Mapped, Null, OneOf, Ref, Shape, Structure
+from cues_kafka.codecs.schema import (
+    SCALARS,
+    Choice,
+    Field,
+    Items,
+    Mapped,
+    Null,
+    OneOf,
+    Ref,
+    Scalar,
+    Shape,
+    Structure,
+    shape_name,
+)
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.declare import Digits
 
@@ -49,6 +62,7 @@ class Writing:
     def __init__(self, *, each: bool = False) -> None:
         self._types = _none if each else _types
         self._named: dict[str, Convert] = {}
+        self._kinds: dict[str, str] = {}
         self._open: dict[str, list[Convert]] = {}
 
     def convert(self, schema: Schema, shape: Shape | None = None) -> Convert:
@@ -62,22 +76,22 @@ class Writing:
         if isinstance(schema, list):
             return self._union(schema, shape)
         if isinstance(schema, str):
-            return self._by_name(schema)
+            return _chosen(self._by_name(schema), shape)
         kind = schema["type"]
         if isinstance(kind, dict | list):
             return self.convert(kind, shape)
         if kind in ("record", "error"):
             return self._record(schema, shape)
         if kind == "array":
-            item = self.convert(schema["items"], shape.item if isinstance(shape, Items) else None)
-            return _array(item, self._types(schema["items"]))
+            inner = shape.item if isinstance(shape, Items) else None
+            return _array(self.convert(schema["items"], inner), self._types(schema["items"], inner))
         if kind == "map":
-            one = self.convert(schema["values"], shape.value if isinstance(shape, Mapped) else None)
-            return _map(one, self._types(schema["values"]))
+            inner = shape.value if isinstance(shape, Mapped) else None
+            return _map(self.convert(schema["values"], inner), self._types(schema["values"], inner))
         made = _scalar(schema)
         if "name" in schema:
             self._named[schema["name"]] = made
-        return made
+        return _chosen(made, shape)
 
     def _by_name(self, name: str) -> Convert:
         if name in self._open:  # the record is inside itself: its closure is there when a value comes
@@ -94,21 +108,32 @@ class Writing:
             _check_fields(record, schema)
         converts = [self.convert(each["type"], shapes.get(each["name"])) for each in fields]
         del self._open[name]
-        made = self._named[name] = _record(fields, converts, record, self._types)
+        types = [self._types(each["type"], shapes.get(each["name"])) for each in fields]
+        made = self._named[name] = _record(fields, converts, record, types)
         return made
 
     def _union(self, options: list[Schema], shape: Shape | None) -> Convert:
-        inner = shape.options if isinstance(shape, OneOf) else (shape,)
-        converts: list[tuple[str, Convert]] = []
+        inner = [one for one in _options(shape) if not isinstance(one, Null)]
+        alone = len(inner) == 1 and sum(option != "null" for option in options) == 1
+        made: list[_Option] = []
         for option in options:
-            name = full_name(option)
-            fits = next((one for one in inner if one is not None and _means(one, name)), None)
-            converts.append((name, self.convert(option, fits or (inner[0] if len(inner) == 1 else None))))
-        records = sum(isinstance(one, dict) and one["type"] == "record" for one in options) > 1
-        rest = [convert for name, convert in converts if name != "null"]
+            name, kind = full_name(option), self._kind(option)
+            fits = next((one for one in inner if _means(one, name, kind)), inner[0] if alone else None)
+            cls = fits.cls if isinstance(fits, Structure | Ref) and fits.cls is not dict else None
+            made.append(_Option(name, self.convert(option, fits), cls, kind in ("record", "error")))
+        rest = [one.convert for one in made if one.name != "null"]
         if len(rest) == 1 and len(rest) < len(options):
             return _optional(rest[0])
-        return _first_that_fits(converts, " or ".join(name for name, _ in converts), named=records)
+        return _one_of(made)
+
+    def _kind(self, option: Schema) -> str:
+        """The kind of type of a union's option, which may be the name of one that was defined before."""
+        if isinstance(option, str):
+            return "record" if option in self._open else self._kinds.get(option, option)
+        kind = str(option["type"])
+        if "name" in option:
+            self._kinds[option["name"]] = kind
+        return kind
 
 
 def _check_fields(record: Structure, schema: Mapping[str, Any]) -> None:
@@ -124,33 +149,119 @@ def _check_fields(record: Structure, schema: Mapping[str, Any]) -> None:
         )
 
 
-def _means(shape: Shape, name: str) -> bool:
-    """Whether a class is the record of this name."""
-    return isinstance(shape, Structure | Ref) and shape.cls.__name__ == name.rpartition(".")[2]
+class _Option(NamedTuple):
+    """
+    An option of a union.
+
+    Attributes:
+        name: by which fastavro knows it: of a record, an enum or a fixed type, or the type.
+        convert: checks a value and makes it plain.
+        cls: whose instances are written so; None: of no class.
+        record: whether it is a record.
+    """
+
+    name: str
+    convert: Convert
+    cls: type[Any] | None
+    record: bool
+
+
+def _options(shape: Shape | None) -> tuple[Shape, ...]:
+    if shape is None:
+        return ()
+    return shape.options if isinstance(shape, OneOf) else (shape,)
+
+
+def _means(shape: Shape, name: str, kind: str) -> bool:
+    """Whether a shape is that of a union's option."""
+    match shape:
+        case Structure() | Ref():
+            return shape.cls.__name__ == name.rpartition(".")[2]
+        case Choice(values):
+            return kind in _CHOICES[type(values[0])]
+        case Items():
+            return kind == "array"
+        case Mapped():
+            return kind == "map"
+        case _:
+            return False
+
+
+_CHOICES: Final[dict[type[Any], tuple[str, ...]]] = {
+    str: ("enum", "string"), int: ("int", "long"), bool: ("boolean",),
+}  # fmt: skip
+
+
+def _chosen(convert: Convert, shape: Shape | None) -> Convert:
+    """The convert of an `Enum`'s members or of a `Literal`; other shapes are what the schema says."""
+    if not isinstance(shape, Choice):
+        return convert
+    enum, values = shape.cls, shape.values
+    kinds, expected = {type(value) for value in values}, shape_name(shape)
+
+    def member(value: Any) -> Any:
+        if enum is not None and isinstance(value, enum):
+            return convert(value.value)
+        raise Unfit(expected, _found(value))
+
+    def literal(value: Any) -> Any:
+        if type(value) in kinds and value in values:
+            return convert(value)
+        raise Unfit(expected, "another value" if type(value) in kinds else _found(value))
+
+    return literal if enum is None else member
 
 
 def _optional(convert: Convert) -> Convert:
     return lambda value: None if value is None else convert(value)
 
 
-def _first_that_fits(options: list[tuple[str, Convert]], expected: str, *, named: bool) -> Convert:
+def _one_of(options: list[_Option]) -> Convert:
+    """The convert of a union: it tells fastavro which option it is, which would take the first that looks alike."""
+    classes = {one.cls: one for one in options if one.cls is not None}
+    records = {one.name: one for one in options if one.record}
+    tried = sorted(options, key=lambda one: _LAST.get(one.name, 0))
+    expected = " or ".join(one.name for one in options)
+
     def convert(value: Any) -> Any:
-        name = getattr(value, "record_name", None)
-        if type(value) is tuple and len(value) == 2 and isinstance(value[0], str):
+        kind = type(value)
+        for base in kind.__mro__ if classes else ():  # the nearest one: a subclass may be an option beside its base
+            if (found := classes.get(base)) is not None:
+                return found.name, found.convert(value)
+        name = value.record_name if kind is AvroRecord else None
+        if kind is tuple and len(value) == 2 and isinstance(value[0], str) and value[0] in records:
             name, value = value
-        meant: Unfit | None = None
-        for option, each in options:
-            if name is not None and option != name:
-                continue
-            try:
-                plain = each(value)
-            except Unfit as unfit:
-                meant = unfit if unfit.path else meant
-            else:
-                return (option, plain) if named and isinstance(plain, dict) else plain
-        raise meant or Unfit(expected, _found(value))
+        if name is None:
+            return _first_that_fits(tried, value, expected)
+        if name not in records:
+            raise Unfit(expected, f"the record {name}")
+        return name, records[name].convert(value)
 
     return convert
+
+
+_LAST: Final = {"double": 1, "float": 2}
+"""Options that are tried last: they take whole numbers, too, and a `float` takes what only a `double` can hold."""
+
+
+def _first_that_fits(options: list[_Option], value: Any, expected: str) -> Any:
+    """The option that a value without a name is; a dict that is several records is refused."""
+    meant: Unfit | None = None
+    found: tuple[_Option, Any] | None = None
+    for one in options:
+        try:
+            plain = one.convert(value)
+        except Unfit as unfit:
+            meant = unfit if unfit.path else meant
+            continue
+        if found is not None:
+            raise Unfit("an AvroRecord, which says what it is", f"a dict that is {found[0].name} and {one.name}")
+        found = one, plain
+        if not one.record or one.cls is not None:
+            break
+    if found is None:
+        raise meant or Unfit(expected, _found(value))
+    return found[0].name, found[1]
 
 
 def _array(item: Convert, types: tuple[type[Any], ...]) -> Convert:
@@ -199,16 +310,16 @@ def _record(
     fields: list[dict[str, Any]],
     converts: list[Convert],
     record: Structure | None,
-    types: Callable[[Schema], tuple[type[Any], ...]],
+    types: list[tuple[type[Any], ...]],
 ) -> Convert:
     cls = record.cls if record else None
     attributes = {each.wire_name: each.name for each in record.fields} if record else {}
     made = [
-        ToWrite(each["name"], attributes.get(each["name"], each["name"]), types(each["type"]), convert)
-        for each, convert in zip(fields, converts, strict=True)
+        ToWrite(each["name"], attributes.get(each["name"], each["name"]), exact, convert)
+        for each, exact, convert in zip(fields, types, converts, strict=True)
     ]
     places = {each.name: (each.attribute, each.convert) for each in made}
-    defaults = {each["name"] for each in fields if "default" in each}
+    defaults = {each["name"]: each["default"] for each in fields if "default" in each}
 
     def slowly(value: Any) -> dict[str, Any]:
         return _slowly(value, places, defaults, cls or dict)
@@ -216,7 +327,9 @@ def _record(
     return writer(cls, made, slowly)
 
 
-def _slowly(value: Any, places: dict[str, tuple[str, Convert]], defaults: set[str], cls: type[Any]) -> dict[str, Any]:
+def _slowly(
+    value: Any, places: dict[str, tuple[str, Convert]], defaults: Mapping[str, Any], cls: type[Any]
+) -> dict[str, Any]:
     """Field by field, with the path of what does not fit; `places` has attribute and closure by the schema's name."""
     if not isinstance(value, cls):
         raise Unfit(cls.__name__ if cls is not dict else "a dict", _found(value))
@@ -226,7 +339,8 @@ def _slowly(value: Any, places: dict[str, tuple[str, Convert]], defaults: set[st
         raise Unfit(f"the fields {', '.join(places)}", f"{unknown[0]!r:.60} besides")
     if missing := [name for name in places if name not in value and name not in defaults]:
         raise Unfit(f"a field {missing[0]!r}", "none")
-    return {name: _at(f".{name}", places[name][1], one) for name, one in value.items()}
+    whole = {**{name: one for name, one in defaults.items() if name in places}, **value}
+    return {name: _at(f".{name}", places[name][1], one) for name, one in whole.items()}
 
 
 def _at(part: str, convert: Convert, value: Any) -> Any:
@@ -237,17 +351,20 @@ def _at(part: str, convert: Convert, value: Any) -> Any:
         raise
 
 
-def _types(schema: Schema) -> tuple[type[Any], ...]:
+def _types(schema: Schema, shape: Shape | None) -> tuple[type[Any], ...]:
     """The types whose values fit and are plain; none: a look at the type is not enough."""
+    if any(isinstance(one, Choice) for one in _options(shape)):
+        return ()
     if isinstance(schema, list):
-        found = [_types(one) for one in schema]
-        return tuple(each for one in found for each in one) if all(found) else ()
+        found = [_types(one, None) for one in schema]
+        flat = tuple(each for one in found for each in one) if all(found) else ()
+        return () if {int, float} <= {*flat} else flat  # fastavro would write a whole number as a double
     if isinstance(schema, dict):
         return _EXACT.get(schema["type"], ()) if isinstance(schema["type"], str) and "logicalType" not in schema else ()
     return _EXACT.get(schema, ())
 
 
-def _none(_: Schema) -> tuple[type[Any], ...]:
+def _none(*_: Any) -> tuple[type[Any], ...]:
     return ()
 
 
@@ -363,7 +480,7 @@ def _logical(cls: type[Any], name: str) -> Convert:
         if aware is None and value.tzinfo is not None:
             raise Unfit("a time without a time zone", "one with")
         if aware and not _in_utc(value):
-            raise Unfit(f"{expected} in the years 1 to 9999 of UTC", "another one")
+            raise Unfit(f"{expected} in the years 1 to 9999 in UTC", "another one")
         if millis and value.microsecond % 1000:
             raise Unfit(f"{expected} in whole milliseconds", "one with microseconds")
         return value
@@ -399,15 +516,19 @@ class Reading:
 
     Args:
         exact: whether the schema comes from the class, so that records have its fields and no others.
+        resolved: whether values were written with another schema, so that a field's type may be the writer's.
     """
 
-    def __init__(self, *, exact: bool) -> None:
+    def __init__(self, *, exact: bool, resolved: bool = False) -> None:
         self._exact = exact
+        self._resolved = resolved
         self._made: dict[type[Any], Convert | None] = {}
 
     def build(self, shape: Shape) -> Convert | None:
         """The closure that makes one value."""
         match shape:
+            case Scalar(cls) if self._resolved and cls not in _ALIKE:
+                return _checked(cls)
             case Structure(cls, fields):
                 return self._record(cls, [self._field(each) for each in fields])
             case Choice(_, enum) if enum is not None:
@@ -435,8 +556,9 @@ class Reading:
         if is_model(cls):  # whose constructor takes aliases
             fields = [each._replace(attribute=each.name) for each in fields]
         made = reader(cls, fields, exact=self._exact)
-        made = self._made[cls] = _validated(cls, made) if validates(cls) else made
-        return made
+        made = _validated(cls, made) if validates(cls) else made
+        self._made[cls] = _of_plain(made) if self._resolved and cls is not dict else made
+        return self._made[cls]
 
     def _union(self, options: tuple[Shape, ...]) -> Convert | None:
         rest = [one for one in options if not isinstance(one, Null)]
@@ -445,19 +567,47 @@ class Reading:
             return None if build is None else _optional(build)
         builds = [(one, self.build(one)) for one in rest]
         records = {_name(one): build for one, build in builds if isinstance(one, Structure | Ref)}
+        scalars: set[type[Any]] = {one.cls for one in rest if isinstance(one, Scalar)}
+        scalars.update(type(value) for one in rest if isinstance(one, Choice) for value in one.values)
 
         def make(found: Any) -> Any:
-            if type(found) is tuple:  # one of several records, behind its name
-                name, value = found
+            if type(found) is tuple or type(found) is AvroRecord:  # one of several records, and its name
+                name, value = (found.record_name, found) if isinstance(found, AvroRecord) else found
                 last = name.rpartition(".")[2]
                 if last not in records:
                     return AvroRecord(name, value)
                 made = records[last]
                 value = value if made is None else made(value)
                 return AvroRecord(name, value) if type(value) is dict else value
-            return next((made(found) for one, made in builds if made is not None and _fits(one, found)), found)
+            if self._resolved and type(found) not in scalars and type(found) in SCALARS:
+                raise ValueError(f"none of the options is {type(found).__name__}")
+            return next(
+                (made(found) for one, made in builds if made is not None and _fits(one, found)),
+                found,
+            )
 
         return make
+
+
+_ALIKE: Final = {bool, float}
+"""Types that no logical type stands behind."""
+
+
+def _checked(cls: type[Any]) -> Convert:
+    """Refuses what only the writer's schema or only the declared one calls a time, a UUID or a decimal."""
+
+    def check(found: Any) -> Any:
+        if type(found) is cls:
+            return found
+        raise ValueError(
+            f"the writer's {type(found).__name__} is declared as {cls.__name__}. Declare the writer's type"
+        )
+
+    return check
+
+
+def _of_plain(make: Convert) -> Convert:
+    return lambda found: make(dict(found) if type(found) is AvroRecord else found)
 
 
 def _validated(cls: type[Any], make: Convert) -> Convert:

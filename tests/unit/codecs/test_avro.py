@@ -151,7 +151,7 @@ def test_defaults_of_a_class_are_defaults_of_its_schema() -> None:
         ({"price": 1.5}, r"Order.price: expected a decimal .*, got float"),
         ({"at": datetime(2026, 1, 1)}, r"Order.at: expected a datetime with a time zone"),  # noqa: DTZ001
         ({"day": ORDER.at}, r"Order.day: expected date, got datetime"),
-        ({"colour": "green"}, r"Order.colour: expected one of red, blue, got 'green'"),
+        ({"colour": "green"}, r"Order.colour: expected Colour, got str"),
         ({"lines": [Line("a"), Line(3)]}, r"Order.lines\[1\].sku: expected string, got int"),  # type: ignore[arg-type]
         ({"tags": {"x": 1.5}}, r"Order.tags\['x'\]: expected a whole number"),
         ({"note": 5}, r"Order.note: expected string, got int"),
@@ -719,7 +719,7 @@ def test_a_default_that_is_made_for_each_instance_is_not_the_schemas() -> None:
         (
             {"type": "long", "logicalType": "timestamp-micros"},
             datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5))),
-            "in the years 1 to 9999 of UTC",
+            "in the years 1 to 9999 in UTC",
         ),
     ],
 )
