@@ -164,6 +164,7 @@ def test_a_registry_that_is_killed_is_an_outage(kafka: KafkaFixture, tmp_path: P
             produce(kafka.bootstrap, f"{name}.orders", messages)
             wait_for(lambda: any("registry" in task.stopped for task in running.status().tasks), 100)
             registry.start()
+            wait_for(lambda: not any(task.stopped for task in running.status().tasks), 100)
             running.wait_idle(timeout_s=120)
             copies = [message.value.id for message in running.messages(f"{name}.copies")]
             errors = running.messages(f"{name}.errors")
