@@ -52,14 +52,14 @@ class Findings(NamedTuple):
         refusals: why the graph must not start, in full sentences with the remedy.
         warnings: what is allowed but weakens something, in full sentences.
         changes: what has to change in the system, each with the command that does it.
-        begins: where processors without a record begin on their inputs; `latest` where no message is as new as a time.
+        begins: where processors without a record begin on their inputs, if their `start=` names offsets or a time.
     """
 
     facts: ClusterFacts | None = None
     refusals: Sequence[str] = ()
     warnings: Sequence[str] = ()
     changes: Sequence[str] = ()
-    begins: Mapping[str, Mapping[TopicPartition, int | str]] = {}
+    begins: Mapping[str, Mapping[TopicPartition, int]] = {}
 
 
 Inspector: TypeAlias = Callable[[Graph, Broker, Terms], Findings]

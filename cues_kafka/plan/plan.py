@@ -61,7 +61,7 @@ class Plan:
     dataframes: tuple[FramePlan, ...] = ()
     expected: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
-    begins: Mapping[str, Mapping[TopicPartition, int | str]] = field(default_factory=dict)
+    begins: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
 
     def __getitem__(self, processor: str) -> ProcessorPlan:
         """
@@ -96,8 +96,7 @@ class Plan:
 
     def first_of(self, frame: DataFrameProcessor, place: TopicPartition, marks: Watermarks) -> int:
         """The offset at which a processor of DataFrames without a record begins."""
-        at = self.begins.get(frame.name, {}).get(place, marks.low)
-        return at if isinstance(at, int) else marks.stable
+        return self.begins.get(frame.name, {}).get(place, marks.low)
 
     def refuse(self) -> None:
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from math import ceil
 
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic
@@ -28,7 +29,7 @@ def inspect_starts(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     if not named:
         return Findings()
     sizes = broker.partitions()
-    refusals, begins = list[str](), dict[str, dict[TopicPartition, int | str]]()
+    refusals, begins = list[str](), dict[str, dict[TopicPartition, int]]()
     for one in named:
         backing = backing_topic(graph.name, one.name)
         kept = broker.watermarks([TopicPartition(backing, p) for p in range(sizes.get(backing, 0))])
@@ -38,8 +39,10 @@ def inspect_starts(graph: Graph, broker: Broker, terms: Terms) -> Findings:
             inputs = [TopicPartition(topic, p) for p in range(sizes.get(topic, 0))]
             fresh = [place for place in inputs if not _goes_on(one, place, ran)]
             if isinstance(one.start, datetime):
-                asked = broker.offsets_at(dict.fromkeys(inputs, round(one.start.timestamp() * 1000)))
-                begins[one.name] |= {place: "latest" if at is None else at for place, at in asked.items()}
+                # The ends first: what comes from now on is as new as the time, also before the tasks begin.
+                ends = broker.watermarks(inputs)
+                asked = broker.offsets_at(dict.fromkeys(inputs, ceil(one.start.timestamp() * 1000)))
+                begins[one.name] |= {place: ends[place].stable if at is None else at for place, at in asked.items()}
             else:
                 offsets = one.offsets_of(binding)
                 begins[one.name] |= {TopicPartition(topic, p): offset for p, offset in offsets.items()}

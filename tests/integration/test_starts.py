@@ -162,6 +162,18 @@ def test_a_time_behind_all_messages_means_the_end(cluster: tuple[Memory | Kafka,
     assert delivered(graph, options) == [(0, 9)]
 
 
+def test_messages_that_come_before_the_tasks_begin_are_not_passed_over() -> None:
+    """They are as new as the time. A group takes seconds to join, and the end was looked at behind them."""
+    first = Tester(graph_of("shop", "earliest"), only=[])
+    first.send("shop.orders", {"p": 0, "n": 0}, key=KEYS[0])
+    [old] = first.messages("shop.orders")
+    first.clock.advance(60)
+    planned = Tester(graph_of("shop", datetime.fromtimestamp(old.timestamp_ms / 1000 + 5, UTC)), broker=first.broker)
+    for n in (1, 2):
+        first.send("shop.orders", {"p": 0, "n": n}, key=KEYS[0])
+    assert [one["n"] for one in planned.run().values("shop.checked")] == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("offsets", "text"),
     [
