@@ -17,7 +17,7 @@ from cues_kafka.codecs.registered import Own, Registered
 from cues_kafka.errors import CodecError, ConfigError, RetriableError
 
 if TYPE_CHECKING:
-    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+    from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaRegistryClient
 
 MISSING_S: Final = 30.0
 """How long an id counts as missing before the registry is asked again; a flood of such messages asks once."""
@@ -80,7 +80,7 @@ class RegistrySchemas:
         key = (subject, own)
         if key not in self._ids:
             with self._asking(f"the subject {subject!r}") as missing:
-                self._ids[key] = self.client.lookup_schema(subject, self._schema(own)).schema_id or 0
+                self._ids[key] = _number(self.client.lookup_schema(subject, self._schema(own)))
             if missing:
                 raise ConfigError(
                     f"the subject {subject!r} of {self._options.url} does not have the declared schema. Look with "
@@ -92,7 +92,7 @@ class RegistrySchemas:
         """See `Schemas`."""
         with self._asking(f"the subject {subject!r}") as missing:
             newest = self.client.get_latest_version(subject)
-            found = self._registered(newest.schema_id or 0, newest.schema)
+            found = self._registered(_number(newest), newest.schema)
         if missing:
             raise ConfigError(
                 f"{self._options.url} has no subject {subject!r}. Register a schema, or name one with subject=."
@@ -181,6 +181,13 @@ class RegistrySchemas:
             f"The message names the schema {name}, which the registry {self._options.url} does not have. Its producer "
             "uses another registry."
         )
+
+
+def _number(found: RegisteredSchema) -> int:
+    """The id in an answer; messages must not name a schema that the registry did not."""
+    if not isinstance(found.schema_id, int):
+        raise ValueError("the answer has no id")
+    return found.schema_id
 
 
 def _network_errors() -> tuple[type[Exception], ...]:

@@ -8,9 +8,11 @@ from typing import Any
 from cues_kafka.codecs.framing import in_front
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.raw import as_is
-from cues_kafka.errors import CodecError
+from cues_kafka.errors import CodecError, ConfigError, RetriableError
+from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.formats import SchemaSpec
 from cues_kafka.graph.message import key_bytes
 from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.topic import Topic
@@ -19,6 +21,7 @@ from cues_kafka.ports import ClusterFacts, TopicFacts, WireMessage, headers_of
 from cues_kafka.records.bytes import ErrorMessage, decode_error
 from cues_kafka.runtime.calling.batch import CallContext
 from cues_kafka.runtime.calling.caller import Caller, Decoder
+from cues_kafka.runtime.calling.failures import Outage
 from cues_kafka.runtime.calling.outputs import Output, Returned, Target, key_field
 
 FOREVER_MS = 10**15
@@ -83,18 +86,47 @@ def _key_decoder(declared: CodecSpec, made_for: MadeFor) -> Callable[[WireMessag
     codec = codec_for(declared, made_for)
     name = getattr(codec, "id_header", None)
 
+    decode = _outages_told(declared, codec.decode)  # in the user's function, which asks for the key
+
     def read(message: WireMessage) -> Any:
         data = message.key()
         if data is None:
             return None
-        return codec.decode(data if name is None else in_front(headers_of(message), name, data))
+        return decode(data if name is None else in_front(headers_of(message), name, data))
 
     return read
 
 
+def _encoder(declared: CodecSpec, made_for: MadeFor) -> Callable[[Any], bytes]:
+    return _outages_told(declared, codec_for(declared, made_for).encode)
+
+
 def _key_encoder(declared: CodecSpec, made_for: MadeFor) -> Callable[[Any], bytes | None]:
-    encode = codec_for(declared, made_for).encode
+    encode = _encoder(declared, made_for)
     return lambda key: key if key is None or type(key) is bytes else encode(key)
+
+
+def _outages_told(declared: CodecSpec, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """
+    The function, whose outages can be told from what a user's function raises.
+
+    A generator's outputs are encoded while it runs, and keys are decoded when a function asks for them.
+    """
+    passing: tuple[type[Exception], ...]
+    if isinstance(declared, SchemaSpec) and declared.registry:
+        passing = (RetriableError, ConfigError)  # the registry may have lost a schema since the start
+    elif isinstance(declared, Codec):
+        passing = (RetriableError,)
+    else:
+        return convert
+
+    def told(given: Any) -> Any:
+        try:
+            return convert(given)
+        except passing as error:
+            raise Outage(str(error)) from error
+
+    return told
 
 
 def _decode_errors(data: bytes | None) -> ErrorMessage:
@@ -108,7 +140,7 @@ def target_of(settings: Topic, found: TopicFacts, binding: str, client_bytes: in
         **limits_of(found, client_bytes),
         provenance=settings.provenance,
         binding=binding,
-        encode=codec_for(settings.value, MadeFor(found.name, cluster)).encode,
+        encode=_encoder(settings.value, MadeFor(found.name, cluster)),
         key_of=key_field(settings.key) if settings.key and binding != "errors" else None,
         encode_key=key_bytes
         if settings.key_codec is None or binding == "errors"

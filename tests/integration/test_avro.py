@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from cues_kafka import Avro, Graph, Kafka, Processor, Registry, Source, Step, Topic, start
+from cues_kafka.codecs.registry import schemas_of
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.testing.registry import TestRegistry
 from tests.fault.support import until
@@ -52,12 +54,12 @@ def bill(order: Order) -> Bill:
     return Bill(order.id, order.total * 1.25)
 
 
-def graph_of(name: str) -> Graph:
+def graph_of(name: str, make: Any = bill) -> Graph:
     """One processor between Avro topics of a registry."""
     return Graph(
         name,
         Source(f"{name}.orders"),
-        Processor(bill, inputs=f"{name}.orders", outputs=f"{name}.bills"),
+        Processor(make, inputs=f"{name}.orders", outputs=f"{name}.bills"),
         topics={
             f"{name}.orders": Topic(value=Avro(Order, registry=True)),
             f"{name}.bills": Topic(value=Avro(Bill, registry=True, namespace="com.shop")),
@@ -150,6 +152,35 @@ def test_a_registry_that_is_down_stops_the_task_and_makes_no_error_message(
             registry.register(f"{name}.orders-value", ORDER)
             running.wait_idle()
             assert [m.value.order for m in running.messages(f"{name}.bills")] == [0, 1, 2, 9]
+            assert running.messages(f"{name}.errors") == []
+
+
+def each_bill(order: Order) -> Iterator[Bill]:
+    """With tax, from a function that yields."""
+    yield bill(order)
+
+
+def test_a_registry_that_has_lost_a_schema_stops_the_task_and_makes_no_error_message(
+    kafka: KafkaFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker that has not written yet asks for the id of its schema, in the middle of a function that yields."""
+    name = kafka.unique("avro")
+    graph = graph_of(name, each_bill)
+    registry = TestRegistry()
+    registry.register(f"{name}.bills-value", graph_schema(Bill, "com.shop"))
+    port = int(registry.url.rpartition(":")[2])
+    with start(graph, Kafka(kafka.bootstrap, registry=Registry(registry.url))) as running:
+        registry.close()
+        asked = schemas_of(Registry(registry.url))  # as in a worker that did not plan:
+        asked._ids.clear()
+        asked._made = None
+        with TestRegistry(port=port) as registry:
+            write(kafka, f"{name}.orders", registry, [{"id": n, "total": 4.0, "by": "x"} for n in range(3)])
+            until(lambda: "does not have the declared schema" in caplog.text, "the task fails")
+            assert running.messages(f"{name}.errors") == []
+            registry.register(f"{name}.bills-value", graph_schema(Bill, "com.shop"))
+            running.wait_idle()
+            assert [m.value.order for m in running.messages(f"{name}.bills")] == [0, 1, 2]
             assert running.messages(f"{name}.errors") == []
 
 

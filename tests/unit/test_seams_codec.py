@@ -101,3 +101,50 @@ def test_a_declaration_without_a_maker_is_refused_by_its_name() -> None:
 
     with pytest.raises(ConfigError, match=r"Unknown\(\) is not a codec"):
         codec_for(Unknown(), MadeFor("t"))
+
+
+@dataclass(frozen=True, slots=True)
+class Headed(CodecSpec):
+    """Text; an id in a header goes in front of it."""
+
+    kind: ClassVar[str] = "headed"
+
+
+class HeadedCodec:
+    """The codec of `Headed`."""
+
+    nullable = False
+    shape = None
+    id_header = "id"
+
+    def encode(self, value: Any) -> bytes:
+        """The text."""
+        return str(value).encode()
+
+    def decode(self, data: bytes) -> str:
+        """The text behind the id."""
+        if not data.startswith(b"7:"):
+            raise CodecError("There is no id.")
+        return data[2:].decode()
+
+
+def test_an_id_in_a_header_goes_before_an_empty_value_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Protobuf message with nothing set has no bytes; where the id is in a header, the value is empty."""
+    monkeypatch.setitem(lookup.MAKERS, Headed, lambda *_: HeadedCodec())
+
+    def same(value: str) -> str:
+        return value
+
+    graph = Graph(
+        "g",
+        Source("in"),
+        Processor(same, inputs="in", outputs="out"),
+        topics={"in": Topic(value=Headed())},
+        errors="errors",
+    )
+    with start(graph, Memory()) as running:
+        for text in ("a", "", "b"):
+            running.send("in", text, headers={"id": "7:"})
+        running.wait_idle()
+        assert running.messages("errors") == []
+        assert [message.value for message in running.messages("out")] == ["a", "", "b"]

@@ -25,7 +25,7 @@ from cues_kafka.ports import UNREADABLE, Coordinates, Sink, WireMessage, headers
 from cues_kafka.records.bytes import ErrorMessage, encode_error
 from cues_kafka.runtime.calling.batch import Batch, CallContext, Retrying, Taken
 from cues_kafka.runtime.calling.coroutines import Coroutines, Ended
-from cues_kafka.runtime.calling.failures import Failure, error_message, note, place, show
+from cues_kafka.runtime.calling.failures import Failure, Outage, error_message, note, place, show
 from cues_kafka.runtime.calling.outputs import (
     HEADER_BYTES,
     OVERHEAD_BYTES,
@@ -339,8 +339,8 @@ class Caller:
 
     def _became_error(self, error: BaseException, failure: Failure) -> bool:
         batch = failure.batch
-        if isinstance(error, RetriableError) and failure.kind in ("decode", "output"):
-            raise error  # a codec's registry does not answer: an outage is not the message's fault
+        if isinstance(error, Outage) or (isinstance(error, RetriableError) and failure.kind in ("decode", "output")):
+            raise error
         if isinstance(error, Interrupt | Fenced):
             batch.halt, batch.cause = Halt("interrupt", show(error), "it was asked for"), error
             return False
@@ -495,7 +495,8 @@ class Caller:
             return
         values = list(map(kind_of.value, messages))
         if (name := self._decoders[0].id_header) is not None and any(columns.came):
-            values = [data and in_front(came, name, data) for data, came in zip(values, columns.came, strict=True)]
+            pairs = zip(values, columns.came, strict=True)
+            values = [data if data is None else in_front(came, name, data) for data, came in pairs]
         target, call = self._target, self._plain_call(batch)
         assert target
         limit = target.max_bytes - OVERHEAD_BYTES - 2 * PLAIN_ROOM

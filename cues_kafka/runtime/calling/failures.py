@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from cues_kafka.core.hashing import delivery_hash
+from cues_kafka.errors import RetriableError
 from cues_kafka.graph.processor import Processor
 from cues_kafka.ports import Coordinates, WireMessage
 from cues_kafka.records.bytes import ErrorMessage
@@ -22,6 +23,10 @@ UNDECODED = frozenset({"decode", "quarantine"})
 
 MOST_TEXT = 500
 """Characters of an exception's text in a log line. The error message has more of it."""
+
+
+class Outage(RetriableError):
+    """What a codec needs does not answer, or lacks what was declared: not the message's fault, wherever it comes up."""
 
 
 @dataclass(slots=True)

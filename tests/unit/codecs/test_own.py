@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -280,6 +281,45 @@ def test_an_outage_stops_the_task_and_is_no_error_message() -> None:
     tester = Tester(graph_of(Silent(), lambda text: text))
     tester.send("in", "a")
 
+    with pytest.raises((RetriableError, TaskStopped), match="key server"):
+        tester.run()
+    assert tester.errors() == []
+
+
+class Mute(Plain):
+    """Asks something that does not answer."""
+
+    def encode(self, value: Any) -> bytes:
+        """Never."""
+        raise RetriableError("the key server does not answer")
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_an_outage_while_a_function_asks_for_a_key_is_no_error_message(*, batch: bool) -> None:
+    """The codec raises inside the function, whose own exceptions are error messages."""
+
+    def by_key(text: Any, step: Any) -> Any:
+        one = step[0] if batch else step
+        key = one.inputs[one.binding].key
+        return [key] if batch else key
+
+    processor = Processor(by_key, inputs="in", outputs="out", batch=batch)
+    tester = Tester(Graph("g", Source("in"), processor, topics={"in": Topic(key_codec=Silent())}, errors="failed"))
+    tester.send("in", "a", key=b"k")
+    with pytest.raises((RetriableError, TaskStopped), match="key server"):
+        tester.run()
+    assert tester.errors() == []
+
+
+def test_an_outage_while_the_output_of_a_generator_is_written_is_no_error_message() -> None:
+    """It is written while the function runs."""
+
+    def each(text: str) -> Iterator[str]:
+        yield text
+
+    processor = Processor(each, inputs="in", outputs="out")
+    tester = Tester(Graph("g", Source("in"), processor, topics={"out": Topic(value=Mute())}, errors="failed"))
+    tester.send("in", "a")
     with pytest.raises((RetriableError, TaskStopped), match="key server"):
         tester.run()
     assert tester.errors() == []

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from cues_kafka import CodecError, Registry, RetriableError
+from cues_kafka.codecs.registered import Own
 from cues_kafka.codecs.registry import RegistrySchemas
 
 NOT_FOUND = b'{"error_code": 40403, "message": "Schema 5 not found"}'
@@ -28,6 +29,11 @@ def answering(request: pytest.FixtureRequest) -> Iterator[str]:
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            """Read the question, and give it."""
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
@@ -62,3 +68,13 @@ def test_only_a_registry_knows_that_a_schema_is_missing(answering: str, error: t
     """A proxy's page, a login, a redirection: the task waits, and no message becomes an error message."""
     with pytest.raises(error):
         RegistrySchemas(Registry(answering)).by_id(5)
+
+
+@pytest.mark.parametrize("answering", [(200, b'{"schema": "\\"int\\""}'), (200, b'{"id": null}')], indirect=True)
+def test_an_answer_without_an_id_is_no_id(answering: str) -> None:
+    """Messages named the schema 0, which no reader has."""
+    schemas = RegistrySchemas(Registry(answering))
+    with pytest.raises(RetriableError, match="has no id"):
+        schemas.id_of("s", Own('"int"'))
+    with pytest.raises(RetriableError, match="has no id"):
+        schemas.latest("s")
