@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, time
 from decimal import Decimal
 from operator import attrgetter, call, is_
 from typing import Any, Final, TypeAlias
@@ -133,6 +134,36 @@ def _decimal(value: Any) -> Any:
     raise JsonMisfit(*(("a finite Decimal", str(value)) if type(value) is Decimal else ("Decimal", _found(value))))
 
 
+def _datetime(value: Any) -> Any:
+    """RFC 3339 has no seconds in an offset, and old times have some: these are written in UTC, the same time."""
+    if type(value) is not datetime:
+        raise JsonMisfit("datetime", _found(value))
+    if value.tzinfo is None or value.tzinfo is UTC or not _seconds(value):
+        return value
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise JsonMisfit("a datetime in the years 1 to 9999 of UTC", "another one") from None
+
+
+def _time(value: Any) -> Any:
+    """A region's offset depends on the date, which a time has not: it would come back without its zone."""
+    if type(value) is not time:
+        raise JsonMisfit("time", _found(value))
+    if value.tzinfo is not None and (value.utcoffset() is None or _seconds(value)):
+        raise JsonMisfit("a time whose offset is in whole minutes", "another one")
+    return value
+
+
+def _seconds(value: datetime | time) -> bool:
+    offset = value.utcoffset()
+    return offset is not None and bool(offset.seconds % 60 or offset.microseconds)
+
+
+_LOOKED_AT: Final[dict[type[Any], Convert]] = {float: _float, Decimal: _decimal, datetime: _datetime, time: _time}
+"""Types whose values are looked at, too."""
+
+
 def _one_of(values: Iterable[Any], expected: str) -> Convert:
     members = {(type(value), value) for value in values}  # with the type, because True == 1
 
@@ -200,7 +231,7 @@ def _deciding(shape: Shape) -> frozenset[type[Any]]:
     match shape:
         case Null():
             return frozenset({type(None)})
-        case Scalar(cls) if cls not in (float, Decimal):
+        case Scalar(cls) if cls not in _LOOKED_AT:
             return frozenset({cls})
         case Choice(_, enum) if enum is not None:
             return frozenset({enum})
@@ -229,7 +260,7 @@ class Checks:
             case Anything():
                 return refuse_foreign
             case Scalar(cls):
-                return _float if cls is float else _decimal
+                return _LOOKED_AT[cls]
             case Choice(values):
                 return _one_of(values, shape_name(shape))
             case Items(item):
@@ -251,7 +282,9 @@ class Checks:
         converts = [*map(self.convert, options)]
         by_type: dict[type[Any], Convert] = {}
         for option, made in zip(options, converts, strict=True):
-            by_type |= dict.fromkeys({option.cls} if isinstance(option, Structure | Ref) else _deciding(option), made)
+            by_type |= dict.fromkeys(
+                {option.cls} if isinstance(option, Structure | Ref | Scalar) else _deciding(option), made
+            )
 
         def convert(value: Any) -> Any:
             if found := by_type.get(type(value)):

@@ -6,10 +6,11 @@ import enum
 import json
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
@@ -645,3 +646,37 @@ class Odd(enum.Enum):
 
     TEXT = "a"
     NUMBER = 1
+
+
+@dataclass
+class Moment:
+    """Times, alone and beside others."""
+
+    at: datetime
+    perhaps: datetime | None = None
+    clock: time | None = None
+
+
+@pytest.mark.parametrize("seconds", [3208, -4, 3723])
+def test_a_time_whose_offset_has_seconds_is_the_same_time(seconds: int) -> None:
+    """Berlin was 53 minutes and 28 seconds ahead until 1893; the seconds were cut off, which is another time."""
+    at = datetime(1890, 1, 2, 3, 4, 5, 6, timezone(timedelta(seconds=seconds)))
+    codec = JsonCodec(Moment)
+    read = codec.decode(codec.encode(Moment(at, at)))
+    assert (read.at, read.perhaps) == (at, at)
+    with pytest.raises(CodecError, match=r"clock: expected a time whose offset is in whole minutes"):
+        codec.encode(Moment(at, clock=at.timetz()))
+    with pytest.raises(CodecError, match=r"clock: expected a time whose offset is in whole minutes"):
+        codec.encode(Moment(at, clock=time(1, tzinfo=ZoneInfo("Europe/Berlin"))))
+    with pytest.raises(CodecError, match=r"at: expected a datetime in the years 1 to 9999 of UTC"):
+        codec.encode(Moment(datetime(1, 1, 1, tzinfo=timezone(timedelta(seconds=3723)))))
+
+
+def test_other_times_come_back_with_their_offset() -> None:
+    """As RFC 3339 has it."""
+    codec = JsonCodec(Moment)
+    for zone in (UTC, timezone(timedelta(hours=5, minutes=30)), None):
+        value = Moment(datetime(2026, 1, 2, 3, 4, 5, 6, zone), None, time(1, 2, 3, 4, zone))
+        read = codec.decode(codec.encode(value))
+        assert read == value
+        assert read.at.utcoffset() == value.at.utcoffset()
