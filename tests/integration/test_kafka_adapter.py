@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import confluent_kafka.admin
@@ -20,6 +19,7 @@ from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import AbortableError, BrokerError, FatalError, RetriableError, UnstableOffsets
 from cues_kafka.ports import Member, NewTopic, Reader, TopicPartition
 from cues_kafka.testing.fixtures import KafkaFixture
+from tests.integration.clients import clients
 
 SIX = 6
 CLIENT: Any = confluent_kafka.admin  # its names of rights are not exported to type checkers
@@ -255,12 +255,6 @@ def test_partitions_of_several_topics_are_told_apart(kafka: KafkaFixture, broker
     expected = {place: list(range(500 if place.topic == topics[0] else 300)) for place in places}
     assert read_to_end(reader, places) == expected
     reader.close()
-
-
-def clients() -> int:
-    """Of librdkafka in this process: each has one thread of that name."""
-    tasks = Path("/proc/self/task").glob("*/comm")
-    return sum(task.read_text().strip() == "rdk:main" for task in tasks)
 
 
 def test_a_prompt_reader_begins_in_the_place_of_a_closed_one_with_nothing_of_its_own(

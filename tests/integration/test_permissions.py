@@ -30,6 +30,7 @@ from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import GroupMetadata, NewTopic, TopicPartition
 from cues_kafka.runtime.prepare import plan_start, prepare
 from cues_kafka.verify.scan import verify
+from tests.integration.clients import clients
 
 CLIENT: Any = confluent_kafka.admin  # its names of rights are not exported to type checkers
 ROLES = ("worker", "sender", "deployer", "operator", "verifier")
@@ -336,9 +337,8 @@ def test_a_worker_takes_a_group_over_with_the_rights_that_messages_name(cluster:
 
 
 def _clients() -> int:
-    """How many clients of librdkafka this process has: each has one such thread."""
     gc.collect()
-    return sum((task / "comm").read_text() == "rdk:main\n" for task in Path("/proc/self/task").iterdir())
+    return clients()
 
 
 def _no_more_clients(than: int) -> bool:
