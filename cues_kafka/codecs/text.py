@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Required, TypedDict
+from typing import Any, Literal, Required, TypeAlias, TypedDict
 
 import msgspec
 
@@ -19,6 +21,8 @@ from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.formats import Avro, JsonSchema
 from cues_kafka.ports import Headers
+
+Convert: TypeAlias = Callable[[Any], Any]
 
 
 class Text:
@@ -39,12 +43,15 @@ class Text:
         self._codec: Any = None
         self._read: Any = None
         self._write: Any = None
+        self._to_text: Convert | None = None
+        self._of_text: Convert | None = None
 
     def __getstate__(self) -> tuple[Avro | JsonSchema | Codec, MadeFor]:
         return self._declared, self._made_for
 
     def __setstate__(self, state: tuple[Avro | JsonSchema | Codec, MadeFor]) -> None:
         (self._declared, self._made_for), self._codec, self._read, self._write = state, None, None, None
+        self._to_text = self._of_text = None
 
     def decode(self, data: bytes | None, headers: Any = None) -> str | None:
         """
@@ -59,7 +66,7 @@ class Text:
         came: Headers = [(one[0], one[1]) for one in headers or ()]
         name = getattr(codec, "id_header", None)
         value = codec.decode(in_front(came, name, bytes(data)) if name else bytes(data))
-        return str(self._write(value), "utf-8")
+        return str(self._write(value if self._to_text is None else self._to_text(value)), "utf-8")
 
     def encode(self, text: str | None) -> bytes | None:
         """
@@ -75,7 +82,7 @@ class Text:
             value = self._read(text.encode())
         except msgspec.MsgspecError as error:
             raise CodecError(f"The row does not fit the topic's schema: {error}") from error
-        return bytes(codec.encode(value))
+        return bytes(codec.encode(value if self._of_text is None else self._of_text(value)))
 
     def _open(self) -> Any:
         if self._codec is None:
@@ -88,6 +95,8 @@ class Text:
             else:
                 self._read = msgspec.json.Decoder(_annotation(self._codec.shape)).decode
                 self._write = msgspec.json.encode  # decimals as text
+                self._to_text = _floats(self._codec.shape, _written)
+                self._of_text = _floats(self._codec.shape, float)
         return self._codec
 
 
@@ -114,9 +123,34 @@ def _annotation(shape: Shape) -> Any:
                 made = made | _annotation(option)
             return made
         case Scalar(cls):
-            return cls
+            return float | Literal["NaN", "Infinity", "-Infinity"] if cls is float else cls
         case Choice():
             return str
         case Null():
             return None
     raise CodecError(f"no column holds {shape!r:.200}")
+
+
+def _written(number: float) -> float | str:
+    """Spark reads and writes the numbers that JSON lacks as text; msgspec would write null."""
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+
+
+def _floats(shape: Shape, convert: Convert) -> Convert | None:
+    """What converts the floats of a value; None: there are none."""
+    match shape:
+        case Scalar(cls):
+            return convert if cls is float else None
+        case Items(item) if of_item := _floats(item, convert):
+            return lambda value: [*map(of_item, value)]
+        case Mapped(item) if of_value := _floats(item, convert):
+            return lambda value: {key: of_value(one) for key, one in value.items()}
+        case OneOf(options) if found := [made for option in options if (made := _floats(option, convert))]:
+            return lambda value: None if value is None else found[0](value)
+        case Structure(_, fields) if inner := {
+            one.name: made for one in fields if (made := _floats(one.shape, convert))
+        }:
+            return lambda value: {**value, **{name: made(value[name]) for name, made in inner.items()}}
+    return None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -45,6 +46,7 @@ class Order:
     note: str | None = None
     lines: list[Line] = field(default_factory=list)
     tags: dict[str, int] = field(default_factory=dict)
+    weights: list[float] = field(default_factory=list)
 
 
 NOON = datetime(2026, 1, 1, 12, 0, 0, 123456, UTC)
@@ -52,7 +54,7 @@ FULL = Order(1, NOON, date(2026, 1, 1), Decimal("3.50"), "n", [Line("a", Decimal
 BARE = Order(2, NOON, date(2026, 1, 2), Decimal("-0.01"))
 TYPES = (
     "struct<id:bigint,at:timestamp,day:date,total:decimal(12,2),note:string,"
-    "lines:array<struct<sku:string,price:decimal(12,2)>>,tags:map<string,bigint>>"
+    "lines:array<struct<sku:string,price:decimal(12,2)>>,tags:map<string,bigint>,weights:array<double>>"
 )
 
 
@@ -112,9 +114,10 @@ def test_values_of_a_graphs_topic_are_columns_and_rows_are_written_by_its_codec(
 
 
 def test_a_stream_is_read_by_a_registry_and_written_through_it(spark: Any, kafka: KafkaFixture, tmp_path: Path) -> None:
-    """Its newest schema gives the columns; rows are written directly."""
+    """Its newest schema gives the columns; rows are written directly, also numbers that JSON does not have."""
     name = kafka.unique("registry")
     topics, declared = (f"{name}.orders", f"{name}.copies"), Avro(Order, registry=True)
+    sent = [replace(FULL, weights=[math.inf, -math.inf, 0.5]), BARE]
     created(kafka, *topics)
     graph = Graph(name, *map(Source, topics), defaults=Topic(value=declared))
     with TestRegistry() as registry:
@@ -123,7 +126,7 @@ def test_a_stream_is_read_by_a_registry_and_written_through_it(spark: Any, kafka
         cluster = Kafka(kafka.bootstrap, registry=Registry(registry.url))
         register(spark)
         with connect(cluster, graph) as client:
-            client.send_many(topics[0], [FULL, BARE])
+            client.send_many(topics[0], sent)
         source = spark.readStream.format("cues").option("kafka.bootstrap.servers", kafka.bootstrap)
         stream = source.options(subscribe=topics[0], startingOffsets="earliest", includeHeaders="true")
         stream = stream.option("schema.registry.url", registry.url).load()
@@ -135,7 +138,7 @@ def test_a_stream_is_read_by_a_registry_and_written_through_it(spark: Any, kafka
         query.processAllAvailable()
         query.stop()
         with connect(cluster, graph) as client:
-            assert [message.value for message in client.messages(topics[1])] == [FULL, BARE]
+            assert [message.value for message in client.messages(topics[1])] == sent
 
 
 MODULE = """

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import count
@@ -405,6 +406,35 @@ def test_values_of_a_codec_with_a_schema_are_json_for_columns() -> None:
     assert text.encode('{"sensor":"attic","celsius":21.5}') == b"attic,21.5"
     with pytest.raises(CodecError, match="missing required field"):
         text.encode('{"sensor":"attic"}')
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Floats wherever they can be."""
+
+    peak: float
+    levels: list[float]
+    named: dict[str, float | None]
+    inner: list[Reading]
+    rest: float | None = None
+
+
+def test_numbers_that_json_lacks_are_text_for_columns_as_spark_reads_and_writes_it() -> None:
+    """And come back: null would be another value. All other values stay as they are."""
+    inf, declared = float("inf"), Avro(Spectrum)
+    text, codec = text_of(declared, MadeFor("t")), codec_for(declared, MadeFor("t"))
+    assert text is not None
+    value = Spectrum(-inf, [inf, 1.5, -0.0], {"a": inf, "b": None}, [Reading("NaN", Decimal("1.0"))])
+    shown = (
+        '{"peak":"-Infinity","levels":["Infinity",1.5,-0.0],"named":{"a":"Infinity","b":null},'
+        '"inner":[{"sensor":"NaN","celsius":"1.0"}],"rest":null}'
+    )
+    assert text.decode(codec.encode(value)) == shown
+    assert codec.decode(text.encode(shown) or b"") == value
+    assert text.decode(codec.encode(replace(value, rest=math.nan))) == shown.replace('"rest":null', '"rest":"NaN"')
+    assert math.isnan(codec.decode(text.encode(shown.replace("-Infinity", "NaN")) or b"").peak)
+    with pytest.raises(CodecError, match="does not fit"):
+        text.encode(shown.replace("-Infinity", "infinite"))
 
 
 def test_a_graph_with_a_codec_of_ones_own_is_written_down_and_read_back() -> None:
