@@ -243,6 +243,8 @@ class Lane:
             if self._alone.enter(self, self._clock.monotonic()):
                 try:
                     self._call_ahead()
+                except RetriableError as error:  # of a codec's registry; it is heard when the commit is through
+                    return self.fail(str(error))
                 finally:
                     self._alone.leave(self)
             return None

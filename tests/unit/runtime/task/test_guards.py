@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from cues_kafka import ConfigError, Graph, Processor, RetriableError, Retry, Source, TaskStopped
+from cues_kafka import Codec, ConfigError, Graph, Processor, RetriableError, Retry, Source, TaskStopped, Topic
 from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
@@ -252,6 +253,54 @@ def test_a_function_with_effects_is_never_called_ahead_of_a_commit(effects: bool
     assert called == tester.values("out") == [*range(5)]
     assert max(early) == ahead
     assert len(early) == len(tester.records("f")) > 5
+
+
+class Silent(Codec):
+    """Asks something that does not answer while `silent` is true."""
+
+    silent = False
+
+    def encode(self, value: Any) -> bytes:
+        """Text."""
+        return str(value).encode()
+
+    def decode(self, data: bytes) -> Any:
+        """An outage, or a number."""
+        if self.silent:
+            raise RetriableError("the key server does not answer")
+        return int(data)
+
+
+def test_an_outage_during_a_call_ahead_sends_the_task_back_when_the_commit_is_through() -> None:
+    """It ended the worker, and every task of its processor with it."""
+    codec, later = Silent(), list[Callable[[], Any]]()
+
+    def disturb(nth: int) -> None:
+        worker = tester._workers[0]
+        submit, codec.silent = worker._pool.submit, nth == 4
+        worker._pool.submit = lambda fn, *given: later.append(partial(fn, *given))  # type: ignore[assignment, method-assign]
+        worker.call_once()
+        worker._pool.submit, codec.silent = submit, False  # type: ignore[method-assign]
+
+    graph = Graph(
+        "g",
+        Source("in"),
+        Processor(same, inputs="in", outputs="out", name="f"),
+        topics={"in": Topic(value=codec)},
+        errors="failed",
+    )
+    broker = MemoryBroker(clock=VirtualClock(), faults=Disturbed("commit", disturb))
+    tester = Tester(graph, broker=broker, policy=CommitPolicy(max_messages=1))
+    for n in range(6):
+        tester.send("in", n)
+    tester.run()
+    [failed] = later
+    assert tester.values("out") == [0, 1]
+    failed()
+    tester.run()
+
+    assert tester.values("out") == [*range(6)]
+    assert tester.errors() == []
 
 
 # Revocations (A3, Q1), and stopped tasks
