@@ -27,7 +27,7 @@ from cues_kafka.errors import (
     UnstableOffsets,
 )
 from cues_kafka.graph.codec import Codec
-from cues_kafka.graph.declare import Alias, Digits, Json, Limits, Raw, Retry
+from cues_kafka.graph.declare import Alias, Digits, Json, Limits, Raw, Retry, Store
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.filters import has_tag, has_type
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from cues_kafka.runtime.calling.step import Received, Step
     from cues_kafka.runtime.running import Running
     from cues_kafka.runtime.status import Status
+    from cues_kafka.state.mapping import State
 
 _LAZY = {
     "ErrorMessage": "cues_kafka.records.bytes",
@@ -50,15 +51,13 @@ _LAZY = {
     "Received": "cues_kafka.runtime.calling.step",
     "Registry": "cues_kafka.brokers.options",
     "Running": "cues_kafka.runtime.running",
+    "State": "cues_kafka.state.mapping",
     "Status": "cues_kafka.runtime.status",
     "Step": "cues_kafka.runtime.calling.step",
     "connect": "cues_kafka.runtime",
     "start": "cues_kafka.runtime",
 }
 
-_LATER = {"Store": "cues_kafka.graph.declare"}
-"""Names that can be imported and declared, and are refused at the start: this release does not run them. Neither
-`dir`, `*` nor a type checker offers them; one that runs moves to the imports above and to `__all__`."""
 
 __all__ = [
     "AbortableError",
@@ -96,8 +95,10 @@ __all__ = [
     "Retry",
     "Running",
     "Source",
+    "State",
     "Status",
     "Step",
+    "Store",
     "TaskStopped",
     "Topic",
     "UnstableOffsets",
@@ -112,7 +113,7 @@ __all__ = [
 if not TYPE_CHECKING:  # a type checker would take any misspelt name for one that is found here
 
     def __getattr__(name: str) -> Any:
-        module = _LAZY.get(name) or _LATER.get(name)
+        module = _LAZY.get(name)
         if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(module), name)

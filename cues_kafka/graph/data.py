@@ -198,6 +198,15 @@ def _retry_from_json(data: Mapping[str, Any]) -> Retry:
     return Retry(**{**data, "on": tuple(resolve(name) for name in data["on"])})
 
 
+def _store_to_json(store: Store) -> dict[str, Any]:
+    key = {} if store.key is None else {"key": _codec_to_json(store.key)}
+    return {"value": _codec_to_json(store.value), **key}
+
+
+def _store_from_json(data: Mapping[str, Any]) -> Store:
+    return Store(**{name: _codec_from_json(codec) for name, codec in data.items()})
+
+
 # --- Parts
 
 
@@ -208,7 +217,7 @@ def _part_to_json(part: Declaration) -> dict[str, Any]:
         "fn": reference,
         "filter": _filter_to_json,
         "retry": _retry_to_json,
-        "state": lambda stores: {name: {"value": _codec_to_json(store.value)} for name, store in stores.items()},
+        "state": lambda stores: {name: _store_to_json(store) for name, store in stores.items()},
         "opts": lambda opts: {name: _to_json(item) for name, item in opts.items()},
         "tailers": dict,
         "appenders": dict,
@@ -226,7 +235,7 @@ def _part_from_json(data: Mapping[str, Any]) -> Declaration:
         "fn": resolve,
         "filter": _filter_from_json,
         "retry": _retry_from_json,
-        "state": lambda stores: {name: Store(_codec_from_json(store["value"])) for name, store in stores.items()},
+        "state": lambda stores: {name: _store_from_json(store) for name, store in stores.items()},
         "opts": lambda opts: {name: _from_json(item) for name, item in opts.items()},
         "start": _from_json,
     }

@@ -124,11 +124,15 @@ class Store:
 
     Attributes:
         value: codec of the values.
+        key: codec of the keys; None: they are text.
     """
 
     value: CodecSpec = Json()
+    key: CodecSpec | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.key, CodecSpec | None):
+            raise GraphError(f"Store(key={self.key!r}): takes a codec, such as Avro('long'), or None for text.")
         if not isinstance(self.value, CodecSpec):
             raise GraphError(
                 f"Store({self.value!r}): takes a codec. Write Store(Json()), Store(Avro(...)) or Store(Raw())."

@@ -137,7 +137,7 @@ class Processor(BoundFunction):
         errors: the errors topic; None: the graph's; False: no errors topic, even if the graph has one.
         filter: which messages are passed to the function; the others are delivered as nil.
         strategy: None: the graph's. This release has exactly-once only, and refuses the others at the start.
-        state: stores by name; refused at the start by this release.
+        state: stores by name.
         opts: plain values by name.
         tailers: topics that the function reads at will, by binding; refused at the start by this release.
         appenders: topics that the function writes at will, by binding; refused at the start by this release.
@@ -331,6 +331,11 @@ def _check_settings(processor: Processor, label: str) -> None:
     check_flag(processor.effects, f"{label}: effects")
     check_flag(processor.batch, f"{label}: batch")
     check_count(processor.concurrency, f"{label}: concurrency")
+    if processor.state and processor.concurrency > 1:
+        raise GraphError(
+            f"{label}: state= with concurrency={processor.concurrency}: steps that run side by side would see each "
+            "other's changes. Drop one of them."
+        )
     if processor.retry is not None and not isinstance(processor.retry, Retry):
         raise GraphError(f"{label}: retry={processor.retry!r}. Write retry=Retry(on=(OSError,)).")
     if processor.quarantine_after is not None:

@@ -8,12 +8,14 @@ from typing import Any
 from cues_kafka.codecs.framing import in_front
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.raw import as_is
+from cues_kafka.core.spec import Spec
 from cues_kafka.errors import CodecError, ConfigError, RetriableError
 from cues_kafka.graph.codec import Codec
-from cues_kafka.graph.declare import CodecSpec
+from cues_kafka.graph.declare import CodecSpec, Store
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.formats import SchemaSpec
 from cues_kafka.graph.message import key_bytes
+from cues_kafka.graph.names import changelog_topic
 from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.topic import Topic
 from cues_kafka.plan.refusals import LEAST_BYTES
@@ -22,7 +24,9 @@ from cues_kafka.records.bytes import ErrorMessage, decode_error
 from cues_kafka.runtime.calling.batch import CallContext
 from cues_kafka.runtime.calling.caller import Caller, Decoder
 from cues_kafka.runtime.calling.failures import Outage
-from cues_kafka.runtime.calling.outputs import Output, Returned, Target, key_field
+from cues_kafka.runtime.calling.outputs import OVERHEAD_BYTES, Output, Returned, Target, key_field
+from cues_kafka.state.mapping import StoreSpec
+from cues_kafka.state.stores import Stores
 
 FOREVER_MS = 10**15
 """30,000 years. Brokers report 2^63 - 1 for a topic that takes any timestamp."""
@@ -44,7 +48,20 @@ def caller_of(
     }
     errors = graph.errors_of(processor)
     places: Mapping[str, Mapping[str, Any]] = {"opts": processor.opts, "system": system}
-    shared = CallContext({name: places[source][name] for name, source in processor.call.context.items()})
+    values = {name: places[source][name] for name, source in processor.call.context.items() if source != "state"}
+    changelogs = {name: changelog_topic(graph.name, processor.name, name) for name in processor.state}
+    specs = [
+        _store(name, processor.state[name], topic, limits_of(facts.topics[topic], client_bytes)["max_bytes"], cluster)
+        for name, topic in changelogs.items()
+    ]
+    shared = CallContext(values)
+
+    def context_of(spec: Spec) -> CallContext:
+        if not specs:
+            return shared
+        stores = Stores(specs, spec.partition)
+        return CallContext({**values, **stores.values}, stores, stores)
+
     return Caller(
         processor,
         decoders=[
@@ -57,8 +74,25 @@ def caller_of(
         errors=target_of(graph.topic(errors), facts.topics[errors], "errors", client_bytes, cluster)
         if errors
         else None,
-        context_of=lambda _: shared,  # what a task has for itself, such as a store, would be made here
+        context_of=context_of,
     )
+
+
+def _store(name: str, declared: Store, topic: str, max_bytes: int, cluster: Any) -> StoreSpec:
+    """A store with its changelog topic, which takes records of at most so many bytes."""
+    encode_key: Callable[[Any], bytes] = _text_key
+    decode_key: Callable[[bytes], Any] = bytes.decode
+    if declared.key is not None:
+        key = codec_for(declared.key, MadeFor(topic, cluster, "key"))
+        encode_key, decode_key = key.encode, key.decode
+    value = codec_for(declared.value, MadeFor(topic, cluster))
+    return StoreSpec(name, topic, value, encode_key, decode_key, max_bytes - OVERHEAD_BYTES)
+
+
+def _text_key(key: Any) -> bytes:
+    if type(key) is not str:
+        raise TypeError(f"{key!r:.60} is no key of this store: keys are text. For others write Store(..., key=codec)")
+    return key.encode()
 
 
 def decoder(settings: Topic, made_for: MadeFor) -> Decoder:

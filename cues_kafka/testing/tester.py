@@ -300,6 +300,29 @@ class Tester:
         """The committed values of a topic, partition by partition."""
         return [message.value for message in self.messages(topic)]
 
+    def state(self, store: str, processor: str | None = None) -> dict[Any, Any]:
+        """
+        The committed entries of a store, of all tasks together.
+
+        Args:
+            store: its name.
+            processor: whose store; None: of the only processor that has one of this name.
+
+        Raises:
+            ConfigError: no processor has it, or several have.
+        """
+        found = [one for one in self.graph.processors.values() if store in one.state and processor in (None, one.name)]
+        if len(found) != 1:
+            having = {name for one in self.graph.processors.values() for name in one.state}
+            raise ConfigError(f"Tester.state({store!r}): {len(found)} processors have it{hint(store, having)}.")
+        entries: dict[Any, Any] = {}
+        for worker in self._workers:
+            for lane in worker.lanes.values() if worker.name == found[0].name else ():
+                for cache in lane.stores.caches if lane.stores else ():
+                    if cache.spec.name == store:
+                        entries |= cache.decoded()
+        return entries
+
     def errors(self) -> list[ErrorMessage]:
         """All committed error messages."""
         return [message.value for topic in self.graph.error_topics() for message in self.messages(topic)]

@@ -26,6 +26,8 @@ from cues_kafka.runtime.calling.outputs import Now
 from cues_kafka.runtime.calling.pairing import Buffer, Cut, OutOfOrder
 from cues_kafka.runtime.task.alone import ASK_AGAIN_S, Alone
 from cues_kafka.runtime.task.interpreter import Hook, Interpreter, World
+from cues_kafka.runtime.task.restoring import Restoring
+from cues_kafka.state.stores import Stores
 
 log = get_logger("cues_kafka.task")
 
@@ -117,6 +119,9 @@ class Lane:
         self._caller = caller
         self._context = caller.context_of(spec)
         self._clock = clock
+        self._restoring = Restoring(
+            broker, clock, spec.name, spec.partition, spec.group, lambda: self.interpreter.gate.closed
+        )
         self._policy = policy
         self._point_reader = point_reader
         self._lock = threading.Lock()
@@ -146,6 +151,11 @@ class Lane:
     def task(self) -> Task:
         """The task as it is now."""
         return self.interpreter.task
+
+    @property
+    def stores(self) -> Stores | None:
+        """The task's stores; None: it has none."""
+        return self._context.stores
 
     @property
     def ready(self) -> bool:
@@ -208,6 +218,8 @@ class Lane:
             self._batch = self._cut = self._retrying = None
             self._limit = min(FIRST_BATCH, self._policy.max_messages) if self.task.first else self._policy.max_messages
         self._discard_effects()
+        if self._context.stores is not None:
+            self._restoring.bring_up(self._context.stores)
         self._point_reader(self, positions)
 
     # What the shell does.

@@ -1,0 +1,98 @@
+"""Reads a task's stores from their changelogs (R4b), after R1 has fenced whoever wrote to them before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cues_kafka.errors import RetriableError
+from cues_kafka.observe.log import get_logger
+from cues_kafka.ports import Broker, Clock, Fetched, TopicPartition
+from cues_kafka.records.reading import PATIENCE_S
+from cues_kafka.state.stores import Cache, Stores
+
+log = get_logger("cues_kafka.state")
+
+TELL_S: Final = 5.0
+"""How often progress is logged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restoring:
+    """
+    Reads the stores of one task.
+
+    Attributes:
+        broker: the cluster.
+        clock: bounds the wait.
+        task: its name, for the log.
+        partition: of the changelogs.
+        group: a group that the caller may describe; the reader does not join it or commit there.
+        given_up: whether the task is taken away meanwhile.
+    """
+
+    broker: Broker
+    clock: Clock
+    task: str
+    partition: int
+    group: str
+    given_up: Callable[[], bool]
+
+    def bring_up(self, stores: Stores) -> None:
+        """
+        Bring the stores up to the high watermarks of now: a last stable offset may hide changes that are committed.
+
+        Raises:
+            RetriableError: no progress, for example because of an open transaction; or the task was given up.
+            BrokerError: a changelog cannot be read.
+        """
+        facts = self.broker.facts([one.spec.changelog for one in stores.caches]).topics
+        places = {TopicPartition(one.spec.changelog, self.partition): one for one in stores.caches}
+        for place, marks in self.broker.watermarks(list(places)).items():
+            one = places[place]
+            if one.topic_id != facts[place.topic].topic_id or one.offset > marks.high:  # another topic of this name
+                one.layers.clear()
+                one.offset, one.topic_id = marks.low, facts[place.topic].topic_id
+            start = max(one.offset, marks.low)
+            if start < marks.high:
+                self._read(one, start, marks.high)
+            one.offset = marks.high
+
+    def _read(self, one: Cache, start: int, high: int) -> None:
+        reader = self.broker.reader(self.group, prompt=True)
+        try:
+            reader.assign({TopicPartition(one.spec.changelog, self.partition): start})
+            heard_s = told_s = self.clock.monotonic()
+            while not self.given_up():
+                read, ended = self._load(one, reader.poll(0.2), high)
+                if ended:
+                    return
+                now = self.clock.monotonic()
+                heard_s = now if read else heard_s
+                if now - told_s >= TELL_S:
+                    told_s = now
+                    log.info("restoring", task=self.task, store=one.spec.name, read=one.offset - start, of=high - start)
+                if now - heard_s >= PATIENCE_S:
+                    raise RetriableError(
+                        f"nothing new below {high} of {one.spec.changelog}/{self.partition} for {PATIENCE_S:g} s: an "
+                        "open transaction hides it. `kafka-transactions.sh ... find-hanging` finds it, its `abort` "
+                        "ends it",
+                        code="OPEN_TRANSACTION",
+                    )
+        finally:
+            reader.close()
+        raise RetriableError(f"{self.task} was given up while its stores were restored")
+
+    @staticmethod
+    def _load(one: Cache, found: Sequence[Fetched], high: int) -> tuple[bool, bool]:
+        """Take what was fetched below `high`; whether there was something, and whether that is all."""
+        read = ended = False
+        for fetched in found:
+            fit = [message for message in fetched.messages if message.offset() < high]
+            one.layers.load((message.key() or b"", message.value()) for message in fit)
+            if fit:
+                read, one.offset = True, fit[-1].offset() + 1
+            past = fetched.eof is not None and fetched.eof >= high
+            ended = ended or past or bool(fetched.messages and fetched.messages[-1].offset() >= high - 1)
+        return read, ended

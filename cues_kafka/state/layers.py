@@ -1,0 +1,126 @@
+"""The entries of one store: the committed ones, and on top of them changes that are not committed yet.
+
+A function sees the newest change: of its step, of the steps before it in the batch, of a batch whose commit is under
+way (P7), and then what is committed. A step that fails drops its changes, a batch that is void drops all of its steps.
+Entries are bytes, so that a value that a function changes in place is no change of the store.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+Changes: TypeAlias = dict[bytes, bytes | None]
+"""New values by key; None: the entry is deleted."""
+
+
+class Layers:
+    """
+    Entries and changes of one store of one task.
+
+    One thread calls the function and changes entries. A commit is reported, and a batch is made void, on any thread.
+    """
+
+    __slots__ = ("_batch", "_committed", "_lock", "_sealed", "_step")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._committed: dict[bytes, bytes] = {}
+        self._sealed: dict[int, Changes] = {}
+        self._batch: Changes | None = None
+        self._step: Changes | None = None
+
+    # What a function does
+
+    def get(self, key: bytes) -> bytes | None:
+        """The newest value; None: there is no such entry."""
+        for layer in (self._step, self._batch, *reversed([*self._sealed.values()])):
+            if layer is not None and key in layer:
+                return layer[key]
+        return self._committed.get(key)
+
+    def change(self, key: bytes, value: bytes | None) -> None:
+        """
+        Change an entry in the present step; None deletes it.
+
+        Raises:
+            RuntimeError: no step is under way.
+        """
+        if self._step is None:
+            raise RuntimeError("the step has ended: a store is changed while its function is called")
+        self._step[key] = value
+
+    def entries(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """All entries whose keys begin with this, in the order of their bytes, as they are now."""
+        with self._lock:
+            found: Changes = {key: value for key, value in self._committed.items() if key.startswith(prefix)}
+            for layer in (*self._sealed.values(), self._batch, self._step):
+                found |= {key: value for key, value in (layer or {}).items() if key.startswith(prefix)}
+        return ((key, value) for key, value in sorted(found.items()) if value is not None)
+
+    def committed(self, key: bytes) -> bytes | None:
+        """The committed value, for other threads; None: there is none."""
+        return self._committed.get(key)
+
+    def committed_entries(self) -> dict[bytes, bytes]:
+        """All committed entries as they are now, for other threads."""
+        with self._lock:
+            return dict(self._committed)
+
+    # What the lane says
+
+    def begin_batch(self) -> None:
+        """Steps of a new batch come next."""
+        self._batch, self._step = {}, None
+
+    def begin_step(self) -> None:
+        """The function is called next; the step before it keeps its changes."""
+        self._keep()
+        self._step = {}
+
+    def undo_step(self) -> None:
+        """Drop the changes of the step."""
+        self._step = None
+
+    def seal(self, sequence: int) -> Changes:
+        """All steps of the batch have ended; gives the last change of each key, for the transaction."""
+        self._keep()
+        changes, self._batch, self._step = self._batch or {}, None, None
+        with self._lock:
+            self._sealed[sequence] = changes
+        return changes
+
+    def commit(self, sequence: int) -> None:
+        """The transaction of a sealed batch is committed."""
+        with self._lock:
+            for key, value in self._sealed.get(sequence, {}).items():
+                self._apply(key, value)
+            self._sealed.pop(sequence, None)
+
+    def discard(self) -> None:
+        """Drop what is not committed. A call that still runs changes nothing any more: its batch is gone."""
+        with self._lock:
+            self._sealed.clear()
+        self._batch = self._step = None
+
+    def load(self, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Take committed changes from the changelog, in its order; taking them twice is harmless."""
+        with self._lock:
+            for key, value in entries:
+                self._apply(key, value)
+
+    def clear(self) -> None:
+        """Forget all committed entries."""
+        with self._lock:
+            self._committed.clear()
+
+    def _keep(self) -> None:
+        if self._batch is not None and self._step:
+            self._batch |= self._step
+
+    def _apply(self, key: bytes, value: bytes | None) -> None:
+        if value is None:
+            self._committed.pop(key, None)
+        else:
+            self._committed[key] = value

@@ -1,0 +1,87 @@
+"""A store as a function sees it: a mapping of keys to values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from cues_kafka.errors import CodecError
+from cues_kafka.ports import WireCodec
+from cues_kafka.state.layers import Layers
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSpec:
+    """
+    One store of a processor, on a cluster.
+
+    Attributes:
+        name: the parameter of the function.
+        changelog: its topic.
+        value: codec of the values.
+        encode_key, decode_key: between keys and their bytes.
+        limit: bytes of the largest entry.
+    """
+
+    name: str
+    changelog: str
+    value: WireCodec
+    encode_key: Callable[[Any], bytes]
+    decode_key: Callable[[bytes], Any]
+    limit: int
+
+
+class State(MutableMapping[Any, Any]):
+    """
+    One store of one task. Changes are kept when the step ends as outputs or nil, and committed with it.
+
+    A value that you get is yours: to change the store, set it again.
+    """
+
+    __slots__ = ("_layers", "_spec")
+
+    def __init__(self, spec: StoreSpec, layers: Layers) -> None:
+        self._spec, self._layers = spec, layers
+
+    def __getitem__(self, key: Any) -> Any:
+        data = self._layers.get(self._spec.encode_key(key))
+        if data is None:
+            raise KeyError(key)
+        return self._spec.value.decode(data)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """
+        Raises:
+            CodecError: the value does not fit the store's codec, or the entry is larger than its topic takes.
+        """
+        at, data = self._spec.encode_key(key), self._spec.value.encode(value)
+        if len(at) + len(data) > self._spec.limit:
+            raise CodecError(
+                f"{self._spec.name}[{key!r:.60}]: the entry has {len(at) + len(data)} bytes, and its changelog takes "
+                f"{self._spec.limit}. Store less, or raise max.message.bytes of the changelog"
+            )
+        self._layers.change(at, data)
+
+    def __delitem__(self, key: Any) -> None:
+        at = self._spec.encode_key(key)
+        if self._layers.get(at) is None:
+            raise KeyError(key)
+        self._layers.change(at, None)
+
+    def __contains__(self, key: object) -> bool:
+        return self._layers.get(self._spec.encode_key(key)) is not None
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self._spec.decode_key(key) for key, _ in self._layers.entries())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._layers.entries())
+
+    def scan(self, prefix: str = "") -> Iterator[tuple[Any, Any]]:
+        """Keys that begin with this text, with their values, in the order of the keys' bytes."""
+        for key, data in self._layers.entries(prefix.encode()):
+            yield self._spec.decode_key(key), self._spec.value.decode(data)
+
+    def __repr__(self) -> str:
+        return f"State({self._spec.name!r})"

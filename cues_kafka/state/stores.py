@@ -1,0 +1,79 @@
+"""All stores of one task: they follow its batches, and put their changes into its transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cues_kafka.state.layers import Layers
+from cues_kafka.state.mapping import State, StoreSpec
+
+
+@dataclass(slots=True)
+class Cache:
+    """
+    What a process knows of one store of one task.
+
+    Attributes:
+        spec: the store.
+        layers: its entries.
+        offset: up to which the changelog was read.
+        topic_id: of the changelog then; empty: it was not read yet.
+    """
+
+    spec: StoreSpec
+    layers: Layers = field(default_factory=Layers)
+    offset: int = 0
+    topic_id: bytes = b""
+
+    def decoded(self) -> dict[Any, Any]:
+        """All committed entries."""
+        spec, entries = self.spec, self.layers.committed_entries()
+        return {spec.decode_key(key): spec.value.decode(data) for key, data in entries.items()}
+
+
+class Stores:
+    """
+    The stores of one task; a `ports.Sink`.
+
+    Attributes:
+        values: the stores as the function gets them, by name.
+        caches: the same, for restoring and reading.
+    """
+
+    def __init__(self, specs: Sequence[StoreSpec], partition: int) -> None:
+        self._partition = partition
+        self.caches = [Cache(spec) for spec in specs]
+        self.values: Mapping[str, State] = {one.spec.name: State(one.spec, one.layers) for one in self.caches}
+
+    def begin_batch(self, _: int) -> None:
+        """See `ports.Sink`."""
+        for one in self.caches:
+            one.layers.begin_batch()
+
+    def begin_step(self) -> None:
+        """See `ports.Sink`."""
+        for one in self.caches:
+            one.layers.begin_step()
+
+    def undo_step(self) -> None:
+        """See `ports.Sink`."""
+        for one in self.caches:
+            one.layers.undo_step()
+
+    def before_commit(self, sequence: int, records: Any) -> None:
+        """Add the last change of each key to what the transaction produces, behind the outputs."""
+        for one in self.caches:
+            for key, value in one.layers.seal(sequence).items():
+                records.add(one.spec.changelog, self._partition, key, value, None, 0)
+
+    def after_commit(self, sequence: int) -> None:
+        """See `ports.Sink`."""
+        for one in self.caches:
+            one.layers.commit(sequence)
+
+    def discard(self) -> None:
+        """See `ports.Sink`."""
+        for one in self.caches:
+            one.layers.discard()
