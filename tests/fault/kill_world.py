@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cues_kafka import Graph, Json, Kafka, Out, Processor, Source, Topic, start
+from cues_kafka import Graph, Json, Kafka, Out, Processor, Source, State, Store, Topic, start
 from cues_kafka.runtime import CommitPolicy
 
 PARTITIONS = 2
-BAD, NIL = 7, 3
-"""Of ten numbers: one becomes an error, one nothing."""
+TOPICS = ("clean", "all", "even", "pairs", "tallies")
+BAD, NIL, WORSE = 7, 3, 4
+"""Of ten numbers: one becomes an error, one nothing, and one an error after it has changed a store."""
 
 
 def clean(n: int) -> int | None:
@@ -35,6 +37,15 @@ def pair(left: int, right: int) -> list[int]:
     return [left, right]
 
 
+def tally(n: int, seen: State) -> list[int]:
+    """Pipe with a store: how many of its kind there were; what a failed step has counted is dropped."""
+    kind = str(n % 3)
+    seen[kind] = seen.get(kind, 0) + 1
+    if n % 10 == WORSE:
+        raise ValueError(f"worse {n}")
+    return [n, seen[kind]]
+
+
 def keep(pairs: list[int], step: Any) -> None:
     """Sink: an effect whose name is the delivery hash."""
     with open(os.environ["LEDGER"], "a", encoding="utf-8") as ledger:  # noqa: PTH123 - appended in one write
@@ -43,7 +54,7 @@ def keep(pairs: list[int], step: Any) -> None:
 
 def graph(prefix: str) -> Graph:
     """
-    Four kinds of processors between topics of one test's own.
+    Four kinds of processors, and one with a store, between topics of one test's own.
 
     Quarantine is off: forty kills from outside may meet one message three times, and it would become an error (I11).
     """
@@ -55,6 +66,9 @@ def graph(prefix: str) -> Graph:
         Processor(route, inputs=f"{prefix}.clean", outputs={"all": f"{prefix}.all", "even": f"{prefix}.even"}, **never),
         Processor(
             pair, inputs={"left": f"{prefix}.clean", "right": f"{prefix}.all"}, outputs=f"{prefix}.pairs", **never
+        ),
+        Processor(
+            tally, inputs=f"{prefix}.clean", outputs=f"{prefix}.tallies", state={"seen": Store(Json(int))}, **never
         ),
         Processor(keep, inputs=f"{prefix}.pairs", **never),
         errors=f"{prefix}.failed",
@@ -82,7 +96,8 @@ def run(bootstrap: str, prefix: str, ledger: str, point: tuple[str, str, int] | 
 
 def expected(numbers: Mapping[int, int]) -> dict[str, Any]:
     """What must be there for these numbers, each in its partition; plain Python, in order per partition."""
-    world: dict[str, Any] = {name: [[] for _ in range(PARTITIONS)] for name in ("clean", "all", "even", "pairs")}
+    world: dict[str, Any] = {name: [[] for _ in range(PARTITIONS)] for name in TOPICS}
+    seen: Counter[tuple[int, int]] = Counter()
     world["failed"] = sorted(n for n in numbers if n % 10 == BAD)
     for n, partition in numbers.items():
         if n % 10 in (BAD, NIL):
@@ -90,6 +105,9 @@ def expected(numbers: Mapping[int, int]) -> dict[str, Any]:
         world["clean"][partition].append(n)
         world["all"][partition].append(n)
         world["pairs"][partition].append([n, n])
+        if n % 10 != WORSE:
+            seen[partition, n % 3] += 1
+            world["tallies"][partition].append([n, seen[partition, n % 3]])
         if n % 2 == 0:
             world["even"][partition].append(n)
     return world

@@ -95,7 +95,7 @@ def test_kills_around_every_effect_change_nothing_that_is_committed(
 def world(bootstrap: str, prefix: str) -> dict[str, Any]:
     """What a plain read_committed reader sees, in the shape of `kill_world.expected`."""
     seen: dict[str, Any] = {}
-    for name in ("clean", "all", "even", "pairs"):
+    for name in kill_world.TOPICS:
         rows: list[list[Any]] = [[] for _ in range(kill_world.PARTITIONS)]
         for message in committed(bootstrap, f"{prefix}.{name}"):
             rows[message.partition() or 0].append(json.loads(message.value() or b""))
