@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 Changes: TypeAlias = dict[bytes, bytes | None]
 """New values by key; None: the entry is deleted."""
+
+
+_ABSENT: Final = object()
 
 
 class Layers:
@@ -22,22 +25,24 @@ class Layers:
     One thread calls the function and changes entries. A commit is reported, and a batch is made void, on any thread.
     """
 
-    __slots__ = ("_batch", "_committed", "_lock", "_sealed", "_step")
+    __slots__ = ("_batch", "_committed", "_lock", "_sealed", "_undo")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._committed: dict[bytes, bytes] = {}
         self._sealed: dict[int, Changes] = {}
         self._batch: Changes | None = None
-        self._step: Changes | None = None
+        self._undo: list[tuple[bytes, Any]] = []  # what the step found in the batch, change by change
 
     # What a function does
 
     def get(self, key: bytes) -> bytes | None:
         """The newest value; None: there is no such entry."""
-        for layer in (self._step, self._batch, *reversed([*self._sealed.values()])):
-            if layer is not None and key in layer:
-                return layer[key]
+        if self._batch is not None and (found := self._batch.get(key, _ABSENT)) is not _ABSENT:
+            return found  # type: ignore[return-value]
+        for changes in reversed([*self._sealed.values()]):
+            if key in changes:
+                return changes[key]
         return self._committed.get(key)
 
     def change(self, key: bytes, value: bytes | None) -> None:
@@ -45,23 +50,21 @@ class Layers:
         Change an entry in the present step; None deletes it.
 
         Raises:
-            RuntimeError: no step is under way.
+            RuntimeError: no batch is open, or it became void meanwhile.
         """
-        if self._step is None:
-            raise RuntimeError("the step has ended: a store is changed while its function is called")
-        self._step[key] = value
+        batch = self._batch
+        if batch is None:
+            raise RuntimeError("a store is changed while its function is called, and not later")
+        self._undo.append((key, batch.get(key, _ABSENT)))
+        batch[key] = value
 
     def entries(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """All entries whose keys begin with this, in the order of their bytes, as they are now."""
         with self._lock:
             found: Changes = {key: value for key, value in self._committed.items() if key.startswith(prefix)}
-            for layer in (*self._sealed.values(), self._batch, self._step):
-                found |= {key: value for key, value in (layer or {}).items() if key.startswith(prefix)}
+            for layer in (*self._sealed.values(), self._batch or {}):
+                found |= {key: value for key, value in layer.items() if key.startswith(prefix)}
         return ((key, value) for key, value in sorted(found.items()) if value is not None)
-
-    def committed(self, key: bytes) -> bytes | None:
-        """The committed value, for other threads; None: there is none."""
-        return self._committed.get(key)
 
     def committed_entries(self) -> dict[bytes, bytes]:
         """All committed entries as they are now, for other threads."""
@@ -72,21 +75,25 @@ class Layers:
 
     def begin_batch(self) -> None:
         """Steps of a new batch come next."""
-        self._batch, self._step = {}, None
+        self._batch, self._undo = {}, []
 
     def begin_step(self) -> None:
         """The function is called next; the step before it keeps its changes."""
-        self._keep()
-        self._step = {}
+        if self._undo:
+            self._undo = []
 
     def undo_step(self) -> None:
         """Drop the changes of the step."""
-        self._step = None
+        batch, undo, self._undo = self._batch or {}, self._undo, []
+        for key, before in reversed(undo):
+            if before is _ABSENT:
+                batch.pop(key, None)
+            else:
+                batch[key] = before
 
     def seal(self, sequence: int) -> Changes:
         """All steps of the batch have ended; gives the last change of each key, for the transaction."""
-        self._keep()
-        changes, self._batch, self._step = self._batch or {}, None, None
+        changes, self._batch = self._batch or {}, None
         with self._lock:
             self._sealed[sequence] = changes
         return changes
@@ -102,7 +109,7 @@ class Layers:
         """Drop what is not committed. A call that still runs changes nothing any more: its batch is gone."""
         with self._lock:
             self._sealed.clear()
-        self._batch = self._step = None
+        self._batch = None
 
     def load(self, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Take committed changes from the changelog, in its order; taking them twice is harmless."""
@@ -114,10 +121,6 @@ class Layers:
         """Forget all committed entries."""
         with self._lock:
             self._committed.clear()
-
-    def _keep(self) -> None:
-        if self._batch is not None and self._step:
-            self._batch |= self._step
 
     def _apply(self, key: bytes, value: bytes | None) -> None:
         if value is None:

@@ -55,7 +55,11 @@ class State(MutableMapping[Any, Any]):
         Raises:
             CodecError: the value does not fit the store's codec, or the entry is larger than its topic takes.
         """
-        at, data = self._spec.encode_key(key), self._spec.value.encode(value)
+        at = self._spec.encode_key(key)
+        try:
+            data = self._spec.value.encode(value)
+        except CodecError as error:
+            raise CodecError(f"{self._spec.name}[{key!r:.60}]: {error}") from error
         if len(at) + len(data) > self._spec.limit:
             raise CodecError(
                 f"{self._spec.name}[{key!r:.60}]: the entry has {len(at) + len(data)} bytes, and its changelog takes "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +46,16 @@ class Stores:
         self._partition = partition
         self.caches = [Cache(spec) for spec in specs]
         self.values: Mapping[str, State] = {one.spec.name: State(one.spec, one.layers) for one in self.caches}
+
+    def following(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, which begins a step whenever it is called."""
+        begin = self.begin_step if len(self.caches) > 1 else self.caches[0].layers.begin_step
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            begin()
+            return fn(*args, **kwargs)
+
+        return call
 
     def begin_batch(self, _: int) -> None:
         """See `ports.Sink`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from cues_kafka.core.delivery import provenance_prefix
 from cues_kafka.core.events import Halt
@@ -34,6 +34,18 @@ class CallContext:
     values: Mapping[str, Any]
     sink: Sink | None = None
     stores: Stores | None = None
+
+
+class Mark(NamedTuple):
+    """How much a batch holds: see the attributes of these names."""
+
+    records: int
+    deliveries: int
+    outputs: int
+    errors: int
+    messages: int
+    size: int
+    notes: int
 
 
 @dataclass(slots=True)
@@ -84,6 +96,19 @@ class Batch:
 
     def __post_init__(self) -> None:
         self.began_s = self.now()
+
+    def mark(self) -> Mark:
+        """What the batch holds now."""
+        return Mark(
+            len(self.records), self.deliveries, self.outputs, self.errors, self.messages, self.size, len(self.notes)
+        )
+
+    def back_to(self, mark: Mark) -> None:
+        """Drop what was added since."""
+        self.records.cut(mark.records)
+        self.deliveries, self.outputs, self.errors = mark.deliveries, mark.outputs, mark.errors
+        self.messages, self.size = mark.messages, mark.size
+        del self.notes[mark.notes :]
 
     def report(self) -> BatchReport:
         """What observers are told when the batch is committed."""

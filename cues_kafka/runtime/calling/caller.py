@@ -23,7 +23,7 @@ from cues_kafka.graph.processor import Processor
 from cues_kafka.observe.log import LINES
 from cues_kafka.ports import UNREADABLE, Coordinates, Sink, WireMessage, headers_of_each
 from cues_kafka.records.bytes import ErrorMessage, encode_error
-from cues_kafka.runtime.calling.batch import Batch, CallContext, Retrying, Taken
+from cues_kafka.runtime.calling.batch import Batch, CallContext, Mark, Retrying, Taken
 from cues_kafka.runtime.calling.coroutines import Coroutines, Ended
 from cues_kafka.runtime.calling.failures import Failure, Outage, error_message, note, place, show
 from cues_kafka.runtime.calling.outputs import (
@@ -104,6 +104,7 @@ class Caller:
             self._plain
             and self._target is not None
             and self._target.key_of is None
+            and not processor.state
             and self._decoders[0].decode is as_is
             and getattr(self._target.encode, "__func__", None) is RawCodec.encode
         )
@@ -122,7 +123,7 @@ class Caller:
         """
         before = batch.deliveries
         self._coming = None
-        if batch.context.sink is not None:
+        if batch.context.sink is not None and batch.context.stores is None:
             self._run_with_sink(batch.context.sink, steps, batch, retrying)
         elif retrying is None and self._plain:
             self._run_plain(steps, batch)
@@ -155,7 +156,7 @@ class Caller:
         headers_of_each([message for step in steps for _, message in self._take(step)])
         if retrying is None and self.processor.batch:
             self._run_lists(steps, batch)
-        elif self._coroutines is not None and not self.processor.batch:
+        elif self._coroutines is not None and not self.processor.batch and not self.processor.state:
             self._run_side_by_side(self._coroutines, steps, batch, retrying)
         else:
             self._coming = iter(steps)
@@ -263,6 +264,8 @@ class Caller:
 
     def _invoke(self, received: Mapping[str, Received], step: Step | None, batch: Batch) -> Any:
         call, given, listed = self.processor.call, batch.context.values, self.processor.batch
+        if batch.context.stores is not None:
+            batch.context.stores.begin_step()
         if step is not None:
             given = {**given, "step": [step] if listed else step}
         if call.positional is not None:
@@ -332,6 +335,8 @@ class Caller:
 
     def _fail(self, error: BaseException, failure: Failure) -> bool:
         """End the step as one error message, True; or halt the batch before it, False."""
+        if failure.batch.context.stores is not None and failure.kind not in ("decode", "quarantine"):
+            failure.batch.context.stores.undo_step()
         if self._became_error(error, failure):
             return True
         failure.batch.about = note(failure, error, self.coordinates(failure.taken, failure.batch))
@@ -426,6 +431,7 @@ class Caller:
     def _run_lists(self, steps: Sequence[Any], batch: Batch) -> None:
         """Call once for all steps. If that raises, call for each step, so that one bad message spoils only itself."""
         rows = [self._take(step) for step in steps]
+        before = batch.mark()
         failures = [Failure(taken, batch, None) for taken in rows]
         came = [self._decode_or_error(*one) for one in zip(rows, failures, strict=True)]
         asked = [i for i, one in enumerate(came) if isinstance(one, dict) and one]
@@ -435,9 +441,7 @@ class Caller:
         try:
             results = dict(zip(asked, self._invoke_lists(asked, failures, came, batch), strict=True)) if asked else {}
         except Exception:
-            for taken in rows:
-                if not self._one(taken, batch, None):
-                    return
+            self._run_alone(rows, batch, before)
             return
         except BaseException as error:
             self._fail(error, failures[0])
@@ -452,8 +456,20 @@ class Caller:
                     raise result
                 self._settle(taken, batch, result, failure)
             except Exception as error:
+                if batch.context.stores is not None and failure.kind != "decode":
+                    self._run_alone(rows, batch, before)  # which changes of the stores are this step's is not known
+                    return
                 if not self._fail(error, failure):
                     return
+
+    def _run_alone(self, rows: Sequence[Taken], batch: Batch, before: Mark) -> None:
+        """Take back what a call for all steps gave, and call for each of them."""
+        batch.back_to(before)
+        if batch.context.stores is not None:
+            batch.context.stores.undo_step()
+        for taken in rows:
+            if not self._one(taken, batch, None):
+                return
 
     def _decode_or_error(self, taken: Taken, failure: Failure) -> dict[str, Received] | Exception:
         """The decoded messages, or the error, which becomes the step's error message later, in its turn."""
@@ -466,6 +482,8 @@ class Caller:
         self, asked: Sequence[int], failures: Sequence[Failure], came: Sequence[Any], batch: Batch
     ) -> Sequence[Any]:
         call, given = self.processor.call, batch.context.values
+        if batch.context.stores is not None:
+            batch.context.stores.begin_step()
         if call.wants_step:
             given = {**given, "step": [failures[i].step for i in asked]}
         values = {binding: [came[i][binding].value for i in asked] for binding in self._bindings}
@@ -554,7 +572,9 @@ class Caller:
         self._emit(columns.cut(start, None), data, batch)
 
     def _plain_call(self, batch: Batch) -> Callable[[Any], Any]:
-        fn, context = self.processor.fn, batch.context.values
+        fn, context, stores = self.processor.fn, batch.context.values, batch.context.stores
+        if stores is not None:
+            fn = stores.following(fn)
         if self.processor.call.positional is None:
             binding = self._bindings[0]
             return lambda value: fn(**{binding: value}, **context)

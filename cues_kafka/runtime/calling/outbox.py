@@ -77,6 +77,11 @@ class Outbox:
         self._timestamps += timestamps_ms
         self._alone = self._alone and alone
 
+    def cut(self, length: int) -> None:
+        """Drop all records but the first ones."""
+        for column in (self._topics, self._partitions, self._keys, self._values, self._headers, self._timestamps):
+            del column[length:]
+
     def columns(self) -> tuple[Any, ...]:
         """
         Topics, partitions (-1: by key), keys, values, headers (made one at a time), timestamps.

@@ -1,0 +1,231 @@
+"""Stores change with the steps that change them: every kind of call, every crash, compared with a plain dict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cues_kafka import Graph, GraphError, Json, Out, Processor, Raw, Retry, Source, State, Store, Topic
+from cues_kafka.runtime.task.lane import CommitPolicy
+from cues_kafka.testing.tester import Crash, Tester
+
+MOMENTS = st.sampled_from(["before", "after"])
+EFFECTS = st.sampled_from(["Call", "Begin", "Produce", "Flush", "Commit", "Init", "AssignReader", "ReadNewest"])
+CRASHES = st.lists(st.none() | st.builds(Crash, MOMENTS, EFFECTS, st.integers(1, 3)), min_size=1, max_size=4)
+WORDS = st.lists(st.sampled_from(["a", "b", "del a", "bad a", "bad b", "nil b", "wrong a"]), max_size=8)
+
+
+def apply(word: str, counts: State) -> Any:
+    """Change the store, and then fail, say nothing, or say how often the word was there."""
+    *what, name = word.split()
+    if what == ["del"]:
+        counts.pop(name, None)
+        return f"{name}=0"
+    counts[name] = counts.get(name, 0) + 1
+    if what == ["bad"]:
+        raise ValueError(word)
+    if what == ["wrong"]:
+        return b"no text"
+    return None if what == ["nil"] else f"{name}={counts[name]}"
+
+
+def plain(word: str, counts: State) -> Any:
+    """The hot loop."""
+    return apply(word, counts)
+
+
+def with_step(word: str, counts: State, step: Any) -> Any:
+    """The long way."""
+    assert step.hash
+    return apply(word, counts)
+
+
+async def coroutine(word: str, counts: State) -> Any:
+    """Awaited."""
+    return apply(word, counts)
+
+
+def fork(word: str, counts: State) -> Iterator[Out]:
+    """A generator, whose body runs while it is read."""
+    if (made := apply(word, counts)) is not None:
+        yield Out("out", made)
+
+
+def lists(words: list[str], counts: State) -> list[Any]:
+    """All at once; a failing word spoils the call, and each is called alone."""
+    return [apply(word, counts) for word in words]
+
+
+def lists_of_errors(words: list[str], counts: State) -> list[Any]:
+    """The failing word has its exception as its result."""
+
+    def one(word: str) -> Any:
+        try:
+            return apply(word, counts)
+        except ValueError as error:
+            return error
+
+    return [one(word) for word in words]
+
+
+def graph_of(fn: Callable[..., Any]) -> Graph:
+    """One processor with a store."""
+    outputs: Any = {"out": "out"} if fn is fork else "out"
+    processor = Processor(
+        fn, inputs="in", outputs=outputs, state={"counts": Store(Json(int))}, batch="lists" in fn.__name__, errors="bad"
+    )
+    return Graph("g", Source("in"), processor, topics={"in": Topic(value=Json(str)), "out": Topic(value=Json(str))})
+
+
+def expected(words: Sequence[str]) -> tuple[list[str], dict[str, int], int]:
+    """Outputs, entries and the number of errors."""
+    counts: dict[str, int] = {}
+    out, errors = [], 0
+    for word in words:
+        *what, name = word.split()
+        if what in (["bad"], ["wrong"]):
+            errors += 1
+            continue
+        if what == ["del"]:
+            counts.pop(name, None)
+        else:
+            counts[name] = counts.get(name, 0) + 1
+        if what != ["nil"]:
+            out.append(f"{name}={counts.get(name, 0)}")
+    return out, counts, errors
+
+
+@pytest.mark.parametrize("fn", [plain, with_step, coroutine, fork, lists, lists_of_errors])
+@settings(max_examples=25, deadline=None)
+@given(rounds=st.lists(st.tuples(WORDS, CRASHES), max_size=3), most=st.sampled_from([1, 2, 100]))
+def test_a_store_has_what_each_step_has_committed(
+    fn: Callable[..., Any], rounds: list[tuple[list[str], list[Crash | None]]], most: int
+) -> None:
+    """Also where processes crash at any effect: nothing of a failed step, nothing twice."""
+    tester = Tester(graph_of(fn), policy=CommitPolicy(max_messages=most))
+    sent: list[str] = []
+    for words, at in rounds:
+        crashes = [None] if fn is coroutine else at  # a thread that is never continued would leave its loop behind
+        for word in words:
+            tester.send("in", word)
+        sent += words
+        for crash in crashes:
+            tester.restart().run(crash=crash)
+    tester.restart().run()
+    quarantined = [error for error in tester.errors() if error.kind == "quarantine"]
+    if not quarantined:
+        assert (tester.values("out"), tester.state("counts"), len(tester.errors())) == expected(sent)
+
+
+def test_a_retried_step_begins_with_the_store_as_it_was() -> None:
+    """Each call of it."""
+    calls = []
+
+    def twice(word: str, counts: State) -> str:
+        counts[word] = counts.get(word, 0) + 1
+        calls.append(counts[word])
+        if len(calls) < 3:
+            raise OSError("not yet")
+        return f"{word}={counts[word]}"
+
+    graph = Graph(
+        "g",
+        Source("in"),
+        Processor(twice, inputs="in", outputs="out", state={"counts": Store()}, retry=Retry(on=(OSError,))),
+    )
+    tester = Tester(graph)
+    tester.send("in", "a")
+    tester.run()
+    assert calls == [1, 1, 1]
+    assert tester.state("counts") == {"a": 1}
+
+
+def test_a_value_changed_in_place_is_no_change() -> None:
+    """It has to be set again."""
+
+    def add(n: int, seen: State) -> list[int]:
+        found: list[int] = seen.get("all", [])
+        found.append(n)
+        if n % 2:
+            seen["all"] = found
+        return list(seen.get("all", []))
+
+    graph = Graph("g", Source("in"), Processor(add, inputs="in", outputs="out", state={"seen": Store()}))
+    tester = Tester(graph)
+    for n in (1, 2, 3):
+        tester.send("in", n)
+    assert tester.run().values("out") == [[1], [1], [1, 3]]
+
+
+def test_a_join_and_alts_have_stores() -> None:
+    """Two of them, one of bytes with keys of numbers."""
+
+    def pair(left: int, right: int, sums: State, raw: State) -> int:
+        sums["all"] = sums.get("all", 0) + left * right
+        raw[left] = b"%d" % right
+        return int(sums["all"])
+
+    def either(left: int | None = None, right: int | None = None, *, last: State) -> None:
+        last["left" if right is None else "right"] = left if right is None else right
+
+    state: Any = {"sums": Store(Json(int)), "raw": Store(Raw(), key=Json(int))}
+    graph = Graph(
+        "g",
+        Source("l"),
+        Source("r"),
+        Processor(pair, inputs={"left": "l", "right": "r"}, outputs="out", state=state),
+        Processor(either, alts={"left": "l", "right": "r"}, state={"last": Store(Json(int))}),
+    )
+    tester = Tester(graph)
+    for n in (1, 2, 3):
+        tester.send("l", n)
+        tester.send("r", 10 * n)
+    tester.run()
+    assert tester.values("out") == [10, 50, 140]
+    assert tester.state("raw") == {1: b"10", 2: b"20", 3: b"30"}
+    assert tester.state("last") == {"left": 3, "right": 30}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda s: s.__setitem__("k", "text"), "counts['k']: value: expected int, got text"),
+        (lambda s: s.__setitem__("k" * 2_000_000, 1), "the entry has 20000"),
+        (lambda s: s.__setitem__(5, 1), "5 is no key of this store"),
+        (lambda s: s.__delitem__("none"), "none"),
+    ],
+)
+def test_what_a_store_cannot_hold_is_an_error_message(change: Callable[[State], None], text: str) -> None:
+    """Of the step that tried it."""
+
+    def fn(n: int, counts: State) -> None:
+        counts["before"] = n
+        change(counts)
+
+    state = {"counts": Store(Json(int))}
+    graph = Graph("g", Source("in"), Processor(fn, inputs="in", state=state, errors="bad"))
+    tester = Tester(graph)
+    tester.send("in", 1)
+    [error] = tester.run().errors()
+    assert text in error.text
+    assert tester.state("counts") == {}
+
+
+def test_steps_side_by_side_have_no_store() -> None:
+    """They would see each other's changes."""
+
+    async def fn(n: int, counts: State) -> None:
+        """Do nothing."""
+
+    with pytest.raises(GraphError, match="state= with concurrency=2"):
+        Processor(fn, inputs="in", state={"counts": Store()}, concurrency=2)
+
+
+def test_a_key_that_the_codec_refuses_names_it() -> None:
+    """As everywhere."""
+    with pytest.raises(GraphError, match=r"Store\(key=5\): takes a codec"):
+        Store(key=5)  # type: ignore[arg-type]

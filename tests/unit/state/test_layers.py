@@ -1,0 +1,84 @@
+"""Changes of steps and batches on top of committed entries."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cues_kafka.state.layers import Layers
+
+KEYS = st.sampled_from([b"a", b"b", b"ab"])
+CHANGES = st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=2)), max_size=4)
+STEPS = st.lists(st.tuples(CHANGES, st.booleans()), max_size=4)
+Steps: TypeAlias = list[tuple[list[tuple[bytes, bytes | None]], bool]]
+BATCHES = st.lists(st.tuples(STEPS, st.sampled_from(["commit", "late", "void"])), max_size=5)
+
+
+@given(BATCHES)
+def test_what_is_seen_is_what_kept_steps_of_valid_batches_have_set(
+    batches: list[tuple[Steps, str]],
+) -> None:
+    """Compared with plain dicts; a commit may be reported when the next batch has begun (P7)."""
+    layers, committed = Layers(), dict[bytes, bytes]()
+    waiting: list[int] = []
+    for sequence, (steps, end) in enumerate(batches):
+        layers.begin_batch()
+        for one in waiting:
+            layers.commit(one)
+        waiting = []
+        seen = dict(committed)
+        for changes, kept in steps:
+            layers.begin_step()
+            before = dict(seen)
+            for key, value in changes:
+                layers.change(key, value)
+                seen.pop(key, None)
+                if value is not None:
+                    seen[key] = value
+            assert dict(layers.entries()) == seen
+            assert {key: layers.get(key) for key in seen} == seen
+            if not kept:
+                layers.undo_step()
+                seen = before
+            assert dict(layers.entries()) == seen
+        changed = layers.seal(sequence)
+        assert {key for key in {*seen, *committed} if seen.get(key) != committed.get(key)} <= set(changed)
+        if end == "void":
+            layers.discard()
+            assert dict(layers.entries()) == committed
+            continue
+        committed = seen
+        if end == "commit":
+            layers.commit(sequence)
+            assert layers.committed_entries() == committed
+        else:
+            waiting.append(sequence)
+            assert dict(layers.entries()) == committed
+
+
+def test_a_store_is_not_changed_outside_of_a_batch() -> None:
+    """Nor in one that is void: the change would be nowhere."""
+    layers = Layers()
+    with pytest.raises(RuntimeError, match="while its function is called"):
+        layers.change(b"k", b"v")
+    layers.begin_batch()
+    layers.change(b"k", b"v")
+    layers.discard()
+    with pytest.raises(RuntimeError, match="while its function is called"):
+        layers.change(b"k", b"w")
+    layers.undo_step()
+    assert layers.get(b"k") is None
+
+
+def test_entries_come_by_prefix_in_order() -> None:
+    """Of all layers, without those that are deleted."""
+    layers = Layers()
+    layers.load([(b"a1", b"1"), (b"a3", b"3"), (b"b", b"b")])
+    layers.begin_batch()
+    layers.change(b"a2", b"2")
+    layers.change(b"a3", None)
+    assert [*layers.entries(b"a")] == [(b"a1", b"1"), (b"a2", b"2")]
+    assert layers.committed_entries() == {b"a1": b"1", b"a3": b"3", b"b": b"b"}
