@@ -31,25 +31,25 @@ def state_diagram() -> str:
     """
     from cues_kafka.core.events import Failed, Lost, Revoked
     from cues_kafka.core.machine import TRANSITIONS
-    from cues_kafka.core.task import State
+    from cues_kafka.core.task import Doing
 
-    lines = ["stateDiagram-v2", f"    [*] --> {State.NEW.name}"]
+    lines = ["stateDiagram-v2", f"    [*] --> {Doing.NEW.name}"]
     for state, row in TRANSITIONS.items():
         arrows: dict[str, list[str]] = {}
         for event, (_, following) in row.items():
             if event in (Failed, Lost) or (event is Revoked and {s.name for s in following} == {"RELEASED"}):
                 continue
-            for to in State:  # in the order of declaration: a frozenset has none
+            for to in Doing:  # in the order of declaration: a frozenset has none
                 if to in following:
                     arrows.setdefault(to.name, []).append(event.__name__)
         lines += [f"    {state.name} --> {to}: {', '.join(events)}" for to, events in arrows.items()]
     failing = [state.name for state, row in TRANSITIONS.items() if Failed in row]
     ending = [state.name for state, row in TRANSITIONS.items() if Lost in row]
-    lines.append(f"    {State.RELEASED.name} --> [*]")
-    lines.append(f"    note right of {State.DISCARDING.name}")
+    lines.append(f"    {Doing.RELEASED.name} --> [*]")
+    lines.append(f"    note right of {Doing.DISCARDING.name}")
     lines.append(f"        Failed leads here (or to STOPPED after five rounds) from: {', '.join(failing)}")
     lines.append("    end note")
-    lines.append(f"    note right of {State.RELEASED.name}")
+    lines.append(f"    note right of {Doing.RELEASED.name}")
     lines.append(f"        Lost, and Revoked where no arrow says else, lead here from: {', '.join(ending)}")
     lines.append("    end note")
     return "\n".join(lines)

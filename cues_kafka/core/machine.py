@@ -24,7 +24,7 @@ from cues_kafka.core.records import Attempt, Record, Snapshot, Totals
 from cues_kafka.core.recover import Delivered, Fresh, Pending, Refuse, first_positions, foreign, recover
 from cues_kafka.core.spec import Move
 from cues_kafka.core.staged import Publish, Turn, verdict
-from cues_kafka.core.task import Due, State, Task
+from cues_kafka.core.task import Doing, Due, Task
 from cues_kafka.core.turns import take
 from cues_kafka.core.writing import announcement_of, attempt_of, left_of, publication_of, snapshot_of, start_of
 from cues_kafka.ports import Positions
@@ -77,20 +77,20 @@ def handle(task: Task, event: on.Event) -> Next:
 
 
 def _assigned(task: Task, event: on.Assigned) -> Next:
-    fresh = Task(task.spec, state=State.INITIALISING, first=event.first, left_due=task.left_due)
+    fresh = Task(task.spec, state=Doing.INITIALISING, first=event.first, left_due=task.left_due)
     return fresh, do.Init()
 
 
 def _initialised(task: Task, _: on.Initialised) -> Next:
-    return replace(task, state=State.FETCHING_OFFSETS), do.FetchOffsets()
+    return replace(task, state=Doing.FETCHING_OFFSETS), do.FetchOffsets()
 
 
 def _offsets_fetched(task: Task, event: on.OffsetsFetched) -> Next:
-    return replace(task, state=State.FETCHING_WATERMARK, offsets=tuple(event.offsets.items())), do.FetchWatermark()
+    return replace(task, state=Doing.FETCHING_WATERMARK, offsets=tuple(event.offsets.items())), do.FetchWatermark()
 
 
 def _watermark_fetched(task: Task, event: on.WatermarkFetched) -> Next:
-    return replace(task, state=State.READING_NEWEST, expected=event.high), do.ReadNewest(event.high)
+    return replace(task, state=Doing.READING_NEWEST, expected=event.high), do.ReadNewest(event.high)
 
 
 def _newest_read(task: Task, event: on.NewestRead) -> Next:
@@ -101,7 +101,7 @@ def _newest_read(task: Task, event: on.NewestRead) -> Next:
         return _stop(task, on.Halt("refused", event.unreadable, remedy))
     if task.fenced_twice and record and record.writer.incarnation != task.spec.writer.incarnation:
         return _stop(task, _claimed(record))
-    return replace(task, state=State.FETCHING_INPUTS), do.FetchInputs()
+    return replace(task, state=Doing.FETCHING_INPUTS), do.FetchInputs()
 
 
 def _inputs_fetched(task: Task, event: on.InputsFetched) -> Next:
@@ -114,7 +114,7 @@ def _inputs_fetched(task: Task, event: on.InputsFetched) -> Next:
         case Refuse(halt, stale):
             return _refused(task, halt, event.at_s) if stale else _stop(task, halt)
         case Fresh():
-            return _release(task) if task.leaving else (replace(task, state=State.FETCHING_SIBLING), do.FetchSibling())
+            return _release(task) if task.leaving else (replace(task, state=Doing.FETCHING_SIBLING), do.FetchSibling())
         case Delivered(record):
             task = replace(task, record=record, careful_until=record.careful_until, choice=record.choice)
             return _assign(replace(task, first=task.first or task.careful), record.positions)
@@ -142,14 +142,14 @@ def _assign(task: Task, positions: Positions) -> Next:
         text = f"the message {places} killed its process at least {task.due.starts if task.due else 0} times"
         return _stop(task, on.Halt("refused", text, "declare an errors topic, which takes it, or fix the function"))
     if task.leaving:
-        return _leave(task, State.RELEASED)
-    return replace(task, state=State.ASSIGNING, stale_since_s=None), do.AssignReader(positions)
+        return _leave(task, Doing.RELEASED)
+    return replace(task, state=Doing.ASSIGNING, stale_since_s=None), do.AssignReader(positions)
 
 
 def _sibling_read(task: Task, event: on.SiblingRead) -> Next:
     positions = first_positions(task.spec, dict(task.inputs), event.born)
     born = task.spec.width if event.born is None else event.born
-    return _transact(task, start_of(task, positions, born), State.ASSIGNING)
+    return _transact(task, start_of(task, positions, born), Doing.ASSIGNING)
 
 
 def _staged(task: Task, settled: bool | None = None) -> Next:
@@ -164,11 +164,11 @@ def _staged(task: Task, settled: bool | None = None) -> Next:
             assert task.record
             assert task.record.staged
             newest = task.record.staged
-            return replace(task, state=State.FETCHING_PARTS), do.FetchParts(newest.number, newest.parts)
+            return replace(task, state=Doing.FETCHING_PARTS), do.FetchParts(newest.number, newest.parts)
         case Turn.SNAPSHOT:
-            return _transact(task, announcement_of(task), State.READY)
+            return _transact(task, announcement_of(task), Doing.READY)
         case Turn.GO:
-            return replace(task, state=State.READY), do.Await()
+            return replace(task, state=Doing.READY), do.Await()
 
 
 def _move(task: Task, move: Move) -> Next:
@@ -177,7 +177,7 @@ def _move(task: Task, move: Move) -> Next:
         case on.Halt() as halt:
             return _stop(task, halt)
         case record:
-            return _transact(replace(task, halt=moved_halt(task.spec)), record, State.STOPPED)
+            return _transact(replace(task, halt=moved_halt(task.spec)), record, Doing.STOPPED)
 
 
 def _parts_read(task: Task, event: on.PartsRead) -> Next:
@@ -186,7 +186,7 @@ def _parts_read(task: Task, event: on.PartsRead) -> Next:
 
 
 def _reader_assigned(task: Task, _: on.Done) -> Next:
-    return replace(task, state=State.READY), do.Await()
+    return replace(task, state=Doing.READY), do.Await()
 
 
 def _refused(task: Task, halt: on.Halt, at_s: float) -> Next:
@@ -196,7 +196,7 @@ def _refused(task: Task, halt: on.Halt, at_s: float) -> Next:
     since = at_s if task.stale_since_s is None else task.stale_since_s
     if at_s - since >= STALE_FOR_S:
         return _stop(task, halt)
-    task = replace(task, stale_since_s=since, record=None, state=State.DISCARDING, left_due=task.may_owe_left)
+    task = replace(task, stale_since_s=since, record=None, state=Doing.DISCARDING, left_due=task.may_owe_left)
     return task, do.Discard(f"asked again: {halt.text}", 1.0)
 
 
@@ -217,7 +217,7 @@ def _failed(task: Task, event: on.Failed) -> Next:
         return _stop(task, _exhausted(task, event))
     back = Task(
         task.spec,
-        state=State.DISCARDING,
+        state=Doing.DISCARDING,
         rounds=task.rounds + 1,
         fenced_at_s=event.at_s if event.fenced else task.fenced_at_s,
         fenced_twice=fenced_twice,
@@ -228,7 +228,7 @@ def _failed(task: Task, event: on.Failed) -> Next:
 
 
 def _discarded(task: Task, _: on.Done) -> Next:
-    return replace(task, state=State.INITIALISING), do.Init()
+    return replace(task, state=Doing.INITIALISING), do.Init()
 
 
 def _claimed(record: Record) -> on.Halt:
@@ -255,8 +255,8 @@ _REMEDY = "fix the cause, and the task resumes; `cues-kafka plan MODULE:GRAPH --
 # Transactions: P2, P5 to P7. One path for every record.
 
 
-def _transact(task: Task, record: Record, then: State) -> Next:
-    return replace(task, state=State.BEGINNING, pending=record, then=then), do.Begin()
+def _transact(task: Task, record: Record, then: Doing) -> Next:
+    return replace(task, state=Doing.BEGINNING, pending=record, then=then), do.Begin()
 
 
 def _begun(task: Task, _: on.Done) -> Next:
@@ -266,16 +266,16 @@ def _begun(task: Task, _: on.Done) -> Next:
     announced = task.pending.staged if isinstance(task.pending, Snapshot) else None
     begins = task.spec.move.begins if task.spec.move else ()
     extents = announced.extents if announced else begins
-    return replace(task, state=State.SENDING_OFFSETS), do.SendOffsets(task.pending.positions, extents)
+    return replace(task, state=Doing.SENDING_OFFSETS), do.SendOffsets(task.pending.positions, extents)
 
 
 def _offsets_sent(task: Task, _: on.Done) -> Next:
     assert task.pending
-    return replace(task, state=State.PRODUCING), do.Produce(task.pending)
+    return replace(task, state=Doing.PRODUCING), do.Produce(task.pending)
 
 
 def _produced(task: Task, _: on.Done) -> Next:
-    return replace(task, state=State.FLUSHING), do.Flush()
+    return replace(task, state=Doing.FLUSHING), do.Flush()
 
 
 def _flushed(task: Task, event: on.Flushed) -> Next:
@@ -284,7 +284,7 @@ def _flushed(task: Task, event: on.Flushed) -> Next:
     if event.first_offset != task.expected and task.spec.rules.fenced:
         # P6a: the answer to R3 was stale, or another writer writes this partition.
         return _discard(task, f"the record landed at {event.first_offset}, not at {task.expected}: another writer?")
-    return replace(task, state=State.COMMITTING, expected=_after(event.first_offset)), do.Commit()
+    return replace(task, state=Doing.COMMITTING, expected=_after(event.first_offset)), do.Commit()
 
 
 def _after(first_offset: int | None) -> int:
@@ -308,26 +308,26 @@ def _committed(task: Task, event: on.Committed) -> Next:
 def _on_from(task: Task, record: Record) -> Next:
     """Go on to what this committed record leads to."""
     match task.then:
-        case State.ASSIGNING:
+        case Doing.ASSIGNING:
             return _assign(task, record.positions)
-        case State.CALLING:
+        case Doing.CALLING:
             assert isinstance(record, Snapshot)
             due = Due(record.ends, record.steps, take(record.choice, record.steps), record.starts)
             # With effects, a step that a retry delays keeps its place: a target would take another message under its
             # step number for it (I7, E1).
             choice = record.choice if task.spec.effects or task.careful else ()
-            return replace(task, state=State.CALLING, first=False, due=due, choice=choice), _call(due)
-        case State.STOPPED:
+            return replace(task, state=Doing.CALLING, first=False, due=due, choice=choice), _call(due)
+        case Doing.STOPPED:
             assert task.halt
             return _stop(task, task.halt)
-        case State.RELEASED:
+        case Doing.RELEASED:
             return _release(task)
         case _ if isinstance(record, Snapshot) and record.left:
-            return replace(task, state=State.READY, first=True), do.Await()  # no snapshot stands before the due step
+            return replace(task, state=Doing.READY, first=True), do.Await()  # no snapshot stands before the due step
         case _:
             # Careful mode ends with the attempt that reaches its end; else its choice would hold for later messages.
             task = replace(task, careful_until=record.careful_until, choice=record.choice, fenced_twice=False)
-            return replace(task, state=State.READY, due=None), do.Await()
+            return replace(task, state=Doing.READY, due=None), do.Await()
 
 
 def _discard(task: Task, text: str) -> Next:
@@ -339,7 +339,7 @@ def _discard(task: Task, text: str) -> Next:
         )
     back = Task(
         task.spec,
-        state=State.DISCARDING,
+        state=Doing.DISCARDING,
         rounds=task.rounds + 1,
         fenced_at_s=task.fenced_at_s,
         fenced_twice=task.fenced_twice,
@@ -357,11 +357,11 @@ def _polled(task: Task, event: on.Polled) -> Next:
         task = _polled_again(task, task.due, event)
     due = task.due
     if task.quarantined and due:
-        return replace(task, state=State.CALLING, first=False), do.Quarantine(due.ends, due.choice, due.starts)
+        return replace(task, state=Doing.CALLING, first=False), do.Quarantine(due.ends, due.choice, due.starts)
     if due and not task.first:
         # User code is called again in the same start: its snapshot is the newest record already.
-        return replace(task, state=State.CALLING), _call(due)
-    return _transact(task, snapshot_of(task, event), State.CALLING)
+        return replace(task, state=Doing.CALLING), _call(due)
+    return _transact(task, snapshot_of(task, event), Doing.CALLING)
 
 
 def _polled_again(task: Task, due: Due, event: on.Polled) -> Task:
@@ -380,13 +380,13 @@ def _called(task: Task, event: on.Called) -> Next:
     stops = event.halt is not None and event.halt.kind != "retry"
     task = replace(task, halt=event.halt if stops else None)
     if event.batch.deliveries:
-        return _transact(task, _attempt(task, event.ends, event.batch), State.STOPPED if stops else State.READY)
+        return _transact(task, _attempt(task, event.ends, event.batch), Doing.STOPPED if stops else Doing.READY)
     if stops:
-        return _leave(task, State.STOPPED)
+        return _leave(task, Doing.STOPPED)
     if task.alone and task.must_leave(task.record):
         # Q2a: other tasks may run during the pause before the retry, and their deaths must not count on this step.
-        return _say_left(task, State.READY)
-    return replace(task, state=State.READY), do.Await()
+        return _say_left(task, Doing.READY)
+    return replace(task, state=Doing.READY), do.Await()
 
 
 def _idle(task: Task, event: on.Idle) -> Next:
@@ -395,7 +395,7 @@ def _idle(task: Task, event: on.Idle) -> Next:
         name = f"{task.spec.name}: due up to {task.due.ends}, {task.due.steps} steps"
         raise IllegalEvent(f"{name}; idle at {event.positions}")
     task = replace(task, choice=())  # what it may still name was compacted away
-    return _transact(task, _attempt(task, event.positions, Totals()), State.READY)
+    return _transact(task, _attempt(task, event.positions, Totals()), Doing.READY)
 
 
 def _attempt(task: Task, positions: Positions, batch: Totals) -> Attempt:
@@ -414,25 +414,25 @@ def _call(due: Due) -> do.Call:
 # Endings.
 
 
-def _leave(task: Task, to: State) -> Next:
+def _leave(task: Task, to: Doing) -> Next:
     """Q1: a task that stops cleanly under its own snapshot commits `left`, so that recovery counts no death."""
-    task = replace(task, leaving=to is State.RELEASED)
+    task = replace(task, leaving=to is Doing.RELEASED)
     if task.must_leave(task.record):
         return _say_left(task, to)
-    if to is State.STOPPED:
+    if to is Doing.STOPPED:
         assert task.halt
         return _stop(task, task.halt)
     return _release(task)
 
 
-def _say_left(task: Task, then: State) -> Next:
+def _say_left(task: Task, then: Doing) -> Next:
     assert isinstance(task.record, Snapshot)
     return _transact(task, left_of(task.record), then)
 
 
 def _revoked(task: Task, _: on.Revoked) -> Next:
     """A3: in READY and CALLING the session is idle, so the task can write `left`; else the next init decides."""
-    return _leave(task, State.RELEASED)
+    return _leave(task, Doing.RELEASED)
 
 
 def _interrupted(task: Task, _: on.Revoked) -> Next:
@@ -441,10 +441,10 @@ def _interrupted(task: Task, _: on.Revoked) -> Next:
 
     If it must say `left`, it returns to R1 once more to say it.
     """
-    owed = task.left_due if task.state is State.STOPPED else task.may_owe_left
+    owed = task.left_due if task.state is Doing.STOPPED else task.may_owe_left
     if not owed or task.leaving:
         return _release(task)
-    back = Task(task.spec, state=State.DISCARDING, left_due=True, leaving=True)
+    back = Task(task.spec, state=Doing.DISCARDING, left_due=True, leaving=True)
     return back, do.Discard("saying left before the partition is given up", 0.0)
 
 
@@ -453,7 +453,7 @@ def _abandoned(task: Task, _: on.Lost | on.Revoked) -> Next:
 
 
 def _release(task: Task) -> Next:
-    return replace(task, state=State.RELEASED, pending=None), do.Release()
+    return replace(task, state=Doing.RELEASED, pending=None), do.Release()
 
 
 def _stop(task: Task, halt: on.Halt) -> Next:
@@ -461,15 +461,15 @@ def _stop(task: Task, halt: on.Halt) -> Next:
     if task.leaving:
         return _release(task)
     left_due = task.may_owe_left and not task.spec.slot
-    return replace(task, state=State.STOPPED, pending=None, halt=halt, left_due=left_due), do.Stop(halt)
+    return replace(task, state=Doing.STOPPED, pending=None, halt=halt, left_due=left_due), do.Stop(halt)
 
 
 Handler: TypeAlias = Callable[[Task, Any], Next]
-Row: TypeAlias = dict[type, tuple[Handler, frozenset[State]]]
+Row: TypeAlias = dict[type, tuple[Handler, frozenset[Doing]]]
 
 
-def _to(*names: str) -> frozenset[State]:
-    return frozenset(State[name] for name in names)
+def _to(*names: str) -> frozenset[Doing]:
+    return frozenset(Doing[name] for name in names)
 
 
 _WORKING = _to("READY", "CALLING", "BEGINNING", "SENDING_OFFSETS", "PRODUCING", "FLUSHING", "COMMITTING")
@@ -480,13 +480,13 @@ _RECOVERING: Row = {**_MAY_FAIL, on.Revoked: (_interrupted, _to("DISCARDING", "R
 _MAY_LEAVE: Row = {**_RECOVERING, on.Failed: (_failed, _BACK | _to("RELEASED"))}  # a leaving task passes these states
 _IN_TRANSACTION: Row = {**_MAY_FAIL, on.Failed: _MAY_LEAVE[on.Failed]}
 
-TRANSITIONS: dict[State, Row] = {
-    State.NEW: {on.Assigned: (_assigned, _to("INITIALISING")), **_MAY_END},
-    State.INITIALISING: {on.Initialised: (_initialised, _to("FETCHING_OFFSETS")), **_MAY_LEAVE},
-    State.FETCHING_OFFSETS: {on.OffsetsFetched: (_offsets_fetched, _to("FETCHING_WATERMARK")), **_MAY_LEAVE},
-    State.FETCHING_WATERMARK: {on.WatermarkFetched: (_watermark_fetched, _to("READING_NEWEST")), **_MAY_LEAVE},
-    State.READING_NEWEST: {on.NewestRead: (_newest_read, _to("FETCHING_INPUTS", "STOPPED", "RELEASED")), **_MAY_LEAVE},
-    State.FETCHING_INPUTS: {
+TRANSITIONS: dict[Doing, Row] = {
+    Doing.NEW: {on.Assigned: (_assigned, _to("INITIALISING")), **_MAY_END},
+    Doing.INITIALISING: {on.Initialised: (_initialised, _to("FETCHING_OFFSETS")), **_MAY_LEAVE},
+    Doing.FETCHING_OFFSETS: {on.OffsetsFetched: (_offsets_fetched, _to("FETCHING_WATERMARK")), **_MAY_LEAVE},
+    Doing.FETCHING_WATERMARK: {on.WatermarkFetched: (_watermark_fetched, _to("READING_NEWEST")), **_MAY_LEAVE},
+    Doing.READING_NEWEST: {on.NewestRead: (_newest_read, _to("FETCHING_INPUTS", "STOPPED", "RELEASED")), **_MAY_LEAVE},
+    Doing.FETCHING_INPUTS: {
         on.InputsFetched: (
             _inputs_fetched,
             _to(
@@ -502,43 +502,43 @@ TRANSITIONS: dict[State, Row] = {
         ),
         **_MAY_LEAVE,
     },
-    State.FETCHING_SIBLING: {on.SiblingRead: (_sibling_read, _to("BEGINNING")), **_MAY_FAIL},
-    State.FETCHING_PARTS: {on.PartsRead: (_parts_read, _to("BEGINNING", "STOPPED")), **_MAY_FAIL},
-    State.ASSIGNING: {on.Done: (_reader_assigned, _to("READY")), **_RECOVERING},
-    State.READY: {
+    Doing.FETCHING_SIBLING: {on.SiblingRead: (_sibling_read, _to("BEGINNING")), **_MAY_FAIL},
+    Doing.FETCHING_PARTS: {on.PartsRead: (_parts_read, _to("BEGINNING", "STOPPED")), **_MAY_FAIL},
+    Doing.ASSIGNING: {on.Done: (_reader_assigned, _to("READY")), **_RECOVERING},
+    Doing.READY: {
         on.Polled: (_polled, _to("BEGINNING", "CALLING")),
         on.Called: (_called, _to("BEGINNING", "READY", "STOPPED")),
         on.Idle: (_idle, _to("BEGINNING")),
         **_MAY_FAIL,
         on.Revoked: (_revoked, _to("BEGINNING", "RELEASED")),
     },
-    State.CALLING: {
+    Doing.CALLING: {
         on.Called: (_called, _to("BEGINNING", "READY", "STOPPED")),
         **_MAY_FAIL,
         on.Revoked: (_revoked, _to("BEGINNING", "RELEASED")),
     },
-    State.BEGINNING: {
+    Doing.BEGINNING: {
         on.Done: (_begun, _to("SENDING_OFFSETS")),
         **_IN_TRANSACTION,
         on.Revoked: (_revoked, _to("BEGINNING", "RELEASED")),
     },
-    State.SENDING_OFFSETS: {on.Done: (_offsets_sent, _to("PRODUCING")), **_IN_TRANSACTION},
-    State.PRODUCING: {on.Done: (_produced, _to("FLUSHING")), **_IN_TRANSACTION},
-    State.FLUSHING: {on.Flushed: (_flushed, _to("COMMITTING", "DISCARDING", "STOPPED", "RELEASED")), **_IN_TRANSACTION},
-    State.COMMITTING: {
+    Doing.SENDING_OFFSETS: {on.Done: (_offsets_sent, _to("PRODUCING")), **_IN_TRANSACTION},
+    Doing.PRODUCING: {on.Done: (_produced, _to("FLUSHING")), **_IN_TRANSACTION},
+    Doing.FLUSHING: {on.Flushed: (_flushed, _to("COMMITTING", "DISCARDING", "STOPPED", "RELEASED")), **_IN_TRANSACTION},
+    Doing.COMMITTING: {
         on.Committed: (_committed, _to("READY", "CALLING", "ASSIGNING", "DISCARDING", "STOPPED", "RELEASED")),
         **_IN_TRANSACTION,
     },
-    State.DISCARDING: {
+    Doing.DISCARDING: {
         on.Done: (_discarded, _to("INITIALISING")),
         **_MAY_END,
         on.Revoked: (_interrupted, _to("DISCARDING", "RELEASED")),
     },
-    State.STOPPED: {
+    Doing.STOPPED: {
         on.Assigned: (_assigned, _to("INITIALISING")),
         **_MAY_END,
         on.Revoked: (_interrupted, _to("DISCARDING", "RELEASED")),
     },
-    State.RELEASED: {},
+    Doing.RELEASED: {},
 }
 """What may happen in each state: event -> (handler, states that may follow). The docs' diagram is drawn from it."""

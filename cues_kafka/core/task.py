@@ -15,8 +15,8 @@ ALONE_AT = 1
 """Q2a: deaths on a single step after which nothing else of its process runs while it is delivered."""
 
 
-class State(Enum):
-    """What a task is doing. It waits for the answer to one effect, but in NEW, READY, STOPPED and RELEASED."""
+class Doing(Enum):
+    """What a task does. It waits for the answer to one effect, but in NEW, READY, STOPPED and RELEASED."""
 
     NEW = "new"
     INITIALISING = "initialising"
@@ -56,7 +56,7 @@ class Task:
 
     Attributes:
         spec: what never changes.
-        state: see `State`.
+        state: see `Doing`.
         record: the newest committed record; None before the first.
         pending: the record of the transaction under way.
         then: the state that the transaction under way leads to: CALLING, READY, ASSIGNING, STOPPED or RELEASED.
@@ -80,10 +80,10 @@ class Task:
     """
 
     spec: Spec
-    state: State = State.NEW
+    state: Doing = Doing.NEW
     record: Record | None = None
     pending: Record | None = None
-    then: State = State.READY
+    then: Doing = Doing.READY
     halt: Halt | None = None
     expected: int = 0
     due: Due | None = None
@@ -136,9 +136,9 @@ class Task:
     @property
     def settled(self) -> bool:
         """Whether a death of the process now would count on no step of this task (Q1)."""
-        if self.state is State.READY:
+        if self.state is Doing.READY:
             return not self.must_leave(self.record)
-        return self.state in (State.NEW, State.STOPPED, State.RELEASED)
+        return self.state in (Doing.NEW, Doing.STOPPED, Doing.RELEASED)
 
     @property
     def published(self) -> bool:

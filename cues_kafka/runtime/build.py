@@ -79,7 +79,7 @@ def caller_of(
 
 
 def _store(name: str, declared: Store, topic: str, max_bytes: int, cluster: Any) -> StoreSpec:
-    """A store with its changelog topic, which takes records of at most so many bytes."""
+    """A store with its changelog topic, which takes records of at most `max_bytes`."""
     encode_key: Callable[[Any], bytes] = _text_key
     decode_key: Callable[[bytes], Any] = bytes.decode
     if declared.key is not None:

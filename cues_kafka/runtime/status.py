@@ -16,7 +16,7 @@ class TaskStatus:
 
     Attributes:
         task: `processor/partition`.
-        state: what it is doing, see `core.task.State`.
+        state: what it is doing, see `core.task.Doing`.
         positions: its positions.
         totals: counts since its beginning.
         stopped: why it stopped; empty while it works.

@@ -16,7 +16,7 @@ from cues_kafka.core import machine, recover, task, turns
 from cues_kafka.core.machine import TRANSITIONS
 from cues_kafka.core.records import Record
 from cues_kafka.core.spec import Spec
-from cues_kafka.core.task import State, Task
+from cues_kafka.core.task import Doing, Task
 from cues_kafka.ports import Coordinates, Positions
 from cues_kafka.runtime.calling import pairing
 from cues_kafka.runtime.calling.batch import Batch
@@ -29,9 +29,9 @@ Patch = pytest.MonkeyPatch
 Handler = Callable[[Task, Any], Any]
 
 
-def handler(patch: Patch, state: State, event: type, made: Callable[[Handler], Handler]) -> None:
+def handler(patch: Patch, state: Doing, event: type, made: Callable[[Handler], Handler]) -> None:
     """Put another handler for one event in one state, made from the one that is there."""
-    patch.setitem(TRANSITIONS[state], event, (made(TRANSITIONS[state][event][0]), frozenset(State)))
+    patch.setitem(TRANSITIONS[state], event, (made(TRANSITIONS[state][event][0]), frozenset(Doing)))
 
 
 def positions_from_memory(patch: Patch) -> None:
@@ -52,7 +52,7 @@ def positions_from_memory(patch: Patch) -> None:
         return read
 
     patch.setattr(machine, "_attempt", remember)
-    handler(patch, State.FETCHING_INPUTS, on.InputsFetched, forgetful)
+    handler(patch, Doing.FETCHING_INPUTS, on.InputsFetched, forgetful)
 
 
 def attempt_outside_the_transaction(patch: Patch) -> None:
@@ -66,7 +66,7 @@ def attempt_outside_the_transaction(patch: Patch) -> None:
 
     patch.setattr(Interpreter, "_produce", produce)
     handler(
-        patch, State.FLUSHING, on.Flushed, lambda _: lambda it, _: (replace(it, state=State.COMMITTING), do.Commit())
+        patch, Doing.FLUSHING, on.Flushed, lambda _: lambda it, _: (replace(it, state=Doing.COMMITTING), do.Commit())
     )
 
 
@@ -123,7 +123,7 @@ def flush_that_does_not_look(patch: Patch) -> None:
     patch.setattr(Interpreter, "_flush", blind)
     patch.setattr(MemorySession, "commit", forget)
     handler(
-        patch, State.FLUSHING, on.Flushed, lambda _: lambda it, _: (replace(it, state=State.COMMITTING), do.Commit())
+        patch, Doing.FLUSHING, on.Flushed, lambda _: lambda it, _: (replace(it, state=Doing.COMMITTING), do.Commit())
     )
 
 
@@ -131,7 +131,7 @@ def record_may_land_anywhere(patch: Patch) -> None:
     """P6a is left out, under answers that are old."""
     handler(
         patch,
-        State.FLUSHING,
+        Doing.FLUSHING,
         on.Flushed,
         lambda original: lambda it, event: original(replace(it, expected=event.first_offset), event),
     )
@@ -141,16 +141,16 @@ def goes_on_after_an_ambiguous_commit(patch: Patch) -> None:
     """P8: no return to R1 after a commit that raised."""
     handler(
         patch,
-        State.COMMITTING,
+        Doing.COMMITTING,
         on.Failed,
-        lambda _: lambda it, _: (replace(it, state=State.READY, pending=None), do.Await()),
+        lambda _: lambda it, _: (replace(it, state=Doing.READY, pending=None), do.Await()),
     )
 
 
 def suspect_commit_trusted(patch: Patch) -> None:
     """P8: the next transaction begins while a repeated EndTxn is on its way."""
     handler(
-        patch, State.COMMITTING, on.Committed, lambda original: lambda it, _: original(it, on.Committed(suspect=None))
+        patch, Doing.COMMITTING, on.Committed, lambda original: lambda it, _: original(it, on.Committed(suspect=None))
     )
 
 

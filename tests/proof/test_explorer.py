@@ -14,7 +14,7 @@ import pytest
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core import machine as core
-from cues_kafka.core.task import State, Task
+from cues_kafka.core.task import Doing, Task
 from tests.proof import model as explorer
 from tests.proof.model import trace
 from tests.proof.model.__main__ import main
@@ -108,12 +108,12 @@ def test_mutants_have_names_of_their_own_and_leave_nothing_behind() -> None:
 
 def test_the_explorer_fails_without_the_rule_on_suspect_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     """P8, deleted from the production table; KAFKA-17754 is what it is there for."""
-    committed, following = core.TRANSITIONS[State.COMMITTING][on.Committed]
+    committed, following = core.TRANSITIONS[Doing.COMMITTING][on.Committed]
 
     def trusting(task: Task, event: Any) -> tuple[Task, do.Effect]:
         return committed(task, replace(event, suspect=None))
 
-    monkeypatch.setitem(core.TRANSITIONS[State.COMMITTING], on.Committed, (trusting, following))
+    monkeypatch.setitem(core.TRANSITIONS[Doing.COMMITTING], on.Committed, (trusting, following))
     found = Search(World(with_faults("alone", NET))).run()
 
     assert found.violated
@@ -122,9 +122,9 @@ def test_the_explorer_fails_without_the_rule_on_suspect_commits(monkeypatch: pyt
 
 def test_a_broken_core_is_a_counterexample_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     """An event that the table does not list."""
-    row = dict(core.TRANSITIONS[State.FLUSHING])
+    row = dict(core.TRANSITIONS[Doing.FLUSHING])
     del row[on.Flushed]
-    monkeypatch.setitem(core.TRANSITIONS, State.FLUSHING, row)
+    monkeypatch.setitem(core.TRANSITIONS, Doing.FLUSHING, row)
     found = Search(World(with_faults("alone", NO_FAULTS))).run()
 
     assert "Flushed cannot happen" in found.violated

@@ -55,7 +55,6 @@ REFUSED = [
     ("def f3() -> Iterator[Out[Literal['all', 'big']]]: yield Out('bgi', 1)", "arg-type"),
     ("double('text')", "arg-type"),
     ("has_type(3)", "arg-type"),
-    ("from cues_kafka import Store", "attr-defined"),
     ("def f4(step: Step) -> int: return step.hash", "return-value"),
 ]
 

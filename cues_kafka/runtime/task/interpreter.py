@@ -18,7 +18,7 @@ from cues_kafka.core.machine import handle
 from cues_kafka.core.moves import MOVED
 from cues_kafka.core.records import KEY, Attempt, Record
 from cues_kafka.core.spec import Spec
-from cues_kafka.core.task import State, Task
+from cues_kafka.core.task import Doing, Task
 from cues_kafka.errors import BrokerError, CodecError, ConfigError, FatalError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Observer, Positions, Session, TopicPartition
@@ -43,7 +43,7 @@ LEAVING_INIT_TIMEOUT_S = 5.0
 AT_ONCE = 16
 """How many backing partitions are read side by side (T2)."""
 
-IN_TRANSACTION = frozenset({State.SENDING_OFFSETS, State.PRODUCING, State.FLUSHING, State.COMMITTING})
+IN_TRANSACTION = frozenset({Doing.SENDING_OFFSETS, Doing.PRODUCING, Doing.FLUSHING, Doing.COMMITTING})
 """Past P5: a revocation waits for the end of these states (A3)."""
 
 

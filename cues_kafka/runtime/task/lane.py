@@ -16,7 +16,7 @@ from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Attempt
 from cues_kafka.core.spec import Spec
-from cues_kafka.core.task import State, Task
+from cues_kafka.core.task import Doing, Task
 from cues_kafka.errors import RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Observer, Positions
@@ -328,13 +328,13 @@ class Lane:
     def _is_late(self, event: on.Event) -> bool:
         """Whether the task was given up, or a recovery has voided what the event reports."""
         state = self.task.state
-        if self.interpreter.gate.closed or state is State.RELEASED:
+        if self.interpreter.gate.closed or state is Doing.RELEASED:
             return True
         if isinstance(event, on.Polled | on.Called | on.Idle):
-            return self._worked_on is not self.buffer or state not in (State.READY, State.CALLING)
+            return self._worked_on is not self.buffer or state not in (Doing.READY, Doing.CALLING)
         if isinstance(event, on.Failed):
-            return state in (State.NEW, State.STOPPED)
-        return state not in (State.NEW, State.STOPPED)
+            return state in (Doing.NEW, Doing.STOPPED)
+        return state not in (Doing.NEW, Doing.STOPPED)
 
     def _advance(self, event: on.Event) -> None:
         batch = None
@@ -394,7 +394,7 @@ class Lane:
         interpreter.gate.close()
         interpreter.log.catch_up(at_once=True)
         task = self.task
-        recovering = task.state not in _COMMITTING | {State.READY, State.CALLING} and not task.left_due
+        recovering = task.state not in _COMMITTING | {Doing.READY, Doing.CALLING} and not task.left_due
         if not interpreter.lock.acquire(
             timeout=max(0.0, min(timeout_s, RECOVERY_PATIENCE_S) if recovering else timeout_s)
         ):
@@ -403,7 +403,7 @@ class Lane:
             self._let_go()
             return
         try:
-            if self.task.state is not State.RELEASED:
+            if self.task.state is not Doing.RELEASED:
                 late = timeout_s < 0 and self.task.left_due
                 interpreter.advance(on.Lost() if late else on.Revoked())
         finally:
@@ -417,7 +417,7 @@ class Lane:
         self._let_go()
         if interpreter.lock.acquire(blocking=False):
             try:
-                if self.task.state is not State.RELEASED:
+                if self.task.state is not Doing.RELEASED:
                     interpreter.advance(on.Lost())
             finally:
                 interpreter.lock.release()
@@ -596,7 +596,7 @@ class Lane:
                 return None  # the batch is void, and the sink has heard so
             sink.before_commit(batch.sequence, batch.records)
         if halt and halt.kind == "retry" and not batch.deliveries:
-            return None if self.task.state is State.READY else on.Called((), batch.totals, halt)
+            return None if self.task.state is Doing.READY else on.Called((), batch.totals, halt)
         return on.Called(batch.ends, batch.totals, halt)
 
     def _called(self, task: Task, buffer: Buffer, call: do.Call) -> on.Event | None:
@@ -636,8 +636,8 @@ class Lane:
         return self._close(batch)
 
 
-_COMMITTING = frozenset({State.BEGINNING, State.SENDING_OFFSETS, State.PRODUCING, State.FLUSHING, State.COMMITTING})
+_COMMITTING = frozenset({Doing.BEGINNING, Doing.SENDING_OFFSETS, Doing.PRODUCING, Doing.FLUSHING, Doing.COMMITTING})
 
-_WAITING = frozenset({State.BEGINNING, State.SENDING_OFFSETS, State.FLUSHING, State.COMMITTING})
+_WAITING = frozenset({Doing.BEGINNING, Doing.SENDING_OFFSETS, Doing.FLUSHING, Doing.COMMITTING})
 """The task waits for the cluster in these states. Calling ahead pays while reports are awaited: JSON messages went from
 0.79 to 0.91 of a hand-written loop's rate. While records are enqueued, both would compete for Python's lock."""

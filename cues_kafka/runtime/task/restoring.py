@@ -1,4 +1,4 @@
-"""Reads a task's stores from their changelogs (R4b), after R1 has fenced whoever wrote to them before."""
+"""Reads a task's stores from their changelogs (R4b), after R1 has fenced the former owner."""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ from cues_kafka.core import hashing, turns
 from cues_kafka.core.events import Halt
 from cues_kafka.core.moves import MOVED
 from cues_kafka.core.records import Attempt, Choice, Snapshot
-from cues_kafka.core.task import Due, Task
-from cues_kafka.core.task import State as Doing
+from cues_kafka.core.task import Doing, Due, Task
 from cues_kafka.ports import Coordinates
 from tests.proof.model.cluster import Cluster
 from tests.proof.model.machine import Key, offsets_of

@@ -16,7 +16,7 @@ from cues_kafka.core import events as on
 from cues_kafka.core import machine as core
 from cues_kafka.core.records import Choice, Record, Totals
 from cues_kafka.core.spec import Input, Spec
-from cues_kafka.core.task import State, Task
+from cues_kafka.core.task import Doing, Task
 from cues_kafka.ports import Position, Positions
 
 Key: TypeAlias = tuple[Any, ...]
@@ -129,7 +129,7 @@ class Machine:
         """What the core alone does: a failure of the explorer itself is no counterexample."""
         try:
             after, effect = core.handle(task, event)
-            if after.state is State.READY and after.positions:
+            if after.state is Doing.READY and after.positions:
                 declared = [i.binding for i in task.spec.inputs]
                 assert [p.binding for p in after.positions] == declared, "the shell pairs messages by place (O7)"
             return after, effect

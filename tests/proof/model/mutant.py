@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import machine as core
-from cues_kafka.core.task import State, Task
+from cues_kafka.core.task import Doing, Task
 from tests.proof.model.search import Found, Search
 from tests.proof.model.states import Faults
 from tests.proof.model.world import World
@@ -80,7 +80,7 @@ def handlers(**new: Handler) -> Patch:
 
     Each is given the original one, the task and the event, and may lead anywhere.
     """
-    everywhere = frozenset(State)
+    everywhere = frozenset(Doing)
     table = {
         state: {
             event: (partial(new[old.__name__], old), everywhere) if old.__name__ in new else (old, following)
@@ -109,14 +109,14 @@ def reading_first(**more: Handler) -> Patch:
 
     def start(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
         task, _ = old(task, event)
-        return replace(task, state=State.FETCHING_OFFSETS), do.FetchOffsets()
+        return replace(task, state=Doing.FETCHING_OFFSETS), do.FetchOffsets()
 
     def newest(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
         task, _ = old(task, event)
-        return replace(task, state=State.INITIALISING), do.Init()
+        return replace(task, state=Doing.INITIALISING), do.Init()
 
     def initialised(_: Handler, task: Task, _event: Any) -> tuple[Task, do.Effect]:
-        return replace(task, state=State.FETCHING_INPUTS), do.FetchInputs()
+        return replace(task, state=Doing.FETCHING_INPUTS), do.FetchInputs()
 
     return handlers(_assigned=start, _discarded=start, _newest_read=newest, _initialised=initialised, **more)
 

@@ -18,7 +18,7 @@ from cues_kafka.core import task as value
 from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Attempt, Snapshot, Totals
 from cues_kafka.core.recover import Delivered, Pending
-from cues_kafka.core.task import Due, State, Task
+from cues_kafka.core.task import Doing, Due, Task
 from cues_kafka.ports import Coordinates
 from tests.proof.model import lanes as around
 from tests.proof.model import states
@@ -58,12 +58,12 @@ def _unrecorded(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
     after, _ = old(task, event)
     assert after.pending
     record = replace(after.pending, sequence=-1)
-    return replace(after, state=State.ASSIGNING, pending=None, record=record), do.AssignReader(record.positions)
+    return replace(after, state=Doing.ASSIGNING, pending=None, record=record), do.AssignReader(record.positions)
 
 
 def _after_failed_commit(new: Callable[[Task], tuple[Task, do.Effect]]) -> Patch:
     def failed(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
-        doubtful = task.state is State.COMMITTING and not event.fenced and task.record
+        doubtful = task.state is Doing.COMMITTING and not event.fenced and task.record
         return new(task) if doubtful else old(task, event)
 
     return handler("_failed", failed)
@@ -71,12 +71,12 @@ def _after_failed_commit(new: Callable[[Task], tuple[Task, do.Effect]]) -> Patch
 
 def _taken_for_abort(task: Task) -> tuple[Task, do.Effect]:
     """Take a commit without an answer for an abort, and go on with the same session."""
-    return replace(task, state=State.READY, pending=None), do.Await()
+    return replace(task, state=Doing.READY, pending=None), do.Await()
 
 
 def _went_well(task: Task) -> tuple[Task, do.Effect]:
     """Take it for a commit."""
-    return replace(task, state=State.READY, record=task.pending, pending=None, due=None, first=False), do.Await()
+    return replace(task, state=Doing.READY, record=task.pending, pending=None, due=None, first=False), do.Await()
 
 
 def _from_memory() -> Patch:
@@ -84,7 +84,7 @@ def _from_memory() -> Patch:
 
     def failed(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
         after, effect = old(task, event)
-        believed = task.pending if task.state is State.COMMITTING else task.record
+        believed = task.pending if task.state is Doing.COMMITTING else task.record
         return replace(after, record=believed), effect
 
     def newest(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
@@ -100,7 +100,7 @@ def _repeated(task: Task) -> tuple[Task, do.Effect]:
 
 def _blocked_waits() -> Patch:
     """No return to R1 when reading is blocked."""
-    effects: dict[State, do.Effect] = {State.FETCHING_OFFSETS: do.FetchOffsets()}
+    effects: dict[Doing, do.Effect] = {Doing.FETCHING_OFFSETS: do.FetchOffsets()}
 
     def failed(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
         if event.text in ("blocked", "unstable"):
@@ -117,7 +117,7 @@ def _session_kept() -> Patch:
         after, effect = old(task, event)
         if not isinstance(effect, do.Discard) or event.fenced:
             return after, effect
-        return replace(after, state=State.FETCHING_OFFSETS), do.FetchOffsets()
+        return replace(after, state=Doing.FETCHING_OFFSETS), do.FetchOffsets()
 
     return handler("_failed", failed)
 
@@ -130,8 +130,8 @@ def _snapshot_sends(positions: Callable[[Snapshot], Any]) -> Patch:
             return old(task, event)
         sent = positions(task.pending)
         if sent is None:
-            return replace(task, state=State.PRODUCING), do.Produce(task.pending)
-        return replace(task, state=State.SENDING_OFFSETS), do.SendOffsets(sent)
+            return replace(task, state=Doing.PRODUCING), do.Produce(task.pending)
+        return replace(task, state=Doing.SENDING_OFFSETS), do.SendOffsets(sent)
 
     return handler("_begun", begun)
 
@@ -185,7 +185,7 @@ def _left_in_place() -> Patch:
     """`left` under the sequence of its snapshot."""
     old = core._transact
 
-    def transact(task: Task, record: Any, then: State) -> tuple[Task, do.Effect]:
+    def transact(task: Task, record: Any, then: Doing) -> tuple[Task, do.Effect]:
         return old(task, replace(record, sequence=record.sequence - record.left), then)
 
     return core, "_transact", transact
@@ -332,7 +332,7 @@ _SETTLED = Task.settled.fget  # type: ignore[attr-defined]
 
 def _released_at_the_call() -> Patch:
     """Q2a: others go on as soon as the snapshot is committed."""
-    return Task, "settled", property(lambda task: task.state is State.CALLING or _SETTLED(task))
+    return Task, "settled", property(lambda task: task.state is Doing.CALLING or _SETTLED(task))
 
 
 def _released_before_the_commit() -> Patch:
@@ -342,7 +342,7 @@ def _released_before_the_commit() -> Patch:
 
 def _released_by_a_failure() -> Patch:
     """Q2a: others go on while the task recovers under its own snapshot."""
-    return Task, "settled", property(lambda task: task.state is State.DISCARDING or _SETTLED(task))
+    return Task, "settled", property(lambda task: task.state is Doing.DISCARDING or _SETTLED(task))
 
 
 def _calls_go_on() -> tuple[Patch, Patch]:
@@ -448,8 +448,8 @@ def _planned_over_any() -> Patch:
 
 def _move_believed() -> Patch:
     def failed(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
-        if task.spec.move and task.state is State.COMMITTING and task.halt:
-            return replace(task, state=State.STOPPED, pending=None), do.Stop(task.halt)
+        if task.spec.move and task.state is Doing.COMMITTING and task.halt:
+            return replace(task, state=Doing.STOPPED, pending=None), do.Stop(task.halt)
         return old(task, event)
 
     return handler("_failed", failed)
@@ -472,7 +472,7 @@ def _move_without_offsets() -> Patch:
     def begun(old: Handler, task: Task, event: Any) -> tuple[Task, do.Effect]:
         after, effect = old(task, event)
         if task.spec.move and isinstance(effect, do.SendOffsets) and task.pending:
-            return replace(after, state=State.PRODUCING), do.Produce(task.pending)
+            return replace(after, state=Doing.PRODUCING), do.Produce(task.pending)
         return after, effect
 
     return handler("_begun", begun)

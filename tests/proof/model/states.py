@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from cues_kafka.core.records import Record, Snapshot
-from cues_kafka.core.task import State as Doing
+from cues_kafka.core.task import Doing
 from tests.proof.model.machine import offsets_of
 
 State: TypeAlias = tuple[int, ...]

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from cues_kafka.brokers.memory import MemoryMember
 from cues_kafka.codecs.json import JsonCodec
-from cues_kafka.core.task import State
+from cues_kafka.core.task import Doing
 from cues_kafka.errors import BrokerError
 from cues_kafka.ports import Broker, Listener, WireMessage
 from cues_kafka.runtime.build import caller_of
@@ -49,7 +49,7 @@ IDLE_TURNS = 3
 AHEAD = frozenset({("before", "SendOffsets"), ("before", "Flush"), ("after", "Flush"), ("before", "Commit")})
 """Moments at which the cluster is waited for: there a worker calls ahead."""
 
-COMMITTING = frozenset({State.SENDING_OFFSETS, State.FLUSHING, State.COMMITTING})
+COMMITTING = frozenset({Doing.SENDING_OFFSETS, Doing.FLUSHING, Doing.COMMITTING})
 
 
 class Stuck(AssertionError):

@@ -8,7 +8,7 @@ from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Snapshot
 from cues_kafka.core.recover import Refuse, recover
-from cues_kafka.core.task import State, Task
+from cues_kafka.core.task import Doing, Task
 from tests.unit.core.world import ME, TWO, World, at, attempt, called, deliver, facts, make_spec, snapshot
 
 SPEC = make_spec()
@@ -61,7 +61,7 @@ def test_a_revocation_while_the_inputs_are_asked_for_is_no_death() -> None:
     world = World(SPEC, log=[MINE], answers={do.FetchInputs: [on.Revoked()]})
     task, _ = world.begin()
 
-    assert task.state is State.RELEASED
+    assert task.state is Doing.RELEASED
     assert world.log[-1].left
 
 
@@ -71,7 +71,7 @@ def test_a_revocation_while_a_refusal_is_asked_again_is_no_death() -> None:
     world = World(SPEC, log=[MINE], answers={do.FetchOffsets: [stale], do.Discard: [on.Revoked()]})
     task, _ = world.begin()
 
-    assert task.state is State.RELEASED
+    assert task.state is Doing.RELEASED
     assert world.log[-1].left
 
 
@@ -86,7 +86,7 @@ def test_a_revocation_after_the_suspect_commit_of_a_snapshot_is_no_death() -> No
     }
     task, _ = world.run(task, on.Polled(at(9), 4))
 
-    assert task.state is State.RELEASED
+    assert task.state is Doing.RELEASED
     assert world.log[-1].left
 
 

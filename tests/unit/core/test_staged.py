@@ -11,7 +11,7 @@ from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Attempt, Record, Snapshot, Staged, Totals
 from cues_kafka.core.staged import RESET, Announce, Enter, Publish, Role, Turn, is_published, verdict
-from cues_kafka.core.task import State, Task
+from cues_kafka.core.task import Doing, Task
 from tests.unit.core.world import (
     OTHER_QUERY,
     QUERY,
@@ -228,7 +228,7 @@ def test_a_fenced_slot_stops_and_leaves_nothing_to_say() -> None:
     """D5; an announcement is no snapshot that a slot could have left (Q1)."""
     world, task, _ = run(announce(settled=5), published(SPEC, staged()))
     task, effect = world.run(task, on.Failed("fenced", 0.0, fenced=True))
-    assert task.state is State.STOPPED
+    assert task.state is Doing.STOPPED
     assert isinstance(effect, do.Stop)
     task, effect = world.run(task, on.Revoked())
     assert isinstance(effect, do.Release)

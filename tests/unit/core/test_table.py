@@ -15,7 +15,7 @@ from cues_kafka.core.machine import MAX_ROUNDS, TRANSITIONS, IllegalEvent, handl
 from cues_kafka.core.records import Attempt, Snapshot, Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Announce, Enter, Publish
-from cues_kafka.core.task import Due, State, Task
+from cues_kafka.core.task import Doing, Due, Task
 from tests.unit.core.world import (
     ME,
     OTHER_QUERY,
@@ -44,10 +44,10 @@ WORLDS = {
     "publishing another part": make_spec((), slot=True, staged=Publish(staged(5, part=1))),
 }
 
-READING = frozenset({State.FETCHING_WATERMARK, State.READING_NEWEST, State.FETCHING_INPUTS})
+READING = frozenset({Doing.FETCHING_WATERMARK, Doing.READING_NEWEST, Doing.FETCHING_INPUTS})
 """Where the answer of R2 still counts."""
 
-Step = tuple[State, type[on.Event], State]
+Step = tuple[Doing, type[on.Event], Doing]
 
 
 def events(task: Task) -> list[on.Event]:
@@ -131,7 +131,7 @@ def outline(task: Task) -> tuple[Any, ...]:
 def explored(name: str) -> tuple[tuple[Task, on.Event, Task, do.Effect], ...]:
     """Breadth first from a new task and from one that has gone round too often: each outline once, with each event."""
     spec = WORLDS[name]
-    begin = [Task(spec), Task(spec, state=State.INITIALISING, rounds=MAX_ROUNDS)]
+    begin = [Task(spec), Task(spec, state=Doing.INITIALISING, rounds=MAX_ROUNDS)]
     seen, queue = {outline(task) for task in begin}, deque(begin)
     found = []
     while queue:
@@ -170,17 +170,17 @@ def test_events_that_the_table_does_not_list_are_refused_without_change(name: st
 def test_each_state_asks_for_its_own_effect(name: str) -> None:
     """So that the diagram, which shows states, says what is being done."""
     asks = {
-        State.INITIALISING: do.Init, State.FETCHING_OFFSETS: do.FetchOffsets,
-        State.FETCHING_WATERMARK: do.FetchWatermark, State.READING_NEWEST: do.ReadNewest,
-        State.FETCHING_INPUTS: do.FetchInputs,
-        State.FETCHING_SIBLING: do.FetchSibling, State.FETCHING_PARTS: do.FetchParts,
-        State.ASSIGNING: do.AssignReader, State.READY: do.Await,
-        State.BEGINNING: do.Begin, State.SENDING_OFFSETS: do.SendOffsets, State.PRODUCING: do.Produce,
-        State.FLUSHING: do.Flush, State.COMMITTING: do.Commit, State.DISCARDING: do.Discard, State.STOPPED: do.Stop,
-        State.RELEASED: do.Release,
+        Doing.INITIALISING: do.Init, Doing.FETCHING_OFFSETS: do.FetchOffsets,
+        Doing.FETCHING_WATERMARK: do.FetchWatermark, Doing.READING_NEWEST: do.ReadNewest,
+        Doing.FETCHING_INPUTS: do.FetchInputs,
+        Doing.FETCHING_SIBLING: do.FetchSibling, Doing.FETCHING_PARTS: do.FetchParts,
+        Doing.ASSIGNING: do.AssignReader, Doing.READY: do.Await,
+        Doing.BEGINNING: do.Begin, Doing.SENDING_OFFSETS: do.SendOffsets, Doing.PRODUCING: do.Produce,
+        Doing.FLUSHING: do.Flush, Doing.COMMITTING: do.Commit, Doing.DISCARDING: do.Discard, Doing.STOPPED: do.Stop,
+        Doing.RELEASED: do.Release,
     }  # fmt: skip
     for _, _, after, effect in explored(name):
-        if after.state is State.CALLING:
+        if after.state is Doing.CALLING:
             assert isinstance(effect, do.Call | do.Quarantine)
         else:
             assert type(effect) is asks[after.state]
@@ -221,5 +221,5 @@ def test_no_reachable_task_breaks_an_invariant(name: str) -> None:
                 assert pending is None
             case do.Release():
                 assert pending is None
-        if before.state is State.FETCHING_INPUTS and after.state is State.STOPPED:
+        if before.state is Doing.FETCHING_INPUTS and after.state is Doing.STOPPED:
             assert after.record == before.record

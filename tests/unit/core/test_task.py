@@ -10,7 +10,7 @@ from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.machine import FENCED_WITHIN_S, MAX_ROUNDS, STALE_FOR_S, IllegalEvent, handle
 from cues_kafka.core.records import Attempt, Choice, Record, Snapshot, Start, Totals, Writer
-from cues_kafka.core.task import State, Task
+from cues_kafka.core.task import Doing, Task
 from cues_kafka.core.turns import drop, take
 from tests.unit.core.world import (
     BEFORE,
@@ -83,7 +83,7 @@ def test_a_refused_recovery_writes_nothing() -> None:
     task, effect = world.begin()
 
     assert isinstance(effect, do.Stop)
-    assert task.state is State.STOPPED
+    assert task.state is Doing.STOPPED
     assert world.names() == [*RECOVERY, "Stop"]
 
 
@@ -309,7 +309,7 @@ def test_who_has_begun_nothing_leaves_without_a_word(record: Record) -> None:
     world.names()
     task, _ = world.run(task, on.Revoked())
 
-    assert task.state is State.RELEASED
+    assert task.state is Doing.RELEASED
     assert world.names() == ["Release"]
 
 
@@ -623,7 +623,7 @@ def test_recovery_goes_round_five_times_and_then_refuses(effect: type[do.Effect]
     assert "`cues-kafka plan MODULE:GRAPH --apply`" in after.halt.remedy
     assert "no answer" in after.halt.text
     assert [e.delay_s for e in world.effects if isinstance(e, do.Discard)] == [0.0, 0.2, 0.4, 0.8, 1.6]
-    assert task.state is State.STOPPED
+    assert task.state is Doing.STOPPED
 
 
 def test_an_attempt_ends_the_count_of_rounds_and_a_snapshot_does_not() -> None:
@@ -679,7 +679,7 @@ def test_an_unhandled_exception_commits_the_steps_before_it_and_stops() -> None:
     task, effect = world.run(task, called(at(7), outputs=2, halt=halt))
 
     assert effect == do.Stop(halt)
-    assert task.state is State.STOPPED
+    assert task.state is Doing.STOPPED
     assert world.log[-1].positions == at(7)
 
 
@@ -749,7 +749,7 @@ def test_a_choice_is_cut_into_what_is_taken_and_what_remains(
 
 def test_a_released_task_hears_nothing() -> None:
     """Its state has no way out, and nothing of it changes."""
-    task = Task(SPEC, state=State.RELEASED)
+    task = Task(SPEC, state=Doing.RELEASED)
 
     for event in (on.Assigned(), on.Revoked(), on.Lost(), on.Done(), on.Polled((), 0)):
         with pytest.raises(IllegalEvent, match="p/1 is released"):
@@ -779,10 +779,10 @@ def test_a_step_alone_in_its_process_is_put_off_under_no_snapshot() -> None:
 def test_rounds_are_forgotten_after_a_minute_of_work(after_s: float, rounds: int) -> None:
     """R7: a task that fails once a day does not stop on the sixth day."""
     spec = make_spec()
-    task = Task(spec, state=State.READY, record=attempt(spec, 5), rounds=5, recovered_at_s=100.0)
+    task = Task(spec, state=Doing.READY, record=attempt(spec, 5), rounds=5, recovered_at_s=100.0)
     after, _ = handle(task, on.Failed("reading: it broke", 100.0 + after_s))
 
-    assert (after.state, after.rounds) == ((State.STOPPED, 5) if rounds == 6 else (State.DISCARDING, 1))
+    assert (after.state, after.rounds) == ((Doing.STOPPED, 5) if rounds == 6 else (Doing.DISCARDING, 1))
 
 
 @pytest.mark.parametrize("compacted", [True, False])
@@ -832,7 +832,7 @@ def test_a_step_that_compaction_has_left_of_several_has_no_deaths_of_its_own() -
 def test_a_task_that_gives_up_says_what_helps_against_its_failure() -> None:
     """R7: where the shell knows the remedy, the halt has it in the place of the general one."""
     spec = make_spec()
-    task = Task(spec, state=State.READY, record=attempt(spec, 5), rounds=5, recovered_at_s=100.0)
+    task = Task(spec, state=Doing.READY, record=attempt(spec, 5), rounds=5, recovered_at_s=100.0)
     after, _ = handle(task, on.Failed("it is gone", 101.0, remedy="accept it"))
 
     assert after.halt is not None
@@ -857,9 +857,9 @@ def test_a_rebalance_that_meets_a_recovery_is_no_death() -> None:
     """P5 was refused under the old generation; revoked on its way back, the task was silent: a death was counted."""
     spec = make_spec()
     mine = snapshot(spec, (0,), (2,), 2, writer=ME)
-    task = Task(spec, state=State.READY, record=mine, first=False, inputs=tuple(facts(spec).items()))
+    task = Task(spec, state=Doing.READY, record=mine, first=False, inputs=tuple(facts(spec).items()))
     task, _ = handle(task, on.Failed("ILLEGAL_GENERATION", 1.0))
-    assert task.state is State.DISCARDING
+    assert task.state is Doing.DISCARDING
     task, effect = handle(task, on.Revoked())
     for event in (
         on.Done(), on.Initialised(), on.OffsetsFetched({"in": None}), on.WatermarkFetched(10), on.NewestRead(mine),
@@ -877,7 +877,7 @@ def test_a_rebalance_that_meets_a_recovery_is_no_death() -> None:
 def test_what_was_fenced_twice_long_ago_is_forgotten_with_the_next_delivery() -> None:
     """R7: a coordinator had moved twice; a week later, one start of another worker stopped the task for good."""
     spec = make_spec()
-    task = Task(spec, state=State.DISCARDING, rounds=2, fenced_at_s=1.0, fenced_twice=True)
+    task = Task(spec, state=Doing.DISCARDING, rounds=2, fenced_at_s=1.0, fenced_twice=True)
     for event in (
         on.Done(), on.Initialised(), on.OffsetsFetched({"in": None}), on.WatermarkFetched(10),
         on.NewestRead(attempt(spec, 5, writer=ME)), on.InputsFetched(facts(spec), 2.0), on.Done(), on.Idle(at(9)),

@@ -126,6 +126,7 @@ def processors(draw: st.DrawFn, name: str, reads: list[str], writes: list[str]) 
     if draw(st.booleans()) and out:
         outputs = out[0]
     fn = draw(st.sampled_from([anything, later]))
+    state = {"st": Store(draw(CODECS), key=draw(st.none() | CODECS))} if draw(st.booleans()) else None
     return Processor(
         fn,
         name=name,
@@ -134,10 +135,10 @@ def processors(draw: st.DrawFn, name: str, reads: list[str], writes: list[str]) 
         errors=draw(st.sampled_from([None, False, "own-errors"])),
         filter=draw(FILTERS),
         strategy=draw(st.sampled_from([None, "exactly-once", "at-least-once", "at-most-once"])),
-        state={"st": Store(draw(CODECS))} if draw(st.booleans()) else None,
+        state=state,
         opts=draw(st.dictionaries(st.sampled_from(["x", "y"]), PLAIN, max_size=2)),
         effects=draw(st.booleans()),
-        concurrency=draw(st.integers(1, 9)) if fn is later else 1,
+        concurrency=draw(st.integers(1, 9)) if fn is later and not state else 1,
         retry=draw(st.none() | RETRIES),
         start=draw(st.sampled_from(["earliest", "latest"])),
         quarantine_after=draw(st.none() | st.integers(1, 5)),

@@ -204,11 +204,3 @@ def test_every_public_name_is_there() -> None:
     misspelt = "Grahp"
     with pytest.raises(AttributeError, match="no attribute 'Grahp'"):
         getattr(cues_kafka, misspelt)
-
-
-@pytest.mark.parametrize("name", ["Store"])
-def test_a_name_that_does_not_run_yet_is_not_offered(name: str) -> None:
-    """It can be imported, so that the plan refuses it with its name."""
-    assert name not in cues_kafka.__all__
-    assert name not in dir(cues_kafka)
-    assert getattr(cues_kafka, name).__name__ == name

@@ -17,7 +17,7 @@ from cues_kafka.core import events as on
 from cues_kafka.core.delivery import HEADER, provenance_prefix
 from cues_kafka.core.records import Record, Snapshot, Totals
 from cues_kafka.core.spec import Spec
-from cues_kafka.core.task import State
+from cues_kafka.core.task import Doing
 from cues_kafka.ports import Broker, Clock, Headers
 from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.calling.outbox import Outbox
@@ -122,7 +122,7 @@ class FrameSlot:
 
     def _refusal(self, given: Range) -> on.Halt | None:
         task = self._interpreter.task
-        if task.state is State.STOPPED:
+        if task.state is Doing.STOPPED:
             return task.halt
         if isinstance(task.record, Snapshot):  # after two deaths nothing is due as a whole (Q2)
             text = f"the newest record of {self._spec.name} is a snapshot: its messages may kill their process"
@@ -178,7 +178,7 @@ class FrameSlot:
             count = len({row.offset for row in fresh})
             called = on.Called(ends, Totals(count, count, 0, 0, len(fresh))) if count else on.Idle(ends)
             self._interpreter.advance(called, (self._records(fresh),))
-            if self._interpreter.task.state is State.STOPPED:
+            if self._interpreter.task.state is Doing.STOPPED:
                 return self._interpreter.task.halt
         return None
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from cues_kafka.core import events as on
 from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
-from cues_kafka.core.task import State
+from cues_kafka.core.task import Doing
 from cues_kafka.errors import BrokerError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, Fetched, GroupMetadata, Positions, Reader, TopicPartition
@@ -132,7 +132,7 @@ class Slot:
             lane.advance(event)
         elif lane.wake_at_s is not None:
             self._clock.sleep(lane.wake_at_s - self._clock.monotonic())
-        elif lane.buffer and not lane.buffer.ready and task.state is State.READY:
+        elif lane.buffer and not lane.buffer.ready and task.state is Doing.READY:
             self._advance(on.Idle(lane.buffer.positions))  # only markers were left below the end (P1)
 
     def _read(self, bound: int) -> None:
@@ -172,7 +172,7 @@ class Slot:
 
     def _delivered(self, end: int) -> bool:
         task = self._lane.task
-        return task.state is State.READY and task.due is None and self._position >= end
+        return task.state is Doing.READY and task.due is None and self._position >= end
 
     def _point(self, _: Lane, positions: Positions) -> None:
         """After R5: a reader that was not read yet and stands at the position may stay."""

@@ -16,7 +16,7 @@ from cues_kafka.core.delivery import HEADER, provenance_prefix
 from cues_kafka.core.records import Record, Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Publish, is_published
-from cues_kafka.core.task import State, Task
+from cues_kafka.core.task import Doing, Task
 from cues_kafka.errors import RecoveryError
 from cues_kafka.ports import Broker, Clock, Headers
 from cues_kafka.records.reading import newest_record
@@ -177,7 +177,7 @@ class PartSlot:
             spool.take(coming, chunks)
             self._recovered.result()
             before, known, began_s = self._totals, self.task.record, math.inf
-            while interpreter.task.state is State.READY and not interpreter.task.published:
+            while interpreter.task.state is Doing.READY and not interpreter.task.published:
                 # Taken before records are made: then this attempt is the pending one.
                 prefix = provenance_prefix(self._spec.full_name, self.task.next_sequence, ())
                 records = self._records(spool, rows, target, prefix)
@@ -185,7 +185,7 @@ class PartSlot:
                 began_s = self._clock.monotonic()
                 interpreter.advance(called, records)
             halt = interpreter.task.halt
-            if interpreter.task.state is State.STOPPED and halt and halt.kind == "fenced":
+            if interpreter.task.state is Doing.STOPPED and halt and halt.kind == "fenced":
                 late = self._clock.monotonic() - began_s > self._timeout_s
                 return self._watch(halt, known, late=late)
             return self._outcome(before)
@@ -260,7 +260,7 @@ class PartSlot:
         task, spec = self.task, self._spec
         totals = self._totals
         counts = Totals(*(b - a for a, b in zip(before, totals, strict=True)))
-        halt = task.halt if task.state is State.STOPPED else None
+        halt = task.halt if task.state is Doing.STOPPED else None
         why = (halt.kind, halt.text, halt.remedy) if halt else ()
         return Outcome(spec.name, spec.partition, -1, counts, totals, *why)
 

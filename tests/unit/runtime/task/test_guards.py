@@ -15,7 +15,7 @@ from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core import machine as core
 from cues_kafka.core.records import Attempt, Snapshot
-from cues_kafka.core.task import State, Task
+from cues_kafka.core.task import Doing, Task
 from cues_kafka.ports import Fetched, NewTopic, Position, TopicPartition
 from cues_kafka.runtime import CommitPolicy
 from cues_kafka.runtime.calling.pairing import Buffer, OutOfOrder
@@ -365,7 +365,7 @@ def test_a_stopped_task_that_owes_left_is_waited_for(monkeypatch: pytest.MonkeyP
         tester.run()
     faults.disturb = lambda _: None
     stopped = worker.lanes[0]
-    assert (stopped.task.state, stopped.task.left_due) == (State.STOPPED, True)
+    assert (stopped.task.state, stopped.task.left_due) == (Doing.STOPPED, True)
 
     held = threading.Event()
 
@@ -460,9 +460,9 @@ def test_a_stopped_task_that_owes_left_does_not_hold_up_a_shutdown_in_an_outage(
     cluster: Any = Gone()
     world = World(cluster, SystemClock(), lambda _: None, lambda: cluster)
     interpreter = Interpreter(make_spec(), world)
-    interpreter.task = Task(make_spec(), state=State.STOPPED, left_due=True)
+    interpreter.task = Task(make_spec(), state=Doing.STOPPED, left_due=True)
     assert isinstance(interpreter.advance(on.Revoked()), do.Release | None)
-    assert (interpreter.task.state, cluster.patience) == (State.RELEASED, [LEAVING_INIT_TIMEOUT_S])
+    assert (interpreter.task.state, cluster.patience) == (Doing.RELEASED, [LEAVING_INIT_TIMEOUT_S])
 
 
 def test_a_setting_that_cannot_be_used_stops_the_task_and_not_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
