@@ -117,7 +117,7 @@ def test_the_cluster_is_asked_where_it_is_given(kafka: KafkaFixture) -> None:
     [
         ("pair", "natively", "a join takes the k-th message of each input"),
         ("any", "natively", "alts choose among several inputs"),
-        ("count", "refused", "state= lives in a native worker"),
+        ("count", "natively", "state= lives in a native worker"),
         ("look", "refused", "tailers= and appenders= live in a native worker"),
     ],
 )
@@ -128,6 +128,7 @@ def test_what_spark_cannot_carry_says_why_and_where_it_runs(name: str, mode: str
     assert found.mode == mode
     assert words in found.why
     assert f"run it natively: --only {name}" in found.why
+    assert ("or write it as a DataFrameProcessor" in found.why) is (name == "count")
     assert ("this release does not run it" in found.why) is (mode == "refused")
     assert (found.query, found.checkpoint, found.slots) == ("", "", None)
 

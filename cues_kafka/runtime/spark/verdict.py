@@ -59,7 +59,9 @@ def verdict(graph: Graph, part: Processor | DataFrameProcessor) -> Verdict:
     nowhere = not_in_this_release(part, graph)
     if what := _native_only(part):
         beside = f" ({nowhere})" if nowhere else ""
-        return Verdict("refused" if nowhere else "natively", f"{what}: run it natively: --only {part.name}{beside}")
+        other = ", or write it as a DataFrameProcessor" if part.state else ""
+        text = f"{what}: run it natively: --only {part.name}{other}{beside}"
+        return Verdict("refused" if nowhere else "natively", text)
     if nowhere:
         return Verdict("refused", nowhere)
     return Verdict("direct", "one input, so one Spark task for each of its partitions, which commits by itself")

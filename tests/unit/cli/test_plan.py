@@ -13,15 +13,12 @@ from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
 
 HEAD = """
-from cues_kafka import Avro, Graph, Json, Processor, Source, Store, Topic
+from cues_kafka import Avro, Graph, Json, Processor, Source, Topic
 
 def same(value): return value
-def keeps(value, totals): return value
 """
 
 REFUSED = {
-    "state": 'Graph("g", Source("in"), Processor(keeps, name="p", inputs="in", outputs="out", '
-    'state={"totals": Store()}))',
     "strategy": 'Graph("g", Source("in"), Processor(same, name="p", inputs="in", outputs="out", '
     'strategy="at-least-once"))',
 }
