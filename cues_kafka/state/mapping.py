@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from cues_kafka.errors import CodecError
 from cues_kafka.ports import WireCodec
 from cues_kafka.state.layers import Layers
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class StoreSpec:
     limit: int
 
 
-class State(MutableMapping[Any, Any]):
+class State(MutableMapping[Any, Value]):
     """
     One store of one task. Changes are kept when the step ends as outputs or nil, and committed with it.
 
@@ -44,13 +46,13 @@ class State(MutableMapping[Any, Any]):
     def __init__(self, spec: StoreSpec, layers: Layers) -> None:
         self._spec, self._layers = spec, layers
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Any) -> Value:
         data = self._layers.get(self._spec.encode_key(key))
         if data is None:
             raise KeyError(key)
-        return self._spec.value.decode(data)
+        return self._spec.value.decode(data)  # type: ignore[no-any-return]
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: Any, value: Value) -> None:
         """
         Raises:
             CodecError: the value does not fit the store's codec, or the entry is larger than its topic takes.
@@ -82,7 +84,7 @@ class State(MutableMapping[Any, Any]):
     def __len__(self) -> int:
         return sum(1 for _ in self._layers.entries())
 
-    def scan(self, prefix: str = "") -> Iterator[tuple[Any, Any]]:
+    def scan(self, prefix: str = "") -> Iterator[tuple[Any, Value]]:
         """Keys that begin with this text, with their values, in the order of the keys' bytes."""
         for key, data in self._layers.entries(prefix.encode()):
             yield self._spec.decode_key(key), self._spec.value.decode(data)

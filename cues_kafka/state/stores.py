@@ -45,7 +45,7 @@ class Stores:
     def __init__(self, specs: Sequence[StoreSpec], partition: int) -> None:
         self._partition = partition
         self.caches = [Cache(spec) for spec in specs]
-        self.values: Mapping[str, State] = {one.spec.name: State(one.spec, one.layers) for one in self.caches}
+        self.values: Mapping[str, State[Any]] = {one.spec.name: State(one.spec, one.layers) for one in self.caches}
 
     def following(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """The function, which begins a step whenever it is called."""

@@ -37,7 +37,7 @@ def pair(left: int, right: int) -> list[int]:
     return [left, right]
 
 
-def tally(n: int, seen: State) -> list[int]:
+def tally(n: int, seen: State[Any]) -> list[int]:
     """Pipe with a store: how many of its kind there were; what a failed step has counted is dropped."""
     kind = str(n % 3)
     seen[kind] = seen.get(kind, 0) + 1

@@ -19,7 +19,7 @@ CRASHES = st.lists(st.none() | st.builds(Crash, MOMENTS, EFFECTS, st.integers(1,
 WORDS = st.lists(st.sampled_from(["a", "b", "del a", "bad a", "bad b", "nil b", "wrong a"]), max_size=8)
 
 
-def apply(word: str, counts: State) -> Any:
+def apply(word: str, counts: State[Any]) -> Any:
     """Change the store, and then fail, say nothing, or say how often the word was there."""
     *what, name = word.split()
     if what == ["del"]:
@@ -33,34 +33,34 @@ def apply(word: str, counts: State) -> Any:
     return None if what == ["nil"] else f"{name}={counts[name]}"
 
 
-def plain(word: str, counts: State) -> Any:
+def plain(word: str, counts: State[Any]) -> Any:
     """The hot loop."""
     return apply(word, counts)
 
 
-def with_step(word: str, counts: State, step: Any) -> Any:
+def with_step(word: str, counts: State[Any], step: Any) -> Any:
     """The long way."""
     assert step.hash
     return apply(word, counts)
 
 
-async def coroutine(word: str, counts: State) -> Any:
+async def coroutine(word: str, counts: State[Any]) -> Any:
     """Awaited."""
     return apply(word, counts)
 
 
-def fork(word: str, counts: State) -> Iterator[Out]:
+def fork(word: str, counts: State[Any]) -> Iterator[Out]:
     """A generator, whose body runs while it is read."""
     if (made := apply(word, counts)) is not None:
         yield Out("out", made)
 
 
-def lists(words: list[str], counts: State) -> list[Any]:
+def lists(words: list[str], counts: State[Any]) -> list[Any]:
     """All at once; a failing word spoils the call, and each is called alone."""
     return [apply(word, counts) for word in words]
 
 
-def lists_of_errors(words: list[str], counts: State) -> list[Any]:
+def lists_of_errors(words: list[str], counts: State[Any]) -> list[Any]:
     """The failing word has its exception as its result."""
 
     def one(word: str) -> Any:
@@ -134,7 +134,7 @@ def test_a_retried_step_begins_with_the_store_as_it_was() -> None:
     """Each call of it."""
     calls = []
 
-    def twice(word: str, counts: State) -> str:
+    def twice(word: str, counts: State[Any]) -> str:
         counts[word] = counts.get(word, 0) + 1
         calls.append(counts[word])
         if len(calls) < 3:
@@ -156,7 +156,7 @@ def test_a_retried_step_begins_with_the_store_as_it_was() -> None:
 def test_a_value_changed_in_place_is_no_change() -> None:
     """It has to be set again."""
 
-    def add(n: int, seen: State) -> list[int]:
+    def add(n: int, seen: State[Any]) -> list[int]:
         found: list[int] = seen.get("all", [])
         found.append(n)
         if n % 2:
@@ -173,12 +173,12 @@ def test_a_value_changed_in_place_is_no_change() -> None:
 def test_a_join_and_alts_have_stores() -> None:
     """Two of them, one of bytes with keys of numbers."""
 
-    def pair(left: int, right: int, sums: State, raw: State) -> int:
+    def pair(left: int, right: int, sums: State[Any], raw: State[Any]) -> int:
         sums["all"] = sums.get("all", 0) + left * right
         raw[left] = b"%d" % right
         return int(sums["all"])
 
-    def either(left: int | None = None, right: int | None = None, *, last: State) -> None:
+    def either(left: int | None = None, right: int | None = None, *, last: State[Any]) -> None:
         last["left" if right is None else "right"] = left if right is None else right
 
     state: Any = {"sums": Store(Json(int)), "raw": Store(Raw(), key=Json(int))}
@@ -208,10 +208,10 @@ def test_a_join_and_alts_have_stores() -> None:
         (lambda s: s.__delitem__("none"), "none"),
     ],
 )
-def test_what_a_store_cannot_hold_is_an_error_message(change: Callable[[State], None], text: str) -> None:
+def test_what_a_store_cannot_hold_is_an_error_message(change: Callable[[State[Any]], None], text: str) -> None:
     """Of the step that tried it."""
 
-    def fn(n: int, counts: State) -> None:
+    def fn(n: int, counts: State[Any]) -> None:
         counts["before"] = n
         change(counts)
 
@@ -227,7 +227,7 @@ def test_what_a_store_cannot_hold_is_an_error_message(change: Callable[[State], 
 def test_steps_side_by_side_have_no_store() -> None:
     """They would see each other's changes."""
 
-    async def fn(n: int, counts: State) -> None:
+    async def fn(n: int, counts: State[Any]) -> None:
         """Do nothing."""
 
     with pytest.raises(GraphError, match="state= with concurrency=2"):
