@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.core.delivery import HEADER, Provenance, parse_provenance
 from cues_kafka.core.records import KEY, Attempt, Record, Snapshot, Start, Totals
+from cues_kafka.graph.names import changelog_topic
 from cues_kafka.ports import WireMessage
 from cues_kafka.records.bytes import decode_error
 from cues_kafka.records.reading import read_record
-from tests.proof.simulation.graphs import ERRORS, Bad, outcome
+from tests.proof.simulation.graphs import ERRORS, GRAPH, Bad, counted, outcome
 from tests.proof.simulation.options import Options, Part
 from tests.proof.simulation.run import Simulation, Traced
 
@@ -56,11 +57,15 @@ class Logs:
         inputs: by topic and partition: values by offset, ascending.
         records: by backing topic and partition: offset, record, transaction.
         outcomes: by task: what carries its name, in order of topic, partition and offset.
+        changes: of stores, by changelog, partition and transaction: the new value of each entry.
     """
 
     inputs: dict[tuple[str, int], dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
     records: dict[tuple[str, int], list[tuple[Record, int]]] = field(default_factory=lambda: defaultdict(list))
     outcomes: dict[str, list[Outcome]] = field(default_factory=lambda: defaultdict(list))
+    changes: dict[tuple[str, int], dict[int, dict[str, int]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(dict))
+    )
 
 
 def check(simulation: Simulation) -> None:
@@ -77,6 +82,8 @@ def check(simulation: Simulation) -> None:
         for partition in range(options.partitions):
             task = _Task(simulation, logs, part, partition, logs.records[backing, partition])
             task.check()
+            if part.store:
+                task.store(logs.changes[changelog_topic(GRAPH, part.name, "seen"), partition])
             if part.kind == "alts" and part.effects:
                 task.choices([call for call in simulation.calls if call.task == f"{part.name}/{partition}"])
     _hashes(simulation.calls)
@@ -109,6 +116,13 @@ def read(simulation: Simulation) -> Logs:
         for (partition, _), message in sorted(simulation.history[topic].items()):
             require(message.key() == KEY, "I14 a foreign key in the backing topic", message)
             logs.records[topic, partition].append((read_record(message), _transaction(message)))
+    for topic in simulation.changelogs:
+        simulation.remember(topic)
+        for (partition, _), message in sorted(simulation.history[topic].items()):
+            changed = logs.changes[topic, partition][_transaction(message)]
+            key = (message.key() or b"").decode()
+            require(key not in changed, "I2 a transaction changes an entry twice", message)
+            changed[key] = _decode(message.value() or b"")
     return logs
 
 
@@ -165,6 +179,27 @@ class _Task:
         strays = [one for one in self._outcomes if one.provenance.sequence not in attempts]
         require(not strays, f"I2 {self.name}: outcomes without an attempt", strays[:3])
         self._order()
+
+    def store(self, changes: dict[int, dict[str, int]]) -> None:
+        """I2: each attempt's transaction has what its steps have counted, on top of all before, and no other has."""
+        known: Counter[str] = Counter()
+        for before, record in pairwise(self._records):
+            changed: set[str] = set()
+            if isinstance(record, Attempt):
+                errors = {
+                    tuple((c.binding, c.offset) for c in one.provenance.consumed)
+                    for one in self._by_sequence.get(record.sequence, ())
+                    if one.topic == ERRORS
+                }
+                for delivery in self._deliveries(before, record):
+                    if delivery.places not in errors:
+                        entry = counted(self.part, delivery.values)
+                        known[entry] += 1
+                        changed.add(entry)
+            found = changes.pop(self._transactions[record.sequence], {})
+            wanted = {entry: known[entry] for entry in changed}
+            require(found == wanted, f"I2 {self.name} #{record.sequence}: store", found, wanted)
+        require(not any(changes.values()), f"I2 {self.name}: changes of a store without an attempt", changes)
 
     def _chain(self) -> None:
         """I13: no gap, no repeat; totals add up; positions never go back."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
-from cues_kafka.graph.declare import Json, Retry
+from cues_kafka.graph.declare import Json, Retry, Store
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.message import Message
 from cues_kafka.graph.processor import Processor, Source
@@ -82,13 +82,72 @@ def _processor(part: Part, options: Options, trace: Trace) -> Processor:
     if part.outputs:
         settings["effects"] = part.effects
     fn = _function(part, traces=part.effects or bool(options.poison), trace=trace)
+    if part.store:
+        settings["state"] = {"seen": Store(Json(int))}
     quarantine = options.quarantine_after
     return Processor(fn, name=part.name, batch=part.batch, quarantine_after=quarantine, **settings)
 
 
+def counted(part: Part, values: Sequence[str]) -> str:
+    """The entry of a store that a call changes."""
+    return f"n{digits(part, values, 'entry') % 5}"
+
+
 def _function(part: Part, *, traces: bool, trace: Trace) -> Callable[..., Any]:
     """A function with the parameters that this processor needs, and no more, so that every way of calling is met."""
+    made = _stateless(part, traces=traces, trace=trace)
+    if not part.store:
+        return made
 
+    def count(seen: Any, *values: str) -> None:
+        entry = counted(part, values)
+        seen[entry] = seen.get(entry, 0) + 1
+
+    return _counting(part, made, count, steps=traces or part.retries > 0)
+
+
+def _counting(part: Part, made: Callable[..., Any], count: Callable[..., None], *, steps: bool) -> Callable[..., Any]:
+    """The function with a store, and with the same other parameters."""
+
+    def lists(values: list[str], seen: Any, *step: Any) -> Any:
+        for value in values:
+            count(seen, value)
+        return made(values, *step)
+
+    def either(left: str | None, right: str | None, seen: Any, *step: Any) -> Any:
+        count(seen, _either(left, right))
+        return made(left, right, *step)
+
+    def pair(left: str, right: str, seen: Any, *step: Any) -> Any:
+        count(seen, left, right)
+        return made(left, right, *step)
+
+    def one(value: str, seen: Any, *step: Any) -> Any:
+        count(seen, value)
+        return made(value, *step)
+
+    if part.batch:
+        return (
+            (lambda values, seen, step: lists(values, seen, step))
+            if steps
+            else lambda values, seen: lists(values, seen)
+        )
+    match part.kind, steps:
+        case "join", False:
+            return lambda left, right, seen: pair(left, right, seen)
+        case "join", True:
+            return lambda left, right, seen, step: pair(left, right, seen, step)
+        case "alts", False:
+            return lambda left=None, right=None, seen=None: either(left, right, seen)
+        case "alts", True:
+            return lambda left=None, right=None, seen=None, step=None: either(left, right, seen, step)
+        case _, False:
+            return lambda value, seen: one(value, seen)
+        case _:
+            return lambda value, seen, step: one(value, seen, step)
+
+
+def _stateless(part: Part, *, traces: bool, trace: Trace) -> Callable[..., Any]:
     def plain(*values: str) -> Any:
         return _result(part, values)
 

@@ -28,6 +28,7 @@ class Part:
         fails: percent that end as an error; 0 without an errors topic.
         retries: percent that raise what is worth another call, once or twice.
         rekeys: outputs get a key of their own, so they change partitions.
+        store: the function counts its calls in a store, before it fails or gives something.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Part:
     fails: int = 0
     retries: int = 0
     rekeys: bool = False
+    store: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +182,10 @@ DEADLY = 0.1
 """Of the seeds, those in which processes die of one message and of nothing else, so that it alone may be blamed."""
 
 
+STORES = 0.4
+"""Of the processors that can have a store, those that have one; drawn apart, as `ahead`."""
+
+
 def _read(changes: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()}
     if "parts" in found:
@@ -197,6 +203,7 @@ def _drawn(seed: int) -> Options:
     errors = draw.random() < 0.8
     sources = tuple(f"s{n}" for n in range(draw.choice((1, 1, 2))))
     parts = _parts(draw, sources, errors=errors)
+    kept = tuple(dataclasses.replace(one, store=_chance(f"store {seed} {one.name}", STORES)) for one in parts)
     quarantine_after = draw.choice((2, 2, 1, None))
     workers = draw.choice((1, 1, 2, 3))
     rates: dict[str, Any] = {name: draw.choice(most) for name, most in _MOST.items()}
@@ -205,7 +212,7 @@ def _drawn(seed: int) -> Options:
     drawn = Options(
         seed=seed,
         sources=sources,
-        parts=parts,
+        parts=parts if slots else kept,  # Spark keeps no stores
         partitions=draw.choice((1, 1, 2, 3)),
         workers=workers,
         messages=int(DELIVERIES / _per_message(sources, parts)) + 1,
@@ -221,8 +228,12 @@ def _drawn(seed: int) -> Options:
         ahead=random.Random(f"ahead {seed}").choice(_AHEAD),  # drawn apart: the rest of a seed is older
         **rates,
     )
-    apart = random.Random(f"deadly {seed}").random() < DEADLY  # as `ahead`
+    apart = _chance(f"deadly {seed}", DEADLY)  # as `ahead`
     return drawn.replace(poison=1, kill=0, pause=0, move=0) if apart and drawn.quarantine_after else drawn
+
+
+def _chance(what: str, share: float) -> bool:
+    return random.Random(what).random() < share
 
 
 def _per_message(sources: tuple[str, ...], parts: tuple[Part, ...]) -> float:

@@ -334,7 +334,8 @@ class Simulation:
         self.process: Runner | None = None
         self.processes: list[Runner] = []
         self.backing = [self.planned[part.name].backing for part in options.parts]
-        self.broker.stale_topics = frozenset(self.backing)
+        self.changelogs = [topic for part in options.parts for _, topic in self.planned[part.name].changelogs]
+        self.broker.stale_topics = frozenset((*self.backing, *self.changelogs))
         self._sender = self.broker.sender("sender")
         self._incarnations = 0
         self._depth = 0
@@ -430,7 +431,7 @@ class Simulation:
         if swarm.happens("move", "operator"):
             self._move()
         if swarm.happens("compact", "operator"):
-            self._compact(self.random.choice(self.backing))
+            self._compact(self.random.choice([*self.backing, *self.changelogs]))
         if self.random.random() < 0.02:
             self.clock.advance(self.random.choice((0.5, 3.0, 11.0, 70.0)))
         if not any(process.alive for process in self.processes) and swarm.happens("forget", "operator", times=20):
@@ -553,7 +554,7 @@ class Simulation:
     def digest(self) -> str:
         """Of everything that was committed: the same for the same options. Error messages carry the machine's time."""
         found = hashlib.blake2b(digest_size=8)
-        for topic in sorted({*self.graph.topics_used(), *self.backing}):
+        for topic in sorted({*self.graph.topics_used(), *self.backing, *self.changelogs}):
             for m in self.broker.messages(topic):
                 value = None if topic == ERRORS else m.value()
                 found.update(repr((topic, m.partition(), m.offset(), m.key(), value, m.headers())).encode())
