@@ -18,6 +18,10 @@ Choice: TypeAlias = tuple[tuple[str, int], ...]
 """For alts: which binding each step takes, run-length coded, in order: `(("a", 3), ("b", 1))`."""
 
 
+Kept: TypeAlias = tuple[tuple[str, int], ...]
+"""For each store of a task, the step number with which its changelog ends."""
+
+
 class Totals(NamedTuple):
     """
     Counts of deliveries and of their outcomes. Each delivery has exactly one of the three outcomes (I8).
@@ -146,6 +150,8 @@ class Record:
         moved_to: the name that the processor moved to: this task delivers nothing more under its old name (R5).
         moving_from: the name that the processor is moving from: this task waits until the move is complete (R5).
         staged: the staged batch that the record is about; None if the processor is not staged.
+        stores: for each store, the step number of the newest attempt that wrote to its changelog (R4b). The changelog
+            ends with the same number.
         version: of what the record means.
     """
 
@@ -171,6 +177,7 @@ class Record:
     moved_to: str = ""
     moving_from: str = ""
     staged: Staged | None = None
+    stores: Kept = ()
     version: int = VERSION
 
 

@@ -60,6 +60,7 @@ class Spec:
         slot: the task lives for one Spark task, outside the group; when it is fenced it never takes its id again (D5).
         staged: the role of a slot of a staged processor; such a slot has no inputs (T2, T3).
         move: what a tool does to the task (X2); None if the task is run to deliver.
+        stores: each with its changelog.
         writer: what this process signs records with.
     """
 
@@ -81,6 +82,7 @@ class Spec:
     slot: bool = False
     staged: Role | None = None
     move: Move | None = None
+    stores: tuple[tuple[str, str], ...] = ()
     writer: Writer
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from cues_kafka.core import events as on
-from cues_kafka.core.records import Attempt, Record, Snapshot, Start, Totals
+from cues_kafka.core.records import Attempt, Kept, Record, Snapshot, Start, Totals
 from cues_kafka.core.recover import plan_of
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Announce, Publish
@@ -34,7 +34,7 @@ def following(kind: type[AnyRecord], spec: Spec, newest: Record | None, **fields
     return kind(**carried | {"writer": spec.writer, "strategy": spec.strategy} | fields)
 
 
-_CARRIED = ("step", "positions", "tails", "place", "ledger", "totals", "epoch", "born")
+_CARRIED = ("step", "positions", "tails", "place", "ledger", "totals", "epoch", "born", "stores")
 
 
 def start_of(task: Task, positions: Positions, born: int) -> Start:
@@ -73,6 +73,7 @@ def attempt_of(task: Task, positions: Positions, batch: Totals) -> Attempt:
         positions=positions,
         totals=newest.totals.plus(batch),
         batch=batch,
+        stores=_kept(task, newest, batch),
         careful_until=task.careful_until if careful else (),
         choice=drop(task.choice, batch.taken) if careful or task.spec.effects else (),
         owner=_owner(task),
@@ -107,6 +108,14 @@ def publication_of(task: Task, batch: Totals) -> Attempt:
         born=role.batch.parts,
         staged=newest.staged if newest and role.batch.part == 0 else role.batch,
     )
+
+
+def _kept(task: Task, newest: Record, batch: Totals) -> Kept:
+    """R4b: each attempt that delivers writes its step number into the changelogs of all stores that are declared."""
+    if not batch.deliveries:
+        return newest.stores
+    ends = {name: newest.step + batch.taken for name, _ in task.spec.stores}
+    return tuple((dict(newest.stores) | ends).items())
 
 
 def _owner(task: Task) -> int:

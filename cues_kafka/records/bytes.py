@@ -4,8 +4,8 @@
 
     C3 01 | CRC-64-AVRO of the schema, little-endian, 8 bytes | body
 
-The schemas are `schemas/backing.avsc`, `schemas/staged.avsc` and `schemas/error.avsc`. A schema that changes gets a new
-file beside the old one, which every later release still reads: `decode_record` chooses by the fingerprint.
+The schemas are `schemas/backing-2.avsc`, `schemas/staged.avsc` and `schemas/error.avsc`. A schema that changes gets a
+new file beside the old one, which every later release still reads: `decode_record` chooses by the fingerprint.
 """
 
 from __future__ import annotations
@@ -140,6 +140,7 @@ def _fields(record: Record) -> dict[str, Any]:
         "owner": record.owner,
         "journal_from": record.journal_from,
         "fingerprint": record.fingerprint,
+        "stores": [{"store": name, "step": step} for name, step in record.stores],
         "ends": _plain(snapshot.ends) if snapshot else [],
         "steps": snapshot.steps if snapshot else 0,
     }
@@ -183,10 +184,20 @@ def _readers() -> dict[bytes, tuple[_Schema, Callable[[dict[str, Any]], dict[str
 
     Every schema stays here.
     """
-    return {_backing().header: (_backing(), _task_fields), _staged().header: (_staged(), _slot_fields)}
+    first = _schema("backing")
+    return {
+        first.header: (first, _first_task_fields),
+        _backing().header: (_backing(), _task_fields),
+        _staged().header: (_staged(), _slot_fields),
+    }
 
 
 def _task_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Of the newest schema: with the stores of the task."""
+    return _first_task_fields(fields) | {"stores": tuple((kept["store"], kept["step"]) for kept in fields["stores"])}
+
+
+def _first_task_fields(fields: dict[str, Any]) -> dict[str, Any]:
     places = {name: _positions(fields[name]) for name in ("positions", "tails", "careful_until", "ends")}
     choice = tuple((run["binding"], run["count"]) for run in fields["choice"])
     return places | {"choice": choice, "ledger": tuple(fields["ledger"])}
@@ -318,7 +329,7 @@ def load_schema(name: str) -> Any:
 
 @functools.cache
 def _backing() -> _Schema:
-    return _schema("backing")
+    return _schema("backing-2")
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from typing import Any
 from cues_kafka.core.records import Writer
 from cues_kafka.core.spec import Input, Spec
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import backing_topic, group_id, transactional_id
+from cues_kafka.graph.names import backing_topic, changelog_topic, group_id, transactional_id
 from cues_kafka.graph.processor import Bindings, Processor
 from cues_kafka.plan.plan import Plan
 
@@ -75,6 +75,7 @@ def spec_of(graph: Graph, planned: Plan, processor: Processor, width: int, ident
             start=planned.start_of(processor, partition),
             strategy=graph.strategy_of(processor),
             quarantine_after=processor.quarantine_after,
+            stores=tuple((name, changelog_topic(graph.name, processor.name, name)) for name in processor.state),
             compacted=processor.input_shape == "single" and bool(planned[processor.name].compacted),
         )
 

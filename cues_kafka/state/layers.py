@@ -11,6 +11,12 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
+MARK: Final = b"m"
+"""Key of the mark with which each transaction of a task ends in the changelog: the task's step number (R4b)."""
+
+ENTRY: Final = b"k"
+"""Stands in the changelog before the key of an entry."""
+
 Changes: TypeAlias = dict[bytes, bytes | None]
 """New values by key; None: the entry is deleted."""
 

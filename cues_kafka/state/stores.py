@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cues_kafka.state.layers import Layers
+from cues_kafka.state.layers import ENTRY, Layers
 from cues_kafka.state.mapping import State, StoreSpec
 
 
@@ -19,12 +19,14 @@ class Cache:
         spec: the store.
         layers: its entries.
         offset: up to which the changelog was read.
+        step: the mark with which it ended there; None: it had none.
         topic_id: of the changelog then; empty: it was not read yet.
     """
 
     spec: StoreSpec
     layers: Layers = field(default_factory=Layers)
     offset: int = 0
+    step: int | None = None
     topic_id: bytes = b""
 
     def decoded(self) -> dict[Any, Any]:
@@ -76,7 +78,7 @@ class Stores:
         """Add the last change of each key to what the transaction produces, behind the outputs."""
         for one in self.caches:
             for key, value in one.layers.seal(sequence).items():
-                records.add(one.spec.changelog, self._partition, key, value, None, 0)
+                records.add(one.spec.changelog, self._partition, ENTRY + key, value, None, 0)
 
     def after_commit(self, sequence: int) -> None:
         """See `ports.Sink`."""

@@ -26,6 +26,7 @@ from cues_kafka.records.bytes import encode_record
 from cues_kafka.records.reading import newest, offsets_of, read_record, record_below
 from cues_kafka.runtime.task.gate import Gate
 from cues_kafka.runtime.task.task_log import TaskLog
+from cues_kafka.state.layers import MARK
 
 log = get_logger("cues_kafka.task")
 
@@ -294,6 +295,7 @@ class Interpreter:
         self._produced = self._open.produce((first,))
         if isinstance(effect.record, Attempt) and effect.record.batch.deliveries:
             self._produced += sum(map(self._open.produce, self._records))
+            self._produced += self._open.produce(marks_of(self.task.spec, effect.record))
             self._records = ()
         return on.Done()
 
@@ -341,6 +343,12 @@ class Interpreter:
     def _places(self) -> Mapping[str, TopicPartition]:
         spec = self.task.spec
         return {i.binding: TopicPartition(i.topic, spec.partition) for i in spec.inputs}
+
+
+def marks_of(spec: Spec, record: Record) -> list[tuple[Any, ...]]:
+    """R4b: what ends the changelogs of a task, behind all changes of the transaction."""
+    mark = b"%d" % record.step
+    return [(changelog, spec.partition, MARK, mark, None, 0) for _, changelog in spec.stores]
 
 
 def record_message(spec: Spec, record: Record) -> tuple[Any, ...]:

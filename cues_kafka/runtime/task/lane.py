@@ -219,7 +219,8 @@ class Lane:
             self._limit = min(FIRST_BATCH, self._policy.max_messages) if self.task.first else self._policy.max_messages
         self._discard_effects()
         if self._context.stores is not None:
-            self._restoring.bring_up(self._context.stores)
+            record = self.task.record
+            self._restoring.bring_up(self._context.stores, record.stores if record else ())
         self._point_reader(self, positions)
 
     # What the shell does.

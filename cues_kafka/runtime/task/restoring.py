@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cues_kafka.errors import RetriableError
+from cues_kafka.core.records import Kept
+from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, Fetched, TopicPartition
 from cues_kafka.records.reading import PATIENCE_S
+from cues_kafka.state.layers import ENTRY, MARK
 from cues_kafka.state.stores import Cache, Stores
 
 log = get_logger("cues_kafka.state")
@@ -39,25 +41,49 @@ class Restoring:
     group: str
     given_up: Callable[[], bool]
 
-    def bring_up(self, stores: Stores) -> None:
+    def bring_up(self, stores: Stores, kept: Kept) -> None:
         """
         Bring the stores up to the high watermarks of now: a last stable offset may hide changes that are committed.
 
+        A leader that is none any more gives an old high watermark. So what was read must end as the record says.
+
+        Args:
+            stores: those of the task; what they have read before is kept.
+            kept: what the newest record says of them.
+
         Raises:
-            RetriableError: no progress, for example because of an open transaction; or the task was given up.
+            RetriableError: no progress, for example because of an open transaction; the changelog ends elsewhere; or
+                the task was given up.
+            ConfigError: there are entries that no record of this task knows.
             BrokerError: a changelog cannot be read.
         """
+        expected = dict(kept)
         facts = self.broker.facts([one.spec.changelog for one in stores.caches]).topics
         places = {TopicPartition(one.spec.changelog, self.partition): one for one in stores.caches}
         for place, marks in self.broker.watermarks(list(places)).items():
             one = places[place]
             if one.topic_id != facts[place.topic].topic_id or one.offset > marks.high:  # another topic of this name
                 one.layers.clear()
-                one.offset, one.topic_id = marks.low, facts[place.topic].topic_id
+                one.offset, one.step, one.topic_id = marks.low, None, facts[place.topic].topic_id
             start = max(one.offset, marks.low)
             if start < marks.high:
                 self._read(one, start, marks.high)
             one.offset = marks.high
+            self._compare(one, expected.get(one.spec.name))
+
+    def _compare(self, one: Cache, step: int | None) -> None:
+        place = f"{one.spec.changelog}/{self.partition}"
+        if step is None and one.step is not None:
+            raise ConfigError(
+                f"{place} has entries of step {one.step}, and the task has no record of the store {one.spec.name!r}. "
+                "Delete the changelog, or give the store another name"
+            )
+        if one.step != step:
+            raise RetriableError(
+                f"{place} ends with step {one.step}, and the task's record says {step}: a broker gave an old end of "
+                "the log, or the changelog has lost messages",
+                code="STALE_END",
+            )
 
     def _read(self, one: Cache, start: int, high: int) -> None:
         reader = self.broker.reader(self.group, prompt=True)
@@ -85,12 +111,15 @@ class Restoring:
         raise RetriableError(f"{self.task} was given up while its stores were restored")
 
     @staticmethod
-    def _load(one: Cache, found: Sequence[Fetched], high: int) -> tuple[bool, bool]:
+    def _load(one: Cache, polled: Sequence[Fetched], high: int) -> tuple[bool, bool]:
         """Take what was fetched below `high`; whether there was something, and whether that is all."""
         read = ended = False
-        for fetched in found:
+        for fetched in polled:
             fit = [message for message in fetched.messages if message.offset() < high]
-            one.layers.load((message.key() or b"", message.value()) for message in fit)
+            found = [(message.key() or b"", message.value()) for message in fit]
+            one.layers.load((key[1:], value) for key, value in found if key[:1] == ENTRY)
+            marks = [value for key, value in found if key == MARK]
+            one.step = int(marks[-1] or b"-1") if marks else one.step
             if fit:
                 read, one.offset = True, fit[-1].offset() + 1
             past = fetched.eof is not None and fetched.eof >= high
