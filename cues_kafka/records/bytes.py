@@ -4,8 +4,9 @@
 
     C3 01 | CRC-64-AVRO of the schema, little-endian, 8 bytes | body
 
-The schemas are `schemas/backing-2.avsc`, `schemas/staged.avsc` and `schemas/error.avsc`. A schema that changes gets a
-new file beside the old one, which every later release still reads: `decode_record` chooses by the fingerprint.
+The schemas are `schemas/backing.avsc`, `schemas/stores.avsc` for tasks with stores, `schemas/staged.avsc` and
+`schemas/error.avsc`. A schema that changes gets a new file beside the old one, which every later release still reads:
+`decode_record` chooses by the fingerprint.
 """
 
 from __future__ import annotations
@@ -101,7 +102,14 @@ def encode_record(record: Record) -> bytes:
     Raises:
         CodecError: the record is larger than `RECORD_LIMIT`; the batch must be cut.
     """
-    data = _pack(_staged(), _staged_fields(record)) if record.staged else _pack(_backing(), _fields(record))
+    if record.staged:
+        data = _pack(_staged(), _staged_fields(record))
+    elif record.stores:
+        data = _pack(
+            _kept(), _fields(record) | {"stores": [{"store": one, "step": step} for one, step in record.stores]}
+        )
+    else:
+        data = _pack(_backing(), _fields(record))
     if len(data) > RECORD_LIMIT:
         raise CodecError(
             f"A backing record has {len(data)} bytes, above {RECORD_LIMIT}. Deliver fewer messages at a time."
@@ -140,7 +148,6 @@ def _fields(record: Record) -> dict[str, Any]:
         "owner": record.owner,
         "journal_from": record.journal_from,
         "fingerprint": record.fingerprint,
-        "stores": [{"store": name, "step": step} for name, step in record.stores],
         "ends": _plain(snapshot.ends) if snapshot else [],
         "steps": snapshot.steps if snapshot else 0,
     }
@@ -184,20 +191,18 @@ def _readers() -> dict[bytes, tuple[_Schema, Callable[[dict[str, Any]], dict[str
 
     Every schema stays here.
     """
-    first = _schema("backing")
     return {
-        first.header: (first, _first_task_fields),
         _backing().header: (_backing(), _task_fields),
+        _kept().header: (_kept(), _kept_fields),
         _staged().header: (_staged(), _slot_fields),
     }
 
 
+def _kept_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    return _task_fields(fields) | {"stores": tuple((kept["store"], kept["step"]) for kept in fields["stores"])}
+
+
 def _task_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Of the newest schema: with the stores of the task."""
-    return _first_task_fields(fields) | {"stores": tuple((kept["store"], kept["step"]) for kept in fields["stores"])}
-
-
-def _first_task_fields(fields: dict[str, Any]) -> dict[str, Any]:
     places = {name: _positions(fields[name]) for name in ("positions", "tails", "careful_until", "ends")}
     choice = tuple((run["binding"], run["count"]) for run in fields["choice"])
     return places | {"choice": choice, "ledger": tuple(fields["ledger"])}
@@ -329,7 +334,13 @@ def load_schema(name: str) -> Any:
 
 @functools.cache
 def _backing() -> _Schema:
-    return _schema("backing-2")
+    return _schema("backing")
+
+
+@functools.cache
+def _kept() -> _Schema:
+    """That of tasks with stores."""
+    return _schema("stores")
 
 
 @functools.cache

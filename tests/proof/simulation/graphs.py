@@ -109,45 +109,50 @@ def _function(part: Part, *, traces: bool, trace: Trace) -> Callable[..., Any]:
 def _counting(part: Part, made: Callable[..., Any], count: Callable[..., None], *, steps: bool) -> Callable[..., Any]:
     """The function with a store, and with the same other parameters."""
 
-    def lists(values: list[str], seen: Any, *step: Any) -> Any:
+    def lists(values: list[str], seen: Any) -> Any:
         for value in values:
             count(seen, value)
-        return made(values, *step)
+        return made(values)
 
-    def either(left: str | None, right: str | None, seen: Any, *step: Any) -> Any:
-        count(seen, _either(left, right))
-        return made(left, right, *step)
+    def lists_of_steps(values: list[str], seen: Any, step: Any) -> Any:
+        for value in values:
+            count(seen, value)
+        return made(values, step)
 
-    def pair(left: str, right: str, seen: Any, *step: Any) -> Any:
+    def pair(left: str, right: str, seen: Any) -> Any:
         count(seen, left, right)
-        return made(left, right, *step)
+        return made(left, right)
 
-    def one(value: str, seen: Any, *step: Any) -> Any:
+    def pair_step(left: str, right: str, seen: Any, step: Any) -> Any:
+        count(seen, left, right)
+        return made(left, right, step)
+
+    def either(left: str | None = None, right: str | None = None, seen: Any = None) -> Any:
+        count(seen, _either(left, right))
+        return made(left, right)
+
+    def either_step(left: str | None = None, right: str | None = None, seen: Any = None, step: Any = None) -> Any:
+        count(seen, _either(left, right))
+        return made(left, right, step)
+
+    def one(value: str, seen: Any) -> Any:
         count(seen, value)
-        return made(value, *step)
+        return made(value)
+
+    def one_step(value: str, seen: Any, step: Any) -> Any:
+        count(seen, value)
+        return made(value, step)
 
     if part.batch:
-        return (
-            (lambda values, seen, step: lists(values, seen, step))
-            if steps
-            else lambda values, seen: lists(values, seen)
-        )
-    match part.kind, steps:
-        case "join", False:
-            return lambda left, right, seen: pair(left, right, seen)
-        case "join", True:
-            return lambda left, right, seen, step: pair(left, right, seen, step)
-        case "alts", False:
-            return lambda left=None, right=None, seen=None: either(left, right, seen)
-        case "alts", True:
-            return lambda left=None, right=None, seen=None, step=None: either(left, right, seen, step)
-        case _, False:
-            return lambda value, seen: one(value, seen)
-        case _:
-            return lambda value, seen, step: one(value, seen, step)
+        return lists_of_steps if steps else lists
+    plain = {"join": pair, "alts": either}.get(part.kind, one)
+    stepping = {"join": pair_step, "alts": either_step}.get(part.kind, one_step)
+    return stepping if steps else plain
 
 
 def _stateless(part: Part, *, traces: bool, trace: Trace) -> Callable[..., Any]:
+    """The same without a store."""
+
     def plain(*values: str) -> Any:
         return _result(part, values)
 

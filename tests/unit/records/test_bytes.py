@@ -75,6 +75,7 @@ ERROR = ErrorMessage(
 )
 
 
+KEPT = replace(ATTEMPT, stores=(("counts", 104), ("seen", 90)))
 STAGED = Staged(
     query="0f0e",
     batch=7,
@@ -113,8 +114,8 @@ PUBLISHED = Attempt(
 
 @pytest.mark.parametrize(
     "record",
-    [START, SNAPSHOT, ATTEMPT, ANNOUNCED, PUBLISHED],
-    ids=["start", "snapshot", "attempt", "announced", "published"],
+    [START, SNAPSHOT, ATTEMPT, ANNOUNCED, PUBLISHED, KEPT],
+    ids=["start", "snapshot", "attempt", "announced", "published", "with stores"],
 )
 def test_a_backing_record_comes_back_as_it_was(record: Record) -> None:
     """All fields, and the class."""
@@ -125,13 +126,14 @@ def test_the_schemas_have_the_fingerprints_that_are_on_clusters() -> None:
     """Golden: a changed schema gets a file of its own beside the old one."""
     assert encode_record(START)[:10].hex() == "c30163a6e350ca98c5af"
     assert encode_error(ERROR)[:10].hex() == "c30148abd1ff4b84847d"
+    assert encode_record(KEPT)[:10].hex() == "c301a39f489d1876f696"
     assert encode_record(PUBLISHED)[:10].hex() == "c301c910d76ae107f4eb"
 
 
 def test_the_fingerprint_is_that_of_the_avro_specification() -> None:
     """Against the specification's own example, and against the library for both schemas."""
     assert crc64(b'"int"') == 0x7275D51A3F395C8F
-    for name in ("backing", "staged", "error"):
+    for name in ("backing", "stores", "staged", "error"):
         canonical = fastavro.schema.to_parsing_canonical_form(load_schema(name))
         theirs = bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
         assert crc64(canonical.encode()).to_bytes(8, "little") == theirs
