@@ -9,7 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cues_kafka import Graph, GraphError, Json, Out, Processor, Raw, Retry, Source, State, Store, Topic
+from cues_kafka import (
+    Graph,
+    GraphError,
+    Json,
+    Out,
+    Processor,
+    Raw,
+    Retry,
+    Source,
+    State,
+    Store,
+    TaskStopped,
+    Topic,
+)
 from cues_kafka.runtime.task.lane import CommitPolicy
 from cues_kafka.testing.tester import Crash, Tester
 
@@ -222,6 +235,58 @@ def test_what_a_store_cannot_hold_is_an_error_message(change: Callable[[State[An
     [error] = tester.run().errors()
     assert text in error.text
     assert tester.state("counts") == {}
+
+
+def counting() -> Graph:
+    """Counts words."""
+
+    def count(word: str, counts: State[int]) -> int:
+        counts[word] = counts.get(word, 0) + 1
+        return counts[word]
+
+    state = {"counts": Store(Json(int))}
+    return Graph("g", Source("in"), Processor(count, inputs="in", outputs="out", state=state))
+
+
+def test_a_changelog_that_has_lost_its_messages_stops_the_task() -> None:
+    """The record knows how it must end; counting from nothing would give wrong totals."""
+    tester = Tester(counting())
+    tester.send("in", "a")
+    tester.run().stop()
+    tester.broker.delete(["g.count.counts.changelog"])
+    again = Tester(counting(), broker=tester.broker)
+    again.send("in", "a")
+    with pytest.raises(TaskStopped, match="ends with step None, and the task's record says 1"):
+        again.run()
+    assert again.values("out") == [1]
+
+
+def test_entries_of_another_task_are_refused() -> None:
+    """No record of this one has written them."""
+    tester = Tester(counting())
+    tester.broker.sender("other").send([("g.count.counts.changelog", 0, b"m", b"7", None, 0)])
+    tester.send("in", "a")
+    with pytest.raises(TaskStopped, match="has entries of step 7, and the task has no record of the store 'counts'"):
+        tester.run()
+
+
+def test_a_store_that_is_added_later_begins_empty() -> None:
+    """And one that is taken away and declared again has what it had."""
+
+    def plain(word: str) -> None:
+        """Remember nothing."""
+
+    def without() -> Graph:
+        return Graph("g", Source("in"), Processor(plain, name="count", inputs="in", outputs="out"))
+
+    broker = Tester(without()).broker
+    counted = (("counts", 2),)
+    for graph, ends in ((without(), ()), (counting(), counted), (without(), counted), (counting(), (("counts", 4),))):
+        tester = Tester(graph, broker=broker)
+        tester.send("in", "a")
+        tester.run().stop()
+        assert tester.records("count")[-1].stores == ends
+    assert tester.values("out") == [1, 2]
 
 
 def test_steps_side_by_side_have_no_store() -> None:
