@@ -124,5 +124,9 @@ class Interrupt(BaseException):
     """Raise it in a function to stop its task: the steps before this one commit, this one does not."""
 
 
+class StoreFull(Interrupt):
+    """The entries of a store need more memory than its `max_bytes`. Raise it, delete entries, or add partitions."""
+
+
 class Fenced(BaseException):
     """This task belongs to another worker by now. Let it pass: the result of this call is thrown away."""

@@ -200,11 +200,12 @@ def _retry_from_json(data: Mapping[str, Any]) -> Retry:
 
 def _store_to_json(store: Store) -> dict[str, Any]:
     key = {} if store.key is None else {"key": _codec_to_json(store.key)}
-    return {"value": _codec_to_json(store.value), **key}
+    return {"value": _codec_to_json(store.value), "max_bytes": store.max_bytes, **key}
 
 
 def _store_from_json(data: Mapping[str, Any]) -> Store:
-    return Store(**{name: _codec_from_json(codec) for name, codec in data.items()})
+    codecs = {name: _codec_from_json(data[name]) for name in ("value", "key") if name in data}
+    return Store(**codecs, max_bytes=data["max_bytes"])
 
 
 # --- Parts

@@ -125,12 +125,17 @@ class Store:
     Attributes:
         value: codec of the values.
         key: codec of the keys; None: they are text.
+        max_bytes: memory that the entries of one task may take, about. A task that needs more stops: no entry is ever
+            dropped for another one.
     """
 
     value: CodecSpec = Json()
     key: CodecSpec | None = None
+    max_bytes: int = 1024**3
 
     def __post_init__(self) -> None:
+        if type(self.max_bytes) is not int or self.max_bytes < 1:
+            raise GraphError(f"Store(max_bytes={self.max_bytes!r}): takes a number of bytes, such as 512 * 1024**2.")
         if not isinstance(self.key, CodecSpec | None):
             raise GraphError(f"Store(key={self.key!r}): takes a codec, such as Avro('long'), or None for text.")
         if not isinstance(self.value, CodecSpec):

@@ -86,7 +86,7 @@ def _store(name: str, declared: Store, topic: str, max_bytes: int, cluster: Any)
         key = codec_for(declared.key, MadeFor(topic, cluster, "key"))
         encode_key, decode_key = key.encode, key.decode
     value = codec_for(declared.value, MadeFor(topic, cluster))
-    return StoreSpec(name, topic, value, encode_key, decode_key, max_bytes - OVERHEAD_BYTES)
+    return StoreSpec(name, topic, value, encode_key, decode_key, max_bytes - OVERHEAD_BYTES, declared.max_bytes)
 
 
 def _text_key(key: Any) -> bytes:

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
+from cues_kafka.errors import StoreFull
+
 MARK: Final = b"m"
 """Key of the mark with which each transaction of a task ends in the changelog: the task's step number (R4b)."""
 
@@ -29,16 +31,23 @@ class Layers:
     Entries and changes of one store of one task.
 
     One thread calls the function and changes entries. A commit is reported, and a batch is made void, on any thread.
+
+    Args:
+        most: bytes that the entries may take, about; None: no limit. A batch whose commit is under way is not counted,
+            so at most one batch is held above it.
     """
 
-    __slots__ = ("_batch", "_committed", "_lock", "_sealed", "_undo")
+    __slots__ = ("_batch", "_committed", "_grown", "_lock", "_most", "_sealed", "_size", "_undo")
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
+        self._most = most
+        self._size = 0  # of the committed entries
+        self._grown = 0  # by the open batch
         self._lock = threading.Lock()
         self._committed: dict[bytes, bytes] = {}
         self._sealed: dict[int, Changes] = {}
         self._batch: Changes | None = None
-        self._undo: list[tuple[bytes, Any]] = []  # what the step found in the batch, change by change
+        self._undo: list[tuple[bytes, Any, int]] = []  # what the step found in the batch, change by change
 
     # What a function does
 
@@ -57,12 +66,19 @@ class Layers:
 
         Raises:
             RuntimeError: no batch is open, or it became void meanwhile.
+            StoreFull: the entries would take too much memory.
         """
         batch = self._batch
         if batch is None:
             raise RuntimeError("a store is changed while its function is called, and not later")
-        self._undo.append((key, batch.get(key, _ABSENT)))
+        more = 0
+        if self._most is not None:
+            more = size_of(key, value) - size_of(key, self.get(key))
+            if more > 0 and self._size + self._grown + more > self._most:
+                raise StoreFull(f"the entries need more than max_bytes={self._most}")
+        self._undo.append((key, batch.get(key, _ABSENT), more))
         batch[key] = value
+        self._grown += more
 
     def entries(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """All entries whose keys begin with this, in the order of their bytes, as they are now."""
@@ -81,7 +97,7 @@ class Layers:
 
     def begin_batch(self) -> None:
         """Steps of a new batch come next."""
-        self._batch, self._undo = {}, []
+        self._batch, self._undo, self._grown = {}, [], 0
 
     def begin_step(self) -> None:
         """The function is called next; the step before it keeps its changes."""
@@ -91,7 +107,8 @@ class Layers:
     def undo_step(self) -> None:
         """Drop the changes of the step."""
         batch, undo, self._undo = self._batch or {}, self._undo, []
-        for key, before in reversed(undo):
+        for key, before, more in reversed(undo):
+            self._grown -= more
             if before is _ABSENT:
                 batch.pop(key, None)
             else:
@@ -127,9 +144,20 @@ class Layers:
         """Forget all committed entries."""
         with self._lock:
             self._committed.clear()
+            self._size = 0
 
     def _apply(self, key: bytes, value: bytes | None) -> None:
+        self._size += size_of(key, value) - size_of(key, self._committed.get(key))
         if value is None:
             self._committed.pop(key, None)
         else:
             self._committed[key] = value
+
+
+ENTRY_BYTES: Final = 160
+"""What Python needs for an entry besides its bytes: two objects and a place in a dict."""
+
+
+def size_of(key: bytes, value: bytes | None) -> int:
+    """The memory of an entry, about; None: there is none."""
+    return 0 if value is None else len(key) + len(value) + ENTRY_BYTES

@@ -24,6 +24,7 @@ class StoreSpec:
         value: codec of the values.
         encode_key, decode_key: between keys and their bytes.
         limit: bytes of the largest entry.
+        most: bytes that the entries of a task may take in memory.
     """
 
     name: str
@@ -32,6 +33,7 @@ class StoreSpec:
     encode_key: Callable[[Any], bytes]
     decode_key: Callable[[bytes], Any]
     limit: int
+    most: int
 
 
 class State(MutableMapping[Any, Value]):

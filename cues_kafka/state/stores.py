@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from cues_kafka.state.layers import ENTRY, Layers
@@ -24,7 +24,7 @@ class Cache:
     """
 
     spec: StoreSpec
-    layers: Layers = field(default_factory=Layers)
+    layers: Layers
     offset: int = 0
     step: int | None = None
     topic_id: bytes = b""
@@ -46,7 +46,7 @@ class Stores:
 
     def __init__(self, specs: Sequence[StoreSpec], partition: int) -> None:
         self._partition = partition
-        self.caches = [Cache(spec) for spec in specs]
+        self.caches = [Cache(spec, Layers(spec.most)) for spec in specs]
         self.values: Mapping[str, State[Any]] = {one.spec.name: State(one.spec, one.layers) for one in self.caches}
 
     def following(self, fn: Callable[..., Any]) -> Callable[..., Any]:

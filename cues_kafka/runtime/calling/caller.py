@@ -17,7 +17,7 @@ from cues_kafka.codecs.raw import RawCodec, as_is
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.core.events import Halt
 from cues_kafka.core.spec import Spec
-from cues_kafka.errors import Fenced, Interrupt, OutputError, RetriableError
+from cues_kafka.errors import Fenced, Interrupt, OutputError, RetriableError, StoreFull
 from cues_kafka.graph.message import Message, travelling
 from cues_kafka.graph.processor import Processor
 from cues_kafka.observe.log import LINES
@@ -347,7 +347,8 @@ class Caller:
         if isinstance(error, Outage) or (isinstance(error, RetriableError) and failure.kind in ("decode", "output")):
             raise error
         if isinstance(error, Interrupt | Fenced):
-            batch.halt, batch.cause = Halt("interrupt", show(error), "it was asked for"), error
+            remedy = FULL if isinstance(error, StoreFull) else "it was asked for"
+            batch.halt, batch.cause = Halt("interrupt", show(error), remedy), error
             return False
         if not isinstance(error, Exception):
             raise error
@@ -608,6 +609,8 @@ class Caller:
 async def _nothing() -> None:
     """Takes the place of a call where the filter lets no message pass."""
 
+
+FULL = "raise max_bytes= of the store where the memory is there, delete entries, or spread the keys over more tasks"
 
 OFFSET_BYTES = 20
 """An offset with its comma in the provenance header, at most."""

@@ -126,7 +126,11 @@ def processors(draw: st.DrawFn, name: str, reads: list[str], writes: list[str]) 
     if draw(st.booleans()) and out:
         outputs = out[0]
     fn = draw(st.sampled_from([anything, later]))
-    state = {"st": Store(draw(CODECS), key=draw(st.none() | CODECS))} if draw(st.booleans()) else None
+    state = (
+        {"st": Store(draw(CODECS), key=draw(st.none() | CODECS), max_bytes=draw(st.integers(1, 10**12)))}
+        if draw(st.booleans())
+        else None
+    )
     return Processor(
         fn,
         name=name,

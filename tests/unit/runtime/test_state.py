@@ -289,6 +289,29 @@ def test_a_store_that_is_added_later_begins_empty() -> None:
     assert tester.values("out") == [1, 2]
 
 
+def test_a_store_that_is_full_stops_its_task_and_loses_nothing() -> None:
+    """The steps before it are committed; with more room it goes on there."""
+
+    def keep(n: int, seen: State[int]) -> int:
+        seen[str(n)] = n
+        return n
+
+    def graph(most: int) -> Graph:
+        state = {"seen": Store(Json(int), max_bytes=most)}
+        return Graph("g", Source("in"), Processor(keep, inputs="in", outputs="out", state=state, errors="bad"))
+
+    tester = Tester(graph(1000))
+    for n in range(20):
+        tester.send("in", n)
+    with pytest.raises(TaskStopped, match=r"max_bytes=1000.*raise max_bytes="):
+        tester.run()
+    assert tester.values("out") == list(range(6))
+    assert not tester.errors()
+    again = Tester(graph(10_000), broker=tester.broker).run()
+    assert again.values("out") == list(range(20))
+    assert again.state("seen") == {str(n): n for n in range(20)}
+
+
 def test_steps_side_by_side_have_no_store() -> None:
     """They would see each other's changes."""
 
