@@ -33,6 +33,7 @@ from cues_kafka.graph.filters import has_tag, has_type
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
 from cues_kafka.graph.message import Message, Out
 from cues_kafka.graph.processor import DataFrameProcessor, Processor, Source, processor
+from cues_kafka.graph.ready import Dedupe, Header, rekey
 from cues_kafka.graph.topic import Topic
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ __all__ = [
     "ConfigError",
     "CuesError",
     "DataFrameProcessor",
+    "Dedupe",
     "Digits",
     "ErrorMessage",
     "FactoryError",
@@ -76,6 +78,7 @@ __all__ = [
     "Fenced",
     "Graph",
     "GraphError",
+    "Header",
     "Interrupt",
     "Json",
     "JsonSchema",
@@ -106,6 +109,7 @@ __all__ = [
     "has_tag",
     "has_type",
     "processor",
+    "rekey",
     "start",
 ]
 

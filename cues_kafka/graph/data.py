@@ -200,12 +200,14 @@ def _retry_from_json(data: Mapping[str, Any]) -> Retry:
 
 def _store_to_json(store: Store) -> dict[str, Any]:
     key = {} if store.key is None else {"key": _codec_to_json(store.key)}
-    return {"value": _codec_to_json(store.value), "max_bytes": store.max_bytes, **key}
+    ttl = {} if store.ttl is None else {"ttl": store.ttl}
+    messages = {} if store.ttl_messages is None else {"ttl_messages": store.ttl_messages}
+    return {"value": _codec_to_json(store.value), "max_bytes": store.max_bytes, **key, **ttl, **messages}
 
 
 def _store_from_json(data: Mapping[str, Any]) -> Store:
-    codecs = {name: _codec_from_json(data[name]) for name in ("value", "key") if name in data}
-    return Store(**codecs, max_bytes=data["max_bytes"])
+    codecs: dict[str, Any] = {name: _codec_from_json(data[name]) for name in ("value", "key") if name in data}
+    return Store(**codecs, **{name: data[name] for name in ("max_bytes", "ttl", "ttl_messages") if name in data})
 
 
 # --- Parts

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, ClassVar, Literal
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.durations import milliseconds, written
 
 
 class CodecSpec:
@@ -127,13 +129,36 @@ class Store:
         key: codec of the keys; None: they are text.
         max_bytes: memory that the entries of one task may take, about. A task that needs more stops: no entry is ever
             dropped for another one.
+        ttl: how long an entry lives, by message time, such as "7 days"; None: until it is deleted.
+        ttl_messages: instead of `ttl`: how many of the task's messages an entry outlives.
     """
 
     value: CodecSpec = Json()
     key: CodecSpec | None = None
     max_bytes: int = 1024**3
+    ttl: str | timedelta | None = None
+    ttl_messages: int | None = None
+
+    @property
+    def lifetime(self) -> int | None:
+        """How long an entry lives, in milliseconds or messages; None: until it is deleted."""
+        return self.ttl_messages if self.ttl is None else milliseconds(self.ttl, "ttl")
+
+    @property
+    def by_time(self) -> bool:
+        """Whether `lifetime` is in milliseconds."""
+        return self.ttl is not None
 
     def __post_init__(self) -> None:
+        if self.ttl is not None:
+            try:
+                object.__setattr__(self, "ttl", written(self.ttl))  # stores with the same lifetime are equal
+            except ValueError as error:
+                raise GraphError(f"Store({error}).") from None
+            if self.ttl_messages is not None:
+                raise GraphError("Store(ttl=, ttl_messages=): entries end by time or by messages. Drop one of them.")
+        if self.ttl_messages is not None and (type(self.ttl_messages) is not int or self.ttl_messages < 1):
+            raise GraphError(f"Store(ttl_messages={self.ttl_messages!r}): takes a number of messages, such as 100_000.")
         if type(self.max_bytes) is not int or self.max_bytes < 1:
             raise GraphError(f"Store(max_bytes={self.max_bytes!r}): takes a number of bytes, such as 512 * 1024**2.")
         if not isinstance(self.key, CodecSpec | None):

@@ -25,6 +25,7 @@ from cues_kafka.runtime.calling.batch import CallContext
 from cues_kafka.runtime.calling.caller import Caller, Decoder
 from cues_kafka.runtime.calling.failures import Outage
 from cues_kafka.runtime.calling.outputs import OVERHEAD_BYTES, Output, Returned, Target, key_field
+from cues_kafka.state.expiring import TIME_BYTES
 from cues_kafka.state.mapping import StoreSpec
 from cues_kafka.state.stores import Stores
 
@@ -86,7 +87,10 @@ def _store(name: str, declared: Store, topic: str, max_bytes: int, cluster: Any)
         key = codec_for(declared.key, MadeFor(topic, cluster, "key"))
         encode_key, decode_key = key.encode, key.decode
     value = codec_for(declared.value, MadeFor(topic, cluster))
-    return StoreSpec(name, topic, value, encode_key, decode_key, max_bytes - OVERHEAD_BYTES, declared.max_bytes)
+    limit = max_bytes - OVERHEAD_BYTES - TIME_BYTES
+    return StoreSpec(
+        *(name, topic, value, encode_key, decode_key, limit, declared.max_bytes), declared.lifetime, declared.by_time
+    )
 
 
 def _text_key(key: Any) -> bytes:

@@ -19,6 +19,9 @@ MARK: Final = b"m"
 ENTRY: Final = b"k"
 """Stands in the changelog before the key of an entry."""
 
+TIME: Final = b"t"
+"""Key of the task's time in the changelog of a store whose entries end."""
+
 Changes: TypeAlias = dict[bytes, bytes | None]
 """New values by key; None: the entry is deleted."""
 
@@ -53,6 +56,10 @@ class Layers:
 
     def get(self, key: bytes) -> bytes | None:
         """The newest value; None: there is no such entry."""
+        return self.newest(key)
+
+    def newest(self, key: bytes) -> bytes | None:
+        """The newest value as it is kept."""
         if self._batch is not None and (found := self._batch.get(key, _ABSENT)) is not _ABSENT:
             return found  # type: ignore[return-value]
         for changes in reversed([*self._sealed.values()]):
@@ -73,7 +80,7 @@ class Layers:
             raise RuntimeError("a store is changed while its function is called, and not later")
         more = 0
         if self._most is not None:
-            more = size_of(key, value) - size_of(key, self.get(key))
+            more = size_of(key, value) - size_of(key, self.newest(key))
             if more > 0 and self._size + self._grown + more > self._most:
                 raise StoreFull(f"the entries need more than max_bytes={self._most}")
         self._undo.append((key, batch.get(key, _ABSENT), more))
@@ -116,10 +123,15 @@ class Layers:
 
     def seal(self, sequence: int) -> Changes:
         """All steps of the batch have ended; gives the last change of each key, for the transaction."""
-        changes, self._batch = self._batch or {}, None
         with self._lock:
-            self._sealed[sequence] = changes
-        return changes
+            return self._seal(sequence)
+
+    def _seal(self, sequence: int) -> Changes:
+        batch, self._batch = self._batch, None
+        if batch is None:
+            return {}  # it became void
+        self._sealed[sequence] = batch
+        return batch
 
     def commit(self, sequence: int) -> None:
         """The transaction of a sealed batch is committed."""
@@ -132,7 +144,7 @@ class Layers:
         """Drop what is not committed. A call that still runs changes nothing any more: its batch is gone."""
         with self._lock:
             self._sealed.clear()
-        self._batch = None
+            self._batch = None
 
     def load(self, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Take committed changes from the changelog, in its order; taking them twice is harmless."""

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from cues_kafka.errors import CodecError
 from cues_kafka.ports import WireCodec
+from cues_kafka.state.expiring import Expiring
 from cues_kafka.state.layers import Layers
 
 Value = TypeVar("Value")
@@ -25,6 +26,8 @@ class StoreSpec:
         encode_key, decode_key: between keys and their bytes.
         limit: bytes of the largest entry.
         most: bytes that the entries of a task may take in memory.
+        ttl: how long an entry lives: milliseconds of message time, or a number of steps; None: until it is deleted.
+        by_time: whether it is message time.
     """
 
     name: str
@@ -34,6 +37,8 @@ class StoreSpec:
     decode_key: Callable[[bytes], Any]
     limit: int
     most: int
+    ttl: int | None = None
+    by_time: bool = True
 
 
 class State(MutableMapping[Any, Value]):
@@ -85,6 +90,15 @@ class State(MutableMapping[Any, Value]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self._layers.entries())
+
+    def is_over(self, timestamp_ms: int) -> bool:
+        """
+        Whether an entry that was set at this message time would be gone by now. Only where `ttl` is of time.
+
+        The step's own message has moved the task's time already.
+        """
+        layers = self._layers
+        return isinstance(layers, Expiring) and self._spec.by_time and layers.is_over(timestamp_ms)
 
     def scan(self, prefix: str = "") -> Iterator[tuple[Any, Value]]:
         """Keys that begin with this text, with their values, in the order of the keys' bytes."""

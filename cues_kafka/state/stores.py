@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cues_kafka.state.layers import ENTRY, Layers
+from cues_kafka.state.expiring import Expiring
+from cues_kafka.state.layers import ENTRY, TIME, Layers
 from cues_kafka.state.mapping import State, StoreSpec
 
 
@@ -46,7 +47,8 @@ class Stores:
 
     def __init__(self, specs: Sequence[StoreSpec], partition: int) -> None:
         self._partition = partition
-        self.caches = [Cache(spec, Layers(spec.most)) for spec in specs]
+        self.caches = [Cache(spec, _layers(spec)) for spec in specs]
+        self._expiring = [(one.layers, one.spec.by_time) for one in self.caches if isinstance(one.layers, Expiring)]
         self.values: Mapping[str, State[Any]] = {one.spec.name: State(one.spec, one.layers) for one in self.caches}
 
     def following(self, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,6 +60,19 @@ class Stores:
             return fn(*args, **kwargs)
 
         return call
+
+    @property
+    def timed(self) -> bool:
+        """Whether a step's messages move the time of entries that end."""
+        return bool(self._expiring)
+
+    def advance(self, timestamps_ms: Iterable[int]) -> None:
+        """Tell when the messages of the step, which has begun, were made."""
+        newest, count = 0, 0
+        for made in timestamps_ms:
+            newest, count = max(newest, made), count + 1
+        for layers, by_time in self._expiring:
+            layers.advance(newest if by_time else layers.time + count)
 
     def begin_batch(self, _: int) -> None:
         """See `ports.Sink`."""
@@ -77,8 +92,11 @@ class Stores:
     def before_commit(self, sequence: int, records: Any) -> None:
         """Add the last change of each key to what the transaction produces, behind the outputs."""
         for one in self.caches:
+            topic, at = one.spec.changelog, self._partition
             for key, value in one.layers.seal(sequence).items():
-                records.add(one.spec.changelog, self._partition, ENTRY + key, value, None, 0)
+                records.add(topic, at, ENTRY + key, value, None, 0)
+            if isinstance(one.layers, Expiring):
+                records.add(topic, at, TIME, b"%d" % one.layers.time, None, 0)
 
     def after_commit(self, sequence: int) -> None:
         """See `ports.Sink`."""
@@ -89,3 +107,7 @@ class Stores:
         """See `ports.Sink`."""
         for one in self.caches:
             one.layers.discard()
+
+
+def _layers(spec: StoreSpec) -> Layers:
+    return Layers(spec.most) if spec.ttl is None else Expiring(spec.most, spec.ttl)

@@ -98,6 +98,7 @@ class Caller:
         self._simple = processor.input_shape == "single" and not (
             processor.batch or processor.filter or call.wants_step or call.rest or call.is_async
         )
+        self._simple = self._simple and all(store.lifetime is None for store in processor.state.values())
         self._plain = self._simple and self._target is not None and self._target.provenance
 
         self._bytes_only = (
@@ -264,8 +265,10 @@ class Caller:
 
     def _invoke(self, received: Mapping[str, Received], step: Step | None, batch: Batch) -> Any:
         call, given, listed = self.processor.call, batch.context.values, self.processor.batch
-        if batch.context.stores is not None:
-            batch.context.stores.begin_step()
+        if (stores := batch.context.stores) is not None:
+            stores.begin_step()
+            if stores.timed:
+                stores.advance(one.timestamp_ms for one in received.values())
         if step is not None:
             given = {**given, "step": [step] if listed else step}
         if call.positional is not None:
@@ -483,8 +486,10 @@ class Caller:
         self, asked: Sequence[int], failures: Sequence[Failure], came: Sequence[Any], batch: Batch
     ) -> Sequence[Any]:
         call, given = self.processor.call, batch.context.values
-        if batch.context.stores is not None:
-            batch.context.stores.begin_step()
+        if (stores := batch.context.stores) is not None:
+            stores.begin_step()
+            if stores.timed:
+                stores.advance(one.timestamp_ms for i in asked for one in came[i].values())
         if call.wants_step:
             given = {**given, "step": [failures[i].step for i in asked]}
         values = {binding: [came[i][binding].value for i in asked] for binding in self._bindings}

@@ -11,7 +11,8 @@ from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, Fetched, TopicPartition
 from cues_kafka.records.reading import PATIENCE_S
-from cues_kafka.state.layers import ENTRY, MARK
+from cues_kafka.state.expiring import Expiring
+from cues_kafka.state.layers import ENTRY, MARK, TIME
 from cues_kafka.state.stores import Cache, Stores
 
 log = get_logger("cues_kafka.state")
@@ -118,6 +119,8 @@ class Restoring:
             fit = [message for message in fetched.messages if message.offset() < high]
             found = [(message.key() or b"", message.value()) for message in fit]
             one.layers.load((key[1:], value) for key, value in found if key[:1] == ENTRY)
+            if isinstance(one.layers, Expiring):
+                one.layers.load_time(max((int(value or b"0") for key, value in found if key == TIME), default=0))
             marks = [value for key, value in found if key == MARK]
             one.step = int(marks[-1] or b"-1") if marks else one.step
             if fit:

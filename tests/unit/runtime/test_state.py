@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from cues_kafka import (
     Graph,
     GraphError,
     Json,
+    Message,
     Out,
     Processor,
     Raw,
@@ -326,3 +328,70 @@ def test_a_key_that_the_codec_refuses_names_it() -> None:
     """As everywhere."""
     with pytest.raises(GraphError, match=r"Store\(key=5\): takes a codec"):
         Store(key=5)  # type: ignore[arg-type]
+
+
+def last(reading: dict[str, Any], last: State[Any]) -> Any:
+    """What the sensor said before, if that is not too long ago."""
+    before = last.get(reading["sensor"])
+    if reading["value"] is not None:
+        last[reading["sensor"]] = reading["value"]
+    if reading["value"] == "bad":
+        raise ValueError("bad")
+    return [before, reading["value"]]
+
+
+def lasts(readings: list[dict[str, Any]], last: State[Any]) -> Any:
+    """All at once: the newest of them says what time it is."""
+    return [f"{[*last]}" for _ in readings]
+
+
+def _at(seconds: float, sensor: str, value: Any) -> Message[Any]:
+    return Message({"sensor": sensor, "value": value}, timestamp_ms=int(NOON_MS + seconds * 1000))
+
+
+NOON_MS = 1_767_268_800_000
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_entry_ends_by_the_time_of_messages(restarts: bool) -> None:
+    """Not of the clock; a failed step moves no time, and a restart changes nothing."""
+    processor = Processor(
+        last, inputs="in", outputs="out", state={"last": Store(Json(), ttl=timedelta(minutes=1))}, errors="bad"
+    )
+    tester = Tester(Graph("g", Source("in"), processor, defaults=Topic(value=Json())))
+    for seconds, sensor, value in [
+        *((0, "a", 1), (30, "b", 2), (59.999, "a", 3), (80, "a", "bad"), (50, "b", None), (90, "b", None)),
+        *((119.998, "a", None), (119.999, "a", None)),
+    ]:
+        tester.send("in", _at(seconds, sensor, value))
+        if restarts:
+            tester.run().restart()
+    tester.run()
+    assert tester.values("out") == [[None, 1], [None, 2], [1, 3], [2, None], [None, None], [3, None], [None, None]]
+    assert tester.state("last") == {}
+
+
+def test_lists_of_messages_have_the_time_of_the_newest() -> None:
+    """What is called together is called at one time."""
+    state = {"last": Store(Json(), ttl="10 seconds")}
+    first = Processor(last, name="p", inputs="in", outputs="out", state=state)
+    tester = Tester(Graph("g", Source("in"), first, defaults=Topic(value=Json())))
+    tester.send("in", _at(0, "a", 1))
+    tester.run()
+    then = Processor(lasts, name="p", inputs="in", outputs="out", state=state, batch=True)
+    tester = Tester(Graph("g", Source("in"), then, defaults=Topic(value=Json())), broker=tester.broker)
+    for seconds in (9, 10):
+        tester.send("in", _at(seconds, "a", 1))
+    tester.run()
+    assert tester.values("out") == [[None, 1], "[]", "[]"]
+
+
+def test_lifetimes_that_are_none_are_refused_with_the_remedy() -> None:
+    """By the declaration."""
+    assert Store(ttl="1 hour") == Store(ttl=timedelta(minutes=60))
+    both: dict[str, Any] = {"ttl": "1 day", "ttl_messages": 3}
+    for wrong in ({"ttl": "7 moons"}, {"ttl": timedelta(0)}, {"ttl": 7}, both):
+        with pytest.raises(GraphError, match=r"takes a duration, such as|Drop one"):
+            Store(Json(), **wrong)
+    with pytest.raises(GraphError, match="takes a number of messages"):
+        Store(Json(), ttl_messages=0)

@@ -1,0 +1,141 @@
+"""Processors with functions of ours: they drop repeated messages, or give messages other keys."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from cues_kafka.errors import GraphError
+from cues_kafka.graph.declare import Raw, Store
+from cues_kafka.graph.message import PROVENANCE, Message
+from cues_kafka.graph.processor import Processor
+
+LONGEST_ID: Final = 16
+"""Bytes of an id that are kept as they are; of longer ones 128 bits of BLAKE2b are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """
+    A header of a message: where `Dedupe` and `rekey` find an id or a key.
+
+    Attributes:
+        name: of the header.
+    """
+
+    name: str
+
+
+By: TypeAlias = str | Header | Callable[[Any], Any]
+"""Where something is found in a message: a field of its value, a header, or what a function of the value returns."""
+
+
+def Dedupe(  # noqa: N802  it stands where `Processor` stands
+    name: str, *, inputs: str, outputs: str, by: By, within: str | timedelta | int, **settings: Any
+) -> Processor:
+    """
+    A processor that passes each message on once, by an id.
+
+    It keeps its key and headers. A message is dropped if one with its id was passed on within the bound. Ids are kept
+    for each task, so messages with one id must be in one partition. The time is that of messages (see `Store.ttl`). A
+    message that is older than the bound is passed on, because its id may have been forgotten, and is told in the log.
+
+    Args:
+        name: of the processor.
+        inputs: the topic.
+        outputs: where the first message of each id goes.
+        by: where the id is: text, a whole number, bytes or a UUID.
+        within: how long an id is kept, such as "7 days", or for how many messages of the task.
+        settings: others of `Processor`; and `max_bytes` of `Store`.
+
+    Raises:
+        GraphError: something does not fit.
+    """
+    _check(name, by)
+    given: dict[str, Any] = {"ttl_messages" if type(within) is int else "ttl": within}
+    if "max_bytes" in settings:
+        given["max_bytes"] = settings.pop("max_bytes")
+    state = {"seen": Store(Raw(), key=Raw(), **given)}
+    return Processor(first, name=name, inputs=inputs, outputs=outputs, state=state, opts={"by": by}, **settings)
+
+
+def rekey(name: str, *, inputs: str, outputs: str, by: By, **settings: Any) -> Processor:
+    """
+    A processor that gives messages another key, so that those with the same key are in one partition.
+
+    Args:
+        name: of the processor.
+        inputs: the topic.
+        outputs: where the messages go, with the new key.
+        by: where the key is.
+        settings: others of `Processor`.
+
+    Raises:
+        GraphError: something does not fit.
+    """
+    _check(name, by)
+    return Processor(keyed, name=name, inputs=inputs, outputs=outputs, opts={"by": by}, **settings)
+
+
+def first(_: Any, step: Any, seen: Any, by: Any) -> Any:
+    """The function of `Dedupe`."""
+    received = step.inputs[step.binding]
+    if seen.is_over(received.timestamp_ms):
+        step.log.warning("older than the bound", at=f"{received.topic}/{received.partition} at {received.offset}")
+        return _copy(received)
+    key = _id(_found(by, received))
+    if key in seen:
+        return None
+    seen[key] = b""
+    return _copy(received)
+
+
+def keyed(_: Any, step: Any, by: Any) -> Message:
+    """The function of `rekey`."""
+    received = step.inputs[step.binding]
+    return _copy(received, _found(by, received))
+
+
+def _copy(received: Any, key: Any = None) -> Message:
+    """With all headers; without a key it gets that of the input."""
+    return Message(received.value, key=key, headers=[one for one in received.headers if one[0] != PROVENANCE])
+
+
+def _check(name: str, by: By) -> None:
+    if not ((isinstance(by, str | Header) and by) or callable(by)):
+        raise GraphError(f'{name}: by={by!r}. Name a field of the value, or write Header("name") or a function.')
+
+
+def _found(by: By, received: Any) -> Any:
+    if isinstance(by, Header):
+        found = [data for name, data in received.headers if name == by.name]
+        if not found:
+            raise LookupError(f"the message has no header {by.name!r}")
+        return found[-1]
+    value = received.value
+    if callable(by):
+        return by(value)
+    try:
+        return value[by] if isinstance(value, Mapping) else getattr(value, by)
+    except (KeyError, AttributeError):
+        raise LookupError(f"the value has no field {by!r}") from None
+
+
+def _id(given: Any) -> bytes:
+    """The id's bytes, behind a letter for its type."""
+    match given:
+        case str():
+            found = b"s" + given.encode()
+        case bytes():
+            found = b"b" + given
+        case int() if not isinstance(given, bool):
+            found = b"i%d" % given
+        case UUID():
+            found = b"u" + given.bytes
+        case _:
+            raise TypeError(f"an id is text, a whole number, bytes or a UUID, and not {type(given).__name__}")
+    return found if len(found) <= LONGEST_ID else b"h" + hashlib.blake2b(found, digest_size=LONGEST_ID).digest()

@@ -1,0 +1,167 @@
+"""Entries that end: each carries the time at which it was set, and is gone when the task's time has passed it by.
+
+The time is the task's own: the newest timestamp of the messages whose steps it keeps, or a count of these steps. So the
+same messages give the same entries, whenever they are processed. It is rolled back like the entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from cues_kafka.state.layers import Changes, Layers
+
+TIME_BYTES: Final = 8
+"""In front of a value: when it was set."""
+
+BUCKETS: Final = 100
+"""Parts of a lifetime. Entries that were set in the same part are deleted together."""
+
+
+class Expiring(Layers):
+    """
+    See `Layers`. An entry is seen until its time is over; its deletion is committed up to a hundredth of that later.
+
+    Args:
+        most: see `Layers`.
+        ttl: how long an entry lives, in units of the task's time.
+    """
+
+    __slots__ = ("_before", "_buckets", "_committed_time", "_sealing", "_ttl", "_width", "time")
+
+    def __init__(self, most: int | None, ttl: int) -> None:
+        super().__init__(most)
+        self._ttl = ttl
+        self._width = max(1, ttl // BUCKETS)
+        self._buckets: dict[int, _Bucket] = {}  # by the time at which keys were set
+        self._sealing: dict[int, tuple[int, dict[int, _Bucket]]] = {}  # times and swept buckets of sealed batches
+        self.time = self._before = self._committed_time = 0
+
+    def advance(self, time: int) -> None:
+        """The step's time; the task's time never goes back."""
+        self.time = max(self.time, time)
+
+    def is_over(self, time: int) -> bool:
+        """Whether an entry that was set then is gone."""
+        return time + self._ttl <= self.time
+
+    def get(self, key: bytes) -> bytes | None:
+        """See `Layers`."""
+        return self._alive(self.newest(key), self.time)
+
+    def change(self, key: bytes, value: bytes | None) -> None:
+        """See `Layers`."""
+        before = self.newest(key)
+        if value is None:
+            super().change(key, None)
+            return
+        super().change(key, self.time.to_bytes(TIME_BYTES, "big") + value)
+        self._file(key, self.time, before)
+
+    def entries(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """See `Layers`."""
+        found = ((key, self._alive(value, self.time)) for key, value in super().entries(prefix))
+        return ((key, value) for key, value in found if value is not None)
+
+    def committed_entries(self) -> dict[bytes, bytes]:
+        """See `Layers`."""
+        now = self._committed_time
+        found = ((key, self._alive(value, now)) for key, value in super().committed_entries().items())
+        return {key: value for key, value in found if value is not None}
+
+    def begin_batch(self) -> None:
+        """See `Layers`."""
+        super().begin_batch()
+        self.time = self._before = max([time for time, _ in self._sealing.values()], default=self._committed_time)
+
+    def begin_step(self) -> None:
+        """See `Layers`."""
+        super().begin_step()
+        self._before = self.time
+
+    def undo_step(self) -> None:
+        """See `Layers`. The step's message has not moved the time either."""
+        super().undo_step()
+        self.time = self._before
+
+    def seal(self, sequence: int) -> Changes:
+        """See `Layers`; also deletes what has ended."""
+        with self._lock:
+            if self._batch is not None:
+                self._sealing[sequence] = (self.time, self._sweep(self._batch))
+            return self._seal(sequence)
+
+    def commit(self, sequence: int) -> None:
+        """See `Layers`."""
+        super().commit(sequence)
+        self._committed_time, _ = self._sealing.pop(sequence, (self._committed_time, {}))
+
+    def discard(self) -> None:
+        """See `Layers`."""
+        super().discard()
+        with self._lock:
+            for _, swept in self._sealing.values():
+                for bucket, keys in swept.items():
+                    self._buckets.setdefault(bucket, _Bucket()).extend(keys)
+            self._sealing.clear()
+            self.time = self._before = self._committed_time
+
+    def load(self, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """See `Layers`."""
+        found = [*entries]
+        for key, value in found:
+            if value is not None:
+                self._file(key, _time_of(value), self._committed.get(key))
+        super().load(found)
+
+    def load_time(self, time: int) -> None:
+        """Take the task's time from the changelog."""
+        self.time = self._before = self._committed_time = max(self._committed_time, time)
+
+    def clear(self) -> None:
+        """See `Layers`."""
+        super().clear()
+        self._buckets.clear()
+        self._sealing.clear()
+        self.time = self._before = self._committed_time = 0
+
+    def _alive(self, value: bytes | None, now: int) -> bytes | None:
+        """The value without its time; None: there is none any more."""
+        return None if value is None or _time_of(value) + self._ttl <= now else value[TIME_BYTES:]
+
+    def _file(self, key: bytes, time: int, before: bytes | None) -> None:
+        """Each value that is seen, or may be seen again, has its key in the bucket of its time."""
+        bucket = time // self._width
+        if before is None or _time_of(before) // self._width != bucket:
+            self._buckets.setdefault(bucket, _Bucket()).add(key)
+
+    def _sweep(self, batch: Changes) -> dict[int, _Bucket]:
+        """Delete the entries of all buckets that have ended as a whole."""
+        end = (self.time - self._ttl) // self._width
+        swept = {bucket: self._buckets.pop(bucket) for bucket in [*self._buckets] if bucket < end}
+        for keys in swept.values():
+            for key in keys:
+                value = self.newest(key)
+                if value is not None and self._alive(value, self.time) is None:
+                    batch[key] = None
+        return swept
+
+
+class _Bucket(list[bytes]):
+    """Keys, some of them more than once; but at most about half of them."""
+
+    __slots__ = ("_room",)
+
+    def __init__(self) -> None:
+        self._room = 1_000
+
+    def add(self, key: bytes) -> None:
+        """Add a key."""
+        self.append(key)
+        if len(self) > self._room:
+            self[:] = dict.fromkeys(self)
+            self._room = max(self._room, 2 * len(self))
+
+
+def _time_of(value: bytes) -> int:
+    return int.from_bytes(value[:TIME_BYTES], "big")

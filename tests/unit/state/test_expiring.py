@@ -1,0 +1,96 @@
+"""Entries end by the task's time, through failed steps, void batches and restarts: compared with a plain dict."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cues_kafka.state.expiring import Expiring
+
+TTL = 250
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 1_000),
+        st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.none() | st.binary(max_size=1)), max_size=3),
+        st.booleans(),
+    ),
+    max_size=4,
+)
+Steps: TypeAlias = list[tuple[int, list[tuple[bytes, bytes | None]], bool]]
+BATCHES = st.lists(st.tuples(STEPS, st.sampled_from(["commit", "late", "void", "restart"])), max_size=6)
+
+
+@given(BATCHES)
+def test_an_entry_is_there_until_its_time_is_over(batches: list[tuple[Steps, str]]) -> None:
+    """What a batch deletes and sets is all that the next process knows."""
+    layers, log = Expiring(None, TTL), dict[bytes, bytes]()
+    committed: dict[bytes, tuple[int, bytes]] = {}
+    now, waiting = 0, list[int]()
+    for sequence, (steps, end) in enumerate(batches):
+        layers.begin_batch()
+        for one in waiting:
+            layers.commit(one)
+        waiting = []
+        entries, time = dict(committed), now
+        entries, time = _take(layers, steps, entries, time)
+        for key, value in _seen(entries, time).items():
+            assert layers.get(key) == value
+        changed = layers.seal(sequence)
+        if end == "void":
+            layers.discard()
+            continue
+        committed, now = entries, time
+        for key, new in changed.items():
+            log.pop(key, None)
+            if new is not None:
+                log[key] = new
+        assert set(log) <= {key for key, (at, _) in committed.items() if at + TTL + TTL // 100 + 3 > now}
+        if end == "late":
+            waiting.append(sequence)
+            continue
+        layers.commit(sequence)
+        assert layers.committed_entries() == _seen(committed, now)
+        if end == "restart":
+            layers = Expiring(None, TTL)
+            layers.load(log.items())
+            layers.load_time(now)
+            assert layers.committed_entries() == _seen(committed, now)
+
+
+def _take(
+    layers: Expiring, steps: Steps, entries: dict[bytes, tuple[int, bytes]], time: int
+) -> tuple[dict[bytes, tuple[int, bytes]], int]:
+    """Entries, each with when it was set, and the time after the steps that are kept."""
+    for at, changes, kept in steps:
+        layers.begin_step()
+        layers.advance(at)
+        before, was = dict(entries), time
+        time = max(time, at)
+        for key, value in changes:
+            layers.change(key, value)
+            entries.pop(key, None)
+            if value is not None:
+                entries[key] = (time, value)
+        assert dict(layers.entries()) == _seen(entries, time)
+        if not kept:
+            layers.undo_step()
+            entries, time = before, was
+    return entries, time
+
+
+def _seen(entries: dict[bytes, tuple[int, bytes]], now: int) -> dict[bytes, bytes]:
+    return {key: value for key, (at, value) in entries.items() if at + TTL > now}
+
+
+def test_a_key_that_is_set_and_deleted_often_takes_no_more_room() -> None:
+    """Its lifetime is a day, and it changes a hundred thousand times in a second."""
+    layers = Expiring(None, 86_400_000)
+    layers.begin_batch()
+    layers.advance(1_000)
+    for _ in range(100_000):
+        layers.begin_step()
+        layers.change(b"k", b"v")
+        layers.change(b"k", None)
+    assert sum(map(len, layers._buckets.values())) <= 1_000
