@@ -125,7 +125,7 @@ class Interrupt(BaseException):
 
 
 class StoreFull(Interrupt):
-    """The entries of a store need more memory than its `max_bytes`. Raise it, delete entries, or add partitions."""
+    """The entries of a store need more memory than its `max_bytes`. Raise it, or delete entries."""
 
 
 class Fenced(BaseException):

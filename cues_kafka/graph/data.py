@@ -202,12 +202,15 @@ def _store_to_json(store: Store) -> dict[str, Any]:
     key = {} if store.key is None else {"key": _codec_to_json(store.key)}
     ttl = {} if store.ttl is None else {"ttl": store.ttl}
     messages = {} if store.ttl_messages is None else {"ttl_messages": store.ttl_messages}
-    return {"value": _codec_to_json(store.value), "max_bytes": store.max_bytes, **key, **ttl, **messages}
+    task = {"per_task": True} if store.per_task else {}
+    return {"value": _codec_to_json(store.value), "max_bytes": store.max_bytes, **key, **ttl, **messages, **task}
 
 
 def _store_from_json(data: Mapping[str, Any]) -> Store:
     codecs: dict[str, Any] = {name: _codec_from_json(data[name]) for name in ("value", "key") if name in data}
-    return Store(**codecs, **{name: data[name] for name in ("max_bytes", "ttl", "ttl_messages") if name in data})
+    return Store(
+        **codecs, **{name: data[name] for name in ("max_bytes", "ttl", "ttl_messages", "per_task") if name in data}
+    )
 
 
 # --- Parts

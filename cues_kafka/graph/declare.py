@@ -131,6 +131,8 @@ class Store:
             dropped for another one.
         ttl: how long an entry lives, by message time, such as "7 days"; None: until it is deleted.
         ttl_messages: instead of `ttl`: how many of the task's messages an entry outlives.
+        per_task: whether it makes no difference which task has which entry. Then the input may be given more
+            partitions; else `plan` refuses, because messages of a key may come to another task than its entry.
     """
 
     value: CodecSpec = Json()
@@ -138,6 +140,7 @@ class Store:
     max_bytes: int = 1024**3
     ttl: str | timedelta | None = None
     ttl_messages: int | None = None
+    per_task: bool = False
 
     @property
     def lifetime(self) -> int | None:

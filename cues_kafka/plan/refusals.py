@@ -36,6 +36,7 @@ def refusals_of(
     for one in processors:
         yield from _wrong_cleanup_policy((one.backing, *(changelog for _, changelog in one.changelogs)), facts)
         yield from _too_wide_backing(one, facts)
+        yield from _split_stores(graph.processors[one.name], one, facts)
     for frame in frames:
         yield from _wrong_cleanup_policy((frame.backing,), facts)
     yield from _small_batches(graph, facts)
@@ -132,6 +133,20 @@ def _too_wide_backing(planned: ProcessorPlan, facts: ClusterFacts) -> Iterator[s
             f"{planned.partitions}. Partitions never become fewer, so these are other inputs than before. Bind the "
             "processor to the old topics, or give it a new name=. Under a new name it starts at its start=, and with "
             "'earliest' it delivers again what its inputs hold, so outputs repeat."
+        )
+
+
+def _split_stores(processor: Processor, planned: ProcessorPlan, facts: ClusterFacts) -> Iterator[str]:
+    """Stores whose input was given more partitions: messages of a key may come to another task than its entry."""
+    for store, changelog in planned.changelogs:
+        known = facts.topics.get(changelog)
+        if known is None or processor.state[store].per_task or known.partitions >= (planned.partitions or 0):
+            continue
+        yield (
+            f"{planned.inputs[0][1]!r} has {count(planned.partitions or 0, 'partition')}, {changelog!r} has "
+            f"{known.partitions}. Messages of a key may now come to another task than the entry that they need, and a "
+            f"store cannot be split. Give {planned.name} a new name=: under it the store is built from the input, from "
+            "start= on, and outputs repeat. Or say Store(per_task=True), if its entries do not depend on keys."
         )
 
 

@@ -615,7 +615,7 @@ async def _nothing() -> None:
     """Takes the place of a call where the filter lets no message pass."""
 
 
-FULL = "raise max_bytes= of the store where the memory is there, delete entries, or spread the keys over more tasks"
+FULL = "raise max_bytes= of the store where the memory is there, or have entries end with ttl="
 
 OFFSET_BYTES = 20
 """An offset with its comma in the provenance header, at most."""

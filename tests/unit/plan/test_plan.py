@@ -238,6 +238,20 @@ def test_new_tasks_of_added_partitions_wait_for_the_backing_topic() -> None:
     planned.refuse()
 
 
+@pytest.mark.parametrize("per_task", [False, True])
+def test_a_store_is_not_split_by_added_partitions(per_task: bool) -> None:
+    """Messages of a key would come to another task than its entry."""
+    graph = Graph(
+        "g", Source("a"), Processor(anything, name="p", inputs="a", state={"messages": Store(per_task=per_task)})
+    )
+    known = facts(a=3, g__p__backing=2, g__p__messages__changelog=2)
+    refusals = plan(graph, known).refusals
+
+    assert len(refusals) == (0 if per_task else 1)
+    assert all("'a' has 3 partitions, 'g.p.messages.changelog' has 2." in one for one in refusals)
+    assert plan(graph, facts(a=3)).refusals == ()
+
+
 def test_what_weakens_something_is_a_warning() -> None:
     """Cycles, topics without provenance, processors that this runtime does not run."""
     graph = Graph(
