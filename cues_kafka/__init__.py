@@ -27,7 +27,7 @@ from cues_kafka.errors import (
     UnstableOffsets,
 )
 from cues_kafka.graph.codec import Codec
-from cues_kafka.graph.declare import Alias, Digits, Json, Limits, Raw, Retry, Store
+from cues_kafka.graph.declare import Alias, Digits, GlobalTable, Json, Limits, Raw, Retry, Store, Table
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.filters import has_tag, has_type
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from cues_kafka.runtime.running import Running
     from cues_kafka.runtime.status import Status
     from cues_kafka.state.mapping import State
+    from cues_kafka.state.tables import TableView
 
 _LAZY = {
     "ErrorMessage": "cues_kafka.records.bytes",
@@ -55,6 +56,7 @@ _LAZY = {
     "State": "cues_kafka.state.mapping",
     "Status": "cues_kafka.runtime.status",
     "Step": "cues_kafka.runtime.calling.step",
+    "TableView": "cues_kafka.state.tables",
     "connect": "cues_kafka.runtime",
     "start": "cues_kafka.runtime",
 }
@@ -76,6 +78,7 @@ __all__ = [
     "FactoryError",
     "FatalError",
     "Fenced",
+    "GlobalTable",
     "Graph",
     "GraphError",
     "Header",
@@ -102,6 +105,8 @@ __all__ = [
     "Status",
     "Step",
     "Store",
+    "Table",
+    "TableView",
     "TaskStopped",
     "Topic",
     "UnstableOffsets",

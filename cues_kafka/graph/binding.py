@@ -1,9 +1,9 @@
 """How a function is called, and what it may return, decided once from its signature and declaration (docs/api.md).
 
 Calling. ``inputs="orders"`` passes the message as the first argument; ``inputs={...}`` and ``alts={...}`` pass messages
-by name. Every other parameter is looked up by name in `state=`, `opts=`, `tailers=`, `appenders=` and the graph's
-`system=`. ``step`` is the step, and ``**rest`` takes declared names without a parameter. A function that cannot be
-called so is refused here with a `GraphError`, before a worker gets a message.
+by name. Every other parameter is looked up by name in `state=`, `tables=`, `opts=`, `tailers=`, `appenders=` and the
+graph's `system=`. ``step`` is the step, and ``**rest`` takes declared names without a parameter. A function that cannot
+be called so is refused here with a `GraphError`, before a worker gets a message.
 
 Returning. The declaration decides, never the value: ``outputs="checked"`` is a message, None or an iterator of them;
 ``outputs={...}`` is ``{binding: message}``, None or an iterator of `Out`. Annotations that contradict it are refused
@@ -28,7 +28,7 @@ from cues_kafka.graph.names import hint, quoted
 if TYPE_CHECKING:
     from cues_kafka.graph.processor import Processor
 
-ContextSource: TypeAlias = Literal["state", "opts", "tailers", "appenders", "system"]
+ContextSource: TypeAlias = Literal["state", "tables", "opts", "tailers", "appenders", "system"]
 
 STEP = "step"
 """The parameter that gets the step; no other declaration may use the name."""
@@ -140,6 +140,7 @@ def _signature(fn: Callable[..., Any], label: str) -> list[inspect.Parameter]:
 def _places(processor: Processor, system: Iterable[str] | None) -> dict[ContextSource, tuple[str, ...]]:
     return {
         "state": tuple(processor.state),
+        "tables": tuple(processor.tables),
         "opts": tuple(processor.opts),
         "tailers": tuple(processor.tailers),
         "appenders": tuple(processor.appenders),

@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.codec import Codec
-from cues_kafka.graph.declare import CodecSpec, Json, Limits, Raw, Retry, Store
+from cues_kafka.graph.declare import CodecSpec, GlobalTable, Json, Limits, Raw, Retry, Store, Table
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.filters import HasTag, HasType
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
@@ -213,6 +213,15 @@ def _store_from_json(data: Mapping[str, Any]) -> Store:
     )
 
 
+def _table_to_json(table: Table) -> dict[str, Any]:
+    return {"kind": table.kind, "topic": table.topic, "max_bytes": table.max_bytes}
+
+
+def _table_from_json(data: Mapping[str, Any]) -> Table:
+    made = GlobalTable if data["kind"] == GlobalTable.kind else Table
+    return made(data["topic"], data["max_bytes"])
+
+
 # --- Parts
 
 
@@ -224,6 +233,7 @@ def _part_to_json(part: Declaration) -> dict[str, Any]:
         "filter": _filter_to_json,
         "retry": _retry_to_json,
         "state": lambda stores: {name: _store_to_json(store) for name, store in stores.items()},
+        "tables": lambda tables: {name: _table_to_json(table) for name, table in tables.items()},
         "opts": lambda opts: {name: _to_json(item) for name, item in opts.items()},
         "tailers": dict,
         "appenders": dict,
@@ -242,6 +252,7 @@ def _part_from_json(data: Mapping[str, Any]) -> Declaration:
         "filter": _filter_from_json,
         "retry": _retry_from_json,
         "state": lambda stores: {name: _store_from_json(store) for name, store in stores.items()},
+        "tables": lambda tables: {name: _table_from_json(table) for name, table in tables.items()},
         "opts": lambda opts: {name: _from_json(item) for name, item in opts.items()},
         "start": _from_json,
     }
@@ -373,6 +384,10 @@ def _rebound(part: Declaration, topics: Mapping[str, str], opts: Mapping[str, Ma
             arguments[place] = topics.get(bound, bound)
         elif isinstance(bound, Mapping):
             arguments[place] = {binding: topics.get(topic, topic) for binding, topic in bound.items()}
+    if isinstance(part, Processor) and part.tables:
+        arguments["tables"] = {
+            name: replace(one, topic=topics.get(one.topic, one.topic)) for name, one in part.tables.items()
+        }
     if isinstance(part, Processor) and part.name in opts:
         arguments["opts"] = {**part.opts, **opts[part.name]}
     return type(part)(**arguments)

@@ -173,6 +173,34 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """
+    A topic that a function looks up by key. It never causes a call. The topic's settings have the codecs.
+
+    Each task holds the partition of its own number, so keys must be partitioned as those of the input.
+
+    Attributes:
+        topic: to read, usually a compacted one.
+        max_bytes: memory that the entries of one partition may take, about. A task that needs more stops.
+    """
+
+    topic: str
+    max_bytes: int = 1024**3
+    kind: ClassVar[str] = "table"
+
+    def __post_init__(self) -> None:
+        if type(self.max_bytes) is not int or self.max_bytes < 1:
+            raise GraphError(f"{self!r}: max_bytes= takes a number of bytes, such as 512 * 1024**2.")
+
+
+class GlobalTable(Table):
+    """A `Table` of which each process holds all partitions, whatever the input's keys are."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "global"
+
+
+@dataclass(frozen=True, slots=True)
 class Retry:
     """
     Which exceptions are retried, and for how long; each retry calls the function with the same step and hash.

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.binding import CallShape, bind
-from cues_kafka.graph.declare import Retry, Store
+from cues_kafka.graph.declare import Retry, Store, Table
 from cues_kafka.graph.kind import KINDS, InputShape, OutputShape
 from cues_kafka.graph.names import check_name, check_topic, check_written_topic, quoted
 from cues_kafka.graph.topic import check_choice, check_count, check_flag, read_only, set_fields
@@ -119,7 +119,7 @@ class BoundFunction:
 
 _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(("errors", "filter", "strategy", "retry")),
-    **{name: {} for name in ("state", "opts", "tailers", "appenders")},
+    **{name: {} for name in ("state", "tables", "opts", "tailers", "appenders")},
     **dict.fromkeys(("effects", "batch"), False),
     "concurrency": 1,
     "start": "earliest",
@@ -138,6 +138,7 @@ class Processor(BoundFunction):
         filter: which messages are passed to the function; the others are delivered as nil.
         strategy: None: the graph's. This release has exactly-once only, and refuses the others at the start.
         state: stores by name.
+        tables: topics that the function looks up by key, by name; in `inputs=`, too, they may stand.
         opts: plain values by name.
         tailers: topics that the function reads at will, by binding; refused at the start by this release.
         appenders: topics that the function writes at will, by binding; refused at the start by this release.
@@ -155,6 +156,7 @@ class Processor(BoundFunction):
     filter: Callable[[Any], bool] | None
     strategy: Strategy | None
     state: Mapping[str, Store]
+    tables: Mapping[str, Table]
     opts: Mapping[str, Any]
     tailers: Mapping[str, str]
     appenders: Mapping[str, str]
@@ -170,13 +172,14 @@ class Processor(BoundFunction):
         self,
         fn: Callable[..., Any],
         *,
-        inputs: str | Mapping[str, str] | None = None,
+        inputs: str | Mapping[str, str | Table] | None = None,
         alts: Mapping[str, str] | None = None,
         outputs: str | Mapping[str, str] | None = None,
         errors: str | Literal[False] | None = None,
         filter: Callable[[Any], bool] | None = None,  # noqa: A002  # Cues' word
         strategy: Strategy | None = None,
         state: Mapping[str, Store] | None = None,
+        tables: Mapping[str, Table] | None = None,
         opts: Mapping[str, Any] | None = None,
         tailers: Mapping[str, str] | None = None,
         appenders: Mapping[str, str] | None = None,
@@ -188,10 +191,12 @@ class Processor(BoundFunction):
         quarantine_after: int | None = 2,
         name: str | None = None,
     ) -> None:
+        inputs, among = _without_tables(inputs)
         self._bind(fn, name, inputs, alts, outputs)
         label = self.label
         set_fields(
             self,
+            tables=read_only({**among, **check_mapping(tables, f"{label}: tables")}),
             errors=errors,
             filter=filter,
             strategy=strategy,
@@ -229,8 +234,8 @@ class Processor(BoundFunction):
 
     @property
     def read_topics(self) -> tuple[str, ...]:
-        """Topics of the inputs, then of the tailers."""
-        return (*self.input_topics, *self.tailers.values())
+        """Topics of the inputs, then of the tables and of the tailers."""
+        return (*self.input_topics, *(table.topic for table in self.tables.values()), *self.tailers.values())
 
     @property
     def output_topics(self) -> tuple[str, ...]:
@@ -296,6 +301,14 @@ def _inputs(inputs: Any, alts: Any, label: str) -> tuple[InputShape, Bindings]:
     return shape, pairs
 
 
+def _without_tables(inputs: Any) -> tuple[Any, dict[str, Table]]:
+    """The inputs whose messages cause calls, and the tables among them."""
+    if not isinstance(inputs, Mapping):
+        return inputs, {}
+    tables = {name: one for name, one in inputs.items() if isinstance(one, Table)}
+    return {name: one for name, one in inputs.items() if name not in tables}, tables
+
+
 def _outputs(outputs: Any, label: str) -> tuple[OutputShape, Bindings]:
     if outputs is None:
         return "none", ()
@@ -328,6 +341,11 @@ def _check_settings(processor: Processor, label: str) -> None:
         check_name(name, f"{label}, state=")
         if not isinstance(store, Store):
             raise GraphError(f"{label}: state= gives {name!r} {store!r}. Write state={{{name!r}: Store()}}.")
+    for name, table in processor.tables.items():
+        check_name(name, f"{label}, tables=")
+        if not isinstance(table, Table):
+            raise GraphError(f'{label}: tables= gives {name!r} {table!r}. Write tables={{{name!r}: Table("topic")}}.')
+        check_topic(table.topic, f"{label}, tables=")
     check_flag(processor.effects, f"{label}: effects")
     check_flag(processor.batch, f"{label}: batch")
     check_count(processor.concurrency, f"{label}: concurrency")
@@ -373,7 +391,11 @@ def _check_place(start: Any, label: str, words: tuple[str, ...]) -> None:
 
 def _check_topics_once(processor: Processor, label: str) -> None:
     for places in (
-        {processor.inputs_word: processor.inputs, "tailers": processor.tailers.items()},
+        {
+            processor.inputs_word: processor.inputs,
+            "tables": [(name, table.topic) for name, table in processor.tables.items()],
+            "tailers": processor.tailers.items(),
+        },
         {"outputs": processor.outputs, "appenders": processor.appenders.items()},
     ):
         seen: dict[str, str] = {}

@@ -38,7 +38,7 @@ class Edge(NamedTuple):
     @property
     def reads(self) -> bool:
         """Whether messages go from the topic to the processor."""
-        return self.role in {"input", "tailer"}
+        return self.role in {"input", "table", "tailer"}
 
 
 def edges(graph: Graph) -> tuple[Edge, ...]:
@@ -50,6 +50,7 @@ def _edges_of(graph: Graph, part: Processor | DataFrameProcessor) -> Iterator[Ed
     roles: list[tuple[str, Iterable[tuple[str, str]]]] = [("input", part.inputs), ("output", part.outputs)]
     if isinstance(part, Processor):
         errors = graph.errors_of(part)
+        roles += [("table", [(name, table.topic) for name, table in part.tables.items()])]
         roles += [("tailer", part.tailers.items()), ("appender", part.appenders.items())]
         roles += [("errors", [("", errors)] if errors else [])]
     for role, pairs in roles:

@@ -212,6 +212,7 @@ def _processor_plan(
         strategy=graph.strategy_of(processor),
         replay=None if graph.errors_of(processor) is None else replay_topic(graph.name, name),
         changelogs=tuple((store, changelog_topic(graph.name, name, store)) for store in processor.state),
+        tables=tuple((table, one.topic) for table, one in processor.tables.items()),
         partitions=sizes[processor.lead],
         backing_partitions=sizes[processor.lead] if known is None else known.partitions,
         fingerprint=_fingerprint(processor, facts),

@@ -55,6 +55,7 @@ class ProcessorPlan(PartPlan):
         strategy: its strategy.
         replay: its replay topic, or None where it has no errors topic.
         changelogs: (store, topic) of each store.
+        tables: (name, topic) of each table.
         partitions: partitions of its inputs, so its number of tasks; None: not known offline.
         backing_partitions: partitions that the backing topic has, or will have when it is created.
         fingerprint: the plan fingerprint (O7); None where the topics' ids are not known yet.
@@ -67,6 +68,7 @@ class ProcessorPlan(PartPlan):
     strategy: Strategy
     replay: str | None
     changelogs: Pairs
+    tables: Pairs
     partitions: int | None
     backing_partitions: int | None
     fingerprint: bytes | None

@@ -97,6 +97,15 @@ def _unequal_inputs(processor: Processor, sizes: Mapping[str, int | None]) -> It
             "reads partition p of each, so make them equal: add partitions to the smaller, or copy it into a wider one."
         )
     lead = sizes[processor.lead]
+    for name, table in processor.tables.items():
+        width = sizes[table.topic]
+        if table.kind == "table" and None not in (lead, width) and lead != width:
+            yield (
+                f"{processor.name} looks up {table.topic!r} ({name}), which has {count(width or 0, 'partition')}, and "
+                f"its input {processor.lead!r} has {lead}. Task p holds partition p of it, so keys would not meet. "
+                f"Write GlobalTable({table.topic!r}), of which each process holds all; or rekey one of them into a "
+                "topic with as many partitions as the other."
+            )
     for topic in processor.tailers.values():
         if lead is not None and (sizes[topic] or lead) < lead:
             yield (

@@ -92,6 +92,7 @@ def _names(one: ProcessorPlan | FramePlan) -> Iterator[tuple[str, str]]:
         if one.replay:
             yield "replay", one.replay
         yield from ((f"changelog {store}", topic) for store, topic in one.changelogs)
+        yield from ((f"table {name}", topic) for name, topic in one.tables)
         if one.fingerprint:
             yield "fingerprint", one.fingerprint.hex()
 
@@ -127,6 +128,7 @@ def processor_data(one: ProcessorPlan) -> dict[str, Any]:
         "waiting": [str(task) for task in one.stopped],
         "replay": one.replay,
         "changelogs": dict(one.changelogs),
+        "tables": dict(one.tables),
         "fingerprint": None if one.fingerprint is None else one.fingerprint.hex(),
         "unchecked": list(one.unchecked),
     }

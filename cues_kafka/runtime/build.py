@@ -11,7 +11,7 @@ from cues_kafka.codecs.raw import as_is
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import CodecError, ConfigError, RetriableError
 from cues_kafka.graph.codec import Codec
-from cues_kafka.graph.declare import CodecSpec, Store
+from cues_kafka.graph.declare import CodecSpec, Store, Table
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.formats import SchemaSpec
 from cues_kafka.graph.message import key_bytes
@@ -25,9 +25,11 @@ from cues_kafka.runtime.calling.batch import CallContext
 from cues_kafka.runtime.calling.caller import Caller, Decoder
 from cues_kafka.runtime.calling.failures import Outage
 from cues_kafka.runtime.calling.outputs import OVERHEAD_BYTES, Output, Returned, Target, key_field
+from cues_kafka.runtime.task.following import Tables
 from cues_kafka.state.expiring import TIME_BYTES
 from cues_kafka.state.mapping import StoreSpec
 from cues_kafka.state.stores import Stores
+from cues_kafka.state.tables import TableSpec
 
 FOREVER_MS = 10**15
 """30,000 years. Brokers report 2^63 - 1 for a topic that takes any timestamp."""
@@ -49,19 +51,19 @@ def caller_of(
     }
     errors = graph.errors_of(processor)
     places: Mapping[str, Mapping[str, Any]] = {"opts": processor.opts, "system": system}
-    values = {name: places[source][name] for name, source in processor.call.context.items() if source != "state"}
+    values = {name: places[source][name] for name, source in processor.call.context.items() if source in places}
     changelogs = {name: changelog_topic(graph.name, processor.name, name) for name in processor.state}
     specs = [
         _store(name, processor.state[name], topic, limits_of(facts.topics[topic], client_bytes)["max_bytes"], cluster)
         for name, topic in changelogs.items()
     ]
-    shared = CallContext(values)
+    found = [_table(name, one, graph.topic(one.topic), facts, cluster) for name, one in processor.tables.items()]
+    tables = Tables(found) if found else None
 
     def context_of(spec: Spec) -> CallContext:
-        if not specs:
-            return shared
-        stores = Stores(specs, spec.partition)
-        return CallContext({**values, **stores.values}, stores, stores)
+        stores = Stores(specs, spec.partition) if specs else None
+        own = {**(stores.values if stores else {}), **(tables.values(spec.partition) if tables else {})}
+        return CallContext({**values, **own}, stores, stores, tables)
 
     return Caller(
         processor,
@@ -76,6 +78,7 @@ def caller_of(
         if errors
         else None,
         context_of=context_of,
+        **({"release": tables.close} if tables else {}),
     )
 
 
@@ -90,6 +93,28 @@ def _store(name: str, declared: Store, topic: str, max_bytes: int, cluster: Any)
     limit = max_bytes - OVERHEAD_BYTES - TIME_BYTES
     return StoreSpec(
         *(name, topic, value, encode_key, decode_key, limit, declared.max_bytes), declared.lifetime, declared.by_time
+    )
+
+
+def _table(name: str, declared: Table, settings: Topic, facts: ClusterFacts, cluster: Any) -> TableSpec:
+    """A table with the codecs of its topic."""
+    made_for = MadeFor(declared.topic, cluster)
+    codec = codec_for(settings.value, made_for)
+    encode_key: Callable[[Any], bytes | None] = key_bytes
+    decode_key: Callable[[bytes], Any] = bytes.decode
+    if settings.key_codec is not None:
+        encode_key = _key_encoder(settings.key_codec, made_for._replace(part="key"))
+        decode_key = codec_for(settings.key_codec, made_for._replace(part="key")).decode
+    return TableSpec(
+        name,
+        declared.topic,
+        facts.topics[declared.topic].partitions,
+        declared.kind == "global",
+        _outages_told(settings.value, codec.decode),
+        getattr(codec, "id_header", None),
+        encode_key,
+        decode_key,
+        declared.max_bytes,
     )
 
 

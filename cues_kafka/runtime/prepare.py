@@ -143,7 +143,7 @@ def not_in_this_release(processor: Processor, graph: Graph, cluster: Any = None)
 def _without_codec(processor: Processor, graph: Graph, cluster: Any) -> Iterator[str]:
     """Topics whose declared codec this release does not have; reported before any topic is created."""
     errors = graph.errors_of(processor)
-    for topic in dict.fromkeys((*processor.input_topics, *processor.output_topics, *([errors] if errors else []))):
+    for topic in dict.fromkeys((*processor.read_topics, *processor.output_topics, *([errors] if errors else []))):
         try:
             codec_for(graph.topic(topic).value, MadeFor(topic, cluster))
         except ConfigError as error:

@@ -14,6 +14,7 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.ports import BatchReport, Positions, Sink, WireMessage
 from cues_kafka.runtime.calling.outbox import Outbox
 from cues_kafka.runtime.calling.outputs import Now
+from cues_kafka.runtime.task.following import Tables
 from cues_kafka.state.stores import Stores
 
 Taken = tuple[tuple[int, WireMessage], ...]
@@ -29,11 +30,13 @@ class CallContext:
         values: the values of parameters from `opts=`, `system=` and their like, by name.
         sink: where the calls write besides Kafka; None: nowhere that the lane knows of.
         stores: the task's stores, which are then the sink, too; None: it has none.
+        tables: those that it looks up; None: it has none.
     """
 
     values: Mapping[str, Any]
     sink: Sink | None = None
     stores: Stores | None = None
+    tables: Tables | None = None
 
 
 class Mark(NamedTuple):

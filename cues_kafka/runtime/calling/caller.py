@@ -79,12 +79,14 @@ class Caller:
         returned: Returned,
         errors: Target | None,
         context_of: Callable[[Spec], CallContext],
+        release: Callable[[], None] = lambda: None,
     ) -> None:
         self.processor = processor
         self._decoders = tuple(decoders)
         self._returned = returned
         self._errors = errors
         self.context_of = context_of
+        self._release = release
         self._bindings = tuple(binding for binding, _ in processor.inputs)
         self._retry = processor.retry.classes if processor.retry else ()
         call = processor.call
@@ -109,6 +111,10 @@ class Caller:
             and self._decoders[0].decode is as_is
             and getattr(self._target.encode, "__func__", None) is RawCodec.encode
         )
+
+    def close(self) -> None:
+        """Release what the calls need besides their messages. No task is left."""
+        self._release()
 
     def run(self, steps: Sequence[Any], batch: Batch, retrying: Retrying | None = None) -> int:
         """

@@ -332,6 +332,7 @@ class ProcessorWorker(Worker):
             self._member.close(leave=self._leave)
         finally:
             self._reader.close()
+            self._caller.close()
 
     def _serve(self, member: Member) -> None:
         if self._rejoin.is_set():

@@ -118,6 +118,7 @@ class Lane:
         self.cause: BaseException | None = None
         self._caller = caller
         self._context = caller.context_of(spec)
+        self._broker = broker
         self._clock = clock
         self._restoring = Restoring(
             broker, clock, spec.name, spec.partition, spec.group, lambda: self.interpreter.gate.closed
@@ -221,6 +222,14 @@ class Lane:
         if self._context.stores is not None:
             record = self.task.record
             self._restoring.bring_up(self._context.stores, record.stores if record else ())
+        if (tables := self._context.tables) is not None:
+            spec, gate = self.spec, self.interpreter.gate
+            tables.bring_up(
+                *(spec.partition, self._broker, self._clock),
+                group=spec.group,
+                task=spec.name,
+                given_up=lambda: gate.closed,
+            )
         self._point_reader(self, positions)
 
     # What the shell does.
@@ -426,6 +435,8 @@ class Lane:
     def _let_go(self) -> None:
         self._alone.release(self)
         self._discard_effects()
+        if self._context.tables is not None:
+            self._context.tables.leave(self.spec.partition)
 
     def give_up(self) -> None:
         """Have other tasks no longer wait for user code of this lost task that does not return (Q2a)."""
@@ -550,6 +561,8 @@ class Lane:
     def _open(self, task: Task, starts: int = 0) -> Batch:
         topic_ids = {p.binding: p.topic_id for p in task.positions}
         clock, today = self._clock, Now(self._clock.time)
+        if self._context.tables is not None:
+            self._context.tables.refresh(self.spec.partition)
         if self._context.sink is not None:
             self._context.sink.begin_batch(task.next_sequence)
         return Batch(

@@ -1,0 +1,181 @@
+"""Follows the tables of one processor in one process: to their end before the first call, and on from there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from cues_kafka.codecs.framing import in_front
+from cues_kafka.errors import BrokerError, RetriableError
+from cues_kafka.observe.log import get_logger
+from cues_kafka.ports import Broker, Clock, Fetched, Reader, TopicPartition, headers_of
+from cues_kafka.records.reading import PATIENCE_S
+from cues_kafka.state.tables import Held, TableSpec, TableView
+
+log = get_logger("cues_kafka.state")
+
+TELL_S: Final = 5.0
+"""How often progress is logged."""
+
+AT_ONCE: Final = 100
+"""How many answers of the reader are taken before a batch at most."""
+
+
+class Tables:
+    """
+    The tables of one processor in one process. Its tasks share one reader; a table that is whole is held once.
+
+    Which version a call sees is no part of the promise, so nothing is read at the ends of a range again.
+    """
+
+    def __init__(self, specs: Sequence[TableSpec]) -> None:
+        self._specs = {one.topic: one for one in specs}
+        self._lock = threading.Lock()
+        self._reader: Reader | None = None
+        self._held: dict[TopicPartition, Held] = {}  # what calls see
+        self._read: dict[TopicPartition, Held] = {}  # what the reader fills; the same, unless it is not at the end yet
+        self._left: list[TopicPartition] = []
+
+    def values(self, partition: int) -> dict[str, Any]:
+        """The tables as a task's calls get them, by name."""
+        return {
+            spec.name: TableView(spec, partial(self._now, _places(spec, partition))) for spec in self._specs.values()
+        }
+
+    def bring_up(
+        self, partition: int, broker: Broker, clock: Clock, *, group: str, task: str, given_up: Callable[[], bool]
+    ) -> None:
+        """
+        Read a task's tables up to their ends of now, unless that was done.
+
+        Raises:
+            RetriableError: the cluster does not answer, the entries do not fit, or the task was given up.
+        """
+        with self._lock:
+            wanted = [place for spec in self._specs.values() for place in _places(spec, partition)]
+            self._left = [place for place in self._left if place not in wanted]
+            missing = [
+                place for place in wanted if place not in self._read or self._held.get(place) is not self._read[place]
+            ]
+            if not missing:
+                return
+            ends = {place: marks.stable for place, marks in self._begin(missing, broker, group).items()}
+            heard_s = told_s = clock.monotonic()
+            while left := [place for place in missing if self._read[place].offset < ends[place]]:
+                if given_up():
+                    raise RetriableError(f"{task} was given up while its tables were read")
+                now = clock.monotonic()
+                heard_s = now if self._poll(0.2) else heard_s
+                if now - told_s >= TELL_S:
+                    told_s, read = now, {str(place): self._read[place].offset for place in left}
+                    log.info("reading tables", task=task, read=read, of={str(place): ends[place] for place in left})
+                if now - heard_s >= PATIENCE_S:
+                    raise RetriableError(f"nothing new of {', '.join(map(str, left))} for {PATIENCE_S:g} s")
+            self._held |= {place: self._read[place] for place in missing}
+
+    def refresh(self, partition: int) -> None:
+        """
+        Take what has come for all tasks, without waiting.
+
+        Raises:
+            RetriableError: a table of this task can no longer be read on: its recovery reads it from the beginning.
+        """
+        if not self._lock.acquire(blocking=False):
+            return  # a task begins, which takes what comes
+        try:
+            self._drop_left()
+            for _ in range(AT_ONCE):
+                if self._reader is None or not self._poll(0):
+                    break
+            for spec in self._specs.values():
+                if not all(map(self._is_read, _places(spec, partition))):
+                    raise RetriableError(f"the table {spec.name!r} is no longer read")
+        finally:
+            self._lock.release()
+
+    def leave(self, partition: int) -> None:
+        """A task has left: drop what it alone needed, now or soon."""
+        self._left += [TopicPartition(one.topic, partition) for one in self._specs.values() if not one.whole]
+        if self._lock.acquire(blocking=False):
+            try:
+                self._drop_left()
+            finally:
+                self._lock.release()
+
+    def close(self) -> None:
+        """Release the client."""
+        with self._lock:
+            self._end()
+
+    def _is_read(self, place: TopicPartition) -> bool:
+        return place in self._read and self._held.get(place) is self._read[place]
+
+    def _now(self, places: Iterable[TopicPartition]) -> list[Held]:
+        return [held for place in places if (held := self._held.get(place)) is not None]
+
+    def _begin(self, places: Sequence[TopicPartition], broker: Broker, group: str) -> Mapping[TopicPartition, Any]:
+        try:
+            marks = broker.watermarks(list(places))
+            if self._reader is None:
+                self._reader = broker.reader(group)
+            self._reader.unassign(list(places))
+            self._reader.assign({place: marks[place].low for place in places})
+        except BrokerError as error:
+            self._end()
+            raise RetriableError(f"a table cannot be read: {error}") from error
+        self._read |= {place: Held(marks[place].low) for place in places}
+        return marks
+
+    def _poll(self, timeout_s: float) -> bool:
+        """Take what the reader gives; whether there was something."""
+        assert self._reader is not None
+        try:
+            polled = self._reader.poll(timeout_s)
+        except BrokerError as error:
+            self._end()
+            raise RetriableError(f"a table cannot be read on: {error}") from error
+        for fetched in polled:
+            self._take(fetched)
+        return any(fetched.messages for fetched in polled)
+
+    def _take(self, fetched: Fetched) -> None:
+        held = self._read.get(fetched.partition)
+        if held is None:
+            return
+        spec = self._specs[fetched.partition.topic]
+        for message in fetched.messages:
+            value = message.value()
+            if value is not None and spec.id_header is not None:
+                value = in_front(headers_of(message), spec.id_header, value)
+            if (key := message.key()) is not None:
+                held.take(key, value, message.offset())
+            held.offset = message.offset() + 1
+        if fetched.eof is not None:
+            held.offset = max(held.offset, fetched.eof)
+        if held.size > spec.most:
+            self._end()
+            raise RetriableError(
+                f"the table {spec.name!r} needs more than max_bytes={spec.most} for {fetched.partition}. Raise it "
+                "where the memory is there"
+            )
+
+    def _drop_left(self) -> None:
+        left, self._left = self._left, []
+        for place in left:
+            self._held.pop(place, None)
+            self._read.pop(place, None)
+        if left and self._reader is not None:
+            self._reader.unassign(left)
+
+    def _end(self) -> None:
+        """Read no further. Calls under way see what they have seen."""
+        reader, self._reader = self._reader, None
+        self._read = {}
+        if reader is not None:
+            reader.close()
+
+
+def _places(spec: TableSpec, partition: int) -> list[TopicPartition]:
+    return [TopicPartition(spec.topic, one) for one in (range(spec.width) if spec.whole else [partition])]

@@ -1,0 +1,139 @@
+"""Stores, tables and ready processors on a real broker, through deaths of the process that has them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from cues_kafka import (
+    Dedupe,
+    GlobalTable,
+    Graph,
+    Json,
+    Kafka,
+    Message,
+    Processor,
+    Running,
+    Source,
+    State,
+    Store,
+    Table,
+    TableView,
+    Topic,
+    connect,
+    rekey,
+    start,
+)
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.ports import TopicPartition
+from cues_kafka.testing.fixtures import KafkaFixture
+from cues_kafka.verify.scan import verify
+
+WIDTH = 3
+
+
+def counted(
+    order: dict[str, Any], counts: State[int], customers: TableView[str], rates: TableView[int]
+) -> dict[str, Any]:
+    """The order with its customer, and a number: which order of the customer it is."""
+    customer = order["customer"]
+    counts[customer] = counts.get(customer, 0) + 1
+    return {**order, "name": customers.get(customer), "nth": counts[customer], "cents": order["sum"] * rates["EUR"]}
+
+
+def graph_of(name: str) -> Graph:
+    """Each order once, by customer, with what the tables know."""
+    topics = {part: f"{name}.{part}" for part in ("orders", "once", "keyed", "customers", "rates", "counted")}
+    return Graph(
+        name,
+        Source(topics["orders"]),
+        Source(topics["customers"]),
+        Source(topics["rates"]),
+        Dedupe("once", inputs=topics["orders"], outputs=topics["once"], by="id", within="1 day"),
+        rekey("keyed", inputs=topics["once"], outputs=topics["keyed"], by="customer"),
+        Processor(
+            counted,
+            inputs={"order": topics["keyed"], "customers": Table(topics["customers"])},
+            tables={"rates": GlobalTable(topics["rates"])},
+            outputs=topics["counted"],
+            state={"counts": Store(Json(int))},
+        ),
+        defaults=Topic(value=Json(), partitions=WIDTH),
+        topics={topics["rates"]: Topic(value=Json(int), partitions=2)},
+        errors=f"{name}.errors",
+    )
+
+
+def until(condition: Callable[[], Any], running: Running) -> Any:
+    """Wait for something that the tasks of this process do."""
+    deadline = time.monotonic() + 30
+    while not (found := condition()):
+        running.wait_idle()
+        assert time.monotonic() < deadline
+    return found
+
+
+def test_orders_are_counted_once_with_their_customers(kafka: KafkaFixture) -> None:
+    """A process ends in mid-transaction; another one restores the stores, and reads the tables again."""
+    cluster, name = Kafka(kafka.bootstrap), kafka.unique("g")
+    graph = graph_of(name)
+    people = {f"c{number}": f"Customer {number}" for number in range(10)}
+    orders = [{"id": number, "customer": f"c{number % 10}", "sum": number} for number in range(500)]
+    with start(graph, cluster) as running, connect(cluster, graph) as client:
+        client.send_many(f"{name}.customers", [Message(person, key=key) for key, person in people.items()])
+        client.send(f"{name}.rates", Message(100, key="EUR"))
+        until(lambda: len(client.messages(f"{name}.customers")) == 10, running)
+        probed = _probe(running, client, name)
+        client.send_many(f"{name}.orders", [Message(order, key=str(order["id"])) for order in orders[:300]])
+        running.wait_idle()
+        client.send_many(f"{name}.orders", [Message(order, key=str(order["id"])) for order in orders[:350]])
+        running.abandon()
+    with start(graph, cluster) as running, connect(cluster, graph) as client:
+        client.send_many(f"{name}.orders", [Message(order, key=str(order["id"])) for order in orders])
+        running.wait_idle()
+        found = [one.value for one in client.messages(f"{name}.counted") if one.value["id"] >= 0]
+        errors = client.messages(f"{name}.errors")
+
+    assert errors == []
+    assert sorted(one["id"] for one in found) == [*range(500)]
+    assert all(one["name"] == people[one["customer"]] and one["cents"] == one["sum"] * 100 for one in found)
+    for customer in people:
+        probes = probed if customer == "c0" else 0
+        nths = sorted(one["nth"] for one in found if one["customer"] == customer)
+        assert nths == [*range(1 + probes, 51 + probes)]
+    broker = open_broker(cluster)
+    assert verify(graph, broker).ok
+    broker.close()
+
+
+def _probe(running: Running, client: Any, name: str) -> int:
+    """Send orders of a customer until one meets the customer: what comes to a table while a task runs is seen soon."""
+    sent = 0
+
+    def met() -> bool:
+        nonlocal sent
+        sent += 1
+        client.send(f"{name}.orders", Message({"id": -sent, "customer": "c0", "sum": 0}, key="probe"))
+        running.wait_idle()
+        return any(one.value["name"] for one in client.messages(f"{name}.counted"))
+
+    until(met, running)
+    return sent
+
+
+def test_a_table_whose_log_was_cut_off_is_read_again(kafka: KafkaFixture) -> None:
+    """A process that starts later begins at the first message that is left."""
+    cluster, name = Kafka(kafka.bootstrap), kafka.unique("g")
+    graph = graph_of(name)
+    with start(graph, cluster) as running, connect(cluster, graph) as client:
+        running.wait_idle()
+        client.send(f"{name}.rates", Message(1, key="USD"))
+        sent = client.send(f"{name}.rates", Message(2, key="EUR"))
+        broker = open_broker(cluster)
+        broker.trim({TopicPartition(f"{name}.rates", sent.partition): sent.offset})
+        broker.close()
+    with start(graph, cluster) as running, connect(cluster, graph) as client:
+        client.send(f"{name}.orders", {"id": 1, "customer": "c1", "sum": 5})
+        running.wait_idle()
+        assert [one.value["cents"] for one in client.messages(f"{name}.counted")] == [10]
