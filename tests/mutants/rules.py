@@ -23,6 +23,10 @@ SLOT = "tests/unit/runtime/spark/direct/test_slot.py"
 PARTS = "tests/unit/operate/test_staged.py"
 STAGING = "tests/unit/runtime/spark/staged/test_files.py"
 SUPERVISOR = "tests/integration/test_supervisor.py"
+STATE = "tests/unit/runtime/test_state.py"
+EXPIRING = "tests/unit/state/test_expiring.py"
+LAYERS = "tests/unit/state/test_layers.py"
+TABLES = "tests/unit/runtime/test_tables.py"
 VERIFY = "tests/unit/verify/test_verify.py"
 
 
@@ -564,6 +568,85 @@ MUTANTS: tuple[Mutant, ...] = (
         "if checksum(text.encode()) != expected:",
         "if False:",
         (STAGING,),
+    ),
+    # Stores and tables.
+    Mutant(
+        "R4b: what was read of a changelog ends as the record says",
+        "cues_kafka/runtime/task/restoring.py",
+        "        if one.step != step:\n",
+        "        if False:\n",
+        (f"{STATE}::test_a_changelog_that_has_lost_its_messages_stops_the_task",),
+    ),
+    Mutant(
+        "R4b: a store that the record does not name begins empty",
+        "cues_kafka/runtime/task/restoring.py",
+        "        if step is None and one.step is not None:\n",
+        "        if False:\n",
+        (f"{STATE}::test_entries_of_another_task_are_refused",),
+    ),
+    Mutant(
+        "a failed step changes no store",
+        "cues_kafka/runtime/calling/caller.py",
+        "            failure.batch.context.stores.undo_step()\n",
+        "            pass\n",
+        (STATE,),
+    ),
+    Mutant(
+        "steps that are called one by one leave nothing of the call for all of them",
+        "cues_kafka/runtime/calling/caller.py",
+        "        batch.back_to(before)\n        if batch.context.stores is not None:\n"
+        "            batch.context.stores.undo_step()\n",
+        "",
+        (STATE,),
+    ),
+    Mutant(
+        "P8: a void batch changes no store",
+        "cues_kafka/state/layers.py",
+        "            self._sealed.clear()\n            self._batch = None\n",
+        "            self._batch = None\n",
+        (LAYERS,),
+    ),
+    Mutant(
+        "P7: a call ahead sees the changes of the batch before",
+        "cues_kafka/state/layers.py",
+        "            if key in changes:\n                return changes[key]\n",
+        "            pass\n",
+        (LAYERS,),
+    ),
+    Mutant(
+        "a failed step moves no time",
+        "cues_kafka/state/expiring.py",
+        "        super().undo_step()\n        self.time = self._before\n",
+        "        super().undo_step()\n",
+        (EXPIRING,),
+    ),
+    Mutant(
+        "an entry that was set again outlives its first lifetime",
+        "cues_kafka/state/expiring.py",
+        "                if value is not None and self._alive(value, self.time) is None:\n",
+        "                if value is not None:\n",
+        (EXPIRING,),
+    ),
+    Mutant(
+        "what a void batch swept is swept again",
+        "cues_kafka/state/expiring.py",
+        "                    self._buckets.setdefault(bucket, _Bucket()).extend(keys)\n",
+        "                    pass\n",
+        (EXPIRING,),
+    ),
+    Mutant(
+        "a table is read to its end before the first call",
+        "cues_kafka/runtime/task/following.py",
+        "if self._read[place].offset < ends[place]]",
+        "if False]",
+        (TABLES,),
+    ),
+    Mutant(
+        "a task does not go on with a table that is no longer read",
+        "cues_kafka/runtime/task/following.py",
+        "                if not all(map(self._is_read, _places(spec, partition))):\n",
+        "                if False:\n",
+        (TABLES,),
     ),
     # Tools.
     Mutant(

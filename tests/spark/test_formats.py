@@ -41,6 +41,7 @@ def noted(orders: Any) -> Any:
     return orders.where("note is not null").withColumn("note", f.upper("note"))
 
 
+@pytest.mark.full
 def test_json_schema_and_protobuf_run_on_spark(spark: Any, kafka: KafkaFixture, tmp_path: Path) -> None:
     """The executors find the schemas by the registry; columns are those of the class."""
     name = kafka.unique("formats")

@@ -91,7 +91,9 @@ graph = Graph(
 """
 
 
-@pytest.mark.parametrize("processor", ["warmer", "direct", "staged"])
+@pytest.mark.parametrize(
+    "processor", ["direct", *(pytest.param(name, marks=pytest.mark.full) for name in ("warmer", "staged"))]
+)
 def test_a_codec_of_a_users_module_reads_and_writes_on_sparks_processes(
     spark: Any, kafka: KafkaFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processor: str
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from cues_kafka import (
     Avro,
+    BrokerError,
     ConfigError,
     GlobalTable,
     Graph,
@@ -21,7 +22,10 @@ from cues_kafka import (
     TaskStopped,
     Topic,
 )
+from cues_kafka.brokers.memory import MemoryBroker
+from cues_kafka.brokers.memory.clients import MemoryReader
 from cues_kafka.plan.plan import plan
+from cues_kafka.ports import Fetched
 from cues_kafka.testing.tester import Crash, Tester
 
 CODECS = {"orders": Topic(value=Json(), partitions=3), "customers": Topic(value=Json(), partitions=3)}
@@ -117,6 +121,47 @@ def test_a_table_that_needs_too_much_memory_stops_its_task() -> None:
     with pytest.raises(TaskStopped, match="max_bytes=100"):
         tester.run()
     assert tester.values("out") == []
+
+
+class BreakingReader(MemoryReader):
+    """Readers of tables fail once, when they are told to."""
+
+    def poll(self, timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
+        """See `ports.Reader`."""
+        if isinstance(self._cluster, Breaking) and self._cluster.broken and self._reads_tables():
+            self._cluster.broken -= 1
+            raise BrokerError("it broke", code="_ALL_BROKERS_DOWN")
+        return super().poll(timeout_s, max_messages)
+
+    def _reads_tables(self) -> bool:
+        return {place.topic for place in self._cursors} == {"customers"}
+
+
+class Breaking(MemoryBroker):
+    """A broker with such readers."""
+
+    broken = 0
+    reader_type = BreakingReader
+
+
+@pytest.mark.parametrize("table", [Table("customers"), GlobalTable("customers")])
+def test_a_table_that_cannot_be_read_on_is_read_again_by_all_tasks(table: Table) -> None:
+    """Whichever of them met the failure, none goes on with what it saw before."""
+    broker = Breaking()
+    tester = Tester(graph_of(table), broker=broker)
+    for name in "abcd":
+        tester.send("orders", Message(f"1{name}", key=name))
+    tester.run()
+    broker.broken = 1
+    for name in "abcd":
+        tester.send("customers", Message(name.upper(), key=name))
+    for name in "abcd":
+        tester.send("orders", Message(f"2{name}", key=name))
+    tester.run()
+
+    assert broker.broken == 0
+    assert sorted(tester.values("out"))[4:] == ["2a of A", "2b of B", "2c of C", "2d of D"]
+    assert tester.errors() == []
 
 
 def test_tables_are_written_down_and_read_back() -> None:
