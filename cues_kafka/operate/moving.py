@@ -388,6 +388,13 @@ class Maintenance:
             positions = target(spec, record, inputs)
             if positions is None or (isinstance(record, Attempt | Start) and positions == record.positions):
                 continue
+            if record is not None and record.stores and _goes_back(record, positions):
+                stores = ", ".join(name for name, _ in record.stores)
+                raise ConfigError(
+                    f"{spec.name} cannot go back: its stores ({stores}) hold what the messages since then have changed "
+                    "and would take the same changes twice. Give the processor a new name=: under it, stores are built "
+                    "from start= on. It can be reset to places further on"
+                )
             move = Move(after=_sequence(record), positions=positions)
             moves.append(PlannedMove(replace(spec, move=move), tuple(_notes(spec, record, positions))))
         return moves
@@ -462,6 +469,11 @@ def _is_out(record: Record, number: int) -> bool:
 
 def _sequence(record: Record | None) -> int:
     return record.sequence if record else -1
+
+
+def _goes_back(record: Record, positions: Positions) -> bool:
+    before = {(p.binding, p.topic_id): p.offset for p in record.positions}
+    return any(p.offset < before.get((p.binding, p.topic_id), 0) for p in positions)
 
 
 def _notes(spec: Spec, record: Record | None, positions: Positions) -> list[str]:

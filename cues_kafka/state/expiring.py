@@ -7,12 +7,15 @@ same messages give the same entries, whenever they are processed. It is rolled b
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import ClassVar, Final
 
 from cues_kafka.state.layers import Changes, Layers
 
 TIME_BYTES: Final = 8
 """In front of a value: when it was set."""
+
+MILLISECONDS, MESSAGES = b"t", b"n"
+"""Keys of the task's time in the changelog: in which it counts."""
 
 BUCKETS: Final = 100
 """Parts of a lifetime. Entries that were set in the same part are deleted together."""
@@ -25,12 +28,15 @@ class Expiring(Layers):
     Args:
         most: see `Layers`.
         ttl: how long an entry lives, in units of the task's time.
+        unit: of the time: `MILLISECONDS` or `MESSAGES`.
     """
 
-    __slots__ = ("_before", "_buckets", "_committed_time", "_sealing", "_ttl", "_width", "time")
+    entry: ClassVar[bytes] = b"e"
+    __slots__ = ("_before", "_buckets", "_committed_time", "_sealing", "_ttl", "_width", "time", "unit")
 
-    def __init__(self, most: int | None, ttl: int) -> None:
+    def __init__(self, most: int | None, ttl: int, unit: bytes = MILLISECONDS) -> None:
         super().__init__(most)
+        self.unit = unit
         self._ttl = ttl
         self._width = max(1, ttl // BUCKETS)
         self._buckets: dict[int, _Bucket] = {}  # by the time at which keys were set

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from cues_kafka.errors import StoreFull
 
@@ -18,9 +18,6 @@ MARK: Final = b"m"
 
 ENTRY: Final = b"k"
 """Stands in the changelog before the key of an entry."""
-
-TIME: Final = b"t"
-"""Key of the task's time in the changelog of a store whose entries end."""
 
 Changes: TypeAlias = dict[bytes, bytes | None]
 """New values by key; None: the entry is deleted."""
@@ -40,6 +37,7 @@ class Layers:
             so at most one batch is held above it.
     """
 
+    entry: ClassVar[bytes] = ENTRY
     __slots__ = ("_batch", "_committed", "_grown", "_lock", "_most", "_sealed", "_size", "_undo")
 
     def __init__(self, most: int | None = None) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cues_kafka.state.expiring import Expiring
-from cues_kafka.state.layers import ENTRY, TIME, Layers
+from cues_kafka.state.expiring import MESSAGES, MILLISECONDS, Expiring
+from cues_kafka.state.layers import Layers
 from cues_kafka.state.mapping import State, StoreSpec
 
 
@@ -94,9 +94,9 @@ class Stores:
         for one in self.caches:
             topic, at = one.spec.changelog, self._partition
             for key, value in one.layers.seal(sequence).items():
-                records.add(topic, at, ENTRY + key, value, None, 0)
+                records.add(topic, at, one.layers.entry + key, value, None, 0)
             if isinstance(one.layers, Expiring):
-                records.add(topic, at, TIME, b"%d" % one.layers.time, None, 0)
+                records.add(topic, at, one.layers.unit, b"%d" % one.layers.time, None, 0)
 
     def after_commit(self, sequence: int) -> None:
         """See `ports.Sink`."""
@@ -110,4 +110,6 @@ class Stores:
 
 
 def _layers(spec: StoreSpec) -> Layers:
-    return Layers(spec.most) if spec.ttl is None else Expiring(spec.most, spec.ttl)
+    if spec.ttl is None:
+        return Layers(spec.most)
+    return Expiring(spec.most, spec.ttl, MILLISECONDS if spec.by_time else MESSAGES)

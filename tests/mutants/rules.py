@@ -342,8 +342,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _lane(
         "A2: what is called for an old buffer is late",
-        "return self._worked_on is not self.buffer or state not in (State.READY, State.CALLING)",
-        "return state not in (State.READY, State.CALLING)",
+        "return self._worked_on is not self.buffer or state not in (Doing.READY, Doing.CALLING)",
+        "return state not in (Doing.READY, Doing.CALLING)",
         GUARDS,
         "tests/proof/test_defects.py",
     ),

@@ -12,7 +12,7 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, Fetched, TopicPartition
 from cues_kafka.records.reading import PATIENCE_S
 from cues_kafka.state.expiring import Expiring
-from cues_kafka.state.layers import ENTRY, MARK, TIME
+from cues_kafka.state.layers import MARK
 from cues_kafka.state.stores import Cache, Stores
 
 log = get_logger("cues_kafka.state")
@@ -111,20 +111,28 @@ class Restoring:
             reader.close()
         raise RetriableError(f"{self.task} was given up while its stores were restored")
 
-    @staticmethod
-    def _load(one: Cache, polled: Sequence[Fetched], high: int) -> tuple[bool, bool]:
+    def _load(self, one: Cache, polled: Sequence[Fetched], high: int) -> tuple[bool, bool]:
         """Take what was fetched below `high`; whether there was something, and whether that is all."""
         read = ended = False
         for fetched in polled:
             fit = [message for message in fetched.messages if message.offset() < high]
-            found = [(message.key() or b"", message.value()) for message in fit]
-            one.layers.load((key[1:], value) for key, value in found if key[:1] == ENTRY)
-            if isinstance(one.layers, Expiring):
-                one.layers.load_time(max((int(value or b"0") for key, value in found if key == TIME), default=0))
-            marks = [value for key, value in found if key == MARK]
-            one.step = int(marks[-1] or b"-1") if marks else one.step
+            self._take(one, [(message.key() or b"", message.value()) for message in fit])
             if fit:
                 read, one.offset = True, fit[-1].offset() + 1
             past = fetched.eof is not None and fetched.eof >= high
             ended = ended or past or bool(fetched.messages and fetched.messages[-1].offset() >= high - 1)
         return read, ended
+
+    def _take(self, one: Cache, found: Sequence[tuple[bytes, bytes | None]]) -> None:
+        layers, times = one.layers, [one.layers.unit] if isinstance(one.layers, Expiring) else []
+        for key, _ in found:
+            if key[:1] != layers.entry and key not in (MARK, *times):
+                raise ConfigError(
+                    f"{one.spec.changelog}/{self.partition} has entries with another kind of lifetime (ttl=, "
+                    "ttl_messages= or none). Give the store another name"
+                )
+        layers.load((key[1:], value) for key, value in found if key[:1] == layers.entry)
+        if isinstance(layers, Expiring):
+            layers.load_time(max((int(value or b"0") for key, value in found if key == layers.unit), default=0))
+        marks = [value for key, value in found if key == MARK]
+        one.step = int(marks[-1] or b"-1") if marks else one.step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cues_kafka import (
+    ConfigError,
     Graph,
     GraphError,
     Json,
@@ -25,6 +27,7 @@ from cues_kafka import (
     TaskStopped,
     Topic,
 )
+from cues_kafka.operate.moving import Maintenance
 from cues_kafka.runtime.task.lane import CommitPolicy
 from cues_kafka.testing.tester import Crash, Tester
 
@@ -239,14 +242,14 @@ def test_what_a_store_cannot_hold_is_an_error_message(change: Callable[[State[An
     assert tester.state("counts") == {}
 
 
-def counting() -> Graph:
+def counting(**settings: Any) -> Graph:
     """Counts words."""
 
     def count(word: str, counts: State[int]) -> int:
         counts[word] = counts.get(word, 0) + 1
         return counts[word]
 
-    state = {"counts": Store(Json(int))}
+    state = {"counts": Store(Json(int), **settings)}
     return Graph("g", Source("in"), Processor(count, inputs="in", outputs="out", state=state))
 
 
@@ -270,6 +273,40 @@ def test_entries_of_another_task_are_refused() -> None:
     tester.send("in", "a")
     with pytest.raises(TaskStopped, match="has entries of step 7, and the task has no record of the store 'counts'"):
         tester.run()
+
+
+def test_a_store_with_another_kind_of_lifetime_is_refused() -> None:
+    """Its entries are kept in another form; another length of the same kind is fine."""
+    kinds: list[dict[str, Any]] = [{}, {"ttl": "1 day"}, {"ttl_messages": 7}]
+    for before, after in permutations(kinds, 2):
+        tester = Tester(counting(**before))
+        tester.send("in", "a")
+        tester.run().stop()
+        with pytest.raises(TaskStopped, match=r"another kind of lifetime .* Give the store another name"):
+            Tester(counting(**after), broker=tester.broker).run()
+    broker = Tester(counting(ttl="1 day")).broker
+    for ttl in ("1 day", "2 days"):
+        tester = Tester(counting(ttl=ttl), broker=broker)
+        tester.send("in", "a")
+        tester.run().stop()
+    assert tester.values("out") == [1, 2]
+
+
+def test_a_task_with_stores_is_reset_forwards_only() -> None:
+    """Backwards, its stores would count messages twice."""
+    tester = Tester(counting())
+    for word in "aab":
+        tester.send("in", word)
+    tester.run().stop()
+    tool = Maintenance(tester.graph, tester.broker, "count", who="reset on here", clock=tester.clock)
+    with pytest.raises(ConfigError, match=r"count/0 cannot go back: its stores \(counts\) hold .* a new name="):
+        tool.reset(to="earliest")
+    tester.send("in", "b")
+    tool.carry_out(tool.reset(to="latest"))
+    again = Tester(counting(), broker=tester.broker)
+    again.send("in", "b")
+    again.run()
+    assert again.values("out") == [1, 2, 1, 2]
 
 
 def test_a_store_that_is_added_later_begins_empty() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TypeAlias
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,3 +97,32 @@ def test_a_key_that_is_set_and_deleted_often_takes_no_more_room() -> None:
         layers.change(b"k", b"v")
         layers.change(b"k", None)
     assert sum(map(len, layers._buckets.values())) <= 1_000
+
+
+@pytest.mark.full
+def test_a_million_ids_take_less_than_200_megabytes() -> None:
+    """In a process of its own, whose memory is measured before and after."""
+    done = subprocess.run([sys.executable, "-c", MILLION], check=True, capture_output=True, text=True)
+    assert float(done.stdout) < 200
+
+
+MILLION = """
+import psutil
+
+from cues_kafka.graph.ready import _id
+from cues_kafka.state.expiring import Expiring
+
+memory = psutil.Process().memory_info
+before, layers = memory().rss, Expiring(None, 7 * 86_400_000)
+for batch in range(100):
+    layers.begin_batch()
+    for number in range(batch * 10_000, (batch + 1) * 10_000):
+        layers.begin_step()
+        layers.advance(1_700_000_000_000 + number * 600)
+        layers.change(_id(f"order-{number:032d}"), b"")
+    layers.seal(batch)
+    layers.commit(batch)
+taken = memory().rss - before
+assert len(layers.committed_entries()) == 1_000_000
+print(taken / 1e6)
+"""
