@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from itertools import permutations
@@ -90,34 +91,51 @@ def lists_of_errors(words: list[str], counts: State[Any]) -> list[Any]:
     return [one(word) for word in words]
 
 
+def expiring(word: str, counts: State[Any]) -> Any:
+    """Entries end after some messages."""
+    return apply(word, counts)
+
+
+LIFETIME = 3
+
+
 def graph_of(fn: Callable[..., Any]) -> Graph:
     """One processor with a store."""
+    lifetime = LIFETIME if fn is expiring else None
     outputs: Any = {"out": "out"} if fn is fork else "out"
     processor = Processor(
-        fn, inputs="in", outputs=outputs, state={"counts": Store(Json(int))}, batch="lists" in fn.__name__, errors="bad"
+        fn,
+        inputs="in",
+        outputs=outputs,
+        state={"counts": Store(Json(int), ttl_messages=lifetime)},
+        batch="lists" in fn.__name__,
+        errors="bad",
     )
     return Graph("g", Source("in"), processor, topics={"in": Topic(value=Json(str)), "out": Topic(value=Json(str))})
 
 
-def expected(words: Sequence[str]) -> tuple[list[str], dict[str, int], int]:
-    """Outputs, entries and the number of errors."""
+def expected(words: Sequence[str], lifetime: float = math.inf) -> tuple[list[str], dict[str, int], int]:
+    """Outputs, entries and the number of errors; a failed step does not count for the lifetime."""
     counts: dict[str, int] = {}
-    out, errors = [], 0
+    began: dict[str, int] = {}
+    out, errors, now = [], 0, 0
     for word in words:
         *what, name = word.split()
         if what in (["bad"], ["wrong"]):
             errors += 1
             continue
+        now += 1
+        counts = {key: value for key, value in counts.items() if began[key] + lifetime > now}
         if what == ["del"]:
             counts.pop(name, None)
         else:
-            counts[name] = counts.get(name, 0) + 1
+            counts[name], began[name] = counts.get(name, 0) + 1, now
         if what != ["nil"]:
             out.append(f"{name}={counts.get(name, 0)}")
     return out, counts, errors
 
 
-@pytest.mark.parametrize("fn", [plain, with_step, fork, lists, lists_of_errors])
+@pytest.mark.parametrize("fn", [plain, with_step, fork, lists, lists_of_errors, expiring])
 @settings(max_examples=25, deadline=None)
 @given(rounds=st.lists(st.tuples(WORDS, CRASHES), max_size=3), most=st.sampled_from([1, 2, 100]))
 def test_a_store_has_what_each_step_has_committed(
@@ -135,7 +153,8 @@ def test_a_store_has_what_each_step_has_committed(
     tester.restart().run()
     quarantined = [error for error in tester.errors() if error.kind == "quarantine"]
     if not quarantined:
-        assert (tester.values("out"), tester.state("counts"), len(tester.errors())) == expected(sent)
+        lifetime = LIFETIME if fn is expiring else math.inf
+        assert (tester.values("out"), tester.state("counts"), len(tester.errors())) == expected(sent, lifetime)
 
 
 def test_a_coroutine_changes_a_store() -> None:
