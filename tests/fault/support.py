@@ -225,13 +225,16 @@ def end_offset(bootstrap: str, topic: str, partition: int = 0) -> int:
         consumer.close()
 
 
-def _avro(name: str, data: bytes) -> dict[str, Any]:
-    """A single Avro object, taken apart by the schema file that is committed."""
-    schema = fastavro.parse_schema(json.loads((ROOT / "schemas" / f"{name}.avsc").read_text()))
-    assert data[:2] == b"\xc3\x01"
-    found = fastavro.schemaless_reader(io.BytesIO(data[10:]), schema, None)
-    assert isinstance(found, dict)
-    return found
+def _avro(data: bytes, *names: str) -> dict[str, Any]:
+    """A single Avro object, taken apart by that of the schema files whose fingerprint it has."""
+    for name in names:
+        schema = fastavro.parse_schema(json.loads((ROOT / "schemas" / f"{name}.avsc").read_text()))
+        form = fastavro.schema.to_parsing_canonical_form(schema)
+        if data[:10] == b"\xc3\x01" + bytes.fromhex(fastavro.schema.fingerprint(form, "CRC-64-AVRO")):
+            found = fastavro.schemaless_reader(io.BytesIO(data[10:]), schema, None)
+            assert isinstance(found, dict)
+            return found
+    raise AssertionError(f"none of {names} has the fingerprint of {data[:10].hex()}")
 
 
 def backing(bootstrap: str, topic: str) -> list[list[dict[str, Any]]]:
@@ -243,7 +246,9 @@ def _task_records(messages: Iterable[Message]) -> list[list[dict[str, Any]]]:
     found: dict[int, list[dict[str, Any]]] = {}
     for message in messages:
         if message.key() == b"t":
-            found.setdefault(int(message.partition() or 0), []).append(_avro("backing", message.value() or b""))
+            found.setdefault(int(message.partition() or 0), []).append(
+                _avro(message.value() or b"", "backing", "stores")
+            )
     return [found[p] for p in sorted(found)]
 
 
@@ -338,7 +343,7 @@ class Setup:
             totals.update(partition[-1]["totals"])
         return World(
             [(m.key(), m.value()) for m in outputs],
-            [_avro("error", m.value() or b"") for m in failed],
+            [_avro(m.value() or b"", "error") for m in failed],
             {name: totals[name] for name in ("deliveries", "outputs", "errors", "nils")},
             outcomes([*outputs, *failed]),
             [partition[-1] for partition in records],

@@ -197,7 +197,7 @@ def test_a_message_that_dies_with_another_processors_message_is_not_quarantined(
 
     found = committed_all(setup.bootstrap, topics[2:])
     assert [message.value() for message in found[good]] == [b"innocent"]
-    [error] = [_avro("error", message.value() or b"") for message in found[errors]]
+    [error] = [_avro(message.value() or b"", "error") for message in found[errors]]
     assert (error["kind"], error["payload"]) == ("quarantine", b"poison")
     assert told.read_text().count("slow in") > 1, "it shared no death"
 

@@ -22,6 +22,7 @@ from cues_kafka.brokers.local.java import FROM_PACKAGE, NO_PERF_DATA, find_java
 from cues_kafka.brokers.local.ports import free_ports
 from cues_kafka.errors import BrokerError
 from cues_kafka.testing.fixtures import FaultClusters, KafkaFixture
+from tests.fault.support import until
 
 PARENT = """
 import os, sys, time
@@ -257,7 +258,7 @@ def test_a_detached_broker_is_started_once_found_and_removed(tmp_path: Path) -> 
         down = run_cli("down", "--name", name, state=tmp_path / "s")
 
     assert "is stopped" in down.stdout
-    assert is_gone(record["guard"])
+    until(lambda: is_gone(record["guard"]), "the guard has ended")
     assert is_gone(record["nodes"][0]["pid"])
     assert list(tmp_path.iterdir()) == []
     assert "is not running" in run_cli("down", "--name", name, state=tmp_path / "s").stdout

@@ -351,7 +351,7 @@ class Numbers:
         good = [n for n in range(self.count) if n % 10 not in (BAD, NIL)]
         self._check_order(found[topics[0]], good)
         self._check_order(found[topics[1]], [n for n in good if n % 2 == 0])
-        errors = [_avro("error", message.value() or b"") for message in found[setup.errors]]
+        errors = [_avro(message.value() or b"", "error") for message in found[setup.errors]]
         self._check_errors(errors, more)
         seen = outcomes([message for topic in (*topics, setup.errors) for message in found[topic]])
         assert set(seen.values()) <= {1}, [place for place, count in seen.items() if count > 1]

@@ -269,7 +269,7 @@ def slots(messages: Sequence[Message]) -> list[list[dict[str, Any]]]:
     found: list[list[dict[str, Any]]] = [[] for _ in range(WIDTH)]
     for message in messages:
         assert message.key() == b"t"
-        found[int(message.partition() or 0)].append(_avro("staged", message.value() or b""))
+        found[int(message.partition() or 0)].append(_avro(message.value() or b"", "staged"))
     return found
 
 
