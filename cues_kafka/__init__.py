@@ -23,6 +23,7 @@ from cues_kafka.errors import (
     OutputError,
     RecoveryError,
     RetriableError,
+    TaskElsewhere,
     TaskStopped,
     UnstableOffsets,
 )
@@ -41,12 +42,15 @@ if TYPE_CHECKING:
     from cues_kafka.records.bytes import ErrorMessage
     from cues_kafka.runtime import connect, start
     from cues_kafka.runtime.calling.step import Received, Step
+    from cues_kafka.runtime.queries import Answer
     from cues_kafka.runtime.running import Running
     from cues_kafka.runtime.status import Status
+    from cues_kafka.runtime.table import StoreView
     from cues_kafka.state.mapping import State
     from cues_kafka.state.tables import TableView
 
 _LAZY = {
+    "Answer": "cues_kafka.runtime.queries",
     "ErrorMessage": "cues_kafka.records.bytes",
     "Kafka": "cues_kafka.brokers.options",
     "Memory": "cues_kafka.brokers.options",
@@ -57,6 +61,7 @@ _LAZY = {
     "Status": "cues_kafka.runtime.status",
     "Step": "cues_kafka.runtime.calling.step",
     "TableView": "cues_kafka.state.tables",
+    "StoreView": "cues_kafka.runtime.table",
     "connect": "cues_kafka.runtime",
     "start": "cues_kafka.runtime",
 }
@@ -65,6 +70,7 @@ _LAZY = {
 __all__ = [
     "AbortableError",
     "Alias",
+    "Answer",
     "Avro",
     "BrokerError",
     "Codec",
@@ -105,8 +111,10 @@ __all__ = [
     "Status",
     "Step",
     "Store",
+    "StoreView",
     "Table",
     "TableView",
+    "TaskElsewhere",
     "TaskStopped",
     "Topic",
     "UnstableOffsets",

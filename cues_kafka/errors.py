@@ -12,6 +12,7 @@
     ├── FactoryError        repair what a factory of ``system=`` connects to
     ├── RecoveryError       decide: the task refuses to go on by itself
     ├── TaskStopped         read the cause, fix it, start again
+    ├── TaskElsewhere       ask the process that runs the task, or read a table
     └── BrokerError         nothing: the task discards its producer and recovers
         ├── RetriableError      the cluster did not answer (yet)
         ├── AbortableError      this transaction is over
@@ -63,6 +64,20 @@ class RecoveryError(CuesError):
 
 class TaskStopped(CuesError):
     """A task stopped and waits. Fix the cause (``__cause__``); it is recovered again with back-off."""
+
+
+class TaskElsewhere(CuesError):
+    """The task with this key runs in another process. Ask that process, or read the store with `table`.
+
+    Attributes:
+        processor: whose task it is.
+        partition: the task's partition; None: it may be one of several.
+    """
+
+    def __init__(self, message: str | None = None, *, processor: str = "", partition: int | None = None) -> None:
+        super().__init__(message)
+        self.processor = processor
+        self.partition = partition
 
 
 class BrokerError(CuesError):

@@ -54,7 +54,9 @@ def caller_of(
     values = {name: places[source][name] for name, source in processor.call.context.items() if source in places}
     changelogs = {name: changelog_topic(graph.name, processor.name, name) for name in processor.state}
     specs = [
-        _store(name, processor.state[name], topic, limits_of(facts.topics[topic], client_bytes)["max_bytes"], cluster)
+        store_spec(
+            name, processor.state[name], topic, limits_of(facts.topics[topic], client_bytes)["max_bytes"], cluster
+        )
         for name, topic in changelogs.items()
     ]
     found = [_table(name, one, graph.topic(one.topic), facts, cluster) for name, one in processor.tables.items()]
@@ -82,8 +84,8 @@ def caller_of(
     )
 
 
-def _store(name: str, declared: Store, topic: str, max_bytes: int, cluster: Any) -> StoreSpec:
-    """A store with its changelog topic, which takes records of at most `max_bytes`."""
+def store_spec(name: str, declared: Store, topic: str, max_bytes: int, cluster: Any) -> StoreSpec:
+    """Make a store with its changelog topic, which takes records of at most `max_bytes`."""
     encode_key: Callable[[Any], bytes] = _text_key
     decode_key: Callable[[bytes], Any] = bytes.decode
     if declared.key is not None:

@@ -13,16 +13,19 @@ from cues_kafka.codecs.lookup import MadeFor
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.message import Message
-from cues_kafka.graph.names import sender_id, tools_group
+from cues_kafka.graph.names import backing_topic, changelog_topic, sender_id, tools_group
 from cues_kafka.graph.topic import Topic
 from cues_kafka.ports import Broker, Sender, Sent, Session, WireMessage
 from cues_kafka.records.bytes import decode_error
 from cues_kafka.records.scanning import Ranges, ranges_of, read_newest, read_since
-from cues_kafka.runtime.build import decoder, target_of
+from cues_kafka.runtime.build import decoder, limits_of, store_spec, target_of
 from cues_kafka.runtime.calling.caller import Decoder
 from cues_kafka.runtime.calling.outputs import Target, payload
 from cues_kafka.runtime.calling.step import Received
+from cues_kafka.runtime.queries import processor_with
 from cues_kafka.runtime.specs import Identity
+from cues_kafka.runtime.table import TablePlace, TableView
+from cues_kafka.runtime.task.clock import SystemClock
 
 INIT_TIMEOUT_S = 30.0
 
@@ -52,6 +55,7 @@ class Client:
         self._sessions: dict[str, Session] = {}
         self._targets: dict[str, Target] = {}
         self._decoders: dict[str, Decoder] = {}
+        self._tables: list[TableView] = []
 
     def send(
         self,
@@ -135,8 +139,56 @@ class Client:
             found = read_newest(self._broker, ranges, last, since_ms, group=self._group(topic))
         return [self._received(topic, message) for message in found]
 
+    def table(self, processor: str, store: str, *, partition: int | None = None, timeout_s: float = 60.0) -> TableView:
+        """
+        Follow a store of a processor that runs anywhere, as a read-only mapping. It closes with the client.
+
+        Args:
+            processor: its name.
+            store: the store's name.
+            partition: the entries of this task only; None: of all tasks.
+            timeout_s: how long to wait until the view has what is committed now.
+
+        Raises:
+            ConfigError: the graph has no such store or partition, or was never started on this cluster.
+            BrokerError: the changelog cannot be read.
+            TimeoutError: it was not read to its end in time.
+        """
+        if self._graph is None:
+            raise ConfigError("table(...) reads a store with the codecs of its graph: write connect(options, graph)")
+        declared = processor_with(self._graph, processor, store)
+        changelog, backing = (
+            changelog_topic(self._graph.name, processor, store),
+            backing_topic(self._graph.name, processor),
+        )
+        found = self._broker.facts([changelog]).topics.get(changelog)
+        if found is None:
+            raise ConfigError(f"topic {changelog!r} does not exist; start the graph {self._graph.name!r} first")
+        if partition is not None and not 0 <= partition < found.partitions:
+            raise ConfigError(
+                f"table(partition={partition!r}): {changelog!r} has partitions 0 to {found.partitions - 1}"
+            )
+        most = limits_of(found, self._broker.max_bytes)["max_bytes"]
+        view = TableView(
+            self._broker,
+            store_spec(store, declared.state[store], changelog, most, self._cluster),
+            TablePlace(
+                processor,
+                backing,
+                tuple(declared.input_topics),
+                tuple(range(found.partitions)) if partition is None else (partition,),
+                tools_group(self._graph.name),
+            ),
+            SystemClock(),
+        )
+        self._tables.append(view)
+        return view.open(timeout_s)
+
     def close(self) -> None:
-        """Release the clients."""
+        """Release the clients, and close the tables."""
+        for view in self._tables:
+            view.close()
+        self._tables = []
         for sender in self._senders.values():
             sender.close()
         for session in self._sessions.values():

@@ -8,12 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from cues_kafka.errors import RetriableError, TaskStopped
+from cues_kafka.brokers.murmur2 import partition_for
+from cues_kafka.errors import CodecError, ConfigError, OutputError, RetriableError, TaskElsewhere, TaskStopped
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.names import quoted
+from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import Broker, TopicPartition
 from cues_kafka.records.scanning import due, holds_messages, unstable
 from cues_kafka.runtime.client import Client
+from cues_kafka.runtime.queries import Answer, Question, ask, processor_with
 from cues_kafka.runtime.status import Status
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.task.lane import Lane
@@ -110,6 +114,80 @@ class Running(Client):
     def status(self) -> Status:
         """The tasks of this process."""
         return Status(tuple(status for worker in self._workers for status in worker.status()))
+
+    def query(
+        self,
+        processor: str,
+        store: str,
+        key: Any,
+        *,
+        partition: int | None = None,
+        default: Any = None,
+        timeout_s: float = 10.0,
+    ) -> Answer:
+        """
+        Read the committed value of a key from a store of a task in this process.
+
+        If an input declares `key=`, the answer is that of the task which gets messages with this key. Else all tasks of
+        this process are asked.
+
+        Args:
+            processor: its name.
+            store: the store's name.
+            key: the key.
+            partition: the task to ask, if the store has other keys than the messages.
+            default: the value if there is no such entry.
+            timeout_s: how long to wait for a task that reads its store from the changelog.
+
+        Returns:
+            The value, and up to where in the inputs it is true.
+
+        Raises:
+            TaskElsewhere: the task of the key is in another process.
+            ConfigError: there is no such store or partition; or tasks have the key that do not own it.
+            TaskStopped: the task stopped before it had read its store.
+            TimeoutError: it has not read its store in time.
+        """
+        declared = processor_with(self.graph, processor, store)
+        worker = next((one for one in self._workers if one.name == processor), None)
+        if worker is None:
+            raise TaskElsewhere(
+                f"processor {processor!r} does not run in this process, which runs {quoted(self.names)}. Ask one that "
+                f"runs it, or read the store through connect(...).table({processor!r}, {store!r})",
+                processor=processor,
+                partition=partition,
+            )
+        width = worker.first.width
+        if partition is not None and not 0 <= partition < width:
+            raise ConfigError(
+                f"query(partition={partition!r}): processor {processor!r} has partitions 0 to {width - 1}"
+            )
+        home = self._home(declared, key, width) if partition is None else partition
+        question = Question(processor, store, key, home, partition is not None)
+
+        answers: list[Answer] = []
+
+        def asked() -> bool:
+            joined = worker.generation >= 0
+            answer = ask(question, worker.lanes.copy(), width, default) if joined else None
+            if answer is not None:
+                answers.append(answer)
+            return answer is not None
+
+        if not asked():
+            self._await(asked, timeout_s, "restored")
+        return answers[0]
+
+    def _home(self, processor: Processor, key: Any, width: int) -> int | None:
+        """The partition of messages with this key; None: no input says what its keys are."""
+        topic = next((topic for topic in processor.input_topics if self.graph.topic(topic).key), None)
+        if topic is None:
+            return None
+        try:
+            data = self._target(topic).encode_key(key)
+        except (OutputError, CodecError):
+            return None  # no key of these messages
+        return None if data is None else partition_for(data, width)
 
     def stop(self) -> None:
         """Leave in order: transactions under way end, groups are left, `system=` is closed."""

@@ -98,6 +98,11 @@ class Layers:
         with self._lock:
             return dict(self._committed)
 
+    def committed(self, key: bytes) -> bytes | None:
+        """The committed value of a key, for other threads; None: there is no such entry."""
+        with self._lock:
+            return self._committed.get(key)
+
     # What the lane says
 
     def begin_batch(self) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cues_kafka.ports import Positions
 from cues_kafka.state.expiring import MESSAGES, MILLISECONDS, Expiring
 from cues_kafka.state.layers import Layers
 from cues_kafka.state.mapping import State, StoreSpec
@@ -50,6 +52,9 @@ class Stores:
         self.caches = [Cache(spec, _layers(spec)) for spec in specs]
         self._expiring = [(one.layers, one.spec.by_time) for one in self.caches if isinstance(one.layers, Expiring)]
         self.values: Mapping[str, State[Any]] = {one.spec.name: State(one.spec, one.layers) for one in self.caches}
+        self._lock = threading.Lock()
+        self._positions: Positions | None = None  # up to which the committed entries are true; None: not known
+        self._next: tuple[int, Positions] | None = None  # sequence of a commit, and the positions behind it
 
     def following(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """The function, which begins a step whenever it is called."""
@@ -100,14 +105,47 @@ class Stores:
 
     def after_commit(self, sequence: int) -> None:
         """See `ports.Sink`."""
-        for one in self.caches:
-            one.layers.commit(sequence)
+        with self._lock:
+            for one in self.caches:
+                one.layers.commit(sequence)
+            if self._next is not None and self._next[0] == sequence:
+                self._positions = self._next[1]
 
     def discard(self) -> None:
         """See `ports.Sink`."""
         for one in self.caches:
             one.layers.discard()
 
+    # For readers of other threads
+
+    def will_stand_at(self, sequence: int, positions: Positions) -> None:
+        """Say which positions `after_commit` of this sequence number makes true."""
+        with self._lock:
+            self._next = sequence, positions
+
+    def stand_at(self, positions: Positions | None) -> None:
+        """Say up to where the committed entries are true; None: they are being read from the changelogs."""
+        with self._lock:
+            self._positions, self._next = positions, None
+
+    def committed(self, store: str, key: Any) -> tuple[bytes | None, Positions] | None:
+        """
+        The committed value of a key as bytes, and up to where in the inputs it is true.
+
+        Returns:
+            None while the entries are read from the changelogs. The value is None if there is no such entry.
+
+        Raises:
+            TypeError, CodecError: it is no key of the store.
+        """
+        cache = self.cache(store)
+        data = cache.spec.encode_key(key)
+        with self._lock:
+            return None if self._positions is None else (cache.layers.committed(data), self._positions)
+
+    def cache(self, store: str) -> Cache:
+        """The cache of a store."""
+        return next(one for one in self.caches if one.spec.name == store)
 
 def _layers(spec: StoreSpec) -> Layers:
     if spec.ttl is None:

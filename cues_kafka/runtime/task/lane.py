@@ -219,9 +219,11 @@ class Lane:
             self._batch = self._cut = self._retrying = None
             self._limit = min(FIRST_BATCH, self._policy.max_messages) if self.task.first else self._policy.max_messages
         self._discard_effects()
-        if self._context.stores is not None:
+        if (stores := self._context.stores) is not None:
             record = self.task.record
-            self._restoring.bring_up(self._context.stores, record.stores if record else ())
+            stores.stand_at(None)
+            self._restoring.bring_up(stores, record.stores if record else ())
+            stores.stand_at(positions)
         if (tables := self._context.tables) is not None:
             spec, gate = self.spec, self.interpreter.gate
             tables.bring_up(
@@ -367,6 +369,8 @@ class Lane:
             self._committed_at_s = self._clock.monotonic()
             self._limit = min(self._limit * 2, self._policy.max_messages)
             self._restart_s = RESTART_FIRST_S
+            if isinstance(event, on.Idle) and self._context.stores is not None:
+                self._context.stores.stand_at(self.task.positions)
 
     def _settle(self, batch: Batch) -> None:
         """Tell the sink and the observers whether the batch is committed: the newest record shows it (R4)."""
@@ -374,6 +378,8 @@ class Lane:
         if not isinstance(record, Attempt) or (record.sequence, record.writer) != (batch.sequence, self.spec.writer):
             self._discard_effects()
             return
+        if self._context.stores is not None:
+            self._context.stores.will_stand_at(batch.sequence, record.positions)
         if self._context.sink is not None:
             self._context.sink.after_commit(batch.sequence)
         report = batch.report()

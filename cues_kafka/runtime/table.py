@@ -1,0 +1,344 @@
+"""A read-only view of a store in any process: it follows the changelogs of all tasks in a thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+from cues_kafka.core.records import KEY
+from cues_kafka.errors import BrokerError, CodecError, ConfigError, RetriableError
+from cues_kafka.graph.names import quoted
+from cues_kafka.observe.log import get_logger
+from cues_kafka.ports import Broker, Clock, Fetched, Reader, Sent, TopicPartition, Watermarks, WireMessage
+from cues_kafka.records.reading import newest, read_record
+from cues_kafka.state.followed import Followed
+from cues_kafka.state.mapping import StoreSpec
+
+log = get_logger("cues_kafka.table")
+
+POLL_S: Final = 0.2
+"""How long one fetch waits. `close` waits for it."""
+
+SILENCE_S: Final = 10.0
+"""After this time without a message the view asks whether the cluster is there: readers are silent when it is gone."""
+
+REBUILD_S: Final = 3600.0
+"""A view that heard nothing of the cluster for longer reads everything again. Compaction takes the mark of a deleted
+entry after `delete.retention.ms`, a day by default, and a reader that missed it would keep the entry."""
+
+PAUSE_FIRST_S: Final = 0.5
+PAUSE_MAX_S: Final = 30.0
+"""How long a view waits before it reads again after an error; the pause doubles."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlace:
+    """
+    What a view follows.
+
+    Attributes:
+        processor: the processor's name.
+        backing: its backing topic.
+        inputs: the topics that it reads.
+        partitions: its tasks, of which the view has the entries.
+        group: a group that the caller may describe; the reader does not join it or commit there.
+    """
+
+    processor: str
+    backing: str
+    inputs: tuple[str, ...]
+    partitions: tuple[int, ...]
+    group: str
+
+
+class TableView(Mapping[Any, Any]):
+    """
+    The committed entries of a store, read-only, in any process.
+
+    The view has whole transactions only, and those of one task in their order. It follows the store within a moment of
+    each commit; `wait_for` waits until it has what became of a message. While the cluster does not answer, it keeps
+    what it has. All methods may be called on any thread.
+    """
+
+    def __init__(self, broker: Broker, spec: StoreSpec, place: TablePlace, clock: Clock) -> None:
+        self._broker = broker
+        self._spec = spec
+        self._place = place
+        self._clock = clock
+        self._changelogs = [TopicPartition(spec.changelog, p) for p in place.partitions]
+        self._backings = [TopicPartition(place.backing, p) for p in place.partitions]
+        self._parts: dict[int, Followed] | None = None  # None: not read to the end yet
+        self._news = threading.Condition()
+        self._closing = threading.Event()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name=f"{place.processor}-{spec.name}-table", daemon=True)
+
+    def open(self, timeout_s: float) -> Self:
+        """
+        Begin to follow, and wait until the view has what is committed now.
+
+        Raises:
+            BrokerError, ConfigError: the changelog cannot be read.
+            TimeoutError: the time is over.
+        """
+        self._thread.start()
+        with self._news:
+            self._news.wait_for(lambda: self._parts is not None or self._final, timeout_s)
+            loaded, error = self._parts is not None, self._error
+        if loaded:
+            return self
+        self.close()
+        if error is not None and not isinstance(error, RetriableError):
+            raise error
+        raise TimeoutError(
+            f"the changelog {self._spec.changelog} was not read to its end after {timeout_s:g} s. "
+            "Check that the cluster answers, or give table(..., timeout_s=) more time"
+        ) from error
+
+    # What users call.
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """For each input partition, the offset up to which the processor's messages are in the entries."""
+        with self._news:
+            return self._positions()
+
+    def wait_for(self, sent: Sent, *, timeout_s: float = 30.0) -> None:
+        """
+        Wait until the processor has passed a message, and the view has what came of it.
+
+        Args:
+            sent: what `send` returned for the message.
+            timeout_s: how long to wait.
+
+        Raises:
+            ConfigError: the processor does not read its topic, or the view does not follow its partition.
+            TimeoutError: the time is over; the text says where the task stands.
+        """
+        place = TopicPartition(sent.topic, sent.partition)
+        name = self._place.processor
+        if place.topic not in self._place.inputs:
+            raise ConfigError(
+                f"wait_for({sent}): processor {name!r} does not read {place.topic!r}; it reads "
+                f"{quoted(self._place.inputs)}. Wait for a message that was sent to one of these"
+            )
+        if place.partition not in self._place.partitions:
+            raise ConfigError(
+                f"wait_for({sent}): this view follows partition {self._place.partitions[0]} only. "
+                "Leave partition= out of table(...)"
+            )
+        with self._news:
+            self._news.wait_for(
+                lambda: self._closing.is_set() or self._positions().get(place, 0) > sent.offset, timeout_s
+            )
+            self._check_open()
+            at, error = self._positions().get(place), self._error
+        if at is None or at <= sent.offset:
+            stands = "has no record yet" if at is None else f"stands at {at}"
+            trouble = f" The view cannot read the cluster: {error}." if error else ""
+            raise TimeoutError(
+                f"processor {name!r} has not passed {place.topic}/{place.partition} at {sent.offset} after "
+                f"{timeout_s:g} s: task {name}/{place.partition} {stands}.{trouble} "
+                "`cues-kafka status` shows whether it runs, and why it stopped"
+            ) from error
+
+    def scan(self, prefix: str = "") -> Iterator[tuple[Any, Any]]:
+        """Keys that begin with this text, with their values, in the order of the keys' bytes."""
+        start, spec = prefix.encode(), self._spec
+        for key, data in sorted(self._entries().items()):
+            if key.startswith(start):
+                yield spec.decode_key(key), spec.value.decode(data)
+
+    def __getitem__(self, key: Any) -> Any:
+        """
+        Raises:
+            KeyError: there is no such entry.
+            ConfigError: several tasks have an entry of this key.
+        """
+        data = self._spec.encode_key(key)
+        with self._news:
+            self._check_open()
+            parts = self._parts or {}
+            found = {p: part.entries[data] for p, part in parts.items() if data in part.entries}
+        if not found:
+            raise KeyError(key)
+        if len(found) > 1:
+            raise self._twice(data, sorted(found))
+        [value] = found.values()
+        return self._spec.value.decode(value)
+
+    def __contains__(self, key: object) -> bool:
+        data = self._spec.encode_key(key)
+        with self._news:
+            self._check_open()
+            return any(data in part.entries for part in (self._parts or {}).values())
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self._spec.decode_key(key) for key in self._entries())
+
+    def __len__(self) -> int:
+        return len(self._entries())
+
+    def __repr__(self) -> str:
+        return f"TableView({self._place.processor!r}, {self._spec.name!r})"
+
+    def close(self) -> None:
+        """Stop following. The view cannot be read any more."""
+        self._closing.set()
+        with self._news:
+            self._news.notify_all()
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    # How. `_news` guards the parts and the error.
+
+    @property
+    def _final(self) -> bool:
+        return self._error is not None and not isinstance(self._error, RetriableError)
+
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise RuntimeError(f"{self!r} is closed")
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        parts = (self._parts or {}).items()
+        return {TopicPartition(at.topic, p): at.offset for p, part in parts for at in part.positions}
+
+    def _entries(self) -> dict[bytes, bytes]:
+        found: dict[bytes, bytes] = {}
+        with self._news:
+            self._check_open()
+            for part in (self._parts or {}).values():
+                for key in found.keys() & part.entries.keys():
+                    raise self._twice(key, [p for p, one in (self._parts or {}).items() if key in one.entries])
+                found |= part.entries
+        return found
+
+    def _twice(self, key: bytes, partitions: list[int]) -> ConfigError:
+        name = self._place.processor
+        return ConfigError(
+            f"{self._spec.name}[{self._spec.decode_key(key)!r:.60}] is in the stores of several tasks of {name!r}: "
+            f"partitions {partitions}. Give table(..., partition=) to see the entries of one"
+        )
+
+    # The view's thread.
+
+    def _run(self) -> None:
+        pause_s = PAUSE_FIRST_S
+        while not self._closing.is_set():
+            try:
+                self._follow()
+                pause_s = PAUSE_FIRST_S
+            except (BrokerError, ConfigError, CodecError) as error:
+                self._tell(error)
+                log.warning("table not read", changelog=self._spec.changelog, error=str(error), again_in_s=pause_s)
+                self._closing.wait(pause_s)
+                pause_s = min(pause_s * 2, PAUSE_MAX_S)
+            except BaseException as error:  # a view that lost its thread must not look alive
+                self._tell(RuntimeError(f"the view's thread ended: {error!r}"))
+                raise
+
+    def _tell(self, error: Exception | None) -> None:
+        with self._news:
+            self._error = error
+            self._news.notify_all()
+
+    def _follow(self) -> None:
+        """Read all entries, show them, and follow until the view is closed or has missed too much."""
+        parts = {p: Followed() for p in self._place.partitions}
+        marks = self._marks()
+        due = {place for place in self._changelogs if marks[place].low < marks[place].stable}
+        starts = {place: marks[place].low for place in self._changelogs}
+        for place in self._backings:
+            starts[place] = self._first_record(place, marks[place], parts[place.partition])
+        reader = self._broker.reader(self._place.group)
+        try:
+            reader.assign(starts)
+            if not due:
+                self._show(parts)
+            heard_s = asked_s = self._clock.time()  # not monotonic: that stands still while a machine sleeps
+            while not self._closing.is_set():
+                found = self._poll(reader)
+                now_s = self._clock.time()
+                if found or now_s - asked_s >= SILENCE_S:
+                    asked_s = now_s
+                    heard = bool(found) or self._answers()
+                    if heard and now_s - heard_s > REBUILD_S:
+                        return
+                    heard_s = now_s if heard else heard_s
+                if found:
+                    with self._news:
+                        due -= self._take(found, parts, marks)
+                        self._news.notify_all()
+                    if not due:
+                        self._show(parts)
+        finally:
+            reader.close()
+
+    def _marks(self) -> dict[TopicPartition, Watermarks]:
+        wanted = [self._spec.changelog, self._place.backing]
+        if missing := sorted(set(wanted) - self._broker.partitions(wanted).keys()):
+            raise ConfigError(f"topics {quoted(missing)} do not exist; start the graph that declares the store")
+        return self._broker.watermarks([*self._changelogs, *self._backings])
+
+    def _first_record(self, place: TopicPartition, marks: Watermarks, part: Followed) -> int:
+        """Take the newest record of a task; gives the offset behind it."""
+        found = newest(self._broker, place, marks.low, marks.stable, self._clock, group=self._place.group)
+        if found is None:
+            return marks.low
+        self._take_record(part, found)
+        return found.offset() + 1
+
+    def _poll(self, reader: Reader) -> list[Fetched]:
+        """One fetch. A reader under virtual time does not wait, so the view does."""
+        until_s = self._clock.monotonic() + POLL_S
+        found = reader.poll(POLL_S)
+        if not found:
+            self._closing.wait(max(0.0, until_s - self._clock.monotonic()))
+        return found
+
+    def _answers(self) -> bool:
+        """Whether the cluster is there; the error says what is wrong with it."""
+        try:
+            self._broker.watermarks(self._changelogs[:1])
+        except RetriableError as error:
+            self._tell(error)
+            return False
+        self._tell(None)
+        return True
+
+    def _take(
+        self, found: list[Fetched], parts: Mapping[int, Followed], marks: Mapping[TopicPartition, Watermarks]
+    ) -> set[TopicPartition]:
+        """Take messages; gives the partitions that are read up to where they ended at the beginning."""
+        done = set()
+        for place, messages, eof in found:
+            part = parts[place.partition]
+            for message in messages:
+                if place.topic == self._spec.changelog:
+                    part.change(message.key() or b"", message.value())
+                elif message.key() == KEY:
+                    self._take_record(part, message)
+            stable = marks[place].stable
+            if (eof is not None and eof >= stable) or (messages and messages[-1].offset() >= stable - 1):
+                done.add(place)
+        return done
+
+    def _take_record(self, part: Followed, message: WireMessage) -> None:
+        record = read_record(message)
+        part.record(dict(record.stores).get(self._spec.name), record.positions)
+
+    def _show(self, parts: dict[int, Followed]) -> None:
+        with self._news:
+            if self._parts is not parts or self._error is not None:
+                self._parts, self._error = parts, None
+                self._news.notify_all()
