@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -56,6 +57,7 @@ class Client:
         self._targets: dict[str, Target] = {}
         self._decoders: dict[str, Decoder] = {}
         self._tables: list[TableView] = []
+        self._lock = threading.Lock()
 
     def send(
         self,
@@ -211,8 +213,9 @@ class Client:
 
     def _send(self, topic: str, records: list[tuple[Any, ...]]) -> list[Sent]:
         most = self._target(topic).batch_bytes
-        if most not in self._senders:
-            self._senders[most] = self._broker.sender(self._identity.name, batch_bytes=most)
+        with self._lock:  # threads of an application share the client
+            if most not in self._senders:
+                self._senders[most] = self._broker.sender(self._identity.name, batch_bytes=most)
         return self._senders[most].send(records)
 
     def _default_source(self) -> str:

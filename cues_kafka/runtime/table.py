@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
@@ -61,6 +61,8 @@ class TableView(Mapping[Any, Any]):
     The view has whole transactions only, and those of one task in their order. It follows the store within a moment of
     each commit; `wait_for` waits until it has what became of a message. While the cluster does not answer, it keeps
     what it has. All methods may be called on any thread.
+
+    Between two look-ups the entries may change: use `copy`, `items` or `scan`, which have all entries as of one moment.
     """
 
     def __init__(self, broker: Broker, spec: StoreSpec, place: TablePlace, clock: Clock) -> None:
@@ -148,9 +150,21 @@ class TableView(Mapping[Any, Any]):
     def scan(self, prefix: str = "") -> Iterator[tuple[Any, Any]]:
         """Keys that begin with this text, with their values, in the order of the keys' bytes."""
         start, spec = prefix.encode(), self._spec
-        for key, data in sorted(self._entries().items()):
-            if key.startswith(start):
-                yield spec.decode_key(key), spec.value.decode(data)
+        found = sorted(one for one in self._entries().items() if one[0].startswith(start))
+        return ((spec.decode_key(key), spec.value.decode(data)) for key, data in found)
+
+    def copy(self) -> dict[Any, Any]:
+        """All entries as of one moment."""
+        spec = self._spec
+        return {spec.decode_key(key): spec.value.decode(data) for key, data in self._entries().items()}
+
+    def items(self) -> ItemsView[Any, Any]:
+        """All entries as of one moment."""
+        return self.copy().items()
+
+    def values(self) -> ValuesView[Any]:
+        """The values of all entries as of one moment."""
+        return self.copy().values()
 
     def __getitem__(self, key: Any) -> Any:
         """
