@@ -9,7 +9,7 @@ from cues_kafka.errors import ConfigError, TaskElsewhere
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import hint, no_such_processor, quoted
 from cues_kafka.graph.processor import Processor
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports import Sent, TopicPartition
 from cues_kafka.runtime.task.lane import Lane
 
 
@@ -102,6 +102,25 @@ def ask(question: Question, lanes: Mapping[int, Lane], width: int, default: Any)
     for partition, value in values.items():
         return Answer(value, {place: at for place, at in positions.items() if place.partition == partition})
     return Answer(default, positions)
+
+
+def has_passed(question: Question, answer: Answer, after: Sent | None) -> bool:
+    """
+    Whether an answer has what came of a message; None: any answer will do.
+
+    Raises:
+        ConfigError: the answer is that of a task which does not get the message.
+    """
+    if after is None:
+        return True
+    at = answer.positions.get(TopicPartition(after.topic, after.partition))
+    if at is None:
+        found = quoted(f"{place.topic}/{place.partition}" for place in sorted(answer.positions))
+        raise ConfigError(
+            f"query(after={after}): {question.store}[{question.key!r:.60}] is true for {found}, where the message is "
+            "not. If it changes this key, name its task with partition="
+        )
+    return at > after.offset
 
 
 def _elsewhere(question: Question, partitions: list[int]) -> str:

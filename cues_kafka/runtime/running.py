@@ -14,10 +14,10 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import quoted
 from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.plan import Plan
-from cues_kafka.ports import Broker, TopicPartition
+from cues_kafka.ports import Broker, Sent, TopicPartition
 from cues_kafka.records.scanning import due, holds_messages, unstable
 from cues_kafka.runtime.client import Client
-from cues_kafka.runtime.queries import Answer, Question, ask, processor_with
+from cues_kafka.runtime.queries import Answer, Question, ask, has_passed, processor_with
 from cues_kafka.runtime.status import Status
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.task.lane import Lane
@@ -123,6 +123,7 @@ class Running(Client):
         *,
         partition: int | None = None,
         default: Any = None,
+        after: Sent | None = None,
         timeout_s: float = 10.0,
     ) -> Answer:
         """
@@ -137,7 +138,8 @@ class Running(Client):
             key: the key.
             partition: the task to ask, if the store has other keys than the messages.
             default: the value if there is no such entry.
-            timeout_s: how long to wait for a task that reads its store from the changelog.
+            after: what `send` returned; the answer then has what came of this message.
+            timeout_s: how long to wait for that, and for a task that reads its store from the changelog.
 
         Returns:
             The value, and up to where in the inputs it is true.
@@ -145,8 +147,8 @@ class Running(Client):
         Raises:
             TaskElsewhere: the task of the key is in another process.
             ConfigError: there is no such store or partition; or tasks have the key that do not own it.
-            TaskStopped: the task stopped before it had read its store.
-            TimeoutError: it has not read its store in time.
+            TaskStopped: a task stopped, and there is no answer yet.
+            TimeoutError: the task has not read its store in time, or has not passed the message.
         """
         declared = processor_with(self.graph, processor, store)
         worker = next((one for one in self._workers if one.name == processor), None)
@@ -170,12 +172,13 @@ class Running(Client):
         def asked() -> bool:
             joined = worker.generation >= 0
             answer = ask(question, worker.lanes.copy(), width, default) if joined else None
-            if answer is not None:
-                answers.append(answer)
-            return answer is not None
+            if answer is None or not has_passed(question, answer, after):
+                return False
+            answers.append(answer)
+            return True
 
         if not asked():
-            self._await(asked, timeout_s, "restored")
+            self._await(asked, timeout_s, f"restored and behind {after}" if after else "restored")
         return answers[0]
 
     def _home(self, processor: Processor, key: Any, width: int) -> int | None:

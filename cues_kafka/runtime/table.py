@@ -144,7 +144,7 @@ class TableView(Mapping[Any, Any]):
             raise TimeoutError(
                 f"processor {name!r} has not passed {place.topic}/{place.partition} at {sent.offset} after "
                 f"{timeout_s:g} s: task {name}/{place.partition} {stands}.{trouble} "
-                "`cues-kafka status` shows whether it runs, and why it stopped"
+                "Check that a worker runs it; the worker's log says why a task stopped"
             ) from error
 
     def scan(self, prefix: str = "") -> Iterator[tuple[Any, Any]]:

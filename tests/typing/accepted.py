@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cues_kafka import (
+    Answer,
     DataFrameProcessor,
     ErrorMessage,
     Graph,
@@ -21,12 +22,14 @@ from cues_kafka import (
     Source,
     Status,
     Step,
+    TableView,
     Topic,
     has_tag,
     has_type,
     processor,
 )
 from cues_kafka.graph.declare import Store
+from cues_kafka.ports import Sent
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,14 @@ def audited(order: Order, step: Step) -> Order:
 
 def watched(running: Running) -> tuple[Status, list[ErrorMessage]]:
     return running.status(), [error.value for error in running.messages("errors", last=10)]
+
+
+def stored(running: Running, sent: Sent) -> dict[str, int]:
+    answer: Answer = running.query("anything", "st", "a", default=0, after=sent)
+    with running.table("anything", "st") as view:
+        view.wait_for(sent, timeout_s=3)
+        table: TableView = view
+    return {"query": answer.value, "table": table.get("a", 0), "at": sum(view.positions.values())}
 
 
 def frames(left: Any, right: Any) -> Mapping[str, Any]:

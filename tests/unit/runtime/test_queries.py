@@ -24,7 +24,7 @@ from cues_kafka import (
     start,
 )
 from cues_kafka.brokers.murmur2 import partition_for
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports import Sent, TopicPartition
 
 
 def count(order: dict[str, Any], counts: State[int]) -> None:
@@ -48,8 +48,7 @@ def test_a_query_has_the_value_and_up_to_where_it_is_true() -> None:
     with start(graph_of(), Memory()) as running:
         running.send("orders", {"who": "ann"})
         sent = running.send("orders", {"who": "ann"})
-        running.wait_idle()
-        value, positions = running.query("count", "counts", "ann")
+        value, positions = running.query("count", "counts", "ann", after=sent)
         assert (value, set(positions)) == (2, {TopicPartition("orders", sent.partition)})
         assert positions[TopicPartition("orders", sent.partition)] > sent.offset
         absent = running.query("count", "counts", "bob", default=0)
@@ -70,12 +69,13 @@ def test_a_query_does_not_see_what_is_not_committed() -> None:
         running.send("orders", {"who": "ann"})
         running.wait_idle()
         before = running.query("count", "counts", "ann")
-        running.send("orders", {"who": "ann", "slow": True})
+        sent = running.send("orders", {"who": "ann", "slow": True})
         assert called.wait(30)
         assert running.query("count", "counts", "ann") == before
+        with pytest.raises(TimeoutError, match=r"not restored and behind Sent\(.* after 0\.1 s"):
+            running.query("count", "counts", "ann", after=sent, timeout_s=0.1)
         goes_on.set()
-        running.wait_idle()
-        after = running.query("count", "counts", "ann")
+        after = running.query("count", "counts", "ann", after=sent)
         assert (before.value, after.value) == (1, 2)
         place = TopicPartition("orders", 0)
         assert after.positions[place] > before.positions[place]
@@ -154,6 +154,8 @@ def test_names_that_do_not_exist_are_refused() -> None:
             running.query("count", "counts", "ann", partition=4)
         with pytest.raises(TypeError, match="keys are text"):
             running.query("count", "counts", 5)
+        with pytest.raises(ConfigError, match=r"'ann'\] is true for 'orders/\d', where the message is not"):
+            running.query("count", "counts", "ann", after=Sent("other", 0, 1))
         with pytest.raises(ConfigError, match="has partitions 0 to 3"):
             running.table("count", "counts", partition=4)
     with connect(memory) as client, pytest.raises(ConfigError, match=r"connect\(options, graph\)"):
