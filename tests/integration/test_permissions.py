@@ -17,7 +17,21 @@ import confluent_kafka.admin
 import pytest
 from typer.testing import CliRunner
 
-from cues_kafka import BrokerError, ConfigError, Graph, Kafka, Source, TaskStopped, Topic, connect, processor, start
+from cues_kafka import (
+    BrokerError,
+    ConfigError,
+    Graph,
+    Json,
+    Kafka,
+    Source,
+    State,
+    Store,
+    TaskStopped,
+    Topic,
+    connect,
+    processor,
+    start,
+)
 from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.cli.loading import load_graph
@@ -274,6 +288,34 @@ def _is_repaired(cluster: Cluster, case: Case, works: Callable[[Case], None]) ->
     # Read, Write and Alter imply Describe, which is asked for first.
     wanted = (case.user, left.operation, left.name)
     assert granted in ([wanted], [(case.user, "Describe", left.name), wanted]), left
+
+
+def counted(order: dict[str, Any], counts: State[int]) -> None:
+    """Count orders."""
+    counts["all"] = counts.get("all", 0) + 1
+
+
+@pytest.mark.parametrize("topic", ["backing", "count.counts.changelog"])
+def test_a_table_needs_the_rights_of_a_verifier_and_names_the_missing_one(cluster: Cluster, topic: str) -> None:
+    """At once, not after its time-out."""
+    name = f"counted-{topic.split('.', maxsplit=1)[0]}"
+    counts = processor(inputs=f"{name}.orders", name="count", state={"counts": Store(Json(int))})(counted)
+    graph = Graph(name, Source(f"{name}.orders"), counts)
+    with start(graph, cluster.super_user) as running:
+        running.send(f"{name}.orders", {"n": 1})
+        running.wait_idle()
+    [left] = [
+        acl
+        for acl in permissions(graph, "verifier")
+        if acl.operation == "Read" and acl.name.endswith(topic) and acl.name.startswith(f"{name}.count")
+    ]
+
+    def works(case: Case) -> None:
+        with connect(cluster.login(case.user), graph) as client, client.table("count", "counts") as view:
+            assert view.copy() == {"all": 1}
+
+    cluster.make_users([f"{name}-reader"])
+    _is_repaired(cluster, Case(f"{name}-reader", graph, left), works)
 
 
 def test_a_tool_that_may_not_join_the_group_leaves_no_client(cluster: Cluster) -> None:
