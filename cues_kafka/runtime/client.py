@@ -178,7 +178,7 @@ class Client:
                 processor,
                 backing,
                 tuple(declared.input_topics),
-                tuple(range(found.partitions)) if partition is None else (partition,),
+                partition,
                 tools_group(self._graph.name),
             ),
             SystemClock(),

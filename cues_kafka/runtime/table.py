@@ -22,8 +22,9 @@ log = get_logger("cues_kafka.table")
 POLL_S: Final = 0.2
 """How long one fetch waits. `close` waits for it."""
 
-SILENCE_S: Final = 10.0
-"""After this time without a message the view asks whether the cluster is there: readers are silent when it is gone."""
+CHECK_S: Final = 10.0
+"""How often a view asks for the partitions of its changelog. So it notices new ones, and a cluster that is gone: readers
+are silent then."""
 
 REBUILD_S: Final = 3600.0
 """A view that heard nothing of the cluster for longer reads everything again. Compaction takes the mark of a deleted
@@ -43,14 +44,14 @@ class TablePlace:
         processor: the processor's name.
         backing: its backing topic.
         inputs: the topics that it reads.
-        partitions: its tasks, of which the view has the entries.
+        partition: of the only task whose entries the view has; None: it has those of all tasks.
         group: a group that the caller may describe; the reader does not join it or commit there.
     """
 
     processor: str
     backing: str
     inputs: tuple[str, ...]
-    partitions: tuple[int, ...]
+    partition: int | None
     group: str
 
 
@@ -70,8 +71,6 @@ class TableView(Mapping[Any, Any]):
         self._spec = spec
         self._place = place
         self._clock = clock
-        self._changelogs = [TopicPartition(spec.changelog, p) for p in place.partitions]
-        self._backings = [TopicPartition(place.backing, p) for p in place.partitions]
         self._parts: dict[int, Followed] | None = None  # None: not read to the end yet
         self._news = threading.Condition()
         self._closing = threading.Event()
@@ -127,9 +126,9 @@ class TableView(Mapping[Any, Any]):
                 f"wait_for({sent}): processor {name!r} does not read {place.topic!r}; it reads "
                 f"{quoted(self._place.inputs)}. Wait for a message that was sent to one of these"
             )
-        if place.partition not in self._place.partitions:
+        if self._place.partition not in (None, place.partition):
             raise ConfigError(
-                f"wait_for({sent}): this view follows partition {self._place.partitions[0]} only. "
+                f"wait_for({sent}): this view follows partition {self._place.partition} only. "
                 "Leave partition= out of table(...)"
             )
         with self._news:
@@ -267,12 +266,16 @@ class TableView(Mapping[Any, Any]):
             self._news.notify_all()
 
     def _follow(self) -> None:
-        """Read all entries, show them, and follow until the view is closed or has missed too much."""
-        parts = {p: Followed() for p in self._place.partitions}
-        marks = self._marks()
-        due = {place for place in self._changelogs if marks[place].low < marks[place].stable}
-        starts = {place: marks[place].low for place in self._changelogs}
-        for place in self._backings:
+        """Read all entries, show them, and follow until the view is closed or has to read them again."""
+        width = self._width()
+        partitions = range(width) if self._place.partition is None else [self._place.partition]
+        parts = {p: Followed() for p in partitions}
+        changelogs = [TopicPartition(self._spec.changelog, p) for p in partitions]
+        backings = [TopicPartition(self._place.backing, p) for p in partitions]
+        marks = self._broker.watermarks([*changelogs, *backings])
+        due = {place for place in changelogs if marks[place].low < marks[place].stable}
+        starts = {place: marks[place].low for place in changelogs}
+        for place in backings:
             starts[place] = self._first_record(place, marks[place], parts[place.partition])
         reader = self._broker.reader(self._place.group)
         try:
@@ -283,12 +286,16 @@ class TableView(Mapping[Any, Any]):
             while not self._closing.is_set():
                 found = self._poll(reader)
                 now_s = self._clock.time()
-                if found or now_s - asked_s >= SILENCE_S:
+                heard = bool(found)
+                if now_s - asked_s >= CHECK_S:
                     asked_s = now_s
-                    heard = bool(found) or self._answers()
-                    if heard and now_s - heard_s > REBUILD_S:
+                    there = self._ask_width()
+                    heard = heard or there is not None
+                    if there not in (None, width):
                         return
-                    heard_s = now_s if heard else heard_s
+                if heard and now_s - heard_s > REBUILD_S:
+                    return
+                heard_s = now_s if heard else heard_s
                 if found:
                     with self._news:
                         due -= self._take(found, parts, marks)
@@ -298,11 +305,13 @@ class TableView(Mapping[Any, Any]):
         finally:
             reader.close()
 
-    def _marks(self) -> dict[TopicPartition, Watermarks]:
+    def _width(self) -> int:
+        """How many tasks there are: those whose two topics have the partition."""
         wanted = [self._spec.changelog, self._place.backing]
-        if missing := sorted(set(wanted) - self._broker.partitions(wanted).keys()):
+        there = self._broker.partitions(wanted)
+        if missing := sorted(set(wanted) - there.keys()):
             raise ConfigError(f"topics {quoted(missing)} do not exist; start the graph that declares the store")
-        return self._broker.watermarks([*self._changelogs, *self._backings])
+        return min(there.values())
 
     def _first_record(self, place: TopicPartition, marks: Watermarks, part: Followed) -> int:
         """Take the newest record of a task; gives the offset behind it."""
@@ -320,15 +329,15 @@ class TableView(Mapping[Any, Any]):
             self._closing.wait(max(0.0, until_s - self._clock.monotonic()))
         return found
 
-    def _answers(self) -> bool:
-        """Whether the cluster is there; the error says what is wrong with it."""
+    def _ask_width(self) -> int | None:
+        """See `_width`; None: the cluster does not answer, and the error says why."""
         try:
-            self._broker.watermarks(self._changelogs[:1])
+            width = self._width()
         except RetriableError as error:
             self._tell(error)
-            return False
+            return None
         self._tell(None)
-        return True
+        return width
 
     def _take(
         self, found: list[Fetched], parts: Mapping[int, Followed], marks: Mapping[TopicPartition, Watermarks]

@@ -12,6 +12,7 @@ from cues_kafka import (
     Graph,
     Json,
     Memory,
+    Message,
     Processor,
     RetriableError,
     Source,
@@ -273,13 +274,13 @@ def test_a_view_that_heard_nothing_for_long_reads_everything_again(monkeypatch: 
     tester.send("payments", pay("ann", 1))
     tester.run()
     builds: list[TableView] = []
-    build = TableView._marks
+    build = TableView._follow
 
-    def counted(view: TableView) -> Any:
+    def followed(view: TableView) -> None:
         builds.append(view)
-        return build(view)
+        build(view)
 
-    monkeypatch.setattr(TableView, "_marks", counted)
+    monkeypatch.setattr(TableView, "_follow", followed)
     monkeypatch.setattr("cues_kafka.runtime.client.SystemClock", Jumps)
     client = tester._client
     with client.table("add", "balances") as view:
@@ -290,3 +291,21 @@ def test_a_view_that_heard_nothing_for_long_reads_everything_again(monkeypatch: 
         view.wait_for(sent)
         assert view["ann"] == 2
         assert len(builds) == 2
+
+
+def test_a_view_notices_new_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their tasks have entries, too."""
+    monkeypatch.setattr(table, "CHECK_S", 0.1)
+    memory = Memory()
+    broker = open_broker(memory)
+    with start(graph_of(1), memory) as running:
+        running.send("payments", pay("ann", 1))
+        running.wait_idle()
+    with connect(memory, graph_of(1)) as client, client.table("add", "balances") as view:
+        for topic in ("payments", "bank.add.backing", "bank.add.balances.changelog"):
+            broker.add_partitions(topic, 2)
+        with start(graph_of(2), memory) as running:
+            sent = running.send("payments", Message(pay("bob", 2), partition=1))
+            assert sent.partition == 1
+            view.wait_for(sent)
+            assert view.copy() == {"ann": 1, "bob": 2}
