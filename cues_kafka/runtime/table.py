@@ -23,8 +23,8 @@ POLL_S: Final = 0.2
 """How long one fetch waits. `close` waits for it."""
 
 CHECK_S: Final = 10.0
-"""How often a view asks for the partitions of its changelog. So it notices new ones, and a cluster that is gone: readers
-are silent then."""
+"""How often a view asks for the partitions of its changelog. So it notices new ones, and a cluster that is gone:
+readers are silent then."""
 
 REBUILD_S: Final = 3600.0
 """A view that heard nothing of the cluster for longer reads everything again. Compaction takes the mark of a deleted
