@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from cues_kafka.runtime.queries import Answer
     from cues_kafka.runtime.running import Running
     from cues_kafka.runtime.status import Status
-    from cues_kafka.runtime.table import StoreView
+    from cues_kafka.runtime.store_view import StoreView
     from cues_kafka.state.mapping import State
     from cues_kafka.state.tables import TableView
 
@@ -60,8 +60,8 @@ _LAZY = {
     "State": "cues_kafka.state.mapping",
     "Status": "cues_kafka.runtime.status",
     "Step": "cues_kafka.runtime.calling.step",
+    "StoreView": "cues_kafka.runtime.store_view",
     "TableView": "cues_kafka.state.tables",
-    "StoreView": "cues_kafka.runtime.table",
     "connect": "cues_kafka.runtime",
     "start": "cues_kafka.runtime",
 }

@@ -25,7 +25,7 @@ from cues_kafka.runtime.calling.outputs import Target, payload
 from cues_kafka.runtime.calling.step import Received
 from cues_kafka.runtime.queries import processor_with
 from cues_kafka.runtime.specs import Identity
-from cues_kafka.runtime.table import TablePlace, TableView
+from cues_kafka.runtime.store_view import StoreView, ViewPlace
 from cues_kafka.runtime.task.clock import SystemClock
 
 INIT_TIMEOUT_S = 30.0
@@ -56,7 +56,7 @@ class Client:
         self._sessions: dict[str, Session] = {}
         self._targets: dict[str, Target] = {}
         self._decoders: dict[str, Decoder] = {}
-        self._tables: list[TableView] = []
+        self._tables: list[StoreView] = []
         self._lock = threading.Lock()
 
     def send(
@@ -141,7 +141,7 @@ class Client:
             found = read_newest(self._broker, ranges, last, since_ms, group=self._group(topic))
         return [self._received(topic, message) for message in found]
 
-    def table(self, processor: str, store: str, *, partition: int | None = None, timeout_s: float = 60.0) -> TableView:
+    def table(self, processor: str, store: str, *, partition: int | None = None, timeout_s: float = 60.0) -> StoreView:
         """
         Follow a store of a processor that runs anywhere, as a read-only mapping. It closes with the client.
 
@@ -171,10 +171,10 @@ class Client:
                 f"table(partition={partition!r}): {changelog!r} has partitions 0 to {found.partitions - 1}"
             )
         most = limits_of(found, self._broker.max_bytes)["max_bytes"]
-        view = TableView(
+        view = StoreView(
             self._broker,
             store_spec(store, declared.state[store], changelog, most, self._cluster),
-            TablePlace(
+            ViewPlace(
                 processor,
                 backing,
                 tuple(declared.input_topics),

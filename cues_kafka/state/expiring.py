@@ -69,6 +69,10 @@ class Expiring(Layers):
         found = ((key, self._alive(value, self.time)) for key, value in super().entries(prefix))
         return ((key, value) for key, value in found if value is not None)
 
+    def committed(self, key: bytes) -> bytes | None:
+        """See `Layers`."""
+        return self._alive(super().committed(key), self._committed_time)
+
     def committed_entries(self) -> dict[bytes, bytes]:
         """See `Layers`."""
         now = self._committed_time
@@ -133,7 +137,7 @@ class Expiring(Layers):
 
     def _alive(self, value: bytes | None, now: int) -> bytes | None:
         """The value without its time; None: there is none any more."""
-        return None if value is None or _time_of(value) + self._ttl <= now else value[TIME_BYTES:]
+        return alive(value, self._ttl, now)
 
     def _file(self, key: bytes, time: int, before: bytes | None) -> None:
         """Each value that is seen, or may be seen again, has its key in the bucket of its time."""
@@ -167,6 +171,11 @@ class _Bucket(list[bytes]):
         if len(self) > self._room:
             self[:] = dict.fromkeys(self)
             self._room = max(self._room, 2 * len(self))
+
+
+def alive(value: bytes | None, ttl: int, now: int) -> bytes | None:
+    """The value without the time at which it was set; None: there is none any more."""
+    return None if value is None or _time_of(value) + ttl <= now else value[TIME_BYTES:]
 
 
 def _time_of(value: bytes) -> int:

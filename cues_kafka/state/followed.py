@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from cues_kafka.ports import Positions
+from cues_kafka.state.expiring import MILLISECONDS, Expiring, alive
 from cues_kafka.state.layers import ENTRY, MARK, Changes
 
 _NONE = -1
@@ -19,19 +20,38 @@ class Followed:
     record of the same transaction names the step of that mark (R4b). So the positions of a record count as soon as the
     changelog is read up to its step, whichever of the two is read first.
 
+    Args:
+        ttl: how long entries live, in units of the task's time; None: until they are deleted.
+        unit: of the time, see `Expiring`.
+
     Attributes:
-        entries: values by key, as bytes.
-        positions: of the newest record whose changes are all in `entries`; empty: there is none.
+        positions: of the newest record whose changes are all in the entries; empty: there is none.
     """
 
-    __slots__ = ("_held", "_mark", "_records", "entries", "positions")
+    __slots__ = ("_coming", "_held", "_kept", "_mark", "_now", "_records", "_ttl", "_unit", "positions")
 
-    def __init__(self) -> None:
-        self.entries: dict[bytes, bytes] = {}
+    def __init__(self, ttl: int | None = None, unit: bytes = MILLISECONDS) -> None:
+        self._ttl = ttl
+        self._unit = unit
+        self._now = self._coming = 0  # the task's time; that of the transaction whose mark comes next
+        self._kept: dict[bytes, bytes] = {}
         self.positions: Positions = ()
         self._held: Changes = {}
         self._mark = _NONE
         self._records: deque[tuple[int, Positions]] = deque()
+
+    @property
+    def entries(self) -> dict[bytes, bytes]:
+        """Values by key, as bytes; not to be changed."""
+        if self._ttl is None:
+            return self._kept
+        found = ((key, alive(value, self._ttl, self._now)) for key, value in self._kept.items())
+        return {key: value for key, value in found if value is not None}
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key; None: there is no such entry."""
+        value = self._kept.get(key)
+        return value if self._ttl is None else alive(value, self._ttl, self._now)
 
     def change(self, key: bytes, value: bytes | None) -> None:
         """Take the next committed message of the changelog."""
@@ -39,8 +59,10 @@ class Followed:
             self._apply()
             self._mark = int(value or _NONE)
             self._advance()
-        elif key[:1] == ENTRY:
+        elif key[:1] == (ENTRY if self._ttl is None else Expiring.entry):
             self._held[key[1:]] = value
+        elif key == self._unit:
+            self._coming = int(value or b"0")
 
     def record(self, step: int | None, positions: Positions) -> None:
         """
@@ -56,10 +78,10 @@ class Followed:
     def _apply(self) -> None:
         for key, value in self._held.items():
             if value is None:
-                self.entries.pop(key, None)
+                self._kept.pop(key, None)
             else:
-                self.entries[key] = value
-        self._held = {}
+                self._kept[key] = value
+        self._held, self._now = {}, self._coming
 
     def _advance(self) -> None:
         while self._records and self._records[0][0] <= self._mark:

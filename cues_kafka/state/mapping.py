@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from cues_kafka.errors import CodecError
 from cues_kafka.ports import WireCodec
-from cues_kafka.state.expiring import Expiring
+from cues_kafka.state.expiring import MESSAGES, MILLISECONDS, Expiring
 from cues_kafka.state.layers import Layers
 
 Value = TypeVar("Value")
@@ -39,6 +39,11 @@ class StoreSpec:
     most: int
     ttl: int | None = None
     by_time: bool = True
+
+    @property
+    def unit(self) -> bytes:
+        """The unit of the lifetime, see `Expiring`."""
+        return MILLISECONDS if self.by_time else MESSAGES
 
 
 class State(MutableMapping[Any, Value]):

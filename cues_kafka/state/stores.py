@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cues_kafka.ports import Positions
-from cues_kafka.state.expiring import MESSAGES, MILLISECONDS, Expiring
+from cues_kafka.state.expiring import Expiring
 from cues_kafka.state.layers import Layers
 from cues_kafka.state.mapping import State, StoreSpec
 
@@ -147,7 +147,8 @@ class Stores:
         """The cache of a store."""
         return next(one for one in self.caches if one.spec.name == store)
 
+
 def _layers(spec: StoreSpec) -> Layers:
     if spec.ttl is None:
         return Layers(spec.most)
-    return Expiring(spec.most, spec.ttl, MILLISECONDS if spec.by_time else MESSAGES)
+    return Expiring(spec.most, spec.ttl, spec.unit)

@@ -22,7 +22,7 @@ from cues_kafka import (
     Source,
     Status,
     Step,
-    TableView,
+    StoreView,
     Topic,
     has_tag,
     has_type,
@@ -105,7 +105,7 @@ def stored(running: Running, sent: Sent) -> dict[str, int]:
     answer: Answer = running.query("anything", "st", "a", default=0, after=sent)
     with running.table("anything", "st") as view:
         view.wait_for(sent, timeout_s=3)
-        table: TableView = view
+        table: StoreView = view
     return {"query": answer.value, "table": table.get("a", 0), "at": sum(view.positions.values())}
 
 

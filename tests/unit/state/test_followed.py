@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cues_kafka.ports import Position
+from cues_kafka.state.expiring import MESSAGES, Expiring
 from cues_kafka.state.followed import Followed
 
 
@@ -48,3 +49,26 @@ def test_other_keys_are_no_entries() -> None:
     part.change(b"t1", b"1")
     part.change(b"m", b"1")
     assert part.entries == {}
+
+
+def test_entries_end_by_the_time_of_whole_transactions() -> None:
+    """As the task itself sees them."""
+    part = Followed(10, MESSAGES)
+    layers = Expiring(None, 10, MESSAGES)
+    for step, (time, key) in enumerate([(1, b"a"), (5, b"b"), (11, b"c"), (14, b"a"), (30, b"d")]):
+        layers.begin_batch()
+        layers.begin_step()
+        layers.advance(time)
+        layers.change(key, b"%d" % time)
+        for changed, value in layers.seal(step).items():
+            part.change(layers.entry + changed, value)
+        before = part.entries
+        part.change(layers.unit, b"%d" % layers.time)
+        assert part.entries == before
+        part.change(b"m", b"%d" % step)
+        layers.commit(step)
+        assert part.entries == layers.committed_entries()
+        assert {one: part.get(one) for one in b"a b c d".split()} == {
+            one: layers.committed(one) for one in b"a b c d".split()
+        }
+    assert part.entries == {b"d": b"30"}

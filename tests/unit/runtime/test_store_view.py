@@ -18,7 +18,7 @@ from cues_kafka import (
     Source,
     State,
     Store,
-    TableView,
+    StoreView,
     TaskStopped,
     Topic,
     connect,
@@ -27,7 +27,7 @@ from cues_kafka import (
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.ports import Sent, TopicPartition
-from cues_kafka.runtime import table
+from cues_kafka.runtime import store_view
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.testing.tester import Tester
 
@@ -57,6 +57,22 @@ def graph_of(partitions: int = 2) -> Graph:
 def pay(account: str, cents: int, **more: Any) -> dict[str, Any]:
     """A payment."""
     return {"account": account, "cents": cents, **more}
+
+
+def test_a_view_and_a_query_show_no_entry_that_has_ended() -> None:
+    """By the time of messages, as the function sees it."""
+    memory, store = Memory(), Store(Json(int), ttl="10 seconds")
+    processor = Processor(add, inputs="payments", outputs="done", state={"balances": store}, errors="bank.errors")
+    graph = Graph("bank", Source("payments"), processor, defaults=Topic(partitions=1))
+    with start(graph, memory) as running, connect(memory, graph) as client:
+        for seconds, account in ((0, "ann"), (5, "bob"), (12, "cid")):
+            sent = client.send("payments", Message(pay(account, 1), timestamp_ms=1_700_000_000_000 + seconds * 1_000))
+        with client.table("add", "balances") as view:
+            view.wait_for(sent)
+            assert view.copy() == {"bob": 1, "cid": 1}
+            assert (view.get("ann"), "ann" in view, view["bob"]) == (None, False, 1)
+        found = [running.query("add", "balances", name, after=sent).value for name in ("ann", "bob", "cid")]
+        assert found == [None, 1, 1]
 
 
 def test_a_view_has_what_is_committed_and_follows() -> None:
@@ -194,7 +210,7 @@ def test_a_client_closes_its_views() -> None:
             assert waiting.wait(30)
         thread.join(30)
         assert "closed" in str(found[0])
-        with pytest.raises(RuntimeError, match=r"TableView\('add', 'balances'\) is closed"):
+        with pytest.raises(RuntimeError, match=r"StoreView\('add', 'balances'\) is closed"):
             view["ann"]
         view.close()
 
@@ -221,7 +237,7 @@ def test_a_stopped_task_is_named_by_the_wait() -> None:
 
 def test_a_view_reads_again_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """It keeps what it has, says in a wait what is wrong, and goes on."""
-    monkeypatch.setattr(table, "PAUSE_FIRST_S", 0.01)
+    monkeypatch.setattr(store_view, "PAUSE_FIRST_S", 0.01)
     memory, graph = Memory(), graph_of(1)
     with start(graph, memory) as running, connect(memory, graph) as client:
         running.send("payments", pay("ann", 1))
@@ -273,19 +289,19 @@ def test_a_view_that_heard_nothing_for_long_reads_everything_again(monkeypatch: 
 
     tester.send("payments", pay("ann", 1))
     tester.run()
-    builds: list[TableView] = []
-    build = TableView._follow
+    builds: list[StoreView] = []
+    build = StoreView._follow
 
-    def followed(view: TableView) -> None:
+    def followed(view: StoreView) -> None:
         builds.append(view)
         build(view)
 
-    monkeypatch.setattr(TableView, "_follow", followed)
+    monkeypatch.setattr(StoreView, "_follow", followed)
     monkeypatch.setattr("cues_kafka.runtime.client.SystemClock", Jumps)
     client = tester._client
     with client.table("add", "balances") as view:
         assert len(builds) == 1
-        now[0] += 2 * table.REBUILD_S
+        now[0] += 2 * store_view.REBUILD_S
         sent = tester.send("payments", pay("ann", 1))
         tester.run()
         view.wait_for(sent)
@@ -295,7 +311,7 @@ def test_a_view_that_heard_nothing_for_long_reads_everything_again(monkeypatch: 
 
 def test_a_view_notices_new_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their tasks have entries, too."""
-    monkeypatch.setattr(table, "CHECK_S", 0.1)
+    monkeypatch.setattr(store_view, "CHECK_S", 0.1)
     memory = Memory()
     broker = open_broker(memory)
     with start(graph_of(1), memory) as running:

@@ -36,7 +36,7 @@ PAUSE_MAX_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class TablePlace:
+class ViewPlace:
     """
     What a view follows.
 
@@ -55,7 +55,7 @@ class TablePlace:
     group: str
 
 
-class TableView(Mapping[Any, Any]):
+class StoreView(Mapping[Any, Any]):
     """
     The committed entries of a store, read-only, in any process.
 
@@ -66,7 +66,7 @@ class TableView(Mapping[Any, Any]):
     Between two look-ups the entries may change: use `copy`, `items` or `scan`, which have all entries as of one moment.
     """
 
-    def __init__(self, broker: Broker, spec: StoreSpec, place: TablePlace, clock: Clock) -> None:
+    def __init__(self, broker: Broker, spec: StoreSpec, place: ViewPlace, clock: Clock) -> None:
         self._broker = broker
         self._spec = spec
         self._place = place
@@ -175,7 +175,7 @@ class TableView(Mapping[Any, Any]):
         with self._news:
             self._check_open()
             parts = self._parts or {}
-            found = {p: part.entries[data] for p, part in parts.items() if data in part.entries}
+            found = {p: value for p, part in parts.items() if (value := part.get(data)) is not None}
         if not found:
             raise KeyError(key)
         if len(found) > 1:
@@ -187,7 +187,7 @@ class TableView(Mapping[Any, Any]):
         data = self._spec.encode_key(key)
         with self._news:
             self._check_open()
-            return any(data in part.entries for part in (self._parts or {}).values())
+            return any(part.get(data) is not None for part in (self._parts or {}).values())
 
     def __iter__(self) -> Iterator[Any]:
         return (self._spec.decode_key(key) for key in self._entries())
@@ -196,7 +196,7 @@ class TableView(Mapping[Any, Any]):
         return len(self._entries())
 
     def __repr__(self) -> str:
-        return f"TableView({self._place.processor!r}, {self._spec.name!r})"
+        return f"StoreView({self._place.processor!r}, {self._spec.name!r})"
 
     def close(self) -> None:
         """Stop following. The view cannot be read any more."""
@@ -231,9 +231,10 @@ class TableView(Mapping[Any, Any]):
         with self._news:
             self._check_open()
             for part in (self._parts or {}).values():
-                for key in found.keys() & part.entries.keys():
+                own = part.entries
+                for key in found.keys() & own.keys():
                     raise self._twice(key, [p for p, one in (self._parts or {}).items() if key in one.entries])
-                found |= part.entries
+                found |= own
         return found
 
     def _twice(self, key: bytes, partitions: list[int]) -> ConfigError:
@@ -269,7 +270,7 @@ class TableView(Mapping[Any, Any]):
         """Read all entries, show them, and follow until the view is closed or has to read them again."""
         width = self._width()
         partitions = range(width) if self._place.partition is None else [self._place.partition]
-        parts = {p: Followed() for p in partitions}
+        parts = {p: Followed(self._spec.ttl, self._spec.unit) for p in partitions}
         changelogs = [TopicPartition(self._spec.changelog, p) for p in partitions]
         backings = [TopicPartition(self._place.backing, p) for p in partitions]
         marks = self._broker.watermarks([*changelogs, *backings])
