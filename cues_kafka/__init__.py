@@ -28,7 +28,7 @@ from cues_kafka.errors import (
     UnstableOffsets,
 )
 from cues_kafka.graph.codec import Codec
-from cues_kafka.graph.declare import Alias, Digits, GlobalTable, Json, Limits, Raw, Retry, Store, Table
+from cues_kafka.graph.declare import Alias, CommitPolicy, Digits, GlobalTable, Json, Limits, Raw, Retry, Store, Table
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.filters import has_tag, has_type
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
@@ -75,6 +75,7 @@ __all__ = [
     "BrokerError",
     "Codec",
     "CodecError",
+    "CommitPolicy",
     "ConfigError",
     "CuesError",
     "DataFrameProcessor",

@@ -74,12 +74,12 @@ def run_on_spark(
         SparkLost: Spark's JVM was killed.
     """
     require_spark()
+    from cues_kafka.graph.declare import CommitPolicy
     from cues_kafka.runtime.spark.engine import Spark
     from cues_kafka.runtime.spark.query.slots import POLICY
     from cues_kafka.runtime.spark.query.triggers import streaming_trigger
     from cues_kafka.runtime.spark.session import choose_shuffle_partitions, opened_session
     from cues_kafka.runtime.start import start
-    from cues_kafka.runtime.task.lane import CommitPolicy
 
     kafka, policy = settings.kafka(), CommitPolicy(**{**dataclasses.asdict(POLICY), **settings.given("commit")})
     streaming_trigger(options.trigger)

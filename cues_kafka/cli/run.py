@@ -160,9 +160,9 @@ def _work(
     began: float,
 ) -> int:
     """Run one native worker in this process; its exit code."""
+    from cues_kafka.graph.declare import CommitPolicy
     from cues_kafka.runtime.native.worker import CallPolicy
     from cues_kafka.runtime.start import start
-    from cues_kafka.runtime.task.lane import CommitPolicy
 
     kafka = settings.kafka()
     policy, calls = CommitPolicy(**settings.given("commit")), CallPolicy(**settings.given("calls"))

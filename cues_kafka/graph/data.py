@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.codec import Codec
-from cues_kafka.graph.declare import CodecSpec, GlobalTable, Json, Limits, Raw, Retry, Store, Table
+from cues_kafka.graph.declare import CodecSpec, CommitPolicy, GlobalTable, Json, Limits, Raw, Retry, Store, Table
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.filters import HasTag, HasType
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
@@ -232,6 +232,7 @@ def _part_to_json(part: Declaration) -> dict[str, Any]:
         "fn": reference,
         "filter": _filter_to_json,
         "retry": _retry_to_json,
+        "commit": asdict,
         "state": lambda stores: {name: _store_to_json(store) for name, store in stores.items()},
         "tables": lambda tables: {name: _table_to_json(table) for name, table in tables.items()},
         "opts": lambda opts: {name: _to_json(item) for name, item in opts.items()},
@@ -251,6 +252,7 @@ def _part_from_json(data: Mapping[str, Any]) -> Declaration:
         "fn": resolve,
         "filter": _filter_from_json,
         "retry": _retry_from_json,
+        "commit": lambda limits: CommitPolicy(**limits),
         "state": lambda stores: {name: _store_from_json(store) for name, store in stores.items()},
         "tables": lambda tables: {name: _table_from_json(table) for name, table in tables.items()},
         "opts": lambda opts: {name: _from_json(item) for name, item in opts.items()},

@@ -201,6 +201,34 @@ class GlobalTable(Table):
 
 
 @dataclass(frozen=True, slots=True)
+class CommitPolicy:
+    """
+    When a batch of steps is committed at the latest. It is committed earlier when its input is drained.
+
+    A function may also ask for a commit behind its step: `step.request_commit()`.
+
+    Attributes:
+        max_messages: steps in one transaction.
+        max_bytes: bytes of keys and values in one transaction.
+        max_seconds: how long user code is called for one transaction.
+        idle_seconds: after how long a position that moved only over markers is committed (P1).
+    """
+
+    max_messages: int = 10_000
+    max_bytes: int = 32 * 1024 * 1024
+    max_seconds: float = 1.0
+    idle_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        whole = (self.max_messages, self.max_bytes)
+        if any(type(one) is not int for one in whole) or any(
+            isinstance(one, bool) or not isinstance(one, int | float) or not one > 0
+            for one in (*whole, self.max_seconds, self.idle_seconds)
+        ):
+            raise GraphError(f"{self!r}: takes numbers above 0, such as CommitPolicy(max_messages=1_000).")
+
+
+@dataclass(frozen=True, slots=True)
 class Retry:
     """
     Which exceptions are retried, and for how long; each retry calls the function with the same step and hash.

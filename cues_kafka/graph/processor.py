@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.binding import CallShape, bind
-from cues_kafka.graph.declare import Retry, Store, Table
+from cues_kafka.graph.declare import CommitPolicy, Retry, Store, Table
 from cues_kafka.graph.kind import KINDS, InputShape, OutputShape
 from cues_kafka.graph.names import check_name, check_topic, check_written_topic, quoted
 from cues_kafka.graph.topic import check_choice, check_count, check_flag, read_only, set_fields
@@ -118,7 +118,7 @@ class BoundFunction:
 
 
 _DEFAULTS: dict[str, Any] = {
-    **dict.fromkeys(("errors", "filter", "strategy", "retry")),
+    **dict.fromkeys(("errors", "filter", "strategy", "retry", "commit")),
     **{name: {} for name in ("state", "tables", "opts", "tailers", "appenders")},
     **dict.fromkeys(("effects", "batch"), False),
     "concurrency": 1,
@@ -146,6 +146,7 @@ class Processor(BoundFunction):
         batch: whether the function gets lists.
         concurrency: how many calls of an ``async def`` may run at once.
         retry: which exceptions are retried.
+        commit: when its batches are committed at the latest; None: as the runtime is told.
         start: where a processor that has never run begins: `earliest`, `latest`, at the first message that is not
             older than a time, or at an offset of each partition of its only input.
         quarantine_after: after how many deaths of its process a message becomes an error message; None: never.
@@ -164,6 +165,7 @@ class Processor(BoundFunction):
     batch: bool
     concurrency: int
     retry: Retry | None
+    commit: CommitPolicy | None
     start: Start
     quarantine_after: int | None
     call: CallShape = field(compare=False, repr=False)
@@ -187,6 +189,7 @@ class Processor(BoundFunction):
         batch: bool = False,
         concurrency: int = 1,
         retry: Retry | None = None,
+        commit: CommitPolicy | None = None,
         start: Start = "earliest",
         quarantine_after: int | None = 2,
         name: str | None = None,
@@ -208,6 +211,7 @@ class Processor(BoundFunction):
             batch=batch,
             concurrency=concurrency,
             retry=retry,
+            commit=commit,
             start=_fixed_place(start),
             quarantine_after=quarantine_after,
         )
@@ -354,8 +358,7 @@ def _check_settings(processor: Processor, label: str) -> None:
             f"{label}: state= with concurrency={processor.concurrency}: steps that run side by side would see each "
             "other's changes. Drop one of them."
         )
-    if processor.retry is not None and not isinstance(processor.retry, Retry):
-        raise GraphError(f"{label}: retry={processor.retry!r}. Write retry=Retry(on=(OSError,)).")
+    _check_policies(processor, label)
     if processor.quarantine_after is not None:
         check_count(processor.quarantine_after, f"{label}: quarantine_after")
     if processor.batch and processor.may_miss_bindings:
@@ -387,6 +390,13 @@ def _check_place(start: Any, label: str, words: tuple[str, ...]) -> None:
             raise GraphError(
                 f"{label}: start={dict(start)!r}. Write the offset of each partition: start={{0: 17, 1: 4}}."
             )
+
+
+def _check_policies(processor: Processor, label: str) -> None:
+    if not isinstance(processor.retry, Retry | None):
+        raise GraphError(f"{label}: retry={processor.retry!r}. Write retry=Retry(on=(OSError,)).")
+    if not isinstance(processor.commit, CommitPolicy | None):
+        raise GraphError(f"{label}: commit={processor.commit!r}. Write commit=CommitPolicy(max_messages=1_000).")
 
 
 def _check_topics_once(processor: Processor, label: str) -> None:

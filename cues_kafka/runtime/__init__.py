@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.runtime.calling.step import Received, Step
 from cues_kafka.runtime.client import Client
 from cues_kafka.runtime.connect import connect
 from cues_kafka.runtime.native.worker import CallPolicy
 from cues_kafka.runtime.running import Running
 from cues_kafka.runtime.start import start
-from cues_kafka.runtime.task.lane import CommitPolicy
 
 __all__ = ["CallPolicy", "Client", "CommitPolicy", "Received", "Running", "Step", "connect", "start"]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka, Memory
 from cues_kafka.errors import ConfigError
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.observe.log import get_logger
@@ -19,7 +20,6 @@ from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.interpreter import Hook
-from cues_kafka.runtime.task.lane import CommitPolicy
 from cues_kafka.runtime.workers import Engine, Job, Worker
 
 log = get_logger("cues_kafka.start")
@@ -108,7 +108,7 @@ def start(
                     spec_of=spec_of(graph, planned, processor, width, identity),
                     options=WorkerOptions(
                         instance=instance,
-                        policy=policy or CommitPolicy(),
+                        policy=processor.commit or policy or CommitPolicy(),
                         revoke_timeout_s=_revoke_timeout_s(options),
                         calls=calls or CallPolicy(),
                         hook=hook,

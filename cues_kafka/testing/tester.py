@@ -19,6 +19,7 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.core.records import Record, Totals
 from cues_kafka.errors import ConfigError, TaskStopped
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import hint, quoted
 from cues_kafka.ports import Sent
@@ -33,7 +34,6 @@ from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.task.alone import Alone
 from cues_kafka.runtime.task.interpreter import Hook
-from cues_kafka.runtime.task.lane import CommitPolicy
 
 _Result = TypeVar("_Result")
 _INSTANCE = "tester"
@@ -254,7 +254,9 @@ class Tester:
                     self.broker.max_bytes,
                 ),
                 spec_of=spec_of(self.graph, self._planned, processor, width, identity),
-                options=WorkerOptions(instance=_INSTANCE, policy=self._policy, hook=hook, alone=alone),
+                options=WorkerOptions(
+                    instance=_INSTANCE, policy=processor.commit or self._policy, hook=hook, alone=alone
+                ),
                 changed=lambda: None,
                 executor=Inline(),
             )

@@ -16,11 +16,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cues_kafka.core import events as on
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import BrokerError, ConfigError, Fenced
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Member, Observer, Positions, Reader, TopicPartition
 from cues_kafka.runtime.calling.caller import Caller
@@ -28,7 +29,7 @@ from cues_kafka.runtime.calling.pairing import Buffer, OutOfOrder
 from cues_kafka.runtime.status import TaskStatus, task_status
 from cues_kafka.runtime.task.alone import PROCESS, Alone
 from cues_kafka.runtime.task.interpreter import Hook
-from cues_kafka.runtime.task.lane import Calling, CommitPolicy, Lane
+from cues_kafka.runtime.task.lane import Calling, Lane
 from cues_kafka.runtime.workers import Stopped, Worker
 
 log = get_logger("cues_kafka.worker")
@@ -128,7 +129,7 @@ class WorkerOptions:
     """
 
     instance: str | None = None
-    policy: CommitPolicy = CommitPolicy()
+    policy: CommitPolicy = field(default_factory=CommitPolicy)
     revoke_timeout_s: float = 60.0
     calls: CallPolicy = CallPolicy()
     hook: Hook | None = None

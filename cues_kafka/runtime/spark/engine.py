@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.errors import ConfigError
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.graph.topology import transitive_dependencies
@@ -25,7 +26,6 @@ from cues_kafka.runtime.spark.shipping import ship, ship_options
 from cues_kafka.runtime.spark.staged.run import StagedRun
 from cues_kafka.runtime.spark.verdict import planned_verdict, refusal, refused_settings, weak_settings
 from cues_kafka.runtime.specs import Identity
-from cues_kafka.runtime.task.lane import CommitPolicy
 from cues_kafka.runtime.workers import Job
 
 log = get_logger("cues_kafka.spark")

@@ -16,7 +16,7 @@ from cues_kafka.brokers.options import Kafka
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.core.records import Extent, Staged
 from cues_kafka.errors import ConfigError, TaskStopped
-from cues_kafka.graph.declare import CodecSpec, Raw
+from cues_kafka.graph.declare import CodecSpec, CommitPolicy, Raw
 from cues_kafka.graph.names import check_name
 from cues_kafka.ports import Broker
 from cues_kafka.runtime.calling.outputs import Output
@@ -39,7 +39,6 @@ from cues_kafka.runtime.spark.staged.extents import canonical, extents_of
 from cues_kafka.runtime.spark.staged.part_slot import StagedTarget
 from cues_kafka.runtime.spark.staged.publish import StagedWork, enter, newest_batch
 from cues_kafka.runtime.specs import Identity
-from cues_kafka.runtime.task.lane import CommitPolicy
 
 RAW: Final = Raw()
 

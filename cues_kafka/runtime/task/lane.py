@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cues_kafka.core import effects as do
@@ -18,6 +17,7 @@ from cues_kafka.core.records import Attempt
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.errors import RetriableError
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Observer, Positions
 from cues_kafka.runtime.calling.batch import Batch, Retrying
@@ -44,24 +44,6 @@ RECOVERY_PATIENCE_S = 0.5
 
 RESTART_FIRST_S = 1.0
 RESTART_MAX_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class CommitPolicy:
-    """
-    When a batch of steps is committed at the latest. It is committed earlier when its input is drained.
-
-    Attributes:
-        max_messages: steps in one transaction.
-        max_bytes: bytes of keys and values in one transaction.
-        max_seconds: how long user code is called for one transaction.
-        idle_seconds: after how long a position that moved only over markers is committed (P1).
-    """
-
-    max_messages: int = 10_000
-    max_bytes: int = 32 * 1024 * 1024
-    max_seconds: float = 1.0
-    idle_seconds: float = 60.0
 
 
 class Calling(NamedTuple):

@@ -22,13 +22,14 @@ from cues_kafka.brokers.memory import MemoryMember
 from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.core.task import Doing
 from cues_kafka.errors import BrokerError
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.ports import Broker, Listener, WireMessage
 from cues_kafka.runtime.build import caller_of
 from cues_kafka.runtime.native.worker import ProcessorWorker, WorkerOptions
 from cues_kafka.runtime.prepare import prepare
 from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.task.alone import Alone
-from cues_kafka.runtime.task.lane import CommitPolicy, Lane
+from cues_kafka.runtime.task.lane import Lane
 from cues_kafka.testing.tester import VirtualClock
 from tests.proof.simulation.faults import Swarm, broker_for
 from tests.proof.simulation.graphs import ERRORS, build

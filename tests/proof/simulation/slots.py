@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from cues_kafka.brokers.memory import MemoryMember
 from cues_kafka.errors import BrokerError
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.build import caller_of
 from cues_kafka.runtime.spark.direct.slot import Slot
 from cues_kafka.runtime.specs import Identity, spec_of
-from cues_kafka.runtime.task.lane import CommitPolicy
 from tests.proof.simulation.faults import SimulatedCluster
 from tests.proof.simulation.options import Part
 from tests.proof.simulation.strands import Killed, Lock, VirtualGate

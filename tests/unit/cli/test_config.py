@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from cues_kafka.cli.config import CALLS, COMMIT, FILE, load
 from cues_kafka.cli.main import app
 from cues_kafka.errors import ConfigError
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.runtime.native.worker import CallPolicy
-from cues_kafka.runtime.task.lane import CommitPolicy
 
 TOML = """
 bootstrap = "file:9092"

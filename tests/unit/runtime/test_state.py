@@ -28,8 +28,8 @@ from cues_kafka import (
     TaskStopped,
     Topic,
 )
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.operate.moving import Maintenance
-from cues_kafka.runtime.task.lane import CommitPolicy
 from cues_kafka.testing.tester import Crash, Tester
 
 MOMENTS = st.sampled_from(["before", "after"])

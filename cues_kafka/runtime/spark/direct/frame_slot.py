@@ -18,6 +18,7 @@ from cues_kafka.core.delivery import HEADER, provenance_prefix
 from cues_kafka.core.records import Record, Snapshot, Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Doing
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.ports import Broker, Clock, Headers
 from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.calling.outbox import Outbox
@@ -25,7 +26,6 @@ from cues_kafka.runtime.calling.outputs import OVERHEAD_BYTES, Output, size_of
 from cues_kafka.runtime.spark.query.outcome import Outcome, outcome_of
 from cues_kafka.runtime.spark.query.slots import POLICY, interpreter_of, watch
 from cues_kafka.runtime.task.interpreter import Hook
-from cues_kafka.runtime.task.lane import CommitPolicy
 
 
 class Row(NamedTuple):

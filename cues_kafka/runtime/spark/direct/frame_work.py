@@ -9,7 +9,7 @@ from typing import Final
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.core.spec import Spec
-from cues_kafka.graph.declare import CodecSpec, Raw
+from cues_kafka.graph.declare import CodecSpec, CommitPolicy, Raw
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.calling.outputs import Output
@@ -19,7 +19,6 @@ from cues_kafka.runtime.spark.query.entering import claim, enter_all, refuse
 from cues_kafka.runtime.spark.query.slots import POLICY, incarnation
 from cues_kafka.runtime.specs import Identity, frame_spec
 from cues_kafka.runtime.task.clock import SystemClock
-from cues_kafka.runtime.task.lane import CommitPolicy
 
 PROCESSOR: Final = "write"
 """The processor's name if there is no graph, as in `<name>.write.backing`."""

@@ -14,6 +14,7 @@ from typing import Any
 from cues_kafka.brokers.options import Kafka
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.core.spec import Spec
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.ports import Positions, TopicPartition
 from cues_kafka.runtime.spark.columns import key_column
 from cues_kafka.runtime.spark.direct.frame_batch import FrameBatch
@@ -24,7 +25,6 @@ from cues_kafka.runtime.spark.query.plans import call_function
 from cues_kafka.runtime.spark.query.run import QuerySettings, Tell, slot_position
 from cues_kafka.runtime.spark.query.slots import written
 from cues_kafka.runtime.specs import Identity
-from cues_kafka.runtime.task.lane import CommitPolicy
 from cues_kafka.runtime.workers import Job
 
 

@@ -17,6 +17,7 @@ from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Doing
 from cues_kafka.errors import BrokerError
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, Fetched, GroupMetadata, Positions, Reader, TopicPartition
 from cues_kafka.runtime.calling.caller import Caller
@@ -24,7 +25,7 @@ from cues_kafka.runtime.calling.pairing import Buffer, OutOfOrder
 from cues_kafka.runtime.spark.query.outcome import Outcome, outcome_of
 from cues_kafka.runtime.spark.query.slots import POLICY, watch
 from cues_kafka.runtime.task.interpreter import Hook
-from cues_kafka.runtime.task.lane import CommitPolicy, Lane
+from cues_kafka.runtime.task.lane import Lane
 
 log = get_logger("cues_kafka.slot")
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Options
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.definition import Graph
 from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import Broker, ClusterFacts
@@ -23,7 +24,6 @@ from cues_kafka.runtime.spark.query.slots import POLICY
 from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.task.clock import SystemClock
-from cues_kafka.runtime.task.lane import CommitPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,13 @@ class Work:
         who = replace(self.identity, incarnation=f"{self.identity.incarnation}.{attempt}")
         processor = self.graph.processors[self.processor]
         spec = replace(spec_of(self.graph, self.planned, processor, self.width, who)(partition), slot=True)
-        return Slot(spec, site.caller, broker=site.broker, clock=SystemClock(), policy=self.policy)
+        return Slot(
+            spec,
+            site.caller,
+            broker=site.broker,
+            clock=SystemClock(),
+            policy=site.caller.processor.commit or self.policy,
+        )
 
     def deliver(self, partition: int, start: int, end: int, *, attempt: str, first: bool) -> Outcome:
         """Deliver one range, see `Slot.deliver`."""

@@ -7,13 +7,13 @@ from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Task
 from cues_kafka.errors import ConfigError
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.ports import Broker, Clock, ClusterFacts, GroupMetadata
 from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime.build import output_of
 from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.spark.query.outcome import Outcome, outcome_of
 from cues_kafka.runtime.task.interpreter import Hook, Interpreter, World
-from cues_kafka.runtime.task.lane import CommitPolicy
 
 POLICY = CommitPolicy(max_messages=50_000)
 """

@@ -12,6 +12,7 @@ from cues_kafka import Graph, Processor, Raw, Source, Topic
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.core.records import Record
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all
@@ -23,7 +24,6 @@ from cues_kafka.runtime.spark.query.slots import incarnation
 from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.interpreter import Hook
-from cues_kafka.runtime.task.lane import CommitPolicy
 from cues_kafka.testing.tester import Crash, Tester
 
 RAW = {"in": Topic(value=Raw()), "out": Topic(value=Raw())}

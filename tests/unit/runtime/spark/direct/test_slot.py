@@ -11,6 +11,7 @@ import pytest
 from cues_kafka import Graph, Processor, Source, Topic
 from cues_kafka.brokers.memory import MemoryBroker, MemoryReader
 from cues_kafka.core.records import Attempt, Record, Snapshot, Start
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.reading import records_of
 from cues_kafka.records.scanning import read_all
@@ -21,7 +22,6 @@ from cues_kafka.runtime.spark.direct.slot import Slot
 from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.runtime.task.interpreter import Hook
-from cues_kafka.runtime.task.lane import CommitPolicy
 
 IN = TopicPartition("in", 0)
 
