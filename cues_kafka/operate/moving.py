@@ -167,12 +167,13 @@ class Maintenance:
             group: the group, whose application has stopped. `carry_out` holds it meanwhile, and `forget` deletes it.
 
         Raises:
-            ConfigError: the processor is one of DataFrames.
+            ConfigError: the processor is one of DataFrames, or an input has partitions that no task has yet.
             RecoveryError: a group has members, the other one lacks an offset or has one that is not in the log, or a
                 task has a record of another place.
         """
         if self.staged or not self.specs[0].inputs:
             raise ConfigError(f"{self.specs[0].processor!r} is written staged. Use reset --to group:{group}")
+        self._refuse_unplanned()
         offsets = wanted(self._broker, f"group:{group}", self._places(self.specs))
         if ran := [spec.name for spec in self.specs if not self._may_begin(spec, offsets)]:
             raise RecoveryError(
@@ -180,6 +181,16 @@ class Maintenance:
                 f"`cues-kafka reset ... --to group:{group}`"
             )
         return self._moves(self._target(offsets), self.specs)
+
+    def _refuse_unplanned(self) -> None:
+        """Refuse if an input was widened: `forget` would delete offsets of partitions that no task took over."""
+        backing, tasks = self.specs[0].backing, len(self.specs)
+        if wider := {i.topic: size for i in self._inputs_of if (size := self._sizes[i.topic]) > tasks}:
+            has = ", ".join(f"{topic!r} has {count(size, 'partition')}" for topic, size in wider.items())
+            raise ConfigError(
+                f"{has}, and only {count(tasks, 'task')} can take a place. Run `cues-kafka plan MODULE:GRAPH --apply`, "
+                f"which adds partitions to {backing!r}, then run the command again."
+            )
 
     def _may_begin(self, spec: Spec, offsets: Mapping[TopicPartition, int]) -> bool:
         """Whether the task has no record, or one that says the same."""

@@ -210,6 +210,22 @@ def test_a_group_without_the_offset_of_one_partition_is_refused_with_those_it_ha
     assert "reset MODULE:GRAPH PROCESSOR --to FILE" in text
 
 
+def test_a_widened_topic_is_not_taken_over_in_part(moving: tuple[Graph, Kafka, Legacy]) -> None:
+    """A task for each partition is planned first, or the group would be deleted with the offsets of the others."""
+    graph, options, legacy = moving
+    legacy.stop()
+    topic, broker = f"{graph.name}.orders", open_broker(options)
+    broker.add_partitions(topic, WIDTH + 1)
+    consumer = Consumer({"bootstrap.servers": options.bootstrap, "group.id": legacy.group})
+    consumer.commit(offsets=[Offset(topic, WIDTH, 0)], asynchronous=False)
+    consumer.close()
+    with pytest.raises(ConfigError, match="has 4 partitions, and only 3 tasks can take a place"):
+        tool(graph, options).adopt(legacy.group)
+
+    apply_plan(plan_start(graph, broker, Terms(cluster=options)), broker)
+    assert [move.spec.partition for move in tool(graph, options).adopt(legacy.group)] == list(range(WIDTH + 1))
+
+
 def test_a_processor_is_reset_to_a_group_a_time_or_a_file(moving: tuple[Graph, Kafka, Legacy], tmp_path: Path) -> None:
     """After it ran: each message behind the place comes again."""
     graph, options, legacy = moving
