@@ -167,12 +167,15 @@ class Maintenance:
             group: the group, whose application has stopped. `carry_out` holds it meanwhile, and `forget` deletes it.
 
         Raises:
-            ConfigError: the processor is one of DataFrames, or an input has partitions that no task has yet.
+            ConfigError: the processor is one of DataFrames, the group is its own, or an input has partitions that no
+                task has yet.
             RecoveryError: a group has members, the other one lacks an offset or has one that is not in the log, or a
                 task has a record of another place.
         """
         if self.staged or not self.specs[0].inputs:
             raise ConfigError(f"{self.specs[0].processor!r} is written staged. Use reset --to group:{group}")
+        if group == self.specs[0].group:
+            raise ConfigError(f"group {group!r} is this processor's own, so there is no place to take over")
         self._refuse_unplanned()
         offsets = wanted(self._broker, f"group:{group}", self._places(self.specs))
         if ran := [spec.name for spec in self.specs if not self._may_begin(spec, offsets)]:
@@ -311,6 +314,11 @@ class Maintenance:
         """Refuse if another group has committed since the plan was made: its application ran again meanwhile."""
         planned = {TopicPartition(p.topic, move.spec.partition): p.offset for move in moves for p in move.positions}
         found = self._broker.committed(group, list(planned))
+        if all(offset is None for offset in found.values()):
+            raise RecoveryError(
+                f"group {group!r} was deleted since it was looked at. Find out how before you start the workers: if "
+                "another run of this command deleted it, the tasks stand at its place and nothing is left to do."
+            )
         if moved := [place for place, offset in planned.items() if found[place] != offset]:
             at = ", ".join(f"{place.topic}/{place.partition} at {found[place]}" for place in moved)
             raise RecoveryError(

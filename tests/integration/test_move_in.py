@@ -210,6 +210,29 @@ def test_a_group_without_the_offset_of_one_partition_is_refused_with_those_it_ha
     assert "reset MODULE:GRAPH PROCESSOR --to FILE" in text
 
 
+def test_the_own_group_is_not_taken_over(moving: tuple[Graph, Kafka, Legacy]) -> None:
+    """All tasks stand where it stands, so nothing would be moved, and then the group would be deleted."""
+    graph, options, legacy = moving
+    legacy.stop()
+    with start(graph, options) as running:
+        running.wait_idle()
+    adopting = tool(graph, options)
+    with pytest.raises(ConfigError, match="is this processor's own"):
+        adopting.adopt(adopting.specs[0].group)
+
+
+def test_a_group_that_another_run_took_over_is_not_said_to_have_moved_on(moving: tuple[Graph, Kafka, Legacy]) -> None:
+    """Two users ran the command at the same time: the second one need not stop the application again."""
+    graph, options, legacy = moving
+    legacy.stop()
+    first, second = tool(graph, options), tool(graph, options)
+    moves, same = first.adopt(legacy.group), second.adopt(legacy.group)
+    first.carry_out(moves, holding=legacy.group)
+    assert first.forget(legacy.group)
+    with pytest.raises(RecoveryError, match="was deleted since it was looked at"):
+        second.carry_out(same, holding=legacy.group)
+
+
 def test_a_widened_topic_is_not_taken_over_in_part(moving: tuple[Graph, Kafka, Legacy]) -> None:
     """A task for each partition is planned first, or the group would be deleted with the offsets of the others."""
     graph, options, legacy = moving
