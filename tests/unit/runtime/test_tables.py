@@ -123,6 +123,34 @@ def test_a_table_that_needs_too_much_memory_stops_its_task() -> None:
     assert tester.values("out") == []
 
 
+class SlowReader(MemoryReader):
+    """Brings one message at a time."""
+
+    def poll(self, timeout_s: float, max_messages: int = 10_000) -> list[Fetched]:
+        """See `ports.Reader`."""
+        return super().poll(timeout_s, min(max_messages, 1))
+
+
+class Slow(MemoryBroker):
+    """A broker with such readers."""
+
+    reader_type = SlowReader
+
+
+def test_a_table_is_read_to_its_end_before_the_first_call() -> None:
+    """However long that takes."""
+    topics = {name: Topic(value=Json(), partitions=1) for name in CODECS}
+    graph = graph_of(Table("customers"), **topics)
+    before = Tester(graph, broker=Slow(), only=[])
+    for number in range(300):
+        before.send("customers", Message(f"Customer {number}", key=f"{number % 30}"))
+    before.send("customers", Message("Zoe", key="z"))
+    before.send("orders", "1z")
+    tester = Tester(graph, broker=before.broker)
+    tester.run()
+    assert tester.values("out") == ["1z of Zoe"]
+
+
 class BreakingReader(MemoryReader):
     """Readers of tables fail once, when they are told to."""
 

@@ -87,6 +87,23 @@ def _seen(entries: dict[bytes, tuple[int, bytes]], now: int) -> dict[bytes, byte
     return {key: value for key, (at, value) in entries.items() if at + TTL > now}
 
 
+def test_what_a_void_batch_deleted_is_deleted_by_the_next_one() -> None:
+    """Else the entry would stay in the changelog, and in memory."""
+    layers = Expiring(None, TTL)
+    layers.begin_batch()
+    layers.change(b"k", b"v")
+    layers.seal(0)
+    layers.commit(0)
+    for sequence, outcome in ((1, layers.discard), (2, lambda: layers.commit(2))):
+        layers.begin_batch()
+        layers.begin_step()
+        layers.advance(2 * TTL)
+        assert layers.seal(sequence) == {b"k": None}
+        outcome()
+    layers.begin_batch()
+    assert layers.seal(3) == {}
+
+
 def test_a_key_that_is_set_and_deleted_often_takes_no_more_room() -> None:
     """Its lifetime is a day, and it changes a hundred thousand times in a second."""
     layers = Expiring(None, 86_400_000)

@@ -59,6 +59,21 @@ def test_what_is_seen_is_what_kept_steps_of_valid_batches_have_set(
             assert dict(layers.entries()) == committed
 
 
+def test_a_batch_sees_the_changes_of_the_batch_before_whose_commit_is_under_way() -> None:
+    """P7: it is called ahead."""
+    layers = Layers()
+    layers.load([(b"a", b"1"), (b"b", b"1")])
+    layers.begin_batch()
+    layers.change(b"a", b"2")
+    layers.change(b"b", None)
+    layers.seal(0)
+    layers.begin_batch()
+    assert (layers.get(b"a"), layers.get(b"b"), dict(layers.entries())) == (b"2", None, {b"a": b"2"})
+    layers.change(b"a", b"3")
+    layers.commit(0)
+    assert (layers.get(b"a"), layers.committed(b"a"), layers.committed(b"b")) == (b"3", b"2", None)
+
+
 def test_a_store_is_not_changed_outside_of_a_batch() -> None:
     """Nor in one that is void: the change would be nowhere."""
     layers = Layers()
