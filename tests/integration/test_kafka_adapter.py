@@ -222,6 +222,7 @@ def test_pending_offsets_are_told_from_an_outage(kafka: KafkaFixture, broker: Ka
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_pausing_under_load_neither_loses_nor_repeats(kafka: KafkaFixture, broker: KafkaBroker) -> None:
     """Fetched messages are dropped by the client when a partition is paused and fetched again when it goes on."""
     topic = make(broker, kafka.unique("t"), 2)

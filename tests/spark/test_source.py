@@ -339,6 +339,7 @@ stream.writeStream.foreachBatch(die).option("checkpointLocation", checkpoint).st
 """
 
 
+@pytest.mark.full
 def test_the_latest_offsets_of_a_named_stream_survive_a_crash_in_its_first_batch(world: World, tmp_path: Path) -> None:
     """Spark asks for the first offsets again; what came between the two starts is delivered, what was before is not."""
     topic, name, reached = world.topic(), world.kafka.unique("stream"), tmp_path / "reached"

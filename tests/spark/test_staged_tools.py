@@ -109,6 +109,7 @@ def test_a_query_that_still_runs_is_refused_after_a_reset(world: World, kafka: K
     assert {move.staged.batch for move in wanted if move and move.staged} == {RESET}
 
 
+@pytest.mark.full
 def test_a_first_batch_that_comes_again_after_a_reset_counts_what_was_published(
     world: World, kafka: KafkaFixture, broker: Broker
 ) -> None:

@@ -136,7 +136,7 @@ def expected(words: Sequence[str], lifetime: float = math.inf) -> tuple[list[str
 
 
 @pytest.mark.parametrize("fn", [plain, with_step, fork, lists, lists_of_errors, expiring])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(rounds=st.lists(st.tuples(WORDS, CRASHES), max_size=3), most=st.sampled_from([1, 2, 100]))
 def test_a_store_has_what_each_step_has_committed(
     fn: Callable[..., Any], rounds: list[tuple[list[str], list[Crash | None]]], most: int
