@@ -42,7 +42,8 @@ def Dedupe(  # noqa: N802  it stands where `Processor` stands
 
     It keeps its key and headers. A message is dropped if one with its id was passed on within the bound. Ids are kept
     for each task, so messages with one id must be in one partition. The time is that of messages (see `Store.ttl`). A
-    message that is older than the bound is passed on, because its id may have been forgotten, and is told in the log.
+    message that is older than the bound is passed on, because its id may have been forgotten. Such messages are
+    counted, and the log tells the 1st, 2nd, 4th, 8th and so on, with their number.
 
     Args:
         name: of the processor.
@@ -84,8 +85,10 @@ def rekey(name: str, *, inputs: str, outputs: str, by: By, **settings: Any) -> P
 def first(_: Any, step: Any, seen: Any, by: Any) -> Any:
     """The function of `Dedupe`."""
     received = step.inputs[step.binding]
-    if seen.is_over(received.timestamp_ms):
-        step.log.warning("older than the bound", at=f"{received.topic}/{received.partition} at {received.offset}")
+    if late := seen.count_late(received.timestamp_ms):
+        if late & (late - 1) == 0:  # the 1st, 2nd, 4th, 8th, ...: a replay of a long log must not fill this one
+            at = f"{received.topic}/{received.partition} at {received.offset}"
+            step.log.warning("older than the bound", at=at, messages=late)
         return _copy(received)
     key = _id(_found(by, received))
     if key in seen:

@@ -53,10 +53,10 @@ class State(MutableMapping[Any, Value]):
     A value that you get is yours: to change the store, set it again.
     """
 
-    __slots__ = ("_layers", "_spec")
+    __slots__ = ("_late", "_layers", "_spec")
 
     def __init__(self, spec: StoreSpec, layers: Layers) -> None:
-        self._spec, self._layers = spec, layers
+        self._spec, self._layers, self._late = spec, layers, 0
 
     def __getitem__(self, key: Any) -> Value:
         data = self._layers.get(self._spec.encode_key(key))
@@ -96,14 +96,18 @@ class State(MutableMapping[Any, Value]):
     def __len__(self) -> int:
         return sum(1 for _ in self._layers.entries())
 
-    def is_over(self, timestamp_ms: int) -> bool:
+    def count_late(self, timestamp_ms: int) -> int:
         """
-        Whether an entry that was set at this message time would be gone by now. Only where `ttl` is of time.
+        Count a message if an entry that was set at its time would have ended by now. Only where `ttl` is a time.
 
-        The step's own message has moved the task's time already.
+        Returns:
+            How many such messages this process has met; 0 if this is none of them.
         """
         layers = self._layers
-        return isinstance(layers, Expiring) and self._spec.by_time and layers.is_over(timestamp_ms)
+        if not (isinstance(layers, Expiring) and self._spec.by_time and layers.is_over(timestamp_ms)):
+            return 0
+        self._late += 1
+        return self._late
 
     def scan(self, prefix: str = "") -> Iterator[tuple[Any, Value]]:
         """Keys that begin with this text, with their values, in the order of the keys' bytes."""

@@ -68,6 +68,20 @@ def test_an_id_is_known_as_long_as_the_bound_says(caplog: pytest.LogCaptureFixtu
     assert "in/0 at 4" in told.getMessage()
 
 
+def test_messages_beyond_the_bound_are_counted_and_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A replay of a long log has many of them."""
+    tester, now = dedupe("1 minute"), 1_767_268_800_000
+    tester.send("in", Message(Order("new"), timestamp_ms=now))
+    for number in range(100):
+        tester.send("in", Message(Order(f"{number}"), timestamp_ms=now - 3_600_000))
+    with caplog.at_level(logging.WARNING):
+        tester.run()
+    assert len(tester.values("out")) == 101
+    told = [one.getMessage() for one in caplog.records if "older than the bound" in one.getMessage()]
+    assert len(told) == 7
+    assert "messages=64" in told[-1]
+
+
 def test_an_id_is_known_for_a_number_of_messages() -> None:
     """Those of the task, whatever became of them."""
     tester = dedupe(3)
