@@ -139,7 +139,7 @@ def _written(number: float) -> float | str:
 
 
 def _floats(shape: Shape, convert: Convert) -> Convert | None:
-    """What converts the floats of a value; None: there are none."""
+    """Make a function that converts the floats of a value; None if the shape has no floats."""
     match shape:
         case Scalar(cls):
             return convert if cls is float else None

@@ -136,7 +136,7 @@ class Expiring(Layers):
         self.time = self._before = self._committed_time = 0
 
     def _alive(self, value: bytes | None, now: int) -> bytes | None:
-        """The value without its time; None: there is none any more."""
+        """The value without its time; None if the entry is absent or has ended."""
         return alive(value, self._ttl, now)
 
     def _file(self, key: bytes, time: int, before: bytes | None) -> None:
@@ -174,7 +174,7 @@ class _Bucket(list[bytes]):
 
 
 def alive(value: bytes | None, ttl: int, now: int) -> bytes | None:
-    """The value without the time at which it was set; None: there is none any more."""
+    """The value without the time at which it was set; None if the entry is absent or has ended."""
     return None if value is None or _time_of(value) + ttl <= now else value[TIME_BYTES:]
 
 

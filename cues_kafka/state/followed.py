@@ -25,7 +25,7 @@ class Followed:
         unit: of the time, see `Expiring`.
 
     Attributes:
-        positions: of the newest record whose changes are all in the entries; empty: there is none.
+        positions: of the newest record whose changes are all in the entries; empty before the first such record.
     """
 
     __slots__ = ("_coming", "_held", "_kept", "_mark", "_now", "_records", "_ttl", "_unit", "positions")

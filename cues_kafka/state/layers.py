@@ -174,5 +174,5 @@ ENTRY_BYTES: Final = 160
 
 
 def size_of(key: bytes, value: bytes | None) -> int:
-    """The memory of an entry, about; None: there is none."""
+    """About how many bytes an entry takes in memory; a deleted one (None) takes none."""
     return 0 if value is None else len(key) + len(value) + ENTRY_BYTES

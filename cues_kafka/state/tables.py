@@ -22,7 +22,7 @@ class TableSpec:
         width: how many partitions the topic has.
         whole: whether each process holds all of it; else each task holds its own partition.
         decode: gives the value of a message's bytes.
-        id_header: the header in front of whose value the bytes are decoded; None: there is none.
+        id_header: name of the header that may carry the schema's id; None if the codec reads no header.
         encode_key, decode_key: between keys and their bytes.
         most: bytes that the entries of one partition may take in memory.
     """

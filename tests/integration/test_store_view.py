@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -32,6 +31,7 @@ from cues_kafka import (
 )
 from cues_kafka.ports import Sent
 from cues_kafka.testing.fixtures import KafkaFixture
+from tests.fault.support import until
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,13 +45,15 @@ def count(word: str, counts: State[int]) -> None:
 
 def asked(word: str, sent: Sent, *running: Running) -> int:
     """What the process with the task says. Two workers share the tasks a moment after they start."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+
+    def answers() -> list[int]:
+        found = []
         for one in running:
             with suppress(TaskElsewhere):
-                return int(one.query("count", "counts", word, after=sent).value)
-        time.sleep(0.05)
-    raise TimeoutError(word)
+                found.append(int(one.query("count", "counts", word, after=sent).value))
+        return found
+
+    return int(until(answers, f"an answer for {word}", 60)[0])
 
 
 def test_a_table_follows_its_store_from_worker_to_worker(kafka: KafkaFixture) -> None:

@@ -46,7 +46,8 @@ class Restoring:
         """
         Bring the stores up to the high watermarks of now: a last stable offset may hide changes that are committed.
 
-        A leader that is none any more gives an old high watermark. So what was read must end as the record says.
+        A broker that has lost the leadership may give an old high watermark. So the changelog must end where the record
+        says.
 
         Args:
             stores: those of the task; what they have read before is kept.
