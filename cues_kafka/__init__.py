@@ -19,6 +19,7 @@ from cues_kafka.errors import (
     FatalError,
     Fenced,
     GraphError,
+    HandlerFailed,
     Interrupt,
     OutputError,
     RecoveryError,
@@ -32,6 +33,7 @@ from cues_kafka.graph.declare import Alias, CommitPolicy, Digits, GlobalTable, J
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.filters import has_tag, has_type
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
+from cues_kafka.graph.handler import Handler, StateHandler
 from cues_kafka.graph.message import Message, Out
 from cues_kafka.graph.processor import DataFrameProcessor, Processor, Source, processor
 from cues_kafka.graph.ready import Dedupe, Header, rekey
@@ -88,6 +90,8 @@ __all__ = [
     "GlobalTable",
     "Graph",
     "GraphError",
+    "Handler",
+    "HandlerFailed",
     "Header",
     "Interrupt",
     "Json",
@@ -109,6 +113,7 @@ __all__ = [
     "Running",
     "Source",
     "State",
+    "StateHandler",
     "Status",
     "Step",
     "Store",

@@ -66,6 +66,10 @@ class TaskStopped(CuesError):
     """A task stopped and waits. Fix the cause (``__cause__``); it is recovered again with back-off."""
 
 
+class HandlerFailed(CuesError):
+    """A method of a state handler raised, took too long, or was needed too often; nothing of its batch is committed."""
+
+
 class TaskElsewhere(CuesError):
     """The task with this key runs in another process. Ask that process, or read the store with `table`.
 

@@ -18,6 +18,7 @@ from cues_kafka.graph.declare import CodecSpec, CommitPolicy, GlobalTable, Json,
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.filters import HasTag, HasType
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
+from cues_kafka.graph.handler import Handler
 from cues_kafka.graph.names import check_topic, hint, no_such_processor, quoted
 from cues_kafka.graph.processor import DataFrameProcessor, Declaration, Processor, Source
 from cues_kafka.graph.topic import Topic
@@ -189,6 +190,9 @@ def _filter_from_json(data: Any) -> Callable[[Any], bool]:
     return found
 
 
+_OF_HANDLER = ("max_bytes", "per_task", "max_resets", "drain_timeout_s", "reset_timeout_s")
+
+
 def _retry_to_json(retry: Retry) -> dict[str, Any]:
     numbers = {name: getattr(retry, name) for name in ("for_s", "first_s", "max_s", "then")}
     return {"on": [reference(cls) for cls in retry.classes], **numbers}
@@ -199,6 +203,8 @@ def _retry_from_json(data: Mapping[str, Any]) -> Retry:
 
 
 def _store_to_json(store: Store) -> dict[str, Any]:
+    if isinstance(store, Handler):
+        return {"make": reference(store.make), **{name: getattr(store, name) for name in _OF_HANDLER}}
     key = {} if store.key is None else {"key": _codec_to_json(store.key)}
     ttl = {} if store.ttl is None else {"ttl": store.ttl}
     messages = {} if store.ttl_messages is None else {"ttl_messages": store.ttl_messages}
@@ -207,6 +213,8 @@ def _store_to_json(store: Store) -> dict[str, Any]:
 
 
 def _store_from_json(data: Mapping[str, Any]) -> Store:
+    if "make" in data:
+        return Handler(resolve(data["make"]), **{name: data[name] for name in _OF_HANDLER})
     codecs: dict[str, Any] = {name: _codec_from_json(data[name]) for name in ("value", "key") if name in data}
     return Store(
         **codecs, **{name: data[name] for name in ("max_bytes", "ttl", "ttl_messages", "per_task") if name in data}

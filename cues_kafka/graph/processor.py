@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.binding import CallShape, bind
 from cues_kafka.graph.declare import CommitPolicy, Retry, Store, Table
+from cues_kafka.graph.handler import Handler
 from cues_kafka.graph.kind import KINDS, InputShape, OutputShape
 from cues_kafka.graph.names import check_name, check_topic, check_written_topic, quoted
 from cues_kafka.graph.topic import check_choice, check_count, check_flag, read_only, set_fields
@@ -357,6 +358,11 @@ def _check_settings(processor: Processor, label: str) -> None:
         raise GraphError(
             f"{label}: state= with concurrency={processor.concurrency}: steps that run side by side would see each "
             "other's changes. Drop one of them."
+        )
+    if processor.batch and any(isinstance(store, Handler) for store in processor.state.values()):
+        raise GraphError(
+            f"{label}: a Handler with batch=True: where one message fails, its steps are called again one by one. Have "
+            "the function take one message."
         )
     _check_policies(processor, label)
     if processor.quarantine_after is not None:

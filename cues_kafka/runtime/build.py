@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import Any
 
 from cues_kafka.codecs.framing import in_front
@@ -14,6 +15,7 @@ from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import CodecSpec, Store, Table
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.formats import SchemaSpec
+from cues_kafka.graph.handler import Handler
 from cues_kafka.graph.message import key_bytes
 from cues_kafka.graph.names import changelog_topic
 from cues_kafka.graph.processor import Processor
@@ -27,6 +29,7 @@ from cues_kafka.runtime.calling.failures import Outage
 from cues_kafka.runtime.calling.outputs import OVERHEAD_BYTES, Output, Returned, Target, key_field
 from cues_kafka.runtime.task.following import Tables
 from cues_kafka.state.expiring import TIME_BYTES
+from cues_kafka.state.handlers import Handlers
 from cues_kafka.state.mapping import StoreSpec
 from cues_kafka.state.stores import Stores
 from cues_kafka.state.tables import TableSpec
@@ -62,10 +65,14 @@ def caller_of(
     found = [_table(name, one, graph.topic(one.topic), facts, cluster) for name, one in processor.tables.items()]
     tables = Tables(found) if found else None
 
+    declared = {name: store for name, store in processor.state.items() if isinstance(store, Handler)}
+
     def context_of(spec: Spec) -> CallContext:
         stores = Stores(specs, spec.partition) if specs else None
         own = {**(stores.values if stores else {}), **(tables.values(spec.partition) if tables else {})}
-        return CallContext({**values, **own}, stores, stores, tables)
+        given = {**values, **own}
+        handlers = Handlers(declared, given, stores, monotonic) if declared and stores else None
+        return CallContext(given, stores, stores, tables, handlers)
 
     return Caller(
         processor,

@@ -15,6 +15,7 @@ from cues_kafka.ports import BatchReport, Positions, Sink, WireMessage
 from cues_kafka.runtime.calling.outbox import Outbox
 from cues_kafka.runtime.calling.outputs import Now
 from cues_kafka.runtime.task.following import Tables
+from cues_kafka.state.handlers import Handlers
 from cues_kafka.state.stores import Stores
 
 Taken = tuple[tuple[int, WireMessage], ...]
@@ -31,12 +32,14 @@ class CallContext:
         sink: where the calls write besides Kafka; None: nowhere that the lane knows of.
         stores: the task's stores, which are then the sink, too; None: it has none.
         tables: those that it looks up; None: it has none.
+        handlers: those of its stores that are objects of the user's; None: it has none.
     """
 
     values: Mapping[str, Any]
     sink: Sink | None = None
     stores: Stores | None = None
     tables: Tables | None = None
+    handlers: Handlers | None = None
 
 
 class Mark(NamedTuple):
@@ -49,6 +52,11 @@ class Mark(NamedTuple):
     messages: int
     size: int
     notes: int
+    drained: int
+
+
+EMPTY = Mark(0, 0, 0, 0, 0, 0, 0, 0)
+"""That of a batch without a step."""
 
 
 @dataclass(slots=True)
@@ -63,11 +71,14 @@ class Batch:
         context: what the calls have besides their messages.
         starts: deaths on exactly these steps so far.
         records: what to produce.
-        deliveries, outputs, errors, messages: counts, see `Totals`.
+        deliveries, outputs, errors, messages, drained: counts, see `Totals`.
         size: bytes of keys and values.
         halt: why it ended early.
         cause: the user's exception behind `halt`.
-        closed: whether the user asked for a commit (`step.request_commit`).
+        closed: whether it is committed as it is: the user asked for a commit (`step.request_commit`), or a step spoiled
+            the handlers.
+        spoiled: whether the step behind its last one raised, and so left its traces in the handlers.
+        steps: those of its earlier chunks; only kept where there are handlers.
         now: the monotonic clock that retries are timed by.
         began_s: when it was opened, by that clock.
         today: the time of day, for timestamps.
@@ -85,10 +96,13 @@ class Batch:
     outputs: int = 0
     errors: int = 0
     messages: int = 0
+    drained: int = 0
     size: int = 0
     halt: Halt | None = None
     cause: BaseException | None = None
     closed: bool = False
+    spoiled: bool = False
+    steps: list[Any] = field(default_factory=list)
     ends: Positions = ()
     now: Callable[[], float] = time.monotonic
     today: Now = field(default_factory=lambda: Now(time.time))
@@ -103,14 +117,15 @@ class Batch:
     def mark(self) -> Mark:
         """What the batch holds now."""
         return Mark(
-            len(self.records), self.deliveries, self.outputs, self.errors, self.messages, self.size, len(self.notes)
+            *(len(self.records), self.deliveries, self.outputs, self.errors, self.messages, self.size, len(self.notes)),
+            self.drained,
         )
 
     def back_to(self, mark: Mark) -> None:
         """Drop what was added since."""
         self.records.cut(mark.records)
         self.deliveries, self.outputs, self.errors = mark.deliveries, mark.outputs, mark.errors
-        self.messages, self.size = mark.messages, mark.size
+        self.messages, self.size, self.drained = mark.messages, mark.size, mark.drained
         del self.notes[mark.notes :]
 
     def report(self) -> BatchReport:
@@ -124,7 +139,7 @@ class Batch:
     def totals(self) -> Totals:
         """Counts for the record."""
         nils = self.deliveries - self.outputs - self.errors
-        return Totals(self.deliveries, self.outputs, self.errors, nils, self.messages)
+        return Totals(self.deliveries, self.outputs, self.errors, nils, self.messages, drained=self.drained)
 
     def prefix(self, bindings: tuple[str, ...]) -> bytes:
         """The shared part of the provenance header of steps that consume these bindings."""

@@ -7,17 +7,18 @@ step that must not end yet (retry, interrupt, unhandled) ends the run instead. A
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import length_hint
 from typing import Any, NamedTuple
 
 from cues_kafka.codecs.framing import in_front
 from cues_kafka.codecs.raw import RawCodec, as_is
-from cues_kafka.core.delivery import HEADER
+from cues_kafka.core.delivery import HEADER, provenance_prefix
 from cues_kafka.core.events import Halt
 from cues_kafka.core.spec import Spec
-from cues_kafka.errors import Fenced, Interrupt, OutputError, RetriableError, StoreFull
+from cues_kafka.errors import Fenced, HandlerFailed, Interrupt, OutputError, RetriableError, StoreFull
+from cues_kafka.graph.handler import Handler
 from cues_kafka.graph.message import Message, travelling
 from cues_kafka.graph.processor import Processor
 from cues_kafka.observe.log import LINES
@@ -25,7 +26,7 @@ from cues_kafka.ports import UNREADABLE, Coordinates, Sink, WireMessage, headers
 from cues_kafka.records.bytes import ErrorMessage, encode_error
 from cues_kafka.runtime.calling.batch import Batch, CallContext, Mark, Retrying, Taken
 from cues_kafka.runtime.calling.coroutines import Coroutines, Ended
-from cues_kafka.runtime.calling.failures import Failure, Outage, error_message, note, place, show
+from cues_kafka.runtime.calling.failures import UNDECODED, Failure, Outage, error_message, note, place, show
 from cues_kafka.runtime.calling.outputs import (
     HEADER_BYTES,
     OVERHEAD_BYTES,
@@ -100,7 +101,9 @@ class Caller:
         self._simple = processor.input_shape == "single" and not (
             processor.batch or processor.filter or call.wants_step or call.rest or call.is_async
         )
-        self._simple = self._simple and all(store.lifetime is None for store in processor.state.values())
+        self._simple = self._simple and not any(
+            store.lifetime is not None or isinstance(store, Handler) for store in processor.state.values()
+        )
         self._plain = self._simple and self._target is not None and self._target.provenance
 
         self._bytes_only = (
@@ -344,7 +347,7 @@ class Caller:
 
     def _fail(self, error: BaseException, failure: Failure) -> bool:
         """End the step as one error message, True; or halt the batch before it, False."""
-        if failure.batch.context.stores is not None and failure.kind not in ("decode", "quarantine"):
+        if failure.batch.context.stores is not None and failure.kind not in UNDECODED:
             failure.batch.context.stores.undo_step()
         if self._became_error(error, failure):
             return True
@@ -355,6 +358,8 @@ class Caller:
         batch = failure.batch
         if isinstance(error, Outage) or (isinstance(error, RetriableError) and failure.kind in ("decode", "output")):
             raise error
+        if failure.kind not in UNDECODED and not self._handlers_fit(error, batch):
+            return False
         if isinstance(error, Interrupt | Fenced):
             remedy = FULL if isinstance(error, StoreFull) else "it was asked for"
             batch.halt, batch.cause = Halt("interrupt", show(error), remedy), error
@@ -379,6 +384,46 @@ class Caller:
         batch.errors += 1
         batch.deliveries += 1
         return True
+
+    def _handlers_fit(self, error: BaseException, batch: Batch) -> bool:
+        """
+        Whether state handlers are without traces of the step that raised; here only if it is the batch's first one.
+
+        See `runtime.task.handling`.
+        """
+        handlers = batch.context.handlers
+        if handlers is None or not isinstance(error, Exception | Interrupt | Fenced):
+            return True
+        if batch.deliveries:
+            batch.spoiled = True
+            return False
+        try:
+            handlers.reset(counts=False)  # its error, or its retry, is bounded without that
+        except HandlerFailed as second:
+            batch.halt, batch.cause = Halt("unhandled", str(second), "fix the handler"), second
+            return False
+        batch.closed = True  # as an error its commit is its own
+        return True
+
+    def drain(self, given: Iterable[Any], batch: Batch) -> None:
+        """
+        Add what state handlers held back. It names no message (O8), only the attempt.
+
+        Raises:
+            OutputError, CodecError: it cannot be sent.
+        """
+        payloads = [made for one in given for made in self._returned.drained(one)]
+        if not payloads:
+            return
+        prefix = provenance_prefix(batch.spec.full_name, batch.sequence, ())
+        origin, own = Origin((), batch.today()), batch.spec.partition
+        rows = [
+            record(made, origin, own, b"%b%d/%d -" % (prefix, index, len(payloads)), batch.today)
+            for index, made in enumerate(payloads)
+        ]
+        for row in rows:
+            batch.records.add(*row)
+        batch.drained += len(rows)
 
     def _halts_for_retry(self, error: Exception, failure: Failure) -> bool:
         """Whether the batch halts: the step is called again later, or its time is over and the task stops."""

@@ -159,9 +159,12 @@ class Origin:
 
     __slots__ = ("timestamp_ms", "travelled")
 
-    def __init__(self, messages: tuple[WireMessage, ...]) -> None:
-        self.timestamp_ms = messages[0].timestamp()[1]
+    def __init__(self, messages: tuple[WireMessage, ...], now_ms: int = 0) -> None:
+        """Outputs of no message (O8) inherit the time of day."""
+        self.timestamp_ms = messages[0].timestamp()[1] if messages else now_ms
         self.travelled: Headers = []
+        if not messages:
+            return
         if len(messages) > 1:
             self.timestamp_ms = max(message.timestamp()[1] for message in messages)
             self.travelled = travelling(message.headers() for message in messages)
@@ -277,6 +280,14 @@ class Returned:
         read = {"none": self._read_none, "one": self._read_one, "many": self._read_many}[shape]
         self.read: Callable[[Any, bytes | None], list[Payload]] = self._iterate(shape) if generator else read
         """Gives the encoded outputs of one call; empty: nil. Raises `OutputError` or `CodecError`."""
+        self._whole = read
+
+    def drained(self, given: Any) -> list[Payload]:
+        """Encode what a state handler held back, as a function would return or yield it."""
+        if isinstance(given, Out):
+            made = self._of_out(given, None)
+            return [] if made is None else [made]
+        return self._whole(given, None)
 
     def _read_none(self, result: Any, _: bytes | None) -> list[Payload]:
         if result is not None:

@@ -24,6 +24,7 @@ from cues_kafka.runtime.calling.batch import Batch, Retrying
 from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.calling.outputs import Now
 from cues_kafka.runtime.calling.pairing import Buffer, Cut, OutOfOrder
+from cues_kafka.runtime.task import handling
 from cues_kafka.runtime.task.alone import ASK_AGAIN_S, Alone
 from cues_kafka.runtime.task.interpreter import Hook, Interpreter, World
 from cues_kafka.runtime.task.restoring import Restoring
@@ -206,6 +207,8 @@ class Lane:
             stores.stand_at(None)
             self._restoring.bring_up(stores, record.stores if record else ())
             stores.stand_at(positions)
+        if (handlers := self._context.handlers) is not None:
+            handlers.void(initial=not (record and record.stores))
         if (tables := self._context.tables) is not None:
             spec, gate = self.spec, self.interpreter.gate
             tables.bring_up(
@@ -362,6 +365,8 @@ class Lane:
             return
         if self._context.stores is not None:
             self._context.stores.will_stand_at(batch.sequence, record.positions)
+        if self._context.handlers is not None:
+            self._context.handlers.committed(batch.sequence)
         if self._context.sink is not None:
             self._context.sink.after_commit(batch.sequence)
         report = batch.report()
@@ -509,6 +514,8 @@ class Lane:
     def _call_ahead(self) -> None:
         """Call user code while a commit is under way (P7). If that commit fails, `assign` drops the results."""
         # In this order: what is taken from an old buffer is void. An old task with a new buffer would skip messages.
+        if self._context.handlers is not None:
+            return  # a handler holds one batch at a time: it would checkpoint what may not come
         buffer = self.buffer
         task = self.task
         if buffer and task.state in _WAITING and task.pipelined and self._retrying is None:
@@ -526,11 +533,17 @@ class Lane:
         while left > 0 and not (batch and (batch.halt or batch.closed or batch.size >= self._policy.max_bytes)):
             if batch is None:
                 batch = self._open(task)
+                if batch.halt:
+                    break
             cut = self._next_cut(task, buffer, min(left, self._chunk_size(left)))
             if not cut.steps:
                 break
             done = self._call(cut.steps, batch, buffer)
-            batch.ends = cut.ends if done == len(cut.steps) else buffer.ends_before(cut.steps[done:])
+            if done < len(cut.steps):
+                rest = cut.steps[done:] if done >= 0 else [*batch.steps[done:], *cut.steps]
+                batch.ends = buffer.ends_before(rest)
+            else:
+                batch.ends = cut.ends
             left -= done
             if once or self.interpreter.gate.closed or self._clock.monotonic() >= deadline:
                 break
@@ -554,9 +567,12 @@ class Lane:
             self._context.tables.refresh(self.spec.partition)
         if self._context.sink is not None:
             self._context.sink.begin_batch(task.next_sequence)
-        return Batch(
+        batch = Batch(
             self.spec, task.next_sequence, topic_ids, self._context, starts=starts, now=clock.monotonic, today=today
         )
+        if self._context.handlers is not None:
+            handling.begin(batch)
+        return batch
 
     def _call(self, steps: list[Any], batch: Batch, buffer: Buffer) -> int:
         """Call user code for one chunk; gives how many of its steps ended."""
@@ -565,7 +581,10 @@ class Lane:
         self.interpreter.point("before", "Call")
         self._calling = steps, batch, batch.deliveries
         try:
-            done = self._caller.run(steps, batch, retrying)
+            if self._context.handlers is None:
+                done = self._caller.run(steps, batch, retrying)
+            else:
+                done = handling.call(self._caller, steps, batch, retrying)
         finally:
             self._calling = None
         self.interpreter.point("after", "Call")
@@ -597,7 +616,11 @@ class Lane:
         if sink is not None and batch.deliveries:
             if self.buffer is not self._worked_on or self.interpreter.gate.closed:
                 return None  # the batch is void, and the sink has heard so
-            sink.before_commit(batch.sequence, batch.records)
+            if self._context.handlers is not None:
+                handling.seal(self._caller, batch)
+                halt = batch.halt
+            if batch.deliveries:
+                sink.before_commit(batch.sequence, batch.records)
         if halt and halt.kind == "retry" and not batch.deliveries:
             return None if self.task.state is Doing.READY else on.Called((), batch.totals, halt)
         return on.Called(batch.ends, batch.totals, halt)
@@ -632,10 +655,11 @@ class Lane:
         if cut is None:
             return None
         batch = self._open(task, quarantine.starts)
-        self.interpreter.point("before", "Quarantine")
-        self._caller.quarantine(cut.steps[0], batch)
-        self.interpreter.point("after", "Quarantine")
-        batch.ends = cut.ends
+        if batch.halt is None:
+            self.interpreter.point("before", "Quarantine")
+            self._caller.quarantine(cut.steps[0], batch)
+            self.interpreter.point("after", "Quarantine")
+            batch.ends = cut.ends
         return self._close(batch)
 
 
