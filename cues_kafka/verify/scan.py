@@ -279,6 +279,8 @@ class _Scan:
                 marks, track = next(iter(tasks.values())).track("", place.topic)
             else:
                 task.sequence = max(task.sequence, int(sequence))
+                if places == "-" and isinstance(task, TaskBooks):
+                    return task.drains.track(int(sequence), task.strays)
                 marks, track = task.track(places, place.topic)
             return tracks.setdefault(id(marks), track)
 

@@ -14,8 +14,10 @@ from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import ClusterFacts, TopicPartition, Watermarks
 from cues_kafka.verify.books import Books, unmarked_limit
+from cues_kafka.verify.drains import Drains
 from cues_kafka.verify.ledger import EXISTS, UNFOUNDED, Balance, Marks, Track, mismatched
 from cues_kafka.verify.report import TaskReport
+from cues_kafka.words import count
 
 
 class TaskBooks(Books):
@@ -26,6 +28,7 @@ class TaskBooks(Books):
         marks: books by binding; of a join the lead's alone.
         columns: of a join, the offsets of each input's messages.
         strays: outcomes that name something other than an input of the task.
+        drains: messages that its state handlers held back.
         behind: offsets that are not delivered yet.
     """
 
@@ -39,6 +42,7 @@ class TaskBooks(Books):
         self.ids = {b: facts.topics[topic].topic_id for b, topic in names.inputs if topic in facts.topics}
         self.marks: dict[str, Marks] = {}
         self.columns: dict[str, array[int]] = {}
+        self.drains = Drains(-1)
 
     @property
     def join(self) -> bool:
@@ -71,6 +75,7 @@ class TaskBooks(Books):
     def open(self) -> None:
         """Begin the books at what the newest record says."""
         super().open()
+        self.drains = Drains(self.record.sequence if self.record else -1)
         begin = {position.binding: position.offset for position in self.chain.begin or ()}
         end = {position.binding: position.offset for position in self.record.positions} if self.record else {}
         bindings = [binding for binding, _ in self.names.inputs]
@@ -157,10 +162,10 @@ class TaskBalance:
         outputs = sum(one.outputs for one in (*visible, *hidden_part))
         errors = sum(one.errors for one in (*visible, *hidden_part))
         messages = outputs + self._sum("more")
-        duplicated, out_of_order = self._sum("duplicated"), self._sum("out_of_order")
+        duplicated, out_of_order = self._sum("duplicated") + task.drains.duplicated, self._sum("out_of_order")
         ahead = self._ahead()
         lost, torn = steps - seen - totals.nils, self._torn()
-        if malformed := self._sum("malformed"):
+        if malformed := self._sum("malformed") + task.strays.malformed:
             self._problems.append(f"{malformed} outcomes have headers that make no sense")
         if steps != totals.deliveries:
             self._problems.append(
@@ -175,6 +180,7 @@ class TaskBalance:
             self._tell_lost(lost)
         if not (lost or torn or duplicated or unfounded or ahead or self._limits):
             self._compare(outputs, errors, messages)
+        self._compare_drained()
         self._tell("duplicated", "duplicated")
         self._tell("out of order", "out of order")
         return TaskReport(
@@ -326,6 +332,19 @@ class TaskBalance:
                 f"seen: {outputs} deliveries with outputs, {errors} with an error, {messages} messages; its totals "
                 f"say: {said.outputs}, {said.errors}, {said.messages}"
             )
+
+    def _compare_drained(self) -> None:
+        """Compare the messages that state handlers held back with the totals."""
+        seen, said = self._task.drains.count, self._totals.drained
+        if again := self._task.drains.duplicated:
+            self._details.append(f"duplicated: {count(again, 'message')} that its state handlers held back")
+        if seen == said or (seen < said and self._unmarked):
+            return
+        text = f"seen: {count(seen, 'message')} that its state handlers held back; its totals say {said}"
+        if seen < said and self._veils:
+            self._limits.append(f"{text}; {'; '.join(self._veils)}")
+        else:
+            self._problems.append(text)
 
     # Words
 

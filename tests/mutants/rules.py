@@ -25,6 +25,7 @@ STAGING = "tests/unit/runtime/spark/staged/test_files.py"
 SUPERVISOR = "tests/integration/test_supervisor.py"
 STATE = "tests/unit/runtime/test_state.py"
 EXPIRING = "tests/unit/state/test_expiring.py"
+HANDLERS = "tests/unit/runtime/test_handlers.py"
 LAYERS = "tests/unit/state/test_layers.py"
 TABLES = "tests/unit/runtime/test_tables.py"
 VERIFY = "tests/unit/verify/test_verify.py"
@@ -598,6 +599,55 @@ MUTANTS: tuple[Mutant, ...] = (
         "            batch.context.stores.undo_step()\n",
         "",
         (STATE,),
+    ),
+    Mutant(
+        "a handler with traces of a step that raised is reset before the others are called again",
+        "cues_kafka/runtime/task/handling.py",
+        "        handlers.reset()\n    except",
+        "        pass\n    except",
+        (HANDLERS,),
+    ),
+    Mutant(
+        "the error of a step is committed without its traces in a handler",
+        "cues_kafka/runtime/calling/caller.py",
+        "            handlers.reset(counts=False)",
+        "            pass",
+        (HANDLERS,),
+    ),
+    Mutant(
+        "a batch whose handler failed is not committed",
+        "cues_kafka/runtime/task/handling.py",
+        "    batch.back_to(EMPTY)\n    batch.ends, batch.cause",
+        "    batch.ends, batch.cause",
+        (HANDLERS,),
+    ),
+    Mutant(
+        "a step that is retried begins with handlers as they were",
+        "cues_kafka/runtime/calling/caller.py",
+        "        if failure.kind not in UNDECODED and not self._handlers_fit(error, batch):\n",
+        "        if not isinstance(error, self._retry) and not self._handlers_fit(error, batch):\n",
+        (HANDLERS,),
+    ),
+    Mutant(
+        "what was drained is counted",
+        "cues_kafka/runtime/calling/caller.py",
+        "        batch.drained += len(rows)\n",
+        "        batch.drained += 0\n",
+        (HANDLERS,),
+    ),
+    Mutant(
+        "P7: nothing is called ahead on a handler",
+        "cues_kafka/runtime/task/lane.py",
+        "        if self._context.handlers is not None:\n            return  # a handler",
+        "        if False:\n            return  # a handler",
+        (HANDLERS,),
+    ),
+    Mutant(
+        "P8: a recovery resets the handlers",
+        "cues_kafka/state/handlers.py",
+        "            self._due, self._initial, self._retiring = True, initial, None\n",
+        "            self._initial, self._retiring = initial, None\n",
+        (HANDLERS,),
     ),
     Mutant(
         "P8: a void batch changes no store",

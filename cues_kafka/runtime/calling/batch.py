@@ -79,6 +79,7 @@ class Batch:
             the handlers.
         spoiled: whether the step behind its last one raised, and so left its traces in the handlers.
         steps: those of its earlier chunks; only kept where there are handlers.
+        retrying: earlier calls of its first step; only kept where there are handlers.
         now: the monotonic clock that retries are timed by.
         began_s: when it was opened, by that clock.
         today: the time of day, for timestamps.
@@ -103,6 +104,7 @@ class Batch:
     closed: bool = False
     spoiled: bool = False
     steps: list[Any] = field(default_factory=list)
+    retrying: Retrying | None = None
     ends: Positions = ()
     now: Callable[[], float] = time.monotonic
     today: Now = field(default_factory=lambda: Now(time.time))

@@ -36,6 +36,7 @@ def call(caller: Caller, steps: Sequence[Any], batch: Batch, retrying: Retrying 
         How many of its steps ended. Below 0, steps of earlier chunks of this batch did not end either.
     """
     before = batch.deliveries
+    batch.retrying = retrying or batch.retrying
     done = caller.run(steps, batch, retrying)
     if not batch.spoiled:
         batch.steps.extend(steps[:done])
@@ -60,7 +61,7 @@ def _again(caller: Caller, steps: Sequence[Any], batch: Batch) -> None:
     except HandlerFailed as error:
         halt(batch, error)
         return
-    caller.run(steps, batch)
+    caller.run(steps, batch, batch.retrying)
 
 
 def seal(caller: Caller, batch: Batch) -> None:

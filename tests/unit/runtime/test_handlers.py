@@ -20,6 +20,7 @@ from cues_kafka import (
     Out,
     Processor,
     Raw,
+    RetriableError,
     Retry,
     Source,
     State,
@@ -28,8 +29,9 @@ from cues_kafka import (
     Store,
     Topic,
 )
+from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.core.delivery import HEADER
-from cues_kafka.testing.tester import Crash, Tester
+from cues_kafka.testing.tester import Crash, Tester, VirtualClock
 
 MOMENTS = st.sampled_from(["before", "after"])
 EFFECTS = st.sampled_from(["Call", "Begin", "Produce", "Flush", "Commit", "Init", "AssignReader", "ReadNewest"])
@@ -171,6 +173,54 @@ def test_a_handler_has_what_each_step_has_committed(
     assert totals.drained == len(tester.values("held"))
     if not any(error.kind == "quarantine" for error in tester.errors()):
         assert found(tester) == expected(sent)
+
+
+class Failures(Faults):
+    """Requests that fail, by operation, number, and whether they were applied; and calls ahead, if it can."""
+
+    def __init__(self, planned: set[tuple[str, int, bool]]) -> None:  # noqa: FBT001
+        self.planned = planned
+        self.seen: Counter[str] = Counter()
+        self.ahead: list[bool] = []
+        self.tester: Tester | None = None
+
+    def before(self, operation: str, client: str) -> None:
+        """Fail, or look whether the processor calls ahead of its commit."""
+        self.seen[operation] += 1
+        if (operation, self.seen[operation], False) in self.planned:
+            raise RetriableError("no answer")
+        if operation == "commit" and self.tester is not None and self.tester._workers:
+            [worker] = self.tester._workers
+            worker.call_once()
+            self.ahead.append(worker.lanes[0].ahead)
+
+    def after(self, operation: str, client: str) -> str | None:
+        """Lose the answer."""
+        if (operation, self.seen[operation], True) in self.planned:
+            raise RetriableError("the answer is lost")
+        return None
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    words=WORDS,
+    planned=st.sets(
+        st.tuples(st.sampled_from(["commit", "produce", "offsets"]), st.integers(3, 9), st.booleans()), max_size=3
+    ),
+)
+def test_a_transaction_that_fails_leaves_nothing_in_a_handler(
+    words: list[str], planned: set[tuple[str, int, bool]]
+) -> None:
+    """P8, in the same process: the object is the one that the failed batch has changed."""
+    clock, faults = VirtualClock(), Failures(planned)
+    graph = graph_of(retry=Retry(Broken, first_s=0.1))
+    tester = Tester(graph, broker=MemoryBroker(clock=clock, faults=faults), policy=CommitPolicy(max_messages=2))
+    faults.tester = tester
+    for word in words:
+        tester.send("in", word)
+    tester.run()
+    assert found(tester) == expected(words)
+    assert not any(faults.ahead)
 
 
 def made_by(tester: Tester) -> Counts:
@@ -378,3 +428,12 @@ def test_a_factory_that_makes_something_else_stops_the_task() -> None:
     tester.send("in", "a")
     with pytest.raises(HandlerFailed, match="dict, which is no StateHandler"):
         tester.run()
+
+
+def test_a_graph_with_handlers_is_written_and_read_as_data() -> None:
+    graph = graph_of(handler=Handler(Counts, max_resets=9))
+    again = Graph.from_dict(graph.to_dict())
+    assert again.processors["count"].state == graph.processors["count"].state
+    assert Handler(Counts) == Handler(Counts)
+    assert Handler(Counts) != Handler(Counts, max_resets=9)
+    assert Handler(Counts) != Store(Raw(), key=Raw())

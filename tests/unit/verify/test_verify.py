@@ -332,6 +332,31 @@ def test_outcomes_with_different_counts_are_found(vandal: Vandal) -> None:
     assert wrong(verify(PIPE, vandal.broker)) == {"duplicated": 1}
 
 
+def drained(offset: int | str, part: str, sequence: int) -> tuple[Any, ...]:
+    """A message that a state handler held back; `offset` is what stands in the place of offsets."""
+    header = provenance_prefix("g.same/0", sequence, ()) + f"{part} {offset}".encode()
+    return "out", 0, b"k", b"1", [(HEADER, header)], 0
+
+
+def test_what_handlers_held_back_is_counted(vandal: Vandal) -> None:
+    """Two of two, as the totals say; then one again, one more, and one without sense."""
+    [offset] = vandal.feed()
+    vandal.write(vandal.attempt(ONE_OUTPUT._replace(drained=2)), vandal.outcome(offset, sequence=2))
+    sequence = vandal.newest.sequence
+    vandal.write(drained("-", "0/2", sequence))
+    report = verify(PIPE, vandal.broker)
+    assert wrong(report) == {"problems": 1}
+    assert "seen: 1 message that its state handlers held back; its totals say 2" in str(list(report.lines))
+    vandal.write(drained("-", "1/2", sequence))
+    assert wrong(verify(PIPE, vandal.broker)) == {}
+    vandal.write(drained("-", "1/2", sequence))
+    assert wrong(verify(PIPE, vandal.broker)) == {"duplicated": 1}
+    vandal.write(drained("-", "0/1", 1), drained(7, "0/1", 1))
+    report = verify(PIPE, vandal.broker)
+    assert wrong(report) == {"duplicated": 1, "problems": 2}
+    assert "seen: 3 messages that its state handlers held back; its totals say 2" in str(list(report.lines))
+
+
 def test_an_error_besides_an_output_is_found(vandal: Vandal) -> None:
     """Whichever comes first, it is counted once."""
     vandal.write(vandal.outcome(4, topic="bad"))
