@@ -67,7 +67,7 @@ class TaskStopped(CuesError):
 
 
 class HandlerFailed(CuesError):
-    """A method of a state handler raised, took too long, or was needed too often; nothing of its batch is committed."""
+    """A method of a state handler failed or took too long. Fix it; the task is tried again with back-off."""
 
 
 class TaskElsewhere(CuesError):

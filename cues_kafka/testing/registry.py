@@ -51,7 +51,7 @@ class TestRegistry:
         self._versions: dict[str, list[int]] = {}
         registry = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Request(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 registry._answer(self)
 
@@ -60,7 +60,7 @@ class TestRegistry:
             def log_message(self, *_: Any) -> None:
                 """Say nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Request)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, name="registry", daemon=True)

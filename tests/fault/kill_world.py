@@ -6,16 +6,16 @@ import json
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from cues_kafka import Graph, Json, Kafka, Out, Processor, Source, State, Store, Topic, start
+from cues_kafka import Graph, Handler, Json, Kafka, Out, Processor, Source, State, StateHandler, Store, Topic, start
 from cues_kafka.runtime import CommitPolicy
 
 PARTITIONS = 2
 TOPICS = ("clean", "all", "even", "pairs", "tallies")
-BAD, NIL, WORSE = 7, 3, 4
-"""Of ten numbers: one becomes an error, one nothing, and one an error after it has changed a store."""
+BAD, NIL, WORSE, WORST = 7, 3, 4, 5
+"""Of ten numbers: one becomes an error, one nothing, one an error after it has changed a store, and one a handler."""
 
 
 def clean(n: int) -> int | None:
@@ -32,9 +32,39 @@ def route(n: int) -> Iterator[Out]:
         yield Out("even", n)
 
 
-def pair(left: int, right: int) -> list[int]:
-    """Join: what was made in lockstep meets again."""
-    return [left, right]
+class Kinds(StateHandler):
+    """How many of each kind there were; each commit tells those that changed."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.changed: set[str] = set()
+
+    def add(self, n: int) -> None:
+        """Count a number."""
+        self.counts[str(n % 3)] += 1
+        self.changed.add(str(n % 3))
+
+    def drain(self) -> Iterator[Any]:
+        """The new counts."""
+        return (Out("kinds", [kind, self.counts[kind]]) for kind in sorted(self.changed))
+
+    def checkpoint(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """The new counts."""
+        changed, self.changed = sorted(self.changed), set()
+        return ((kind.encode(), b"%d" % self.counts[kind]) for kind in changed)
+
+    def reset(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """The committed counts."""
+        self.counts = Counter({kind.decode(): int(count) for kind, count in entries})
+        self.changed = set()
+
+
+def pair(left: int, right: int, counts: Kinds) -> dict[str, list[int]]:
+    """Join with a handler: what was made in lockstep meets again."""
+    counts.add(left)
+    if left % 10 == WORST:
+        raise ValueError(f"worst {left}")
+    return {"pairs": [left, right]}
 
 
 def tally(n: int, seen: State[Any]) -> list[int]:
@@ -54,7 +84,7 @@ def keep(pairs: list[int], step: Any) -> None:
 
 def graph(prefix: str) -> Graph:
     """
-    Four kinds of processors, and one with a store, between topics of one test's own.
+    Four kinds of processors, one with a store and one with a handler, between topics of one test's own.
 
     Quarantine is off: forty kills from outside may meet one message three times, and it would become an error (I11).
     """
@@ -65,7 +95,11 @@ def graph(prefix: str) -> Graph:
         Processor(clean, inputs=f"{prefix}.numbers", outputs=f"{prefix}.clean", **never),
         Processor(route, inputs=f"{prefix}.clean", outputs={"all": f"{prefix}.all", "even": f"{prefix}.even"}, **never),
         Processor(
-            pair, inputs={"left": f"{prefix}.clean", "right": f"{prefix}.all"}, outputs=f"{prefix}.pairs", **never
+            pair,
+            inputs={"left": f"{prefix}.clean", "right": f"{prefix}.all"},
+            outputs={"pairs": f"{prefix}.pairs", "kinds": f"{prefix}.kinds"},
+            state={"counts": Handler(Kinds)},
+            **never,
         ),
         Processor(
             tally, inputs=f"{prefix}.clean", outputs=f"{prefix}.tallies", state={"seen": Store(Json(int))}, **never
@@ -98,16 +132,20 @@ def expected(numbers: Mapping[int, int]) -> dict[str, Any]:
     """What must be there for these numbers, each in its partition; plain Python, in order per partition."""
     world: dict[str, Any] = {name: [[] for _ in range(PARTITIONS)] for name in TOPICS}
     seen: Counter[tuple[int, int]] = Counter()
+    kinds: Counter[tuple[int, str]] = Counter()
     world["failed"] = sorted(n for n in numbers if n % 10 == BAD)
     for n, partition in numbers.items():
         if n % 10 in (BAD, NIL):
             continue
         world["clean"][partition].append(n)
         world["all"][partition].append(n)
-        world["pairs"][partition].append([n, n])
+        if n % 10 != WORST:
+            kinds[partition, str(n % 3)] += 1
+            world["pairs"][partition].append([n, n])
         if n % 10 != WORSE:
             seen[partition, n % 3] += 1
             world["tallies"][partition].append([n, seen[partition, n % 3]])
         if n % 2 == 0:
             world["even"][partition].append(n)
+    world["kinds"] = dict(kinds)
     return world

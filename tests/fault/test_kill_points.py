@@ -86,7 +86,8 @@ def test_kills_around_every_effect_change_nothing_that_is_committed(
         check_chain(backing(kafka.bootstrap, f"{prefix}.{processor}.backing"))
     kept = Counter(tuple(json.loads(line)[1]) for line in ledger.read_text().splitlines())
     hashes = {json.loads(line)[0] for line in ledger.read_text().splitlines()}
-    assert set(kept) == {(n, n) for n in numbers if n % 10 not in (kill_world.BAD, kill_world.NIL)}
+    without = (kill_world.BAD, kill_world.NIL, kill_world.WORST)
+    assert set(kept) == {(n, n) for n in numbers if n % 10 not in without}
     assert len(hashes) == len(kept), "a delivery has one hash, however often it was attempted (I6)"
     client.close()
     broker.close()
@@ -100,6 +101,12 @@ def world(bootstrap: str, prefix: str) -> dict[str, Any]:
         for message in committed(bootstrap, f"{prefix}.{name}"):
             rows[message.partition() or 0].append(json.loads(message.value() or b""))
         seen[name] = rows
+    told: dict[tuple[int, str], int] = {}
+    for message in committed(bootstrap, f"{prefix}.kinds"):
+        kind, count = json.loads(message.value() or b"")
+        assert count > told.get((message.partition() or 0, kind), 0), "each commit tells what is more by now"
+        told[message.partition() or 0, kind] = count
+    seen["kinds"] = told
     found = [re.search(rb"bad (\d+)", m.value() or b"") for m in committed(bootstrap, f"{prefix}.failed")]
     seen["failed"] = sorted(int(one.group(1)) for one in found if one)
     return seen

@@ -178,7 +178,7 @@ def test_a_handler_has_what_each_step_has_committed(
 class Failures(Faults):
     """Requests that fail, by operation, number, and whether they were applied; and calls ahead, if it can."""
 
-    def __init__(self, planned: set[tuple[str, int, bool]]) -> None:  # noqa: FBT001
+    def __init__(self, planned: set[tuple[str, int, bool]]) -> None:
         self.planned = planned
         self.seen: Counter[str] = Counter()
         self.ahead: list[bool] = []
@@ -298,7 +298,7 @@ class Failing(Counts):
 @pytest.mark.parametrize("where", ["reset", "drain", "checkpoint"])
 @pytest.mark.parametrize("words", [["a", "b"], ["a", "bad b"], ["bad b"]])
 def test_a_method_that_raises_stops_the_task_and_nothing_is_committed(where: str, words: list[str]) -> None:
-    """Each failure stops it once; when the handler is mended, all of it comes, once."""
+    """Each failure stops it once; when the handler works again, all of it comes, once."""
     Failing.where, Failing.times = where, 3
     tester = Tester(graph_of(handler=Handler(Failing)))
     for word in words:
