@@ -316,7 +316,7 @@ class Lane:
             with self.interpreter.lock:
                 if not self._is_late(event):
                     self._advance(event)
-                if self.task.settled:
+                if self.task.settled and not self.task.left_due:  # an outage may stop it before it has said `left`
                     self._alone.release(self)
         finally:
             with self._lock:

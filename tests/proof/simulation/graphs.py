@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
 from cues_kafka.graph.declare import Json, Retry, Store
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.handler import Handler, StateHandler
 from cues_kafka.graph.message import Message
 from cues_kafka.graph.processor import Processor, Source
 from cues_kafka.graph.topic import Topic
@@ -37,6 +38,32 @@ class Made:
     topic: str
     value: str
     key: str | None
+
+
+class Seen(StateHandler):
+    """What the store would be, in a dict of its own. Its entries in the changelog are the same."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._changed: set[str] = set()
+
+    def get(self, entry: str, default: int) -> int:
+        """As of a `State`."""
+        return self._counts.get(entry, default)
+
+    def __setitem__(self, entry: str, count: int) -> None:
+        self._counts[entry] = count
+        self._changed.add(entry)
+
+    def checkpoint(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """What changed."""
+        changed, self._changed = sorted(self._changed), set()
+        return ((entry.encode(), b"%d" % self._counts[entry]) for entry in changed)
+
+    def reset(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """What is committed."""
+        self._counts = {entry.decode(): int(count) for entry, count in entries}
+        self._changed = set()
 
 
 def digits(part: Part, values: Sequence[str], what: str) -> int:
@@ -83,7 +110,7 @@ def _processor(part: Part, options: Options, trace: Trace) -> Processor:
         settings["effects"] = part.effects
     fn = _function(part, traces=part.effects or bool(options.poison), trace=trace)
     if part.store:
-        settings["state"] = {"seen": Store(Json(int))}
+        settings["state"] = {"seen": Handler(Seen) if part.handler else Store(Json(int))}
     quarantine = options.quarantine_after
     return Processor(fn, name=part.name, batch=part.batch, quarantine_after=quarantine, **settings)
 

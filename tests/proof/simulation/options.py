@@ -29,6 +29,7 @@ class Part:
         retries: percent that raise what is worth another call, once or twice.
         rekeys: outputs get a key of their own, so they change partitions.
         store: the function counts its calls in a store, before it fails or gives something.
+        handler: the store is in an object that cannot undo one step.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Part:
     retries: int = 0
     rekeys: bool = False
     store: bool = False
+    handler: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +187,9 @@ DEADLY = 0.1
 STORES = 0.4
 """Of the processors that can have a store, those that have one; drawn apart, as `ahead`."""
 
+HANDLERS = 0.4
+"""Of those, the ones where a handler has it; not of those that get lists."""
+
 
 def _read(changes: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()}
@@ -198,12 +203,18 @@ def _part(data: Mapping[str, Any]) -> Part:
     return Part(**fields_)
 
 
+def _keeping(seed: int, part: Part) -> Part:
+    store = _chance(f"store {seed} {part.name}", STORES)
+    handler = store and not part.batch and _chance(f"handler {seed} {part.name}", HANDLERS)
+    return dataclasses.replace(part, store=store, handler=handler)
+
+
 def _drawn(seed: int) -> Options:
     draw = random.Random(f"options {seed}")  # a schedule, no secret
     errors = draw.random() < 0.8
     sources = tuple(f"s{n}" for n in range(draw.choice((1, 1, 2))))
     parts = _parts(draw, sources, errors=errors)
-    kept = tuple(dataclasses.replace(one, store=_chance(f"store {seed} {one.name}", STORES)) for one in parts)
+    kept = tuple(_keeping(seed, one) for one in parts)
     quarantine_after = draw.choice((2, 2, 1, None))
     workers = draw.choice((1, 1, 2, 3))
     rates: dict[str, Any] = {name: draw.choice(most) for name, most in _MOST.items()}
