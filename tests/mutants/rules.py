@@ -636,6 +636,13 @@ MUTANTS: tuple[Mutant, ...] = (
         (HANDLERS,),
     ),
     Mutant(
+        "Q2a: a task that an outage stops stays alone until it has said left",
+        "cues_kafka/runtime/task/lane.py",
+        "                if self.task.settled and not self.task.left_due:",
+        "                if self.task.settled:",
+        ("tests/proof/test_simulation.py::test_a_task_that_an_outage_stops_stays_alone_until_it_has_said_left",),
+    ),
+    Mutant(
         "P7: nothing is called ahead on a handler",
         "cues_kafka/runtime/task/lane.py",
         "        if self._context.handlers is not None:\n            return  # a handler",
