@@ -218,6 +218,7 @@ def _processor_plan(
         fingerprint=_fingerprint(processor, facts),
         unchecked=_unchecked(processor),
         compacted=tuple(_compacted(graph, processor, facts)),
+        commit=processor.commit,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.processor import Strategy
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
@@ -62,6 +63,7 @@ class ProcessorPlan(PartPlan):
         unchecked: output bindings that the function's annotation does not name, so that a misspelt one shows only when
             the function returns it.
         compacted: topics of its inputs that Kafka compacts.
+        commit: when its batches are committed at the latest; None: as the run says.
     """
 
     kind: str
@@ -74,6 +76,7 @@ class ProcessorPlan(PartPlan):
     fingerprint: bytes | None
     unchecked: tuple[str, ...]
     compacted: tuple[str, ...]
+    commit: CommitPolicy | None
 
     @property
     def tasks(self) -> tuple[PlannedTask, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cues_kafka.plan.acls import kafka_acls
@@ -93,6 +94,8 @@ def _names(one: ProcessorPlan | FramePlan) -> Iterator[tuple[str, str]]:
             yield "replay", one.replay
         yield from ((f"changelog {store}", topic) for store, topic in one.changelogs)
         yield from ((f"table {name}", topic) for name, topic in one.tables)
+        if (own := one.commit) is not None:
+            yield "commits after", f"{own.max_messages:,} messages, {own.max_bytes:,} bytes or {own.max_seconds:g} s"
         if one.fingerprint:
             yield "fingerprint", one.fingerprint.hex()
 
@@ -131,6 +134,7 @@ def processor_data(one: ProcessorPlan) -> dict[str, Any]:
         "tables": dict(one.tables),
         "fingerprint": None if one.fingerprint is None else one.fingerprint.hex(),
         "unchecked": list(one.unchecked),
+        "commit": None if one.commit is None else asdict(one.commit),
     }
 
 

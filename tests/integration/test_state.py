@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cues_kafka import (
+    CommitPolicy,
     Dedupe,
     GlobalTable,
     Graph,
@@ -26,11 +27,14 @@ from cues_kafka import (
     start,
 )
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.core.records import Attempt
 from cues_kafka.ports import TopicPartition
+from cues_kafka.records.reading import read_record
+from cues_kafka.records.scanning import read_all
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 
-WIDTH = 3
+WIDTH, MOST = 3, 40
 
 
 def counted(
@@ -58,6 +62,7 @@ def graph_of(name: str) -> Graph:
             tables={"rates": GlobalTable(topics["rates"])},
             outputs=topics["counted"],
             state={"counts": Store(Json(int))},
+            commit=CommitPolicy(max_messages=MOST),
         ),
         defaults=Topic(value=Json(), partitions=WIDTH),
         topics={topics["rates"]: Topic(value=Json(int), partitions=2)},
@@ -104,6 +109,8 @@ def test_orders_are_counted_once_with_their_customers(kafka: KafkaFixture) -> No
         assert nths == [*range(1 + probes, 51 + probes)]
     broker = open_broker(cluster)
     assert verify(graph, broker).ok
+    records = map(read_record, read_all(broker, f"{name}.counted.backing", WIDTH))
+    assert max(record.batch.deliveries for record in records if isinstance(record, Attempt)) == MOST
     broker.close()
 
 

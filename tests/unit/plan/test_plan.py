@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from cues_kafka import ConfigError, DataFrameProcessor, Graph, Out, Processor, Source, Topic
+from cues_kafka import CommitPolicy, ConfigError, DataFrameProcessor, Graph, Out, Processor, Source, Topic
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.core.hashing import fingerprint
 from cues_kafka.graph.declare import Store
@@ -350,6 +350,16 @@ def test_a_plan_is_printed_as_text() -> None:
     assert "Refused:" in str(plan(JOIN, facts()))
 
 
+def test_a_plan_says_when_a_processor_commits() -> None:
+    """Where it has a policy of its own; as text, and as data."""
+    policy = CommitPolicy(max_messages=5_000, max_seconds=0.5)
+    own = Processor(anything, name="check", inputs="orders", outputs="checked", commit=policy)
+    planned = plan(Graph("shop", Source("orders"), own, errors="shop.errors"), facts())
+    assert "commits after      5,000 messages, 33,554,432 bytes or 0.5 s" in planned.text(topics=True)
+    assert planned.to_dict()["processors"][0]["commit"]["max_messages"] == 5_000
+    assert "commits after" not in plan(PIPE, facts()).text(topics=True)
+
+
 def test_a_backing_topic_without_its_processor_is_warned_of() -> None:
     """A renamed processor starts again, and no record can say so; topics of other graphs do not matter."""
     others = ["shop.check.backing", "shop.old.backing", "shop.a.b.backing", "shops.old.backing", "shop.old.replay"]
@@ -530,6 +540,7 @@ def test_a_plan_is_plain_data_with_stable_keys() -> None:
         "changelogs": {},
         "tables": {},
         "fingerprint": (plan(PIPE, facts(orders=2))["check"].fingerprint or b"").hex(),
+        "commit": None,
         "unchecked": [],
     }
     assert {"name": "checked", "partitions": 4, "replication": 3, "config": {"min.insync.replicas": "2"}} in data[
