@@ -451,3 +451,20 @@ def test_lifetimes_that_are_none_are_refused_with_the_remedy() -> None:
             Store(Json(), **wrong)
     with pytest.raises(GraphError, match="takes a number of messages"):
         Store(Json(), ttl_messages=0)
+
+
+def test_a_long_restore_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Every few seconds: the task, the store, how many messages of how many were read."""
+    tester = Tester(graph_of(plain))
+    tester.send_many("in", [str(n) for n in range(10_500)])
+    tester.run()
+    monkeypatch.setattr("cues_kafka.runtime.task.restoring.TELL_S", 0.0)
+    caplog.set_level("INFO", "cues_kafka.state")
+    tester.restart().run()
+    told = [record.getMessage() for record in caplog.records if "restoring" in record.getMessage()]
+    assert told
+    assert "store='counts'" in told[0]
+    assert "task='plain/0'" in told[0]
+    reads = [int(text.partition("read=")[2].partition(" ")[0]) for text in told]
+    assert reads == sorted(set(reads))
+    assert all("of=105" in text for text in told)
