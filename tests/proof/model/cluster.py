@@ -11,6 +11,7 @@ from cues_kafka.core.records import Record, Snapshot, Totals, Writer
 from cues_kafka.core.spec import Input, Move, Spec
 from cues_kafka.core.task import Task
 from cues_kafka.core.turns import take
+from tests.proof.model import stores
 from tests.proof.model.machine import Facts, Key, Machine, Register, offsets_of
 from tests.proof.model.states import (
     ABORTING,
@@ -146,6 +147,7 @@ class Cluster:
             quarantine_after=QUARANTINE_AFTER,
             compacted=setting.compacts > 0,
             move=move,
+            stores=((stores.STORE, "g.p.steps.changelog"),) if setting.stores else (),
             writer=Writer(f"g.p.{p}", kind, f"w{w}", f"w{w}.{deaths}"),
         )
 
@@ -204,7 +206,8 @@ class Cluster:
         held = part.pending if won and part.pending else part.held
         reset = 0 if won and part.pending else part.reset
         after = part._replace(
-            log=log, outputs=outputs, loose=(), phase=IDLE, marked=False, pending=(), held=held, reset=reset
+            log=log, outputs=outputs, loose=(), phase=IDLE, marked=False, pending=(), held=held, reset=reset,
+            changes=stores.marked(part.changes, won=won),
         )  # fmt: skip
         record = self._last(part) if won else None
         moved = record is not None and record.writer.runtime == "tool" and not isinstance(record, Snapshot)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 
 from cues_kafka.core.records import Record, Totals
-from tests.proof.model import staging
+from tests.proof.model import staging, stores
 from tests.proof.model.machine import offsets_of
 from tests.proof.model.staging import Staging
 from tests.proof.model.states import IDLE, ONGOING, Part, State, Step
@@ -98,6 +98,9 @@ def _counted(world: World, part: Part, record: Record, steps: list[Step]) -> str
         return f"I2, I3: {len(steps)} deliveries have outcomes, the record counts {totals}"
     if any(offset >= ends[b] for step in steps for b, offset in step):
         return f"I2: an outcome above the position {ends}"
+    if world.setting.stores:
+        kinds = {one.step: one.kind for one in part.outputs}
+        return stores.judged(part.changes, record, {step: kinds[step] for step in steps})
     if world.setting.effects:
         return _effects(part, record, steps)
     return _starved(world, steps) if world.setting.turns else ""

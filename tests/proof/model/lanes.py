@@ -16,6 +16,7 @@ from cues_kafka.core.moves import MOVED
 from cues_kafka.core.records import Attempt, Choice, Snapshot
 from cues_kafka.core.task import Doing, Due, Task
 from cues_kafka.ports import Coordinates
+from tests.proof.model import stores
 from tests.proof.model.cluster import Cluster
 from tests.proof.model.machine import Key, offsets_of
 from tests.proof.model.states import (
@@ -83,6 +84,7 @@ class Lanes(Cluster):
         carried = () if ended else lane.carried
         alone = lane.alone and not self._settled(task)
         new = Lane(task, number, lane.session and not ended, carried, lane.said, alone=alone)
+        new = new._replace(store=lane.store)
         kept = new if ended else new._replace(turn=lane.turn, fetched=lane.fetched)
         return self._put_lane(s, w, p, kept)
 
@@ -259,6 +261,28 @@ class Lanes(Cluster):
         out.append(((self._name(w, p), type(effect).__name__), owner, self._tell(s, w, p, lane, "done")))
 
     def _assign(self, turn: Turn, assign: do.AssignReader) -> None:
+        if not self.setting.stores:
+            self._begin_to_read(turn, assign)
+            return
+        s, w, p, lane, owner, out = turn
+        changes = self.part(s, p).changes
+        ends = [(s, len(changes), owner)]
+        if (stale := stores.stale_end(changes)) and (spent := self._spend(s, NET)) is not None:
+            ends.append((spent, stale, False))
+        for world, high, calm in ends:
+            held = stores.read(changes, lane.store, high)
+            if held is None or not self._fits(lane, held):
+                after = self._failed(world, w, p, lane, "the store cannot be read")
+                out.append(((self._name(w, p), f"cannot read the store up to {high}"), calm, after))
+            else:
+                self._begin_to_read(turn._replace(s=world, lane=lane._replace(store=held), owner=calm), assign)
+
+    def _fits(self, lane: Lane, held: stores.Held) -> bool:
+        """R4b: whether the changelog ends where the newest record says."""
+        record = self.task(lane).record
+        return held.mark == (dict(record.stores).get(stores.STORE) if record else None)
+
+    def _begin_to_read(self, turn: Turn, assign: do.AssignReader) -> None:
         s, w, p, lane, owner, out = turn
         at = offsets_of(assign.positions)
         after = self._tell(s, w, p, lane, "done")
@@ -298,6 +322,14 @@ class Lanes(Cluster):
         delivers = isinstance(record, Attempt) and record.batch.deliveries
         return self.machine.records.number(record), outcomes_of(lane.carried) if delivers else ()
 
+    def _value(self, lane: Lane) -> stores.Value:
+        """The store behind the steps that are carried; those that failed are undone."""
+        return lane.store.value + tuple(step for step, kind in lane.carried if self._keeps(kind))
+
+    def _keeps(self, kind: str) -> bool:
+        """Whether a step that ended so keeps its changes."""
+        return kind in stores.KEEPS
+
     def _entry(self, number: int) -> int:
         """A record as it lands: not visible before the marker."""
         return number << 1
@@ -314,6 +346,9 @@ class Lanes(Cluster):
         count, high = 1 + len(outcomes), len(part.log)
         opened = part._replace(phase=ONGOING, marked=True)
         landed = opened._replace(log=(*part.log, self._entry(number)))
+        if lane.carried and self.setting.stores and isinstance(self.machine.record(number), Attempt):
+            changes = stores.written(part.changes, self.machine.record(number).step, self._value(lane))
+            opened, landed = opened._replace(changes=changes), landed._replace(changes=changes)
         full = landed._replace(loose=part.loose + outcomes)
         text = f"produce: {shown(self.machine.record(number))} at {high}, {len(outcomes)} outcomes"
         out.append(
@@ -346,13 +381,16 @@ class Lanes(Cluster):
         if part.phase not in (IDLE, ONGOING):
             return
         ended = self._ended(s, p)
+        failed = lane
+        if self.setting.stores and isinstance(self.task(lane).pending, Attempt):
+            lane = lane._replace(store=lane.store._replace(value=self._value(lane)))
         out.append(((who, "commit: done"), owner, self._tell(ended, w, p, lane, "committed", None)))
         variants = [("lost", s), ("done, no reply", ended), ("will come late", self._send(s, ("end", p)))]
-        self._lose(s, w, p, lane, "commit", *variants, out=out)
+        self._lose(s, w, p, failed, "commit", *variants, out=out)
         spent = self._spend(ended, NET)
         if spent is not None:
             out.append(((who, "commit: done, no reply, asks again"), False, spent))
-            told = self._tell(self._send(spent, ("end", p)), w, p, lane, "committed", "repeated")
+            told = self._tell(self._send(spent, ("end", p)), w, p, failed, "committed", "repeated")
             out.append(((who, "commit: done at the second try, the first will come late"), False, told))
 
     # User code.

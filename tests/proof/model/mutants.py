@@ -250,6 +250,37 @@ def _fresh_id() -> Patch:
     return around_world("_init", init)
 
 
+def _mark_of_the_batch_before() -> Patch:
+    """R4b: the record does not name what its transaction writes."""
+    return writing, "_kept", lambda _task, newest, _batch: newest.stores
+
+
+def _marks_forgotten() -> Patch:
+    """R4b: a snapshot does not carry the marks on."""
+    return writing, "_CARRIED", tuple(name for name in writing._CARRIED if name != "stores")
+
+
+def _end_believed() -> Patch:
+    """R4b: the changelog's end is not compared with the record."""
+    return around_world("_fits", lambda *_: True)
+
+
+def _changes_kept(kinds: str) -> Patch:
+    """Steps that end as one of these keep their changes, the others do not."""
+    return around_world("_keeps", lambda _old, _world, kind: kind in kinds)
+
+
+def _overlay_kept() -> Patch:
+    """P8: what a void batch has changed stays in the process."""
+
+    def failed(old: Any, world: World, *given: Any, **more: Any) -> Any:
+        s, w, p, lane, *rest = given
+        held = lane.store._replace(value=world._value(lane)) if lane.carried else lane.store
+        return old(world, s, w, p, lane._replace(store=held), *rest, **more)
+
+    return around_world("_failed", failed)
+
+
 def _acknowledged_early() -> Patch:
     """A revocation is acknowledged while the task goes on."""
 
@@ -602,6 +633,12 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant("a move keeps the announced batch", "moved-snapshot", NOTHING, (_move_keeps_snapshot(),)),
     Mutant("a move leaves the group's offsets", "moved-snapshot", NOTHING, (_move_without_offsets(),)),
     Mutant("late records taken outside of a transaction", "alone", NET, _unverified()),
+    Mutant("a record does not name the marks of its stores", "store", NOTHING, (_mark_of_the_batch_before(),)),
+    Mutant("a snapshot forgets the marks of stores", "store-kill", CRASH, (_marks_forgotten(),)),
+    Mutant("a stale end of a changelog is believed", "store", NET_AND_CRASH, (_end_believed(),), progress=False),
+    Mutant("changes of a failed step are kept", "store", NOTHING, (_changes_kept("ofne"),)),
+    Mutant("changes of a step with an output are dropped", "store", NOTHING, (_changes_kept("f"),)),
+    Mutant("changes of a void batch stay in the process", "store", NET, (_overlay_kept(),), progress=False),
     *STAGED,
 )
 
@@ -624,6 +661,6 @@ NO_SUBJECT: Final[tuple[tuple[str, str], ...]] = (
     ("`latest` resolved beside a sibling's record", "the worlds have no added partitions"),
     ("position past the log's end accepted", "the worlds' brokers lose nothing"),
     ("SQL effects fenced by sequence alone under pipelining", "nothing is called ahead in the worlds"),
-    ("store not rolled back; replay appended to the input", "not built yet"),
+    ("replay appended to the input", "not built yet"),
 )
 """Mutants that cannot be made here, and why."""

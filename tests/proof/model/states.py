@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.core.task import Doing
 from tests.proof.model.machine import offsets_of
+from tests.proof.model.stores import NOTHING_HELD, Changelog, Held
 
 State: TypeAlias = tuple[int, ...]
 Step: TypeAlias = tuple[tuple[int, int], ...]
@@ -80,6 +81,7 @@ class Lane(NamedTuple):
         alone: whether nothing else of the process may run user code now (Q2a).
         turn: the input of alts that its next batch begins with, in worlds with `Setting.turns`.
         fetched: what it read and announced, in worlds with `Setting.compacts`: what is cleaned later does not matter.
+        store: what its process holds of the store, in worlds with `Setting.stores`.
     """
 
     task: int
@@ -91,6 +93,7 @@ class Lane(NamedTuple):
     alone: bool = False
     turn: int = 0
     fetched: tuple[Step, ...] = ()
+    store: Held = NOTHING_HELD
 
 
 class Worker(NamedTuple):
@@ -125,6 +128,7 @@ class Part(NamedTuple):
         cleaned: messages that compaction took before they were delivered.
         base: deliveries, outputs, errors and nils before the task was moved last; `outputs` begin with that move.
         mover: incarnation of the tool that moved the task last.
+        changes: the store's changelog.
         wrong: a violation that was seen when it happened.
     """
 
@@ -146,6 +150,7 @@ class Part(NamedTuple):
     cleaned: tuple[int, ...] = ()
     base: tuple[int, ...] = (0, 0, 0, 0)
     mover: str = ""
+    changes: Changelog = ()
     wrong: str = ""
 
 
@@ -214,6 +219,7 @@ class Setting:
         turns: batches of alts take from the inputs as `core.turns` says, not in every order that is allowed.
         moves: the lives of a tool that resets all tasks (X2): starts, and deaths.
         compacts: how many messages of the only input may be compacted away, at any time; never the last one.
+        stores: user code changes a store.
         reorders: every second life of a worker declares its inputs in the other order (O7).
         start: see `Spec`.
         intruder: a program may write into the backing partition, with another transactional id.
@@ -239,6 +245,7 @@ class Setting:
     turns: bool = False
     moves: int = 0
     compacts: int = 0
+    stores: bool = False
     reorders: bool = False
     start: str = "earliest"
     intruder: bool = False

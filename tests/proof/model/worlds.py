@@ -115,6 +115,19 @@ _WORLDS = [
         batch=3,
         compacts=2,
     ),
+    Setting(
+        name="store", about="a store, a message that fails and one that is called again", inputs=("oer",), stores=True
+    ),
+    Setting(
+        name="store-kill", about="a store, and a message that kills", inputs=("oko",), stores=True, workers=("native",)
+    ),
+    Setting(
+        name="store-alts",
+        about="a store that any of two inputs changes",
+        inputs=("o", "e"),
+        pairing="alts",
+        stores=True,
+    ),
     Setting(name="slots", about="two Spark slots for one range", inputs=("oo",), workers=("slot", "slot")),
     Setting(name="both", about="a native worker and a Spark slot", inputs=("oo",), workers=("native", "slot")),
     replace(_STAGED, name="staged", about="a driver of Spark, its successors, and tasks of theirs that stay behind"),
