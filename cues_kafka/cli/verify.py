@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.config import Bootstrap, File, Profile, load
 from cues_kafka.cli.options import Target
+from cues_kafka.errors import ConfigError
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ epilog = f"""
 Examples:
   cues-kafka verify shop:graph
   cues-kafka verify shop:graph --processor check --processor route
+  cues-kafka verify --state shop:graph
   cues-kafka verify path/shop.py:graph --json | jq .anomalies
   # wait until everything is delivered
   until cues-kafka verify shop:graph --complete; do sleep 5; done
@@ -53,6 +55,9 @@ _COLUMNS = (
     ("unfounded", "unfounded"),
     ("ahead", "ahead"),
     ("behind", "behind"),
+    ("entries", "entries"),
+    ("diverging", "diverging"),
+    ("not recomputed", "not_recomputed"),
 )
 _SUMMED = tuple(name for _, name in _COLUMNS if name != "nils")
 
@@ -72,6 +77,17 @@ def verify(
     complete: Annotated[
         bool, typer.Option("--complete", help=f"Exit with {INCOMPLETE} while something is not delivered yet.")
     ] = False,
+    state: Annotated[
+        bool, typer.Option("--state", help="Make the entries of stores again from their messages, and compare.")
+    ] = False,
+    pure: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pure",
+            metavar="NAME",
+            help="With --state: call this processor's function again although it has effects or retries; repeatable.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     bootstrap: Bootstrap = None,
     profile: Profile = None,
@@ -86,8 +102,14 @@ def verify(
 
     from cues_kafka.cli.loading import opened
 
+    options: dict[str, Any] = {"processors": processor or None}
+    if pure and not state:
+        raise ConfigError("--pure goes with --state only")
+    if state:
+        kafka = load({"bootstrap": bootstrap}, profile=profile, file=file).kafka()
+        options |= {"state": True, "pure": pure or (), "cluster": kafka}
     with opened(target, bootstrap, profile, file) as (graph, broker):
-        report = _look(graph, broker, processor or None)
+        report = _look(graph, broker, options)
     if as_json:
         typer.echo(json.dumps(report.to_dict(), indent=2))
     else:
@@ -98,7 +120,7 @@ def verify(
         raise typer.Exit(INCOMPLETE)
 
 
-def _look(graph: Graph, broker: Broker, processors: list[str] | None) -> Report:
+def _look(graph: Graph, broker: Broker, options: Mapping[str, Any]) -> Report:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -110,7 +132,7 @@ def _look(graph: Graph, broker: Broker, processors: list[str] | None) -> Report:
         return look(
             graph,
             broker,
-            processors=processors,
+            **options,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
 

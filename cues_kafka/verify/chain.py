@@ -23,6 +23,7 @@ class Chain:
         next_offset: offset at which to look for the next record.
         hidden: an open transaction hides what follows.
         problems: what is wrong.
+        stores_since: by store, the step behind which the records name it first; None: it is not known.
         rows: for a slot of a staged processor, the rows that each of its records publishes, by sequence.
     """
 
@@ -32,6 +33,7 @@ class Chain:
         self.next_offset = 0
         self.hidden = False
         self.problems: list[str] = []
+        self.stores_since: dict[str, int | None] = {}
         self.rows: dict[int, int] = {}
         self._transactional_id = transactional_id
 
@@ -49,6 +51,8 @@ class Chain:
                     self._say(f"backing record {record.sequence} at offset {offset}: {text}")
                 if record.staged:
                     self.rows[record.sequence] = record.batch.deliveries
+                for name, _ in record.stores:
+                    self.stores_since.setdefault(name, self.newest.step if self.newest else None)
                 self.newest = record
                 self.next_offset = offset + 1
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from cues_kafka.core.records import Totals
 
-ANOMALIES = ("lost", "torn", "duplicated", "out_of_order", "unfounded", "ahead")
+ANOMALIES = ("lost", "torn", "duplicated", "out_of_order", "unfounded", "ahead", "diverging")
 """Anomalies that are counted. If one is not zero, the promise is broken."""
 
 
@@ -35,6 +35,9 @@ class TaskReport:
         ahead: outcomes above the position, of no committed batch.
         behind: offsets between the positions and the inputs' last stable offsets, markers included; 0 where no message
             is among them. Of a staged processor part 0 has them; 1 more where the part of an announced batch is due.
+        entries: entries of its stores that were made again from its messages, and compared; only with `state=True`.
+        diverging: keys of its stores whose entries are not what its messages make.
+        not_recomputed: its stores whose entries could not be made again.
         problems: what is wrong with the backing records and their totals.
         limits: what cannot be seen, and why.
         details: which messages the counts are about, the first of each.
@@ -53,6 +56,9 @@ class TaskReport:
     unfounded: int = 0
     ahead: int = 0
     behind: int = 0
+    entries: int = 0
+    diverging: int = 0
+    not_recomputed: int = 0
     problems: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
     details: tuple[str, ...] = ()

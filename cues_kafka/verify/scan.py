@@ -24,13 +24,13 @@ any more what would be needed (trimmed, compacted, hidden by an open transaction
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from time import monotonic
-from typing import TypeAlias
+from typing import Any
 
 from cues_kafka.brokers.patience import ask_again
 from cues_kafka.core.delivery import HEADER
-from cues_kafka.errors import ConfigError, RetriableError
+from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, no_such_processor, tools_group
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
@@ -42,13 +42,12 @@ from cues_kafka.ports import Broker, ClusterFacts, TopicPartition, Watermarks, W
 from cues_kafka.verify.ledger import Outcomes, Track, offsets_of
 from cues_kafka.verify.parts import Part, parts_of
 from cues_kafka.verify.report import ANOMALIES, ProcessorReport, Report, TaskReport
+from cues_kafka.verify.stores import StateFindings, StoreScan
+from cues_kafka.verify.sweeping import Progress, Sweeper
 from cues_kafka.verify.tasks import TaskBalance, TaskBooks
 from cues_kafka.words import count
 
 __all__ = ["ANOMALIES", "ProcessorReport", "Progress", "Report", "TaskReport", "verify"]
-
-Progress: TypeAlias = Callable[[int, int], None]
-"""Called now and then with the number of offsets that were read, and of those to read."""
 
 PATIENCE_S = 10.0
 """How long no message comes before an open transaction is said to hide the rest. Transactions of live workers are over
@@ -57,9 +56,6 @@ sooner; that of a dead one ends with the recovery of its task, or its time-out."
 LOOKED_THROUGH = 1000
 """Offsets above a position that are read to see whether there is any message among them: a task's position moves over
 the markers of transactions only when it has nothing else to do."""
-
-
-_Feed: TypeAlias = Callable[[TopicPartition, Sequence[WireMessage]], None]
 
 
 # --------------------------------------------------------------------------------------------------------- reading
@@ -72,6 +68,9 @@ def verify(
     processors: Sequence[str] | None = None,
     progress: Progress | None = None,
     patience_s: float = PATIENCE_S,
+    state: bool = False,
+    pure: Collection[str] = (),
+    cluster: Any = None,
 ) -> Report:
     """
     Read what a graph has read and written, and say what is wrong with it. It writes nothing; the graph may run.
@@ -82,6 +81,9 @@ def verify(
         processors: names of those to look at; None: all.
         progress: told how far the reading is.
         patience_s: how long to wait for open transactions.
+        state: whether to make the entries of stores again, and compare them (`verify.stores`).
+        pure: names of processors whose functions may be called again although they have effects or retries.
+        cluster: options of the cluster, for codecs with a registry; only with `state`.
 
     Raises:
         ConfigError: a name that the graph does not have.
@@ -89,6 +91,7 @@ def verify(
     """
     began = monotonic()
     _check_names(graph, processors)
+    _check_names(graph, pure)
     facts = ask_again(lambda: broker.facts(topics_to_ask(graph)), patience_s)
     planned = plan(graph, facts).with_findings([inspect_starts(graph, broker, Terms(processors))])
     everyone: dict[str, Processor | DataFrameProcessor] = {**graph.processors, **graph.dataframes}
@@ -99,7 +102,8 @@ def verify(
     ]
     for name in _chosen(graph.dataframes, processors):
         tasks += parts_of(graph, graph.dataframes[name], facts)
-    scan = _Scan(graph, broker, tasks, facts, patience_s=patience_s, progress=progress)
+    sweeper = Sweeper(broker, tools_group(graph.name), patience_s, progress)
+    scan = _Scan(graph, sweeper, tasks, facts)
     scan.left = {
         name: f"{name} never started: its backing topic does not exist"
         for name in _chosen(graph.dataframes, processors)
@@ -109,6 +113,8 @@ def verify(
     scan.messages()
     scan.later()
     scan.behind()
+    if state:
+        scan.stores(StoreScan(graph, planned, facts, sweeper, scan.refresh, cluster=cluster, pure=pure))
     return Report(
         graph=graph.name,
         processors=tuple(
@@ -126,12 +132,12 @@ def verify(
             *(f"this user may not read the settings of {topic!r}: compacted or not?" for topic in facts.unchecked),
         ),
         notes=tuple(scan.notes()),
-        scanned=scan.scanned,
+        scanned=sweeper.scanned,
         seconds=monotonic() - began,
     )
 
 
-def _check_names(graph: Graph, processors: Sequence[str] | None) -> None:
+def _check_names(graph: Graph, processors: Collection[str] | None) -> None:
     known = {**graph.processors, **graph.dataframes}
     if unknown := sorted(set(processors or ()) - set(known)):
         raise ConfigError(no_such_processor(graph.name, unknown, known))
@@ -150,29 +156,17 @@ def _without_tasks(planned: Plan, names: Iterable[str]) -> Iterator[str]:
 class _Scan:
     """One run of `verify`."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        broker: Broker,
-        tasks: Sequence[TaskBooks | Part],
-        facts: ClusterFacts,
-        *,
-        patience_s: float,
-        progress: Progress | None,
-    ) -> None:
+    def __init__(self, graph: Graph, sweeper: Sweeper, tasks: Sequence[TaskBooks | Part], facts: ClusterFacts) -> None:
         self._graph = graph
-        self._broker = broker
+        self._sweeper = sweeper
         self.tasks = tasks
         self.left: dict[str, str] = {}
         self._facts = facts
-        self._patience_s = patience_s
-        self._progress = progress
+        self._stores: dict[str, StateFindings] = {}
         self._by_processor: dict[str, dict[int, TaskBooks | Part]] = {}
         self._marks: dict[TopicPartition, Watermarks] = {}
         self._outcomes: dict[TopicPartition, Outcomes] = {}
         self._veils: dict[str, list[str]] = {}
-        self._read = self._to_read = 0
-        self.scanned = 0
 
     # 1
 
@@ -192,7 +186,7 @@ class _Scan:
         ranges = {
             place: (max(marks[place].low, chain.next_offset), marks[place].high) for place, chain in chains.items()
         }
-        hidden = self._sweep(ranges, lambda place, messages: chains[place].feed(messages))
+        hidden = self._sweeper.sweep(ranges, lambda place, messages: chains[place].feed(messages))
         for place, chain in chains.items():
             chain.hidden = place in hidden
 
@@ -200,8 +194,7 @@ class _Scan:
         return place.topic in self._facts.topics and place.partition < self._facts.topics[place.topic].partitions
 
     def _watermarks(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-        asked = list(places)
-        return ask_again(lambda: self._broker.watermarks(asked), self._patience_s) if asked else {}
+        return self._sweeper.watermarks(list(places))
 
     # 2, 3
 
@@ -233,7 +226,9 @@ class _Scan:
                     task.exist(binding, offsets)
 
         for topic in dict.fromkeys(place.topic for place in ranges):
-            hidden = self._sweep({place: bounds for place, bounds in ranges.items() if place.topic == topic}, feed)
+            hidden = self._sweeper.sweep(
+                {place: bounds for place, bounds in ranges.items() if place.topic == topic}, feed
+            )
             for place, offset in hidden.items():
                 self._veils.setdefault(topic, []).append(
                     f"an open transaction hides {topic}/{place.partition} from offset {offset} on"
@@ -286,59 +281,6 @@ class _Scan:
 
         return resolve
 
-    def _sweep(
-        self,
-        ranges: Mapping[TopicPartition, tuple[int, int]],
-        feed: _Feed,
-    ) -> dict[TopicPartition, int]:
-        """
-        Read ranges, committed messages only.
-
-        Returns:
-            Where the reading stopped short of the end, and at which offset.
-        """
-        at = {place: start for place, (start, end) in ranges.items() if start < end}
-        if not at:
-            return {}
-        self._to_read += sum(ranges[place][1] - start for place, start in at.items())
-        reader = self._broker.reader(tools_group(self._graph.name))
-        try:
-            reader.assign(at)
-            deadline, trouble = monotonic() + self._patience_s, None
-            while at and monotonic() < deadline:
-                try:
-                    came = reader.poll(0.5)
-                except RetriableError as error:
-                    trouble = error  # the client tries again; if that fails too, this is why nothing came
-                    continue
-                for place, messages, eof in came:
-                    if place not in at:
-                        continue
-                    before, end = at[place], ranges[place][1]
-                    if messages:
-                        deadline, trouble = monotonic() + self._patience_s, None
-                        at[place] = messages[-1].offset() + 1
-                        self._feed(feed, place, messages, end)
-                    if eof is not None:
-                        at[place] = max(at[place], eof)
-                    self._read += min(at[place], end) - before
-                    if at[place] >= end:
-                        del at[place]
-                        reader.unassign([place])
-                if self._progress:
-                    self._progress(self._read, self._to_read)
-            if at and trouble:
-                raise trouble
-            return at
-        finally:
-            reader.close()
-
-    def _feed(self, feed: _Feed, place: TopicPartition, messages: Sequence[WireMessage], end: int) -> None:
-        if messages[-1].offset() >= end:
-            messages = [message for message in messages if message.offset() < end]
-        self.scanned += len(messages)
-        feed(place, messages)
-
     # 4
 
     def later(self) -> None:
@@ -359,9 +301,9 @@ class _Scan:
                 newest[place] = messages[-1].offset()
 
         ranges = {place: (start, end) for _, place, start, end in reversed(gaps) if end - start <= LOOKED_THROUGH}
-        judged = self.scanned
-        self._sweep(ranges, feed)
-        self.scanned = judged
+        judged = self._sweeper.scanned
+        self._sweeper.sweep(ranges, feed)
+        self._sweeper.scanned = judged
         for task, place, start, end in gaps:
             if end - start > LOOKED_THROUGH or newest.get(place, -1) >= start:
                 task.behind += end - start
@@ -377,15 +319,29 @@ class _Scan:
         ]
         yield from sorted((gap for gap in found if gap[2] < gap[3]), key=lambda gap: gap[2])
 
+    # Stores
+
+    def stores(self, looking: StoreScan) -> None:
+        """Look at the stores of all tasks."""
+        for task in self.tasks:
+            if isinstance(task, TaskBooks) and task.processor.state and task.record:
+                self._stores[task.task] = looking.look(task)
+
+    def refresh(self, task: TaskBooks) -> None:
+        """Read the records of a task that came since."""
+        self._read_records([task])
+
     # The balance
 
     def report(self, task: TaskBooks | Part) -> TaskReport:
         """Draw the balance of one task."""
         if isinstance(task, Part):
             return task.report(self._blinds(task), self._unmarked(task))
-        return TaskBalance(
+        report = TaskBalance(
             task, self._marks, self._compacted_inputs(task), self._blinds(task), self._unmarked(task)
         ).report()
+        found = self._stores.get(task.task)
+        return found.added(report) if found else report
 
     def _compacted_inputs(self, task: TaskBooks) -> list[str]:
         return [t for _, t in task.names.inputs if t in self._facts.topics and self._compacted(t)]

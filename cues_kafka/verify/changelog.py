@@ -1,0 +1,132 @@
+"""One partition of a changelog as `verify --state` reads it: its marks, and the entries as of the task's record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from cues_kafka.ports import WireMessage
+from cues_kafka.state.expiring import TIME_BYTES, Expiring
+from cues_kafka.state.layers import ENTRY, MARK, Changes
+from cues_kafka.state.mapping import StoreSpec
+from cues_kafka.words import count
+
+PROBLEMS: Final = 5
+"""Number of texts that are kept for one changelog."""
+
+NONE: Final = -1
+"""The mark of a changelog without one."""
+
+
+class Changelog:
+    """
+    The entries of one store of one task, and what is wrong with how they were written (R4b).
+
+    Changes count when the mark behind them is read. Those of transactions that the record does not know yet are left
+    out.
+
+    Args:
+        spec: the store.
+        until: the step with which the record says that the changelog ends.
+
+    Attributes:
+        entries: values by key as they are kept, with their times where entries end.
+        time: the task's time at the end of `entries`.
+        mark: the newest one.
+        exact: whether the mark `until` was read, so `entries` are those of that step.
+        later: changes of later transactions.
+        problems: what is wrong.
+    """
+
+    def __init__(self, spec: StoreSpec, until: int) -> None:
+        self._spec, self._until = spec, until
+        self._kind = ENTRY if spec.ttl is None else Expiring.entry
+        self.entries: dict[bytes, bytes] = {}
+        self.time = self._coming = 0
+        self.mark = NONE
+        self.exact = until == NONE
+        self.later: Changes = {}
+        self.problems: list[str] = []
+        self._held: Changes = {}
+        self._held_from = 0
+
+    def feed(self, messages: Sequence[WireMessage]) -> None:
+        """Take the next committed messages."""
+        for message in messages:
+            key, value, offset = message.key() or b"", message.value(), message.offset()
+            if key == MARK:
+                self._marked(value, offset)
+            elif key[:1] == self._kind:
+                self._change(key[1:], value, offset)
+            elif self._spec.ttl is not None and key == self._spec.unit:
+                self._coming = _number(value)
+            else:
+                self._say(f"offset {offset} has key {key!r:.60}, which is no key of this store")
+
+    def close(self) -> None:
+        """Everything was read: what has no mark behind it was not written by a task, but a task would take it."""
+        if self._held:
+            self._say(
+                f"{count(len(self._held), 'entry', 'entries')} from offset {self._held_from} on stand behind the last "
+                f"mark, {self.mark}: no transaction of the task wrote them"
+            )
+            if not self.later:
+                self._apply()
+
+    def take_later(self) -> None:
+        """Count the changes of later transactions, too: the task has no record of them."""
+        self._held, self.later = self.later, {}
+        self._apply()
+
+    def _marked(self, value: bytes | None, offset: int) -> None:
+        step = _number(value)
+        if step <= self.mark:
+            self._say(f"the mark at offset {offset} says step {step}, behind the mark of step {self.mark}")
+        if step > self._until:
+            self.later |= self._held
+            self._held = {}
+        else:
+            self._apply()
+        self.exact = self.exact or step == self._until
+        self.mark = max(self.mark, step)
+
+    def _change(self, key: bytes, value: bytes | None, offset: int) -> None:
+        if key in self._held:
+            self._say(f"the transaction of offset {offset} writes {self.show(key)} twice")
+        if value is not None and self._spec.ttl is not None and len(value) < TIME_BYTES:
+            self._say(f"the entry {self.show(key)} at offset {offset} has no time")
+            return
+        if not self._held:
+            self._held_from = offset
+        self._held[key] = value
+
+    def _apply(self) -> None:
+        for key, value in self._held.items():
+            if value is None:
+                self.entries.pop(key, None)
+            else:
+                self.entries[key] = value
+        self._held, self.time = {}, max(self.time, self._coming)
+
+    def show(self, key: bytes) -> str:
+        """A key as people know it."""
+        return shown(self._spec.decode_key, key)
+
+    def _say(self, text: str) -> None:
+        if len(self.problems) < PROBLEMS:
+            self.problems.append(text)
+
+
+def shown(decode: Callable[[bytes], object], data: bytes) -> str:
+    """What bytes stand for; the bytes, where that cannot be told."""
+    try:
+        return f"{decode(data)!r:.60}"
+    except Exception:  # noqa: BLE001 - of any codec: that the bytes are wrong is what has to be shown
+        return f"{data!r:.60}"
+
+
+def _number(value: bytes | None) -> int:
+    try:
+        return int(value or b"-1")
+    except ValueError:
+        return NONE

@@ -1,0 +1,114 @@
+"""Calls a processor's function again for all messages that a task has delivered, with empty stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from cues_kafka.core.records import Totals
+from cues_kafka.core.spec import Spec
+from cues_kafka.errors import CuesError
+from cues_kafka.graph.processor import Processor
+from cues_kafka.runtime.calling.batch import Batch
+from cues_kafka.runtime.calling.caller import Caller
+from cues_kafka.state.stores import Stores
+
+CHUNK: Final = 1_000
+"""Steps whose outputs are in memory at once."""
+
+
+class NotRecomputed(Exception):
+    """Why the entries of a store cannot be made again, as a clause."""
+
+
+def obstacle(processor: Processor, pure: Container[str]) -> str | None:
+    """
+    Why a processor's function cannot be called again; None: it can.
+
+    Args:
+        processor: the processor.
+        pure: names of processors that change nothing but their stores, as their users say.
+    """
+    name = processor.name
+    asking = f"--pure {name} says that a second call does no harm and gives the same"
+    if processor.tables:
+        return f"it looks things up in {', '.join(map(repr, processor.tables))}, which may have changed since"
+    if [one for one, place in processor.call.context.items() if place == "system"]:
+        return "its function takes values of system=, which verify does not open"
+    if processor.input_shape == "alts":
+        return "it takes its inputs in turns, and the order is not kept"
+    if processor.batch:
+        return "its function takes lists, and which messages came in one call is not kept"
+    if processor.has_effects and name not in pure:
+        kind = "effects=True" if processor.effects else "no outputs, so it counts as a sink"
+        return f"it has {kind}: a second call might repeat its effects; {asking}"
+    if processor.retry and name not in pure:
+        return f"it has retry=, so its function depends on something outside; {asking}"
+    return None
+
+
+def recompute(
+    caller: Caller,
+    spec: Spec,
+    steps: Iterable[Any],
+    *,
+    topic_ids: Mapping[str, bytes],
+    failed: Callable[[Any], bool],
+    totals: Totals,
+) -> Stores:
+    """
+    Call the function for these steps, and keep its changes.
+
+    Args:
+        caller: of the processor.
+        spec: of the task.
+        steps: see `pairing.Step`; all of the task, in order.
+        topic_ids: by input binding.
+        failed: whether a step became an error message. It has changed nothing, so it is not called.
+        totals: the task's own, which must come out again.
+
+    Raises:
+        NotRecomputed: the function did not do the same, or not for the same steps.
+    """
+    context = caller.context_of(spec)
+    stores = context.stores
+    assert stores is not None
+    found = Totals()
+    rest = iter(steps)
+    while chunk := list(islice(rest, CHUNK)):
+        called = [step for step in chunk if not failed(step)]
+        found = found.plus(Totals(deliveries=len(chunk) - len(called), errors=len(chunk) - len(called)))
+        while called:
+            batch = Batch(spec, 0, topic_ids, context)
+            stores.begin_batch(0)
+            ended = _call(caller, called, batch)
+            stores.before_commit(0, batch.records)
+            stores.after_commit(0)
+            found = found.plus(batch.totals)
+            called = called[ended:]
+    _compare(found, totals)
+    return stores
+
+
+def _call(caller: Caller, steps: Sequence[Any], batch: Batch) -> int:
+    try:
+        ended = caller.run(steps, batch)
+    except CuesError as error:
+        raise NotRecomputed(f"at {caller.place(steps, batch.deliveries)}: {error}") from error
+    if batch.halt is not None:
+        raise NotRecomputed(f"its function ended otherwise at {caller.place(steps, ended)}: {batch.halt.text}")
+    return ended
+
+
+def _compare(found: Totals, said: Totals) -> None:
+    if found.deliveries != said.deliveries:
+        raise NotRecomputed(
+            f"its inputs hold {found.deliveries} steps below its positions, and its totals say {said.deliveries}"
+        )
+    counts = [(name, getattr(found, name), getattr(said, name)) for name in ("outputs", "errors", "nils")]
+    if differing := [f"{now} {name} instead of {then}" for name, now, then in counts if now != then]:
+        raise NotRecomputed(
+            f"called again, its function gave {', '.join(differing)}: it depends on more than its messages, or was "
+            "changed since"
+        )

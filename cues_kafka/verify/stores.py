@@ -1,0 +1,275 @@
+"""`verify --state`: compare the stores of tasks with what their messages make of them.
+
+For each task with stores, one after the other:
+
+1. Its newest record says where it stands, and with which step each changelog ends.
+2. Its changelogs, up to the high watermarks asked after 1: the record's transaction stands below them. Later
+   transactions are told by their marks, and left out of the entries.
+3. Its inputs up to the positions of 1: the processor's function is called for them again, with empty stores. Steps
+   that became error messages have changed nothing, and are not called.
+4. Both must have the same entries. Where the function cannot be called again, the report says why, and is not "ok".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Generator, Iterator, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from cues_kafka.core.records import Record
+from cues_kafka.graph.definition import Graph
+from cues_kafka.plan.plan import Plan
+from cues_kafka.ports import ClusterFacts, TopicPartition, WireMessage
+from cues_kafka.runtime.build import caller_of
+from cues_kafka.runtime.calling.caller import Caller
+from cues_kafka.runtime.specs import Identity, spec_of
+from cues_kafka.state.expiring import TIME_BYTES, Expiring, alive
+from cues_kafka.state.layers import Layers
+from cues_kafka.state.mapping import StoreSpec
+from cues_kafka.state.stores import Cache
+from cues_kafka.verify.changelog import NONE, Changelog, shown
+from cues_kafka.verify.ledger import BITS, ERROR, LOW, OUTCOME
+from cues_kafka.verify.recompute import NotRecomputed, obstacle, recompute
+from cues_kafka.verify.report import TaskReport
+from cues_kafka.verify.sweeping import Sweeper
+from cues_kafka.verify.tasks import TaskBooks
+from cues_kafka.words import count
+
+SHOWN: Final = 5
+"""Keys of a store that the report shows."""
+
+REMEDY: Final = (
+    "If the function was changed since, verify with the code as it was. If not, something else wrote to the changelog, "
+    "or it lost a write: stop other writers, and give the processor a new name=; under it, stores are built from the "
+    "input"
+)
+
+
+@dataclass(slots=True)
+class StateFindings:
+    """
+    What was found of the stores of one task; see `TaskReport`.
+
+    Attributes:
+        entries: entries that were made again and compared.
+        diverging: keys whose entries are not what the messages make.
+        not_recomputed: stores that could not be made again.
+        problems, limits, details: sentences.
+    """
+
+    entries: int = 0
+    diverging: int = 0
+    not_recomputed: int = 0
+    problems: list[str] = field(default_factory=list)
+    limits: list[str] = field(default_factory=list)
+    details: list[str] = field(default_factory=list)
+
+    def added(self, report: TaskReport) -> TaskReport:
+        """The report on the task, with these findings."""
+        return replace(
+            report,
+            entries=self.entries,
+            diverging=self.diverging,
+            not_recomputed=self.not_recomputed,
+            problems=(*report.problems, *self.problems),
+            limits=(*report.limits, *self.limits),
+            details=(*report.details, *self.details),
+        )
+
+
+class StoreScan:
+    """
+    Looks at the stores of one task after the other, so that the entries of one are in memory.
+
+    Args:
+        graph, planned, facts: the graph on its cluster.
+        sweeper: reads.
+        refresh: reads the newest records of a task.
+        cluster: options of the cluster, for codecs.
+        pure: see `recompute.obstacle`.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        planned: Plan,
+        facts: ClusterFacts,
+        sweeper: Sweeper,
+        refresh: Callable[[TaskBooks], None],
+        *,
+        cluster: Any = None,
+        pure: Container[str] = (),
+    ) -> None:
+        self._graph, self._planned, self._facts, self._sweeper = graph, planned, facts, sweeper
+        self._refresh, self._cluster, self._pure = refresh, cluster, pure
+
+    def look(self, task: TaskBooks) -> StateFindings:
+        """Look at the stores of one task."""
+        found = StateFindings()
+        self._refresh(task)
+        record = task.chain.newest
+        if record is None:
+            return found
+        system = dict.fromkeys(n for n, place in task.processor.call.context.items() if place == "system")
+        caller = caller_of(
+            self._graph, task.processor, self._facts, system, self._sweeper.broker.max_bytes, cluster=self._cluster
+        )
+        with closing(caller):
+            width = self._facts.topics[task.processor.lead].partitions
+            identity = Identity("tool", "verify", "")
+            spec = spec_of(self._graph, self._planned, task.processor, width, identity)(task.partition)
+            stores = caller.context_of(spec).stores
+            assert stores is not None
+            specs = [one.spec for one in stores.caches]
+            logs = {one.name: self._changelog(task, one, record, found) for one in specs}
+            try:
+                made = self._recomputed(task, record, caller, spec)
+            except NotRecomputed as why:
+                for one in specs:
+                    self._left(found, one, str(why))
+                return found
+        for cache in made:
+            self._compare(found, cache, logs[cache.spec.name], task, record)
+        return found
+
+    def _left(self, found: StateFindings, spec: StoreSpec, why: str) -> None:
+        found.not_recomputed += 1
+        found.limits.append(f"store {spec.name!r} is not recomputed: {why}")
+
+    # 2
+
+    def _changelog(self, task: TaskBooks, spec: StoreSpec, record: Record, found: StateFindings) -> Changelog:
+        place = TopicPartition(spec.changelog, task.partition)
+        until = dict(record.stores).get(spec.name, NONE)
+        log = Changelog(spec, until)
+        marks = self._sweeper.watermarks([place])[place]
+        hidden = self._sweeper.sweep({place: (marks.low, marks.high)}, lambda _, messages: log.feed(messages))
+        log.close()
+        if hidden:
+            found.limits.append(f"an open transaction hides {place.topic}/{place.partition} from {hidden[place]} on")
+        elif log.mark < until:
+            ends = "has no mark" if log.mark == NONE else f"ends with the mark of step {log.mark}"
+            log.problems.append(f"it {ends}, and the task's record says {until}: changes are lost")
+        elif log.mark > until and not self._known(task, spec, log.mark):
+            log.problems.append(f"it ends with the mark of step {log.mark}, of which the task has no record")
+            log.take_later()
+        found.problems += [f"{place.topic}/{place.partition}: {text}" for text in log.problems]
+        return log
+
+    def _known(self, task: TaskBooks, spec: StoreSpec, step: int) -> bool:
+        """Whether the task has a record of a step by now, or may have one."""
+        self._refresh(task)
+        newest = task.chain.newest
+        return task.chain.hidden or newest is None or dict(newest.stores).get(spec.name, NONE) >= step
+
+    # 3
+
+    def _recomputed(self, task: TaskBooks, record: Record, caller: Caller, spec: Any) -> list[Cache]:
+        if why := obstacle(task.processor, self._pure):
+            raise NotRecomputed(why)
+        starts = {binding: self._start(task, binding) for binding in task.bindings}
+        ends = {position.binding: position.offset for position in record.positions}
+        ids = {position.binding: position.topic_id for position in record.positions}
+        hidden: dict[TopicPartition, int] = {}
+        with ExitStack() as stack:
+            streams = []
+            for binding in task.bindings:
+                ranges = {task.place(binding): (starts[binding], ends.get(binding, 0))}
+                stream = self._messages(ranges, hidden)
+                stack.callback(stream.close)
+                streams.append(stream)
+            steps: Iterator[Any] = zip(*streams, strict=False) if task.join else streams[0]
+            try:
+                stores = recompute(caller, spec, steps, topic_ids=ids, failed=_failed(task), totals=record.totals)
+            except NotRecomputed:
+                if hidden:
+                    raise NotRecomputed(f"an open transaction hides part of {sorted(hidden)}") from None
+                raise
+        return list(stores.caches)
+
+    def _start(self, task: TaskBooks, binding: str) -> int:
+        """The first offset of an input that the task has delivered, which must still be there."""
+        place = task.place(binding)
+        began = task.begin(binding)
+        if began is None:
+            if task.processor.start != "earliest" and not isinstance(task.start, int):
+                raise NotRecomputed(f"where it began (start={task.processor.start!r}) is compacted away")
+            began = task.start if isinstance(task.start, int) else 0
+        if "compact" in self._facts.topics[place.topic].config.get("cleanup.policy", "delete"):
+            raise NotRecomputed(f"{place.topic!r} is compacted, so it does not hold all of the task's messages")
+        low = self._sweeper.watermarks([place])[place].low
+        if low > began:
+            raise NotRecomputed(f"{place.topic}/{place.partition} is trimmed below offset {low}")
+        return began
+
+    def _messages(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]], hidden: dict[TopicPartition, int]
+    ) -> Generator[WireMessage, None, None]:
+        for _, messages in self._sweeper.stream(ranges, hidden):
+            yield from messages
+
+    # 4
+
+    def _compare(self, found: StateFindings, cache: Cache, log: Changelog, task: TaskBooks, record: Record) -> None:
+        spec = cache.spec
+        since = task.chain.stores_since.get(spec.name, record.step)
+        if since:
+            self._left(found, spec, f"the processor got it at step {since}, so it lacks what came before")
+            return
+        if not log.exact:
+            self._left(
+                found, spec, f"its changelog is compacted beyond step {record.step}, or cut off before; look again"
+            )
+            return
+        made, there = Layers.committed_entries(cache.layers), log.entries
+        if isinstance(cache.layers, Expiring):
+            now = cache.layers.time
+            if log.time != now:
+                found.problems.append(f"store {spec.name!r} has time {log.time}, and its messages make it {now}")
+            made, there = _living(made, spec, now), _living(there, spec, now)
+        keys = [key for key in made.keys() | there.keys() if made.get(key) != there.get(key)]
+        unsure = {key for key in keys if key in log.later and key not in there}
+        if unsure:
+            found.limits.append(
+                f"store {spec.name!r}: {count(len(unsure), 'key')} changed while it was read, and compaction took the "
+                "entries of before; look again"
+            )
+        keys = sorted(key for key in keys if key not in unsure)
+        found.entries += len(made)
+        found.diverging += len(keys)
+        found.details += [
+            f"store {spec.name!r}: {_line(spec, key, there.get(key), made.get(key))}" for key in keys[:SHOWN]
+        ]
+        if keys:
+            more = f"{count(len(keys) - SHOWN, 'more key')} likewise. " if len(keys) > SHOWN else ""
+            found.details.append(f"store {spec.name!r}: {more}{REMEDY}")
+
+
+def _line(spec: StoreSpec, key: bytes, there: bytes | None, made: bytes | None) -> str:
+    def show(value: bytes | None) -> str:
+        return (
+            "absent" if value is None else shown(spec.value.decode, value if spec.ttl is None else value[TIME_BYTES:])
+        )
+
+    return f"{shown(spec.decode_key, key)} is {show(there)}, and its messages make it {show(made)}"
+
+
+def _living(entries: Mapping[bytes, bytes], spec: StoreSpec, now: int) -> dict[bytes, bytes]:
+    """Those that have not ended: when ended ones are deleted depends on where batches end."""
+    assert spec.ttl is not None
+    ttl = spec.ttl
+    return {key: value for key, value in entries.items() if alive(value, ttl, now) is not None}
+
+
+def _failed(task: TaskBooks) -> Callable[[Any], bool]:
+    """Whether a step became an error message, as far as its error message was seen."""
+    lead = task.bindings[0]
+    pages = task.marks[lead].pages
+
+    def failed(step: Any) -> bool:
+        offset = (step[0] if task.join else step).offset()
+        page = pages.get(offset >> BITS)
+        return page is not None and page[offset & LOW] & OUTCOME == ERROR
+
+    return failed
