@@ -33,6 +33,7 @@ Examples:
   cues-kafka verify shop:graph
   cues-kafka verify shop:graph --processor check --processor route
   cues-kafka verify --state shop:graph
+  cues-kafka verify --state --pure add bank:graph
   cues-kafka verify path/shop.py:graph --json | jq .anomalies
   # wait until everything is delivered
   until cues-kafka verify shop:graph --complete; do sleep 5; done
@@ -78,14 +79,17 @@ def verify(
         bool, typer.Option("--complete", help=f"Exit with {INCOMPLETE} while something is not delivered yet.")
     ] = False,
     state: Annotated[
-        bool, typer.Option("--state", help="Make the entries of stores again from their messages, and compare.")
+        bool,
+        typer.Option(
+            "--state", help="Also recompute stores from their messages, and compare; this calls your functions."
+        ),
     ] = False,
     pure: Annotated[
         list[str] | None,
         typer.Option(
             "--pure",
             metavar="NAME",
-            help="With --state: call this processor's function again although it has effects or retries; repeatable.",
+            help="With --state: call this processor although it has effects or retries; repeatable.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

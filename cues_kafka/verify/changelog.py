@@ -50,18 +50,32 @@ class Changelog:
         self._held: Changes = {}
         self._held_from = 0
 
+    @property
+    def open(self) -> bool:
+        """Whether changes were read and not the mark behind them, as where the end cuts a transaction in two."""
+        return bool(self._held)
+
     def feed(self, messages: Sequence[WireMessage]) -> None:
         """Take the next committed messages."""
         for message in messages:
-            key, value, offset = message.key() or b"", message.value(), message.offset()
-            if key == MARK:
-                self._marked(value, offset)
-            elif key[:1] == self._kind:
-                self._change(key[1:], value, offset)
-            elif self._spec.ttl is not None and key == self._spec.unit:
-                self._coming = _number(value)
-            else:
-                self._say(f"offset {offset} has key {key!r:.60}, which is no key of this store")
+            self._take(message)
+
+    def finish(self, messages: Sequence[WireMessage]) -> None:
+        """Take the rest of the last transaction, and nothing behind its mark."""
+        for message in messages:
+            if self._held:
+                self._take(message)
+
+    def _take(self, message: WireMessage) -> None:
+        key, value, offset = message.key() or b"", message.value(), message.offset()
+        if key == MARK:
+            self._marked(value, offset)
+        elif key[:1] == self._kind:
+            self._change(key[1:], value, offset)
+        elif self._spec.ttl is not None and key == self._spec.unit:
+            self._coming = _number(value)
+        else:
+            self._say(f"offset {offset} has key {key!r:.60}, which is no key of this store")
 
     def close(self) -> None:
         """Everything was read: what has no mark behind it was not written by a task, but a task would take it."""

@@ -19,7 +19,7 @@ CHUNK: Final = 1_000
 
 
 class NotRecomputed(Exception):
-    """Why the entries of a store cannot be made again, as a clause."""
+    """A store cannot be recomputed; the text is the reason, as a clause."""
 
 
 def obstacle(processor: Processor, pure: Container[str]) -> str | None:
@@ -31,7 +31,7 @@ def obstacle(processor: Processor, pure: Container[str]) -> str | None:
         pure: names of processors that change nothing but their stores, as their users say.
     """
     name = processor.name
-    asking = f"--pure {name} says that a second call does no harm and gives the same"
+    asking = f"if a second call does no harm and gives the same, add --pure {name}"
     if processor.tables:
         return f"it looks things up in {', '.join(map(repr, processor.tables))}, which may have changed since"
     if [one for one, place in processor.call.context.items() if place == "system"]:

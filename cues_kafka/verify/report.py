@@ -35,9 +35,9 @@ class TaskReport:
         ahead: outcomes above the position, of no committed batch.
         behind: offsets between the positions and the inputs' last stable offsets, markers included; 0 where no message
             is among them. Of a staged processor part 0 has them; 1 more where the part of an announced batch is due.
-        entries: entries of its stores that were made again from its messages, and compared; only with `state=True`.
-        diverging: keys of its stores whose entries are not what its messages make.
-        not_recomputed: its stores whose entries could not be made again.
+        entries: entries of its stores that were recomputed from its messages, and compared; only with `state=True`.
+        diverging: keys of its stores whose entries differ from the recomputed ones.
+        not_recomputed: its stores that could not be recomputed.
         problems: what is wrong with the backing records and their totals.
         limits: what cannot be seen, and why.
         details: which messages the counts are about, the first of each.

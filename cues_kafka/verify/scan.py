@@ -81,7 +81,7 @@ def verify(
         processors: names of those to look at; None: all.
         progress: told how far the reading is.
         patience_s: how long to wait for open transactions.
-        state: whether to make the entries of stores again, and compare them (`verify.stores`).
+        state: whether to recompute stores, and compare them (`verify.stores`). It calls the graph's functions.
         pure: names of processors whose functions may be called again although they have effects or retries.
         cluster: options of the cluster, for codecs with a registry; only with `state`.
 

@@ -1,4 +1,4 @@
-"""`verify --state`: compare the stores of tasks with what their messages make of them.
+"""`verify --state`: recompute the stores of tasks from their messages, and compare.
 
 For each task with stores, one after the other:
 
@@ -40,9 +40,9 @@ SHOWN: Final = 5
 """Keys of a store that the report shows."""
 
 REMEDY: Final = (
-    "If the function was changed since, verify with the code as it was. If not, something else wrote to the changelog, "
-    "or it lost a write: stop other writers, and give the processor a new name=; under it, stores are built from the "
-    "input"
+    "verify expects what the function makes of the input. If the function was changed, or gives something else at each "
+    "call, verify with the code as it was, or make it repeatable. Otherwise an update was lost, or written by another "
+    "program: give the processor a new name=, and it builds its stores from the input"
 )
 
 
@@ -52,9 +52,9 @@ class StateFindings:
     What was found of the stores of one task; see `TaskReport`.
 
     Attributes:
-        entries: entries that were made again and compared.
-        diverging: keys whose entries are not what the messages make.
-        not_recomputed: stores that could not be made again.
+        entries: entries that were recomputed and compared.
+        diverging: keys whose entries differ.
+        not_recomputed: stores that could not be recomputed.
         problems, limits, details: sentences.
     """
 
@@ -111,6 +111,13 @@ class StoreScan:
         record = task.chain.newest
         if record is None:
             return found
+        if missing := self._missing(task):
+            self._leave(found, task, f"topics {', '.join(map(repr, missing))} do not exist any more")
+            changelogs = dict(self._planned[task.name].changelogs)
+            gone = [name for name, _ in record.stores if changelogs.get(name) in missing]
+            found.problems += [f"store {name!r}: its changelog is gone, and so are its entries" for name in gone]
+            return found
+        self._beyond(task, found)
         system = dict.fromkeys(n for n, place in task.processor.call.context.items() if place == "system")
         caller = caller_of(
             self._graph, task.processor, self._facts, system, self._sweeper.broker.max_bytes, cluster=self._cluster
@@ -126,16 +133,42 @@ class StoreScan:
             try:
                 made = self._recomputed(task, record, caller, spec)
             except NotRecomputed as why:
-                for one in specs:
-                    self._left(found, one, str(why))
+                self._leave(found, task, str(why))
+                found.problems += [text for one in specs for text in _unreadable(one, logs[one.name])]
                 return found
         for cache in made:
             self._compare(found, cache, logs[cache.spec.name], task, record)
         return found
 
-    def _left(self, found: StateFindings, spec: StoreSpec, why: str) -> None:
+    def _missing(self, task: TaskBooks) -> list[str]:
+        changelogs = [topic for _, topic in self._planned[task.name].changelogs]
+        inputs = [topic for _, topic in task.names.inputs]
+        tables = [table.topic for table in task.processor.tables.values()]
+        return [topic for topic in (*inputs, *tables, *task.topics, *changelogs) if topic not in self._facts.topics]
+
+    def _beyond(self, task: TaskBooks, found: StateFindings) -> None:
+        """Partitions of changelogs that belong to no task hold nothing."""
+        width = self._facts.topics[task.processor.lead].partitions
+        places = [
+            TopicPartition(topic, partition)
+            for _, topic in self._planned[task.name].changelogs
+            for partition in range(width, self._facts.topics[topic].partitions)
+            if partition % width == task.partition
+        ]
+        for place, marks in self._sweeper.watermarks(places).items():
+            if marks.low < marks.high:
+                found.problems.append(
+                    f"{place.topic}/{place.partition} is not empty, and no task has it: another program wrote there, "
+                    "or the input had more partitions"
+                )
+
+    def _leave(self, found: StateFindings, task: TaskBooks, why: str) -> None:
+        for name in task.processor.state:
+            self._left(found, name, why)
+
+    def _left(self, found: StateFindings, store: str, why: str) -> None:
         found.not_recomputed += 1
-        found.limits.append(f"store {spec.name!r} is not recomputed: {why}")
+        found.limits.append(f"store {store!r} is not recomputed: {why}")
 
     # 2
 
@@ -143,8 +176,12 @@ class StoreScan:
         place = TopicPartition(spec.changelog, task.partition)
         until = dict(record.stores).get(spec.name, NONE)
         log = Changelog(spec, until)
-        marks = self._sweeper.watermarks([place])[place]
-        hidden = self._sweeper.sweep({place: (marks.low, marks.high)}, lambda _, messages: log.feed(messages))
+        low, _, high = self._sweeper.watermarks([place])[place]
+        hidden = self._sweeper.sweep({place: (low, high)}, lambda _, messages: log.feed(messages))
+        if log.open and not hidden:  # it is committed, so its mark is there by now
+            end = self._sweeper.watermarks([place])[place].high
+            hidden = self._sweeper.sweep({place: (high, end)}, lambda _, messages: log.finish(messages))
+            hidden = hidden if log.open else {}
         log.close()
         if hidden:
             found.limits.append(f"an open transaction hides {place.topic}/{place.partition} from {hidden[place]} on")
@@ -171,6 +208,8 @@ class StoreScan:
         starts = {binding: self._start(task, binding) for binding in task.bindings}
         ends = {position.binding: position.offset for position in record.positions}
         ids = {position.binding: position.topic_id for position in record.positions}
+        if recreated := [task.place(one).topic for one, known in ids.items() if task.ids.get(one) != known]:
+            raise NotRecomputed(f"{', '.join(map(repr, recreated))} was recreated since; what the old one held is gone")
         hidden: dict[TopicPartition, int] = {}
         with ExitStack() as stack:
             streams = []
@@ -215,18 +254,18 @@ class StoreScan:
         spec = cache.spec
         since = task.chain.stores_since.get(spec.name, record.step)
         if since:
-            self._left(found, spec, f"the processor got it at step {since}, so it lacks what came before")
+            self._left(found, spec.name, f"the processor got it at step {since}, so it lacks what came before")
             return
         if not log.exact:
             self._left(
-                found, spec, f"its changelog is compacted beyond step {record.step}, or cut off before; look again"
+                found, spec.name, f"its changelog is compacted beyond step {record.step}, or cut off before; look again"
             )
             return
         made, there = Layers.committed_entries(cache.layers), log.entries
         if isinstance(cache.layers, Expiring):
             now = cache.layers.time
             if log.time != now:
-                found.problems.append(f"store {spec.name!r} has time {log.time}, and its messages make it {now}")
+                found.problems.append(f"store {spec.name!r}: its time is {log.time}, expected {now}")
             made, there = _living(made, spec, now), _living(there, spec, now)
         keys = [key for key in made.keys() | there.keys() if made.get(key) != there.get(key)]
         unsure = {key for key in keys if key in log.later and key not in there}
@@ -242,7 +281,7 @@ class StoreScan:
             f"store {spec.name!r}: {_line(spec, key, there.get(key), made.get(key))}" for key in keys[:SHOWN]
         ]
         if keys:
-            more = f"{count(len(keys) - SHOWN, 'more key')} likewise. " if len(keys) > SHOWN else ""
+            more = f"{count(len(keys) - SHOWN, 'more key')} differ. " if len(keys) > SHOWN else ""
             found.details.append(f"store {spec.name!r}: {more}{REMEDY}")
 
 
@@ -252,7 +291,21 @@ def _line(spec: StoreSpec, key: bytes, there: bytes | None, made: bytes | None) 
             "absent" if value is None else shown(spec.value.decode, value if spec.ttl is None else value[TIME_BYTES:])
         )
 
-    return f"{shown(spec.decode_key, key)} is {show(there)}, and its messages make it {show(made)}"
+    return f"key {shown(spec.decode_key, key)} is {show(there)}, expected {show(made)}"
+
+
+def _unreadable(spec: StoreSpec, log: Changelog) -> list[str]:
+    """Entries that the store's codecs do not read."""
+    start, found = 0 if spec.ttl is None else TIME_BYTES, []
+    for key, value in log.entries.items():
+        try:
+            spec.decode_key(key)
+            spec.value.decode(value[start:])
+        except Exception as error:  # noqa: BLE001 - of any codec: that it does not read the entry is the finding
+            found.append(f"store {spec.name!r}: {shown(spec.decode_key, key)} cannot be read: {error!s:.80}")
+            if len(found) == SHOWN:
+                break
+    return found
 
 
 def _living(entries: Mapping[bytes, bytes], spec: StoreSpec, now: int) -> dict[bytes, bytes]:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from cues_kafka import Graph, Kafka, Message, start
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
 from cues_kafka.core.delivery import HEADER, provenance_prefix
 from cues_kafka.ports import Broker
@@ -59,8 +60,6 @@ shop = graph("@NAME@")
 @pytest.fixture
 def shop(kafka: KafkaFixture, tmp_path: Path) -> tuple[str, Graph]:
     """MODULE:GRAPH of a file, and the graph in it."""
-    from cues_kafka.cli.loading import load_graph
-
     path = tmp_path / f"{kafka.prefix.replace('-', '_')}.py"
     path.write_text(SHOP.replace("@NAME@", kafka.unique("g")))
     return f"{path}:shop", load_graph(f"{path}:shop")
@@ -224,3 +223,70 @@ def test_a_graph_that_never_ran_is_not_verifiable(shop: tuple[str, Graph], kafka
     code, shown = command(kafka, target)
     assert code == 4, shown
     assert "cannot be verified" in shown
+
+
+BANK = """
+from cues_kafka import Graph, Json, Processor, Source, Store, Topic
+
+
+def add(payment, sums):
+    name, cents = payment
+    sums[name] = sums.get(name, 0) + cents
+    return sums[name]
+
+
+def forgetful(payment, sums):
+    name, cents = payment
+    sum_ = sums.get(name, 0) + cents
+    if cents != 13:
+        sums[name] = sum_
+    return sum_
+
+
+def graph(name, fn):
+    return Graph(
+        name,
+        Source(f"{name}.in"),
+        Processor(fn, inputs=f"{name}.in", outputs=f"{name}.out", name="add", state={"sums": Store(Json(int))}),
+        defaults=Topic(value=Json(), partitions=2),
+    )
+
+
+bank, other = graph("@NAME@", add), graph("@NAME@", forgetful)
+"""
+
+
+def test_a_lost_and_a_doubled_update_of_a_store_are_found(kafka: KafkaFixture, tmp_path: Path, broker: Broker) -> None:
+    """A store that forgets one update, and a transaction that takes one twice; its key and both values are shown."""
+    path = tmp_path / f"{kafka.prefix.replace('-', '_')}_bank.py"
+    path.write_text(BANK.replace("@NAME@", kafka.unique("g")))
+    target, other = f"{path}:bank", load_graph(f"{path}:other")
+    graph = load_graph(target)
+    with start(graph, Kafka(kafka.bootstrap)) as running:
+        for first in range(0, 300, 100):
+            pairs = [(f"c{number % 5}", 1) for number in range(first, first + 100)]
+            running.send_many(f"{graph.name}.in", [Message([*pair], key=pair[0]) for pair in pairs])
+        running.wait_idle(timeout_s=60)
+    code, shown = command(kafka, target, "--state")
+    assert code == 0, shown
+
+    with start(other, Kafka(kafka.bootstrap)) as running:
+        sent = running.send(f"{graph.name}.in", Message(["c1", 13], key="c1"))
+        running.wait_idle(timeout_s=60)
+    code, shown = command(kafka, target, "--state")
+    assert code == 3, shown
+    assert f"add/{sent.partition}: store 'sums': key 'c1' is 60, expected 73" in shown
+
+    session = broker.session(f"{graph.name}.vandal")
+    session.init(timeout_s=30)
+    session.begin()
+    session.produce([(f"{graph.name}.add.sums.changelog", sent.partition, b"kc1", b"86", None, 0)])
+    session.flush()
+    session.commit()
+    session.close()
+    code, shown = command(kafka, target, "--state", "--json")
+    data = json.loads(shown)
+    [lines] = [task["details"] for one in data["processors"] for task in one["tasks"] if task["diverging"]]
+    assert (code, data["processors"][0]["diverging"]) == (3, 1)
+    assert "key 'c1' is 86, expected 73" in lines[0]
+    assert command(kafka, target)[0] == 0
