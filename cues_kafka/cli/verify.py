@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -112,7 +114,8 @@ def verify(
     if state:
         kafka = load({"bootstrap": bootstrap}, profile=profile, file=file).kafka()
         options |= {"state": True, "pure": pure or (), "cluster": kafka}
-    with opened(target, bootstrap, profile, file) as (graph, broker):
+    # What functions print is no part of the report.
+    with opened(target, bootstrap, profile, file) as (graph, broker), redirect_stdout(sys.stderr):
         report = _look(graph, broker, options)
     if as_json:
         typer.echo(json.dumps(report.to_dict(), indent=2))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from cues_kafka import (
     Dedupe,
@@ -29,6 +30,7 @@ from cues_kafka import (
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.cli import verify as command
+from cues_kafka.cli.main import app
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.operate.moving import Maintenance
@@ -321,6 +323,34 @@ def test_a_transaction_that_the_end_cuts_in_two_is_read_whole(
     monkeypatch.setattr(broker, "watermarks", cut)
     report = look(broker)
     assert (asked, report.verdict, list(report.lines)) == ([place], "ok", [])
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_transactions_that_come_meanwhile_are_left_out(*, compacted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The changelog has them, and the record that was read before does not. Compaction may take what it needs."""
+    memory = Memory()
+    with start(graph_of(), memory) as running:
+        running.send_many("payments", FIRST)
+        running.wait_idle()
+    broker = broker_of(memory)
+    place, watermarks = TopicPartition(CHANGELOG, 0), broker.watermarks
+    came: list[Any] = []
+
+    def late(places: Any) -> Any:
+        if place in places and not came:
+            came.extend(SECOND)
+            with start(graph_of(), memory) as running:
+                running.send_many("payments", came)
+                running.wait_idle()
+            if compacted:
+                broker.compact(CHANGELOG)
+        return watermarks(places)
+
+    monkeypatch.setattr(broker, "watermarks", late)
+    report = look(broker)
+    assert came
+    assert (report.anomalies, report.ok, report["total"].not_recomputed) == (0, not compacted, int(compacted))
+    assert ("its changelog does not show step 2" in text_of(report)) == compacted
 
 
 # --------------------------------------------------------------------------------------------- planted defects
@@ -638,3 +668,10 @@ def test_progress_counts_changelogs_and_the_second_reading(broker: MemoryBroker)
     verify(graph_of(), broker, progress=lambda done, of: without.append((done, of)))
 
     assert with_state[-1][0] == with_state[-1][1] > without[-1][1]
+
+
+def test_pure_without_state_is_refused() -> None:
+    """It would do nothing."""
+    result = CliRunner().invoke(app, ["verify", "bank:graph", "--pure", "add"])
+
+    assert (result.exit_code, "--pure goes with --state only" in result.output + str(result.exception)) == (2, True)
