@@ -33,7 +33,7 @@ class Changelog:
         entries: values by key as they are kept, with their times where entries end.
         time: the task's time at the end of `entries`.
         mark: the newest one.
-        exact: whether the mark `until` was read, so `entries` are those of that step.
+        hidden: whether an open transaction hides its end.
         later: changes of later transactions.
         problems: what is wrong.
     """
@@ -44,16 +44,28 @@ class Changelog:
         self.entries: dict[bytes, bytes] = {}
         self.time = self._coming = 0
         self.mark = NONE
-        self.exact = until == NONE
+        self.hidden = False
         self.later: Changes = {}
         self.problems: list[str] = []
         self._held: Changes = {}
         self._held_from = 0
+        self._seen = until == NONE
 
     @property
     def open(self) -> bool:
         """Whether changes were read and not the mark behind them, as where the end cuts a transaction in two."""
         return bool(self._held)
+
+    @property
+    def gap(self) -> str | None:
+        """Why `entries` are not those of the record's step; None: they are, or should be."""
+        if self._seen:
+            return None
+        if self.hidden:
+            return f"an open transaction hides what its changelog has up to step {self._until}"
+        if self.mark > self._until:
+            return f"its changelog was compacted beyond step {self._until} meanwhile; look again"
+        return None
 
     def feed(self, messages: Sequence[WireMessage]) -> None:
         """Take the next committed messages."""
@@ -101,7 +113,7 @@ class Changelog:
             self._held = {}
         else:
             self._apply()
-        self.exact = self.exact or step == self._until
+        self._seen = self._seen or step == self._until
         self.mark = max(self.mark, step)
 
     def _change(self, key: bytes, value: bytes | None, offset: int) -> None:

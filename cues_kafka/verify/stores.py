@@ -183,6 +183,7 @@ class StoreScan:
             hidden = self._sweeper.sweep({place: (high, end)}, lambda _, messages: log.finish(messages))
             hidden = hidden if log.open else {}
         log.close()
+        log.hidden = bool(hidden)
         if hidden:
             found.limits.append(f"an open transaction hides {place.topic}/{place.partition} from {hidden[place]} on")
         elif log.mark < until:
@@ -256,9 +257,8 @@ class StoreScan:
         if since:
             self._left(found, spec.name, f"the processor got it at step {since}, so it lacks what came before")
             return
-        if not log.exact:
-            why = f"its changelog does not show step {record.step}, because it was compacted since; look again"
-            self._left(found, spec.name, why)
+        if log.gap:
+            self._left(found, spec.name, log.gap)
             return
         made, there = Layers.committed_entries(cache.layers), log.entries
         if isinstance(cache.layers, Expiring):

@@ -313,6 +313,8 @@ def test_a_table_needs_the_rights_of_a_verifier_and_names_the_missing_one(cluste
     def works(case: Case) -> None:
         with connect(cluster.login(case.user), graph) as client, client.table("count", "counts") as view:
             assert view.copy() == {"all": 1}
+        with closing(KafkaBroker(cluster.login(case.user))) as broker:
+            assert verify(graph, broker, state=True, pure=["count"]).ok
 
     cluster.make_users([f"{name}-reader"])
     _is_repaired(cluster, Case(f"{name}-reader", graph, left), works)
