@@ -9,6 +9,7 @@ from typing import Any, Final
 from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import CuesError
+from cues_kafka.graph.handler import Handler
 from cues_kafka.graph.processor import Processor
 from cues_kafka.runtime.calling.batch import Batch
 from cues_kafka.runtime.calling.caller import Caller
@@ -32,6 +33,8 @@ def obstacle(processor: Processor, pure: Container[str]) -> str | None:
     """
     name = processor.name
     asking = f"if a second call does no harm and gives the same, add --pure {name}"
+    if handlers := [name for name, store in processor.state.items() if isinstance(store, Handler)]:
+        return f"the entries of its state handlers ({', '.join(handlers)}) depend on where its batches ended"
     if processor.tables:
         return f"it looks things up in {', '.join(map(repr, processor.tables))}, which may have changed since"
     if [one for one, place in processor.call.context.items() if place == "system"]:

@@ -279,9 +279,12 @@ class StoreScan:
 
 def _line(spec: StoreSpec, key: bytes, there: bytes | None, made: bytes | None) -> str:
     def show(value: bytes | None) -> str:
-        return (
-            "absent" if value is None else shown(spec.value.decode, value if spec.ttl is None else value[TIME_BYTES:])
-        )
+        if value is None:
+            return "absent"
+        if spec.ttl is None:
+            return shown(spec.value.decode, value)
+        at = int.from_bytes(value[:TIME_BYTES], "big")
+        return f"{shown(spec.value.decode, value[TIME_BYTES:])} (set at {at})"
 
     return f"key {shown(spec.decode_key, key)} is {show(there)}, expected {show(made)}"
 
