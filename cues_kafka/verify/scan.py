@@ -17,6 +17,8 @@ For each task, from the outside and with nothing but reads:
 A staged processor (`verify.parts`) names no messages: its rows say which publication of which part they are of, so
 3 is without its inputs, and what is lost or torn are rows.
 
+With `state=True`, the stores of each task come last (`verify.stores`).
+
 So nothing has to stop for it, and what is still under way is not taken for a defect. Where the cluster does not hold
 any more what would be needed (trimmed, compacted, hidden by an open transaction), the report says so, and is not "ok".
 """

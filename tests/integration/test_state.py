@@ -111,6 +111,9 @@ def test_orders_are_counted_once_with_their_customers(kafka: KafkaFixture) -> No
     assert verify(graph, broker).ok
     records = map(read_record, read_all(broker, f"{name}.counted.backing", WIDTH))
     assert max(record.batch.deliveries for record in records if isinstance(record, Attempt)) == MOST
+    stores = verify(graph, broker, state=True)
+    assert (stores.anomalies, stores["once"].not_recomputed, stores["once"].entries) == (0, 0, 500 + probed)
+    assert stores["counted"].not_recomputed == WIDTH  # it has tables
     broker.close()
 
 
