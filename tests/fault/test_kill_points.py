@@ -82,6 +82,9 @@ def test_kills_around_every_effect_change_nothing_that_is_committed(
     assert world(kafka.bootstrap, prefix) == kill_world.expected(numbers)
     report = verify(graph, broker)
     assert report.ok, str(report)
+    stores = verify(graph, broker, state=True)
+    assert stores.anomalies == stores["tally"].not_recomputed == 0, str(stores)
+    assert stores["tally"].entries
     for processor in graph.processors:
         check_chain(backing(kafka.bootstrap, f"{prefix}.{processor}.backing"))
     kept = Counter(tuple(json.loads(line)[1]) for line in ledger.read_text().splitlines())
