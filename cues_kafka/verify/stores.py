@@ -39,10 +39,14 @@ from cues_kafka.words import count
 SHOWN: Final = 5
 """Keys of a store that the report shows."""
 
+REBUILD: Final = (
+    "an update was lost, or another program wrote to the changelog. Stop that program, and give the processor a new "
+    "name=: it then builds its stores from the input, as far as that is there"
+)
+
 REMEDY: Final = (
-    "verify expects what the function makes of the input. If the function was changed, or gives something else at each "
-    "call, verify with the code as it was, or make it repeatable. Otherwise an update was lost, or written by another "
-    "program: give the processor a new name=, and it builds its stores from the input"
+    "verify expects what the function makes of the input. If the function was changed, verify with the code as it was. "
+    f"If it gives something else at each call, make it repeatable. Otherwise {REBUILD}"
 )
 
 
@@ -193,6 +197,8 @@ class StoreScan:
             log.problems.append(f"it ends with the mark of step {log.mark}, of which the task has no record")
             log.take_later()
         found.problems += [f"{place.topic}/{place.partition}: {text}" for text in log.problems]
+        if log.problems:
+            found.details.append(f"store {spec.name!r}: {REBUILD}")
         return log
 
     def _known(self, task: TaskBooks, spec: StoreSpec, step: int) -> bool:

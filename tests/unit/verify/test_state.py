@@ -401,7 +401,7 @@ def test_a_doubled_update_is_found_with_its_key_and_both_values(broker: MemoryBr
     text = text_of(report)
     assert "total/0: store 'sums': key 'ann' is 9, expected 7" in text
     assert "says step 5, behind the mark of step 5" in text
-    assert "give the processor a new name=" in text
+    assert "Otherwise an update was lost, or another program wrote to the changelog. Stop that program" in text
 
 
 def test_a_lost_update_is_found() -> None:
@@ -420,6 +420,7 @@ def test_entries_without_a_mark_are_found(broker: MemoryBroker) -> None:
     assert report["total"].diverging == 2
     text = text_of(report)
     assert f"{CHANGELOG}/0: 2 entries from offset" in text
+    assert "store 'sums': an update was lost, or another program wrote to the changelog. Stop that program" in text
     assert "stand behind the last mark, 5: no transaction of the task wrote them" in text
     assert "key 'bob' is absent, expected 8" in text
     assert "key 'eve' is 100, expected absent" in text
