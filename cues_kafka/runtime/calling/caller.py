@@ -18,7 +18,6 @@ from cues_kafka.core.delivery import HEADER, provenance_prefix
 from cues_kafka.core.events import Halt
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import Fenced, HandlerFailed, Interrupt, OutputError, RetriableError, StoreFull
-from cues_kafka.graph.handler import Handler
 from cues_kafka.graph.message import Message, travelling
 from cues_kafka.graph.processor import Processor
 from cues_kafka.observe.log import LINES
@@ -101,9 +100,7 @@ class Caller:
         self._simple = processor.input_shape == "single" and not (
             processor.batch or processor.filter or call.wants_step or call.rest or call.is_async
         )
-        self._simple = self._simple and not any(
-            store.lifetime is not None or isinstance(store, Handler) for store in processor.state.values()
-        )
+        self._simple = self._simple and all(store.lifetime is None for store in processor.state.values())
         self._plain = self._simple and self._target is not None and self._target.provenance
 
         self._bytes_only = (
@@ -227,7 +224,7 @@ class Caller:
                     batch.outputs += 1
                 batch.deliveries += 1
             except BaseException as error:
-                if not self._fail(error, Failure(((0, message),), batch, None, kind=kind)):
+                if not self._fail(error, Failure(((0, message),), batch, None, kind=kind)) or batch.closed:
                     return
 
     def _one(self, taken: Taken, batch: Batch, retrying: Retrying | None) -> bool:
@@ -624,7 +621,7 @@ class Caller:
             except BaseException as error:
                 self._emit(columns.cut(start, index), data, batch)
                 data, start = [], index + 1
-                if not self._fail(error, Failure(((0, messages[index]),), batch, None, kind=kind)):
+                if not self._fail(error, Failure(((0, messages[index]),), batch, None, kind=kind)) or batch.closed:
                     return
         self._emit(columns.cut(start, None), data, batch)
 
