@@ -603,7 +603,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a handler with traces of a step that raised is reset before the others are called again",
         "cues_kafka/runtime/task/handling.py",
-        "        handlers.reset()\n    except",
+        "        handlers.reset(counts=counts)\n    except",
         "        pass\n    except",
         (HANDLERS,),
     ),

@@ -42,13 +42,15 @@ def call(caller: Caller, steps: Sequence[Any], batch: Batch, retrying: Retrying 
         batch.steps.extend(steps[:done])
         return done
     called = [*batch.steps, *steps]
+    repeated = False
     while batch.spoiled:
-        _again(caller, called[: batch.deliveries], batch)
+        _again(caller, called[: batch.deliveries], batch, counts=repeated)
+        repeated = True
     batch.closed = True
     return batch.deliveries - before
 
 
-def _again(caller: Caller, steps: Sequence[Any], batch: Batch) -> None:
+def _again(caller: Caller, steps: Sequence[Any], batch: Batch, *, counts: bool) -> None:
     """Call these first steps of the batch again, on handlers that are what is committed."""
     handlers, stores = batch.context.handlers, batch.context.stores
     assert handlers is not None
@@ -57,7 +59,7 @@ def _again(caller: Caller, steps: Sequence[Any], batch: Batch) -> None:
     batch.spoiled = False
     stores.begin_batch(batch.sequence)
     try:
-        handlers.reset()
+        handlers.reset(counts=counts)
     except HandlerFailed as error:
         halt(batch, error)
         return

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cues_kafka import (
@@ -242,6 +242,8 @@ class Failures(Faults):
         st.tuples(st.sampled_from(["commit", "produce", "offsets"]), st.integers(3, 9), st.booleans()), max_size=3
     ),
 )
+@example(words=["a"], planned={("commit", 3, False)})
+@example(words=["a", "bad a"], planned={("produce", 3, False), ("commit", 3, False), ("commit", 4, False)})
 def test_a_transaction_that_fails_leaves_nothing_in_a_handler(
     words: list[str], planned: set[tuple[str, int, bool]]
 ) -> None:
@@ -471,3 +473,14 @@ def test_a_graph_with_handlers_is_written_and_read_as_data() -> None:
     assert Handler(Counts) == Handler(Counts)
     assert Handler(Counts) != Handler(Counts, max_resets=9)
     assert Handler(Counts) != Store(Raw(), key=Raw())
+
+
+def test_a_task_whose_commits_fail_again_and_again_stops_and_says_so() -> None:
+    """Each failure resets the handler; behind `max_resets` of them the task stops, and is tried again later."""
+    faults = Failures({("commit", nth, False) for nth in range(3, 9)})
+    broker = MemoryBroker(clock=VirtualClock(), faults=faults)
+    tester = Tester(graph_of(handler=Handler(Counts, max_resets=3)), broker=broker)
+    tester.send("in", "a")
+    with pytest.raises(HandlerFailed, match=r"3 resets in a row without a commit \(max_resets=3\)"):
+        tester.run()
+    assert found(tester.run()) == expected(["a"])
