@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.work import Payment, forward, settle, settle_plain
-from cues_kafka import Graph, Json, Processor, Raw, Topic
+from benchmarks.work import Payment, count, forward, settle, settle_plain
+from cues_kafka import Graph, Json, Processor, Raw, Store, Topic
 from cues_kafka.graph.declare import CodecSpec
 
 ENV = "BENCH_"
@@ -15,13 +15,15 @@ ENV = "BENCH_"
 
 def make(name: str, source: str, target: str, codec: str, partitions: int) -> Graph:
     """A graph with one pipe between two topics."""
-    works: dict[str, tuple[Callable[[Any], Any], CodecSpec]] = {
+    works: dict[str, tuple[Callable[..., Any], CodecSpec]] = {
         "json": (settle, Json(Payment)),
         "dict": (settle_plain, Json()),
         "raw": (forward, Raw()),
+        "state": (count, Raw()),
     }
     fn, value = works[codec]
-    pipe = Processor(fn, name="pipe", inputs=source, outputs=target)
+    state = {"counts": Store(Json(int))} if codec == "state" else {}
+    pipe = Processor(fn, name="pipe", inputs=source, outputs=target, state=state)
     return Graph(name, pipe, defaults=Topic(value=value, partitions=partitions))
 
 

@@ -1,7 +1,8 @@
 """The other side: a good hand-written transactional loop with confluent-kafka.
 
 It consumes up to 10,000 messages, produces what the function gives in one transaction, counts the delivery reports,
-sends the positions with the group's metadata, commits. Nothing else: no snapshot, no recovery but the client's, no
+sends the positions with the group's metadata, commits. With `state` it also counts in a dictionary, and
+writes the last count of each changed key to a changelog. Nothing else: no snapshot, no recovery but the client's, no
 error topic, no provenance. It dies at the first error, and does not restart itself.
 
 Reviewed for speed; what was tried and kept or dropped stands beside it. Bound names and no work per message besides the
@@ -19,7 +20,7 @@ from typing import Any
 import msgspec
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
-from benchmarks.work import Payment, forward, settle, settle_plain
+from benchmarks.work import Payment, count, forward, settle, settle_plain
 
 TAKE = 10_000
 
@@ -44,7 +45,23 @@ def plain_by_hand(value: bytes) -> bytes:
     return write(settle_plain(read(value)))
 
 
-FUNCTIONS = {"raw": raw, "json": by_hand, "dict": plain_by_hand}
+counts: dict[str, int] = {}
+changed: set[bytes] = set()
+"""Keys of this transaction, as bytes."""
+
+
+def counting(value: bytes) -> bytes:
+    """Call the function with a plain dictionary, and remember the key for the changelog."""
+    changed.add(value[:8])
+    return count(value, counts)
+
+
+FUNCTIONS = {"raw": raw, "json": by_hand, "dict": plain_by_hand, "state": counting}
+
+
+def changelog(group: str) -> str:
+    """The topic that gets the last count of each changed key, in the transaction of the outputs."""
+    return f"{group}.changelog"
 
 
 class Loop:
@@ -76,6 +93,7 @@ class Loop:
             }
         )
         self.target = target
+        self.changelog = changelog(group)
         self.function = function
         self.stopping = False
         self.producer.init_transactions()
@@ -114,8 +132,12 @@ class Loop:
             if message.error():
                 raise RuntimeError(message.error())
             produce(target, function(message.value()), message.key(), on_delivery=report)
-        if producer.flush() or delivered != len(batch):
-            raise RuntimeError(f"{delivered} of {len(batch)} were delivered")
+        for key in changed:
+            produce(self.changelog, write(counts[key.decode()]), key, 0, on_delivery=report)
+        sent = len(batch) + len(changed)
+        changed.clear()
+        if producer.flush() or delivered != sent:
+            raise RuntimeError(f"{delivered} of {sent} were delivered")
         producer.send_offsets_to_transaction(
             consumer.position(consumer.assignment()), consumer.consumer_group_metadata()
         )

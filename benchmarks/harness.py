@@ -45,7 +45,7 @@ class Pipe:
     Attributes:
         name: of the graph; the hand-written loop's group.
         source, target: topics.
-        codec: `raw`, `json` (a dataclass) or `dict` (JSON without a class).
+        codec: `raw`, `json` (a dataclass), `dict` (JSON without a class) or `state` (raw, with a store).
         partitions: of both topics.
     """
 
@@ -77,8 +77,8 @@ class Cluster:
         """Delete topics, because all runs share the disk."""
         self.broker.delete(names)
 
-    def fill(self, topic: str, values: Sequence[bytes], count: int) -> None:
-        """Write `count` messages with keys of 8 bytes, evenly over the partitions."""
+    def fill(self, topic: str, values: Sequence[bytes], count: int, *, before_key: bytes = b"") -> None:
+        """Write `count` messages with keys of 8 bytes, behind those of `before_key`, evenly over the partitions."""
         partitions = len(self.admin.list_topics(topic, 10).topics[topic].partitions)
         producer = Producer(
             {
@@ -92,7 +92,7 @@ class Cluster:
         for i in range(count):
             while True:
                 try:
-                    producer.produce(topic, values[i % len(values)], b"%08d" % i, partition=i % partitions)
+                    producer.produce(topic, values[i % len(values)], before_key + b"%08d" % i, partition=i % partitions)
                 except BufferError:
                     producer.poll(0.1)
                 else:
@@ -113,7 +113,7 @@ class Cluster:
 
 def values_of(codec: str, size: int = VALUE_BYTES) -> list[bytes]:
     """A thousand values of 100 bytes. Random text compresses to about a half, JSON better, as real messages do."""
-    if codec == "raw":
+    if codec in ("raw", "state"):
         return [os.urandom(size // 2).hex().encode() for _ in range(1_000)]
     return [
         b'{"id":"%s","account":"%s","currency":"EUR","cents":%d,"settled":false}'

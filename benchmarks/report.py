@@ -18,8 +18,8 @@ INTRO = """# Benchmarks
 With this page you can see what the framework costs, beside a transactional loop written by hand with the same client.
 `make bench` measures it again and writes this page. `make bench ARGS="--only latency"` renews one section, and
 `ARGS=--quick` tries the programs and writes nothing. Every figure comes from a run of [benchmarks/](../benchmarks), on
-a real broker on the same machine. Absolute figures belong to that machine. Ratios are of runs that alternated within
-minutes, so they hold elsewhere, too.
+a real broker on the same machine. Absolute figures belong to that machine; the last line of each
+section names its processor. Ratios are of runs that alternated within minutes, so they hold elsewhere, too.
 
 The other side is [benchmarks/hand.py](../benchmarks/hand.py): `consume(10_000)`, one transaction for what came,
 delivery reports counted, positions sent with the group's metadata, lz4, the same function and codec. It has no
@@ -55,7 +55,7 @@ class Section:
         lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
         day = time.strftime("%Y-%m-%d %H:%M")
         parts = [f"## {self.title}", self.how, "\n".join(lines), *([self.after] if self.after else [])]
-        return "\n\n".join([*parts, f"*{day}; load average before the start {self.load:.2f}.*"]) + "\n"
+        return "\n\n".join([*parts, f"*{day}; {processor()}; load average before the start {self.load:.2f}.*"]) + "\n"
 
 
 def holds(yes: bool) -> str:
@@ -63,17 +63,21 @@ def holds(yes: bool) -> str:
     return "yes" if yes else "**no**"
 
 
-def machine() -> str:
-    """The machine and the versions."""
-    model = platform.processor() or platform.machine()
+def processor() -> str:
+    """The model of this machine's processor."""
     info = Path("/proc/cpuinfo")
     if info.exists() and (found := re.search(r"model name\s*:\s*(.+)", info.read_text())):
-        model = found[1]
+        return found[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def machine() -> str:
+    """The machine and the versions, without the processor's model: sections of several machines stand on one page."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     packages = ", ".join(f"{name} {_version(name)}" for name in ("cues-kafka", "confluent-kafka"))
     shared = "the broker, the load and both sides share it"
     return (
-        f"Machine: {os.cpu_count()} processors ({model}), {memory:.0f} GiB, {platform.system()}; {shared}.\n"
+        f"Machine: {os.cpu_count()} processors, {memory:.0f} GiB, {platform.system()}; {shared}.\n"
         f"Python {platform.python_version()}, {packages}, Apache Kafka (one node, a child of the run).\n"
     )
 
@@ -97,4 +101,4 @@ def save(sections: Sequence[Section]) -> None:
     PAGE.write_text("\n".join([INTRO, machine(), *(kept[title] for title in order)]), "utf-8")
 
 
-TITLES = ("Throughput", "Avro", "Latency", "Recovery", "Memory", "Start", "Spark", "Spark, staged")
+TITLES = ("Throughput", "State", "Avro", "Latency", "Recovery", "Memory", "Start", "Spark", "Spark, staged")

@@ -50,9 +50,7 @@ def _case(codec: str, partitions: int, repetitions: int, messages: int, cluster:
     runs: dict[str, list[Run]] = {"cues": [], "hand": []}
     for sides in alternating(repetitions):
         for name in sides:
-            runs[name].append(
-                _run(name, Pipe(unique("t"), source, unique("out"), codec, partitions), messages, cluster)
-            )
+            runs[name].append(run(name, Pipe(unique("t"), source, unique("out"), codec, partitions), messages, cluster))
     cluster.delete(source)
     cues, hand = runs["cues"], runs["hand"]
     ratio = median([r.per_s for r in cues]) / median([r.per_s for r in hand])
@@ -69,7 +67,8 @@ def _case(codec: str, partitions: int, repetitions: int, messages: int, cluster:
     ]
 
 
-def _run(name: str, pipe: Pipe, messages: int, cluster: Cluster) -> Run:
+def run(name: str, pipe: Pipe, messages: int, cluster: Cluster) -> Run:
+    """Let one side move all messages, and measure it."""
     cluster.create(pipe.target, pipe.partitions)
     group = pipe.group(name)
     began: list[float] = []
@@ -86,6 +85,6 @@ def _run(name: str, pipe: Pipe, messages: int, cluster: Cluster) -> Run:
         wall, cpu = time.monotonic() - began[0], cpu_s(process) - began[2]
     cluster.delete(pipe.target)
     moved = messages - began[1]
-    run = Run(moved / wall, cpu / moved * 1e6)
-    print(f"  {pipe.codec} {pipe.partitions} {name}: {run.per_s:,.0f}/s, {run.cpu_us:.2f} us CPU", flush=True)
-    return run
+    result = Run(moved / wall, cpu / moved * 1e6)
+    print(f"  {pipe.codec} {pipe.partitions} {name}: {result.per_s:,.0f}/s, {result.cpu_us:.2f} us CPU", flush=True)
+    return result
