@@ -24,10 +24,13 @@ import psutil
 import pytest
 
 from cues_kafka.core.records import Attempt, Snapshot, Staged
+from cues_kafka.testing.tester import Tester
 from examples.flights import independent
+from examples.flights.data import airports, flights
 from examples.flights.demo import HOURLY, Plan, mixed, publishing
-from examples.flights.graph import SCHEMA, Flight, clean, open_ledger
+from examples.flights.graph import SCHEMA, Flight, clean, open_ledger, plain
 from examples.flights.independent import Difference
+from examples.flights.load import message
 from examples.flights.picture import Scale, draw, means
 from examples.flights.sides import DRIVER, NATIVE, PYTHON
 
@@ -71,7 +74,7 @@ def test_the_flights_of_the_first_weeks_pass_two_kills_exactly_once(tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.timeout(360)
 def test_the_flights_of_the_first_days_pass_kills_of_spark_exactly_once(tmp_path: Path) -> None:
-    """Three processors on Spark, whose driver and one of whose Python workers are killed, and one on native workers."""
+    """Three processors on Spark, whose driver and one of whose Python workers are killed, and three on workers."""
     picture = tmp_path / "hours.png"
     options = ("--limit", "5000", "--kills", "2", "--seed", "1", "--picture", str(picture))
     out = run(*options, temporary=tmp_path / "tmp", timeout_s=340)
@@ -251,6 +254,71 @@ def test_the_comparison_of_hours_finds_each_kind_of_defect(
 def test_an_hour_that_is_not_expected_is_too_many() -> None:
     """All rows of such an hour are too many."""
     assert independent.compare_hours({}, {NOON: [EARLIER, LAST]}).added == 2
+
+
+def test_streams_whose_order_is_not_known_are_compared_without_it() -> None:
+    """A swap is no difference then, and no example; a duplicate is one."""
+    swapped = {"N1": [b'{"a":2}', b'{"a":1}'], "N2": [b'{"a":3}', b'{"a":3}']}
+
+    got = independent.compare(STREAMS, swapped, ordered=False)
+
+    assert (got.lost, got.added, got.reordered) == (0, 1, 0)
+    assert got.example.endswith("""missing [], too many [b'{"a":3}']""")
+
+
+@pytest.mark.parametrize(
+    ("rows", "difference"),
+    [
+        ([(1, 5), (2, 3), (3, 9)], (0, 0, 0)),
+        ([(1, 6), (2, 15), (3, 9)], (0, 0, 0)),
+        ([(1, 5), (2, 3), (2, 3), (3, 9)], (0, 1, 0)),
+        ([(1, 5), (2, 3), (3, 9), (3, 9)], (0, 1, 0)),
+        ([(1, 5), (2, 3), (3, 9), (4, 12)], (0, 1, 0)),
+        ([(1, 5), (3, 9)], (1, 0, 0)),
+        ([(1, 5), (2, 3)], (1, 0, 0)),
+        ([], (3, 0, 0)),
+        ([(2, 3), (1, 5), (3, 9)], (0, 0, 1)),
+        ([(1, 5), (1, 3), (2, 9)], (1, 1, 0)),
+        ([(1, 5), (2, 3), (3, 8)], (1, 1, 0)),
+    ],
+)
+def test_the_comparison_of_totals_finds_each_kind_of_defect(
+    rows: list[tuple[int, int]], difference: tuple[int, int, int]
+) -> None:
+    """
+    Equal, also on another way; doubled inside and at the end, one too many; lost inside, at the end, all; swapped; a
+    change of the store that was lost; another sum.
+    """
+    got = independent.compare_punctuality({("UA", "EWR"): (3, 9)}, {("UA", "EWR"): rows})
+
+    assert (got.lost, got.added, got.reordered) == difference
+    assert bool(got) is any(difference)
+
+
+def test_totals_of_an_airline_that_is_not_expected_are_too_many() -> None:
+    """All messages about it are."""
+    assert independent.compare_punctuality({}, {("UA", "EWR"): [(1, 0), (2, 4)]}) == Difference(
+        0, 2, 0, "('UA', 'EWR'): expected (0, 0) in the end, found [(1, 0), (2, 4)]"
+    )
+
+
+def test_the_graph_totals_the_flights_of_an_airline_and_airport_as_plain_python_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the lines of the table, in memory."""
+    monkeypatch.setenv("FLIGHTS_LEDGER", str(tmp_path / "ledger.db"))
+    expected = independent.Expected()
+    tester = Tester(plain)
+    for number, line in enumerate(flights(200)):
+        expected.add(line, number, airports())
+        tester.send("flights.raw", message(line, number))
+    tester.run()
+
+    found: dict[independent.Airline, list[tuple[int, int]]] = {}
+    for totals in tester.values("flights.punctuality"):
+        found.setdefault((totals.carrier, totals.origin), []).append((totals.flights, totals.delay))
+    assert len(found) > 10
+    assert independent.compare_punctuality(expected.airlines, found) == Difference()
 
 
 def test_hours_are_what_the_tables_say_by_hand() -> None:

@@ -17,7 +17,7 @@ from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.brokers.temporary import temporary_directory
 from cues_kafka.errors import CuesError
 from examples.flights.check import Result, check
-from examples.flights.demo import ROWS, Demo, Failed
+from examples.flights.demo import BESIDE, ROWS, Demo, Failed
 from examples.flights.picture import draw
 from examples.flights.table import Bars, print_result
 
@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _where(args: argparse.Namespace) -> str:
     native = f"{args.workers} native workers"
-    return native if args.native else f"clean, route and hourly on Spark, ledger on {native}"
+    return native if args.native else f"clean, route and hourly on Spark, {', '.join(BESIDE)} on {native}"
 
 
 def _picture(result: Result, file: Path) -> str:

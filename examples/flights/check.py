@@ -15,7 +15,17 @@ from cues_kafka.core.records import Totals
 from examples.flights import independent
 from examples.flights.sides import ROOT
 
-TOPICS = {"clean": ["flights.clean"], "route": ["flights.all", "flights.delayed", "flights.on_time"], "ledger": []}
+TOPICS = {
+    "clean": ["flights.clean"],
+    "route": ["flights.all", "flights.delayed", "flights.on_time"],
+    "ledger": [],
+    "by_airline": ["flights.by_airline"],
+    "punctuality": [],
+}
+"""The processors, and those of their topics whose messages are known byte by byte."""
+
+MIXED = "flights.by_airline"
+"""Its streams mix those of `flights.clean`, in an order that is not known before."""
 
 VERIFY = """
 import sys
@@ -64,6 +74,7 @@ class Result:
         processors: findings by name.
         differences: sentences about what is unequal; empty: everything is equal.
         messages: how many messages were read back and compared.
+        airlines: pairs of an airline and an airport that `punctuality` has totals of.
         hours: the last message of `hourly` about each airport and hour.
         published: how many messages `hourly` published.
         without: hours with flights but without weather.
@@ -72,6 +83,7 @@ class Result:
     processors: dict[str, Findings]
     differences: list[str]
     messages: int
+    airlines: int = 0
     hours: list[dict[str, Any]] = field(default_factory=list)
     published: int = 0
     without: int = 0
@@ -121,6 +133,7 @@ def check(
     _compare_topics(result, bootstrap, expected)
     _compare_errors(result, bootstrap, expected)
     _compare_ledger(result, ledger, expected)
+    _compare_punctuality(result, bootstrap, expected)
     for name, found in result.processors.items():
         if found.ours != found.tables:
             result.differences.append(f"{name}: the tasks counted {found.ours}, the tables say {found.tables}")
@@ -137,6 +150,8 @@ def _by_tables(result: Result, expected: independent.Expected) -> None:
         "clean": Counts(expected.rows, took_off, unknown, expected.never),
         "route": Counts(took_off, took_off, 0, 0),
         "ledger": Counts(took_off, 0, 0, took_off),
+        "by_airline": Counts(took_off, took_off, 0, 0),
+        "punctuality": Counts(took_off, took_off, 0, 0),
     }
     for name, counts in tables.items():
         result.processors[name].tables = counts
@@ -148,7 +163,7 @@ def _compare_topics(result: Result, bootstrap: str, expected: independent.Expect
         for topic in topics:
             found = independent.read_topic(bootstrap, topic)
             result.messages += sum(map(len, found.values()))
-            difference = independent.compare(expected.topics[topic], found)
+            difference = independent.compare(expected.topics[topic], found, ordered=topic != MIXED)
             _add(result, name, topic, difference)
             if difference and name == "route":
                 routed[topic] = sum((Counter(stream) for stream in found.values()), Counter())
@@ -191,6 +206,14 @@ def _compare_ledger(result: Result, ledger: Path, expected: independent.Expected
     _add(result, "ledger", "the ledger", independent.Difference(missing.total(), more.total(), 0, example))
     if hashes != rows.total():
         result.differences.append(f"the ledger: {rows.total()} rows, but {hashes} hashes")
+
+
+def _compare_punctuality(result: Result, bootstrap: str, expected: independent.Expected) -> None:
+    found = independent.read_punctuality(bootstrap, "flights.punctuality")
+    result.airlines = len(found)
+    result.messages += sum(map(len, found.values()))
+    difference = independent.compare_punctuality(expected.airlines, found)
+    _add(result, "punctuality", "flights.punctuality", difference)
 
 
 def _compare_hours(result: Result, bootstrap: str, expected: independent.Expected, ours: Totals) -> None:

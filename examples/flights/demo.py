@@ -45,6 +45,9 @@ ROWS = 336_776
 
 HOURLY = "hourly"
 
+BESIDE = ("ledger", "by_airline", "punctuality")
+"""What native workers run beside Spark."""
+
 LOST = re.compile(r"Lost task .*Python worker exited")
 """Spark's log line about a Spark task whose Python worker has died."""
 
@@ -212,8 +215,8 @@ class Demo:
                 NativeWorkers(bootstrap, directory, processors=list(graph.processors), workers=workers)
             ]
         else:
-            ledger = NativeWorkers(bootstrap, directory, processors=["ledger"], workers=workers)
-            self._sides = [SparkDriver(bootstrap, directory), ledger]
+            beside = NativeWorkers(bootstrap, directory, processors=BESIDE, workers=workers)
+            self._sides = [SparkDriver(bootstrap, directory), beside]
         kinds = [NATIVE] * kills if native else mixed(kills)
         self._plan = Plan(kinds, rows, self._sides[0].spread_s, self._draw)
 

@@ -1,4 +1,6 @@
-"""The graph: `clean` -> `route` -> `ledger`, and `hourly`, which joins the flights of `clean` with the weather.
+"""The graph: `clean` -> `route` -> `ledger`, and two ways from `clean`: to totals, and to a join with the weather.
+
+The totals are those of `by_airline` -> `punctuality`, in a store. The join is `hourly`.
 
 ::
 
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from cues_kafka import Avro, DataFrameProcessor, Graph, Json, Out, Processor, Raw, Source, Topic
+from cues_kafka import Avro, DataFrameProcessor, Graph, Json, Out, Processor, Raw, Source, State, Store, Topic, rekey
 from examples.flights.data import COLUMNS, airports
 
 if TYPE_CHECKING:
@@ -99,6 +101,22 @@ class Hour:
     visib: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Punctuality:
+    """
+    The flights of an airline from an airport so far.
+
+    Attributes:
+        flights: number of flights that took off.
+        delay: the sum of their delays on departure, in minutes.
+    """
+
+    carrier: str
+    origin: str
+    flights: int
+    delay: int
+
+
 class UnknownAirport(ValueError):
     """This destination is not in the airports table. Add it to the table, and replay the error."""
 
@@ -142,6 +160,25 @@ def ledger(flights: list[Flight], step: list[Step], db: sqlite3.Connection) -> N
     ]
     with db:
         db.executemany("INSERT OR IGNORE INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?)", booked)
+
+
+def airline(flight: Flight) -> str:
+    """The key of a flight's totals: its airline and its airport."""
+    return f"{flight.carrier} {flight.origin}"
+
+
+def punctuality(flight: Flight, so_far: State[Punctuality]) -> Punctuality:
+    """
+    Add a flight to the totals of its airline and airport, and send the new totals.
+
+    A flight that was lost or counted twice would leave a gap or a repetition in the numbers of flights.
+    """
+    key = airline(flight)
+    last = so_far.get(key)
+    flights, delay = (last.flights, last.delay) if last else (0, 0)
+    now = Punctuality(flight.carrier, flight.origin, flights + 1, delay + flight.dep_delay)
+    so_far[key] = now
+    return now
 
 
 YEAR = "366 days"
@@ -206,9 +243,16 @@ plain = Graph(
         outputs={"all": "flights.all", "delayed": "flights.delayed", "on_time": "flights.on_time"},
     ),
     Processor(ledger, inputs="flights.all", batch=True),
+    rekey("by_airline", inputs="flights.clean", outputs="flights.by_airline", by=airline),
+    Processor(
+        punctuality,
+        inputs="flights.by_airline",
+        outputs="flights.punctuality",
+        state={"so_far": Store(Json(Punctuality))},
+    ),
     errors="flights.errors",
     defaults=Topic(value=Avro(SCHEMA, Flight), partitions=4),
-    topics={"flights.raw": Topic(value=Raw())},
+    topics={"flights.raw": Topic(value=Raw()), "flights.punctuality": Topic(value=Json(Punctuality))},
     system={"airports": airports, "db": open_ledger},
 )
 """The part of the graph that native workers can run."""
@@ -231,4 +275,6 @@ graph = Graph(
     ),
     **plain.settings() | {"topics": _topics},
 )
-"""The whole graph: Spark runs `hourly`; Spark or native workers run the other processors."""
+"""
+The whole graph. Spark runs `hourly`, and native workers run `punctuality`, which has a store. Either runs the others.
+"""

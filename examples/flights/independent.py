@@ -26,6 +26,9 @@ MARK = b"\xc3\x01" + bytes.fromhex("78c278577742a09d")
 Hour = tuple[str, str]
 """An airport, and the begin of an hour in UTC."""
 
+Airline = tuple[str, str]
+"""A carrier, and an airport."""
+
 Streams = dict[str, list[bytes]]
 """The messages of one topic in order, by key; those without a key by partition."""
 
@@ -42,6 +45,7 @@ class Expected:
         booked: rows of the ledger, with the number of times that each must be there.
         rows: rows of the table.
         delays: by airport and hour, the number of flights that took off, and the sum of their delays in minutes.
+        airlines: by carrier and airport, the number of flights that took off, and the sum of their delays in minutes.
         weather: the weather by airport and hour.
     """
 
@@ -51,6 +55,7 @@ class Expected:
     booked: Counter[tuple[Any, ...]] = field(default_factory=Counter)
     rows: int = 0
     delays: dict[Hour, tuple[int, int]] = field(default_factory=dict)
+    airlines: dict[Airline, tuple[int, int]] = field(default_factory=dict)
     weather: dict[Hour, dict[str, float | None]] = field(default_factory=dict)
 
     def count(self, topic: str) -> int:
@@ -77,10 +82,13 @@ class Expected:
         late = int(arr_delay if arrived else dep_delay) >= LATE_MIN
         for topic in ("flights.clean", "flights.all", "flights.delayed" if late else "flights.on_time"):
             self.topics[topic][tail if known else f"partition {number % PARTITIONS}"].append(message)
+        self.topics["flights.by_airline"][f"{carrier} {origin}"].append(message)
         self.booked[date, carrier, int(flight), origin, dest, int(distance)] += 1
         hour = origin, line.rpartition(",")[2]
         flights, delay = self.delays.get(hour, (0, 0))
         self.delays[hour] = flights + 1, delay + int(dep_delay)
+        flights, delay = self.airlines.get((carrier, origin), (0, 0))
+        self.airlines[carrier, origin] = flights + 1, delay + int(dep_delay)
 
     def see(self, line: str) -> None:
         """Add one line of the table of weather."""
@@ -198,8 +206,8 @@ class Difference:
         return bool(self.lost or self.added or self.reordered)
 
 
-def compare(expected: Streams, found: Streams) -> Difference:
-    """Compare all messages of all streams."""
+def compare(expected: Streams, found: Streams, *, ordered: bool = True) -> Difference:
+    """Compare all messages of all streams; and their order, unless `ordered` is false."""
     lost = added = reordered = 0
     example = ""
     for stream in expected.keys() | found.keys():
@@ -207,6 +215,8 @@ def compare(expected: Streams, found: Streams) -> Difference:
         if want == have:
             continue
         missing, more = Counter(want) - Counter(have), Counter(have) - Counter(want)
+        if not (missing or more or ordered):
+            continue
         lost += missing.total()
         added += more.total()
         reordered += not (missing or more)
@@ -241,6 +251,41 @@ def compare_hours(expected: dict[Hour, dict[str, Any]], found: dict[Hour, list[d
         lost, added, reordered = lost + wrong, added + (unknown or repeated), reordered + unsorted
         if wrong or unknown or repeated or unsorted:
             example = example or f"{hour}: expected {want}, found {rows[-3:]}"
+    return Difference(lost, added, reordered, example)
+
+
+def read_punctuality(bootstrap: str, topic: str) -> dict[Airline, list[tuple[int, int]]]:
+    """The totals of each carrier and airport, oldest first: the number of flights, and the sum of their delays."""
+    found: dict[Airline, list[tuple[int, int]]] = defaultdict(list)
+    for message in _read(bootstrap, topic):
+        row = json.loads(message.value())
+        found[row["carrier"], row["origin"]].append((row["flights"], row["delay"]))
+    return found
+
+
+def compare_punctuality(
+    expected: dict[Airline, tuple[int, int]], found: dict[Airline, list[tuple[int, int]]]
+) -> Difference:
+    """
+    Check that the flights of each carrier and airport count 1, 2, 3 to the expected number, and the last sum of delays.
+
+    The flights come in an order that is not known before, so the sums in between are not compared. A wrong last sum is
+    one message lost and one too many.
+    """
+    lost = added = reordered = 0
+    example = ""
+    for airline in expected.keys() | found.keys():
+        flights, delay = expected.get(airline, (0, 0))
+        rows = found.get(airline, [])
+        want, have = list(range(1, flights + 1)), [row[0] for row in rows]
+        wrong = flights in have and (flights, delay) not in rows
+        if want == have and not wrong:
+            continue
+        missing, more = Counter(want) - Counter(have), Counter(have) - Counter(want)
+        lost, added = lost + missing.total() + wrong, added + more.total() + wrong
+        reordered += have != sorted(have)
+        at = next((n for n in range(len(have)) if want[n : n + 1] != have[n : n + 1]), len(have))
+        example = example or f"{airline}: expected {flights, delay} in the end, found {rows[max(0, at - 1) : at + 2]}"
     return Difference(lost, added, reordered, example)
 
 

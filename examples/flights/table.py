@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from examples.flights.check import Counts, Result
+from examples.flights.check import TOPICS, Counts, Result
 from examples.flights.demo import Demo, Outcome
 
 LINE_S = 10.0
@@ -21,14 +21,12 @@ class Bars:
     """A bar for each processor, from its tasks' own counters."""
 
     def __init__(self, console: Console, rows: int) -> None:
-        columns = [TextColumn("{task.description:>8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+        columns = [TextColumn("{task.description:>11}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
         self._console = console
         self._printed_s = time.monotonic()
         self._progress = Progress(*columns, TextColumn("{task.fields[note]}"), console=console, refresh_per_second=2)
         self._sent = self._progress.add_task("sent", total=rows, note="")
-        self._tasks = {
-            name: self._progress.add_task(name, total=rows, note="") for name in ("clean", "route", "ledger")
-        }
+        self._tasks = {name: self._progress.add_task(name, total=rows, note="") for name in TOPICS}
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -77,6 +75,7 @@ def print_result(console: Console, result: Result, outcome: Outcome, *, loaded: 
         f"start-up and kills included ({outcome.seconds:.1f} s)"
     )
     console.print(f"read back     {result.messages:,} messages and rows; each one was compared with the tables")
+    console.print(f"punctuality   totals of {result.airlines:,} pairs of an airline and an airport, after each flight")
     if outcome.hourly:
         console.print(
             f"hourly        {len(result.hours):,} hours of an airport with their weather, in {result.published:,} "
