@@ -38,7 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
         with _cluster(args.bootstrap, console) as (bootstrap, directory):
             console.print(
                 f"{rows:,} flights, {_where(args)}, {args.kills} kills, seed {seed}, Kafka at {bootstrap} "
-                f"(started in {time.monotonic() - began:.1f} s)"
+                f"(started in {time.monotonic() - began:.1f} s)",
+                soft_wrap=True,
             )
             with Bars(console, rows) as bars:
                 demo = Demo(

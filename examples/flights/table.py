@@ -43,7 +43,7 @@ class Bars:
             done = ", ".join(f"{name} {total.deliveries:,}" for name, total in demo.outcome.totals.items())
             if demo.outcome.hourly:
                 done += f", hourly {demo.outcome.hourly.outputs:,}"
-            self._console.print(f"sent {demo.loader.sent:,}, {done}, {kills} kills", highlight=False)
+            self._console.print(f"sent {demo.loader.sent:,}, {done}, {kills} kills", highlight=False, soft_wrap=True)
         self._progress.update(self._sent, completed=demo.loader.sent, note=f"{kills} kills")
         took_off = demo.rows - demo.loader.expected.never - demo.loader.expected.unknown.total()
         for name, bar in self._tasks.items():
