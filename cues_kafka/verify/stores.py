@@ -2,7 +2,7 @@
 
 For each task with stores, one after the other:
 
-1. Its newest record says where it stands, and with which step each changelog ends.
+1. Its newest record says where it stands, and with which step each changelog ends (R4b).
 2. Its changelogs, up to the high watermarks asked after 1: the record's transaction stands below them. Later
    transactions are told by their marks, and left out of the entries.
 3. Its inputs up to the positions of 1: the processor's function is called for them again, with empty stores. Steps

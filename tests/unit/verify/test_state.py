@@ -1,4 +1,4 @@
-"""`verify --state`: finds each planted defect of a store, and says which stores it cannot recompute."""
+"""`verify --state`: finds each planted defect of a store, and says which stores it cannot recompute (R4b)."""
 
 from __future__ import annotations
 
