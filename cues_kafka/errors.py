@@ -144,7 +144,11 @@ class Interrupt(BaseException):
 
 
 class StoreFull(Interrupt):
-    """The entries of a store need more memory than its `max_bytes`. Raise it, or delete entries."""
+    """The entries of a store need more room than its `max_bytes`. Raise it, or delete entries."""
+
+
+class StoreBroken(Interrupt):
+    """The file of a store cannot be read. Nothing to do: the task stops, and reads the changelog again."""
 
 
 class Fenced(BaseException):

@@ -213,12 +213,14 @@ class ClusterFacts:
         topics: topics by name.
         unchecked: topics whose settings this user may not read, so that their `config` is empty.
         user: this client's user, as the brokers know it; None: not known.
+        cluster_id: names the cluster for good; empty: it ends with this process.
     """
 
     brokers: int
     topics: Mapping[str, TopicFacts]
     unchecked: tuple[str, ...] = ()
     user: str | None = None
+    cluster_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

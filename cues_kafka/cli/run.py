@@ -92,6 +92,9 @@ def run(  # noqa: PLR0917 - each is an option of the command line
     call_timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="End the worker when a function takes longer for a message.")
     ] = None,
+    state_dir: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Directory for the files of stores with on_disk=True.")
+    ] = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="End the worker when a task stops.")] = False,
     profile: Profile = None,
     file: File = None,
@@ -109,7 +112,12 @@ def run(  # noqa: PLR0917 - each is an option of the command line
         from cues_kafka.cli.config import load
         from cues_kafka.cli.loading import load_graph
 
-        explicit = {"bootstrap": bootstrap, "log_level": log_level, "calls.end_seconds": call_timeout}
+        explicit = {
+            "bootstrap": bootstrap,
+            "log_level": log_level,
+            "calls.end_seconds": call_timeout,
+            "state_dir": state_dir,
+        }
         settings = load(explicit, profile=profile, file=file)
         _log_to_stderr(settings["log_level"])
         graph = load_graph(target)
@@ -132,6 +140,7 @@ def run(  # noqa: PLR0917 - each is an option of the command line
             given = [(f"--{name}", value) for name, value in (("bootstrap", bootstrap), ("profile", profile)) if value]
             given += [("--file", str(file.resolve()))] if file else []
             given += [("--log-level", log_level)] if log_level else []
+            given += [("--state-dir", state_dir)] if state_dir else []
             given += [("--call-timeout", str(call_timeout))] if call_timeout is not None else []
             options = [*(part for pair in given for part in pair), *(f"--only={name}" for name in names or ())]
             options += [*(f"--new={name}" for name in new or ()), *(["--fail-fast"] if fail_fast else [])]

@@ -208,8 +208,8 @@ def _store_to_json(store: Store) -> dict[str, Any]:
     key = {} if store.key is None else {"key": _codec_to_json(store.key)}
     ttl = {} if store.ttl is None else {"ttl": store.ttl}
     messages = {} if store.ttl_messages is None else {"ttl_messages": store.ttl_messages}
-    task = {"per_task": True} if store.per_task else {}
-    return {"value": _codec_to_json(store.value), "max_bytes": store.max_bytes, **key, **ttl, **messages, **task}
+    flags = {name: True for name in ("per_task", "on_disk") if getattr(store, name)}
+    return {"value": _codec_to_json(store.value), "max_bytes": store.max_bytes, **key, **ttl, **messages, **flags}
 
 
 def _store_from_json(data: Mapping[str, Any]) -> Store:
@@ -217,7 +217,8 @@ def _store_from_json(data: Mapping[str, Any]) -> Store:
         return Handler(resolve(data["make"]), **{name: data[name] for name in _OF_HANDLER})
     codecs: dict[str, Any] = {name: _codec_from_json(data[name]) for name in ("value", "key") if name in data}
     return Store(
-        **codecs, **{name: data[name] for name in ("max_bytes", "ttl", "ttl_messages", "per_task") if name in data}
+        **codecs,
+        **{name: data[name] for name in ("max_bytes", "ttl", "ttl_messages", "per_task", "on_disk") if name in data},
     )
 
 

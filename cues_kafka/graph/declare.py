@@ -127,12 +127,13 @@ class Store:
     Attributes:
         value: codec of the values.
         key: codec of the keys; None: they are text.
-        max_bytes: memory that the entries of one task may take, about. A task that needs more stops: no entry is ever
-            dropped for another one.
+        max_bytes: memory, or room on the disk, that the entries of one task may take, about. A task that needs more
+            stops: no entry is ever dropped for another one.
         ttl: how long an entry lives, by message time, such as "7 days"; None: until it is deleted.
         ttl_messages: instead of `ttl`: how many of the task's messages an entry outlives.
         per_task: whether it makes no difference which task has which entry. Then the input may be given more
             partitions; else `plan` refuses, because messages of a key may come to another task than its entry.
+        on_disk: whether a worker holds the entries in a file below `state_dir`, instead of in memory.
     """
 
     value: CodecSpec = Json()
@@ -141,6 +142,7 @@ class Store:
     ttl: str | timedelta | None = None
     ttl_messages: int | None = None
     per_task: bool = False
+    on_disk: bool = False
 
     @property
     def lifetime(self) -> int | None:

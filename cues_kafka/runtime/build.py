@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from time import monotonic
 from typing import Any
+
+import platformdirs
 
 from cues_kafka.codecs.framing import in_front
 from cues_kafka.codecs.lookup import MadeFor, codec_for
@@ -46,8 +49,23 @@ def caller_of(
     client_bytes: int,
     *,
     cluster: Any = None,
+    state_dir: Path | None = None,
 ) -> Caller:
-    """Make the caller of one processor; for `client_bytes` see `ports.Broker.max_bytes`, for `cluster` `MadeFor`."""
+    """
+    Make the caller of one processor.
+
+    Args:
+        graph: what runs.
+        processor: the one.
+        facts: of its topics.
+        system: values of `Graph(system=)`.
+        client_bytes: see `ports.Broker.max_bytes`.
+        cluster: see `MadeFor`.
+        state_dir: where stores with `on_disk=True` are; None: in memory.
+
+    Raises:
+        ConfigError: a package is missing.
+    """
     targets = {
         binding: target_of(graph.topic(topic), facts.topics[topic], binding, client_bytes, cluster)
         for binding, topic in processor.outputs
@@ -58,7 +76,8 @@ def caller_of(
     changelogs = {name: changelog_topic(graph.name, processor.name, name) for name in processor.state}
     specs = [
         store_spec(
-            name, processor.state[name], topic, limits_of(facts.topics[topic], client_bytes)["max_bytes"], cluster
+            *(name, processor.state[name], topic, limits_of(facts.topics[topic], client_bytes)["max_bytes"], cluster),
+            directory=state_dir and state_dir / graph.name / processor.name / name,
         )
         for name, topic in changelogs.items()
     ]
@@ -91,7 +110,18 @@ def caller_of(
     )
 
 
-def store_spec(name: str, declared: Store, topic: str, max_bytes: int, cluster: Any) -> StoreSpec:
+def state_dir_of(options: Any, facts: ClusterFacts) -> Path | None:
+    """Where the stores of a cluster are on the disk; None: the cluster ends with this process, and they with it."""
+    if not facts.cluster_id:
+        return None
+    given = getattr(options, "state_dir", "")
+    root = Path(given) if given else platformdirs.user_state_path("cues_kafka") / "stores"
+    return root.expanduser().absolute() / facts.cluster_id
+
+
+def store_spec(
+    name: str, declared: Store, topic: str, max_bytes: int, cluster: Any, *, directory: Path | None = None
+) -> StoreSpec:
     """Make a store with its changelog topic, which takes records of at most `max_bytes`."""
     encode_key: Callable[[Any], bytes] = _text_key
     decode_key: Callable[[bytes], Any] = bytes.decode
@@ -101,7 +131,9 @@ def store_spec(name: str, declared: Store, topic: str, max_bytes: int, cluster: 
     value = codec_for(declared.value, MadeFor(topic, cluster))
     limit = max_bytes - OVERHEAD_BYTES - TIME_BYTES
     return StoreSpec(
-        *(name, topic, value, encode_key, decode_key, limit, declared.max_bytes), declared.lifetime, declared.by_time
+        *(name, topic, value, encode_key, decode_key, limit, declared.max_bytes),
+        *(declared.lifetime, declared.by_time),
+        directory if declared.on_disk else None,
     )
 
 

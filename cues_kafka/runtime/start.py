@@ -12,7 +12,7 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.observe.log import get_logger
 from cues_kafka.plan.inspectors import Terms
-from cues_kafka.runtime.build import caller_of
+from cues_kafka.runtime.build import caller_of, state_dir_of
 from cues_kafka.runtime.native.worker import CallPolicy, ProcessorWorker, WorkerOptions
 from cues_kafka.runtime.prepare import prepare, selected
 from cues_kafka.runtime.running import Running
@@ -104,7 +104,11 @@ def start(
                     processor.name,
                     broker=broker,
                     clock=SystemClock(),
-                    caller=caller_of(graph, processor, facts, system.values, broker.max_bytes, cluster=options),
+                    caller=caller_of(
+                        *(graph, processor, facts, system.values, broker.max_bytes),
+                        cluster=options,
+                        state_dir=state_dir_of(options, facts),
+                    ),
                     spec_of=spec_of(graph, planned, processor, width, identity),
                     options=WorkerOptions(
                         instance=instance,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final
 
-from cues_kafka.state.layers import Changes, Layers
+from cues_kafka.state.entries import Changes, Entries, Place
+from cues_kafka.state.layers import Layers
 
 TIME_BYTES: Final = 8
 """In front of a value: when it was set."""
@@ -29,17 +30,18 @@ class Expiring(Layers):
         most: see `Layers`.
         ttl: how long an entry lives, in units of the task's time.
         unit: of the time: `MILLISECONDS` or `MESSAGES`.
+        entries: see `Layers`.
     """
 
     entry: ClassVar[bytes] = b"e"
     __slots__ = ("_before", "_buckets", "_committed_time", "_sealing", "_ttl", "_width", "time", "unit")
 
-    def __init__(self, most: int | None, ttl: int, unit: bytes = MILLISECONDS) -> None:
-        super().__init__(most)
+    def __init__(self, most: int | None, ttl: int, unit: bytes = MILLISECONDS, entries: Entries | None = None) -> None:
+        super().__init__(most, entries)
         self.unit = unit
         self._ttl = ttl
         self._width = max(1, ttl // BUCKETS)
-        self._buckets: dict[int, _Bucket] = {}  # by the time at which keys were set
+        self._buckets: dict[int, _Bucket] = {}  # by the time at which keys were set; entries on disk have their own
         self._sealing: dict[int, tuple[int, dict[int, _Bucket]]] = {}  # times and swept buckets of sealed batches
         self.time = self._before = self._committed_time = 0
 
@@ -101,9 +103,9 @@ class Expiring(Layers):
                 self._sealing[sequence] = (self.time, self._sweep(self._batch))
             return self._seal(sequence)
 
-    def commit(self, sequence: int) -> None:
+    def commit(self, sequence: int, place: Place | None = None) -> None:
         """See `Layers`."""
-        super().commit(sequence)
+        super().commit(sequence, place)
         self._committed_time, _ = self._sealing.pop(sequence, (self._committed_time, {}))
 
     def discard(self) -> None:
@@ -116,21 +118,26 @@ class Expiring(Layers):
             self._sealing.clear()
             self.time = self._before = self._committed_time
 
-    def load(self, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
+    def time_behind(self, sequence: int) -> int:
+        """The task's time when a batch, which is sealed, was over."""
+        time, _ = self._sealing.get(sequence, (self._committed_time, {}))
+        return time
+
+    def load(self, entries: Iterable[tuple[bytes, bytes | None]], place: Place | None = None) -> None:
         """See `Layers`."""
         found = [*entries]
         for key, value in found:
-            if value is not None:
+            if value is not None and not self.durable:
                 self._file(key, _time_of(value), self._committed.get(key))
-        super().load(found)
+        super().load(found, place)
 
     def load_time(self, time: int) -> None:
         """Take the task's time from the changelog."""
         self.time = self._before = self._committed_time = max(self._committed_time, time)
 
-    def clear(self) -> None:
+    def clear(self, why: str = "") -> None:
         """See `Layers`."""
-        super().clear()
+        super().clear(why)
         self._buckets.clear()
         self._sealing.clear()
         self.time = self._before = self._committed_time = 0
@@ -141,6 +148,8 @@ class Expiring(Layers):
 
     def _file(self, key: bytes, time: int, before: bytes | None) -> None:
         """Each value that is seen, or may be seen again, has its key in the bucket of its time."""
+        if self._committed.durable:
+            return
         bucket = time // self._width
         if before is None or _time_of(before) // self._width != bucket:
             self._buckets.setdefault(bucket, _Bucket()).add(key)
@@ -148,6 +157,9 @@ class Expiring(Layers):
     def _sweep(self, batch: Changes) -> dict[int, _Bucket]:
         """Delete the entries of all buckets that have ended as a whole."""
         end = (self.time - self._ttl) // self._width
+        if self._committed.durable:
+            self._sweep_kept(batch, end * self._width)
+            return {}
         swept = {bucket: self._buckets.pop(bucket) for bucket in [*self._buckets] if bucket < end}
         for keys in swept.values():
             for key in keys:
@@ -155,6 +167,16 @@ class Expiring(Layers):
                 if value is not None and self._alive(value, self.time) is None:
                     batch[key] = None
         return swept
+
+    def _sweep_kept(self, batch: Changes, end: int) -> None:
+        """The same, where the entries are kept by time. Those of layers above them are as young as the layers."""
+        found = [*self._committed.ended(end)]
+        if self._committed_time < end:
+            found += [key for layer in (*self._sealed.values(), batch) for key in layer]
+        for key in found:
+            value = self.newest(key)
+            if value is not None and _time_of(value) < end:
+                batch[key] = None
 
 
 class _Bucket(list[bytes]):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 
 from cues_kafka.ports import Positions
+from cues_kafka.state.entries import Changes
 from cues_kafka.state.expiring import MILLISECONDS, Expiring, alive
-from cues_kafka.state.layers import ENTRY, MARK, Changes
+from cues_kafka.state.layers import ENTRY, MARK
 
 _NONE = -1
 """The step of a changelog without a mark, and of a record of a task that has not written to the store."""

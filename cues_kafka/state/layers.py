@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final
 
 from cues_kafka.errors import StoreFull
+from cues_kafka.state.entries import Changes, Entries, InMemory, Place, merged, size_of
 
 MARK: Final = b"m"
 """Key of the mark with which each transaction of a task ends in the changelog: the task's step number (R4b)."""
 
 ENTRY: Final = b"k"
 """Stands in the changelog before the key of an entry."""
-
-Changes: TypeAlias = dict[bytes, bytes | None]
-"""New values by key; None: the entry is deleted."""
-
 
 _ABSENT: Final = object()
 
@@ -35,17 +32,17 @@ class Layers:
     Args:
         most: bytes that the entries may take, about; None: no limit. A batch whose commit is under way is not counted,
             so at most one batch is held above it.
+        entries: where the committed ones are; None: in memory.
     """
 
     entry: ClassVar[bytes] = ENTRY
-    __slots__ = ("_batch", "_committed", "_grown", "_lock", "_most", "_sealed", "_size", "_undo")
+    __slots__ = ("_batch", "_committed", "_grown", "_lock", "_most", "_sealed", "_undo")
 
-    def __init__(self, most: int | None = None) -> None:
+    def __init__(self, most: int | None = None, entries: Entries | None = None) -> None:
         self._most = most
-        self._size = 0  # of the committed entries
         self._grown = 0  # by the open batch
         self._lock = threading.Lock()
-        self._committed: dict[bytes, bytes] = {}
+        self._committed: Entries = InMemory() if entries is None else entries
         self._sealed: dict[int, Changes] = {}
         self._batch: Changes | None = None
         self._undo: list[tuple[bytes, Any, int]] = []  # what the step found in the batch, change by change
@@ -78,8 +75,9 @@ class Layers:
             raise RuntimeError("a store is changed while its function is called, and not later")
         more = 0
         if self._most is not None:
-            more = size_of(key, value) - size_of(key, self.newest(key))
-            if more > 0 and self._size + self._grown + more > self._most:
+            each = self._committed.each
+            more = size_of(key, value, each) - size_of(key, self.newest(key), each)
+            if more > 0 and self._committed.size + self._grown + more > self._most:
                 raise StoreFull(f"the entries need more than max_bytes={self._most}")
         self._undo.append((key, batch.get(key, _ABSENT), more))
         batch[key] = value
@@ -88,15 +86,15 @@ class Layers:
     def entries(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """All entries whose keys begin with this, in the order of their bytes, as they are now."""
         with self._lock:
-            found: Changes = {key: value for key, value in self._committed.items() if key.startswith(prefix)}
+            changes: Changes = {}
             for layer in (*self._sealed.values(), self._batch or {}):
-                found |= {key: value for key, value in layer.items() if key.startswith(prefix)}
-        return ((key, value) for key, value in sorted(found.items()) if value is not None)
+                changes |= {key: value for key, value in layer.items() if key.startswith(prefix)}
+            return merged(self._committed.scan(prefix), changes)
 
     def committed_entries(self) -> dict[bytes, bytes]:
         """All committed entries as they are now, for other threads."""
         with self._lock:
-            return dict(self._committed)
+            return dict(self._committed.scan(b""))
 
     def committed(self, key: bytes) -> bytes | None:
         """The committed value of a key, for other threads; None: there is no such entry."""
@@ -136,12 +134,24 @@ class Layers:
         self._sealed[sequence] = batch
         return batch
 
-    def commit(self, sequence: int) -> None:
-        """The transaction of a sealed batch is committed."""
+    def sealed(self, sequence: int) -> int | None:
+        """How many changes a sealed batch has; None: it is committed, or became void."""
         with self._lock:
-            for key, value in self._sealed.get(sequence, {}).items():
-                self._apply(key, value)
-            self._sealed.pop(sequence, None)
+            batch = self._sealed.get(sequence)
+            return None if batch is None else len(batch)
+
+    def commit(self, sequence: int, place: Place | None = None) -> None:
+        """
+        The transaction of a sealed batch is committed; `place` is behind it in the changelog.
+
+        Raises:
+            RetriableError: the changes cannot be kept. Then the batch stays as it is.
+        """
+        with self._lock:
+            batch = self._sealed.get(sequence)
+            if batch is not None:
+                self._committed.apply(batch.items(), place)
+                del self._sealed[sequence]
 
     def discard(self) -> None:
         """Drop what is not committed. A call that still runs changes nothing any more: its batch is gone."""
@@ -149,30 +159,33 @@ class Layers:
             self._sealed.clear()
             self._batch = None
 
-    def load(self, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Take committed changes from the changelog, in its order; taking them twice is harmless."""
-        with self._lock:
-            for key, value in entries:
-                self._apply(key, value)
+    # What restoring does
 
-    def clear(self) -> None:
+    @property
+    def durable(self) -> bool:
+        """Whether the committed entries outlive the process."""
+        return self._committed.durable
+
+    def open(self) -> Place | None:
+        """Open the committed entries if they are not open; gives where they stood, None: they were open."""
+        with self._lock:
+            return self._committed.open()
+
+    def load(self, entries: Iterable[tuple[bytes, bytes | None]], place: Place | None = None) -> None:
+        """
+        Take committed changes from the changelog, in its order; taking them twice is harmless.
+
+        Raises:
+            RetriableError: the changes cannot be kept. None of them was taken.
+        """
+        with self._lock:
+            self._committed.apply(entries, place)
+
+    def clear(self, why: str = "") -> None:
         """Forget all committed entries."""
         with self._lock:
-            self._committed.clear()
-            self._size = 0
+            self._committed.clear(why)
 
-    def _apply(self, key: bytes, value: bytes | None) -> None:
-        self._size += size_of(key, value) - size_of(key, self._committed.get(key))
-        if value is None:
-            self._committed.pop(key, None)
-        else:
-            self._committed[key] = value
-
-
-ENTRY_BYTES: Final = 160
-"""What Python needs for an entry besides its bytes: two objects and a place in a dict."""
-
-
-def size_of(key: bytes, value: bytes | None) -> int:
-    """About how many bytes an entry takes in memory; a deleted one (None) takes none."""
-    return 0 if value is None else len(key) + len(value) + ENTRY_BYTES
+    def close(self, *, orderly: bool = True) -> None:
+        """Let go of the committed entries; see `Entries`."""
+        self._committed.close(orderly=orderly)

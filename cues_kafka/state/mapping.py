@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from cues_kafka.errors import CodecError
@@ -25,9 +26,10 @@ class StoreSpec:
         value: codec of the values.
         encode_key, decode_key: between keys and their bytes.
         limit: bytes of the largest entry.
-        most: bytes that the entries of a task may take in memory.
+        most: bytes that the entries of a task may take.
         ttl: how long an entry lives: milliseconds of message time, or a number of steps; None: until it is deleted.
         by_time: whether it is message time.
+        directory: where the entries of all tasks of the store are kept on the disk; None: in memory.
     """
 
     name: str
@@ -39,6 +41,7 @@ class StoreSpec:
     most: int
     ttl: int | None = None
     by_time: bool = True
+    directory: Path | None = None
 
     @property
     def unit(self) -> bytes:

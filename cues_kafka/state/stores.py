@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cues_kafka.errors import RetriableError
 from cues_kafka.ports import Positions
+from cues_kafka.state.entries import NOWHERE, Place
 from cues_kafka.state.expiring import Expiring
 from cues_kafka.state.layers import Layers
 from cues_kafka.state.mapping import State, StoreSpec
+from cues_kafka.state.on_disk import OnDisk
 
 
 @dataclass(slots=True)
@@ -21,16 +24,47 @@ class Cache:
     Attributes:
         spec: the store.
         layers: its entries.
-        offset: up to which the changelog was read.
-        step: the mark with which it ended there; None: it had none.
-        topic_id: of the changelog then; empty: it was not read yet.
+        place: up to where the changelog is in the entries.
+        inherited: whether entries of another process are among them.
     """
 
     spec: StoreSpec
     layers: Layers
-    offset: int = 0
-    step: int | None = None
-    topic_id: bytes = b""
+    place: Place = NOWHERE
+    inherited: bool = False
+
+    def open(self) -> None:
+        """
+        Open the entries if they are not open.
+
+        Raises:
+            RetriableError: that does not work at present.
+        """
+        place = self.layers.open()
+        if place is None:
+            return
+        self.place, self.inherited = place, bool(place.topic_id)
+        if isinstance(self.layers, Expiring):
+            self.layers.load_time(place.time)
+
+    def commit(self, sequence: int, step: int, now_ms: int) -> None:
+        """
+        The transaction of a sealed batch is committed: its changes, the time, the mark, and a marker of the cluster.
+
+        A transaction is behind the one before: after any that is void the changelog is read up to its end.
+
+        Raises:
+            RetriableError: the entries cannot be written.
+        """
+        layers = self.layers
+        count = layers.sealed(sequence)
+        if count is None:  # it is void, or was read from the changelog
+            return
+        timed = isinstance(layers, Expiring)
+        time = layers.time_behind(sequence) if isinstance(layers, Expiring) else 0
+        place = Place(self.place.topic_id, self.place.offset + count + timed + 2, step, time, now_ms)
+        layers.commit(sequence, place)
+        self.place = place
 
     def decoded(self) -> dict[Any, Any]:
         """All committed entries."""
@@ -49,12 +83,13 @@ class Stores:
 
     def __init__(self, specs: Sequence[StoreSpec], partition: int) -> None:
         self._partition = partition
-        self.caches = [Cache(spec, _layers(spec)) for spec in specs]
+        self.caches = [Cache(spec, _layers(spec, partition)) for spec in specs]
         self._expiring = [(one.layers, one.spec.by_time) for one in self.caches if isinstance(one.layers, Expiring)]
         self.values: Mapping[str, State[Any]] = {one.spec.name: State(one.spec, one.layers) for one in self.caches}
         self._lock = threading.Lock()
         self._positions: Positions | None = None  # up to which the committed entries are true; None: not known
-        self._next: tuple[int, Positions] | None = None  # sequence of a commit, and the positions behind it
+        self._next: tuple[int, Positions, int, int] | None = None  # of a commit, see `will_stand_at`
+        self._failed: str | None = None  # why what was committed is not in the entries
 
     def following(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """The function, which begins a step whenever it is called."""
@@ -81,6 +116,8 @@ class Stores:
 
     def begin_batch(self, _: int) -> None:
         """See `ports.Sink`."""
+        if self._failed is not None:
+            raise RetriableError(self._failed, code="STATE_DIR")
         for one in self.caches:
             one.layers.begin_batch()
 
@@ -104,24 +141,49 @@ class Stores:
                 records.add(topic, at, one.layers.unit, b"%d" % one.layers.time, None, 0)
 
     def after_commit(self, sequence: int) -> None:
-        """See `ports.Sink`."""
+        """
+        See `ports.Sink`. Where entries cannot be written, the batch stays on top of them, and the next one does not
+        begin: the task recovers, and reads the batch from the changelog.
+        """
         with self._lock:
-            for one in self.caches:
-                one.layers.commit(sequence)
-            if self._next is not None and self._next[0] == sequence:
-                self._positions = self._next[1]
+            if self._next is None or self._next[0] != sequence:
+                return
+            _, positions, step, now_ms = self._next
+            try:
+                for one in self.caches:
+                    one.commit(sequence, step, now_ms)
+            except RetriableError as error:
+                self._failed = str(error)
+                return
+            self._positions = positions
 
     def discard(self) -> None:
         """See `ports.Sink`."""
         for one in self.caches:
             one.layers.discard()
 
+    def open(self) -> None:
+        """
+        Open the entries where they are not open.
+
+        Raises:
+            RetriableError: that does not work at present.
+        """
+        for one in self.caches:
+            one.open()
+        self._failed = None
+
+    def close(self, *, orderly: bool = True) -> None:
+        """Let go of the entries; `orderly=False`: as a process that is killed does."""
+        for one in self.caches:
+            one.layers.close(orderly=orderly)
+
     # For readers of other threads
 
-    def will_stand_at(self, sequence: int, positions: Positions) -> None:
-        """Say which positions `after_commit` of this sequence number makes true."""
+    def will_stand_at(self, sequence: int, positions: Positions, step: int, now_s: float) -> None:
+        """Say which positions `after_commit` of this sequence number makes true, the record's step, and the time."""
         with self._lock:
-            self._next = sequence, positions
+            self._next = sequence, positions, step, int(now_s * 1000)
 
     def stand_at(self, positions: Positions | None) -> None:
         """Say up to where the committed entries are true; None: they are being read from the changelogs."""
@@ -148,7 +210,10 @@ class Stores:
         return next(one for one in self.caches if one.spec.name == store)
 
 
-def _layers(spec: StoreSpec) -> Layers:
+def _layers(spec: StoreSpec, partition: int) -> Layers:
+    entries = None
+    if spec.directory is not None:
+        entries = OnDisk(spec.directory / str(partition), spec.most, timed=spec.ttl is not None)
     if spec.ttl is None:
-        return Layers(spec.most)
-    return Expiring(spec.most, spec.ttl, spec.unit)
+        return Layers(spec.most, entries)
+    return Expiring(spec.most, spec.ttl, spec.unit, entries)

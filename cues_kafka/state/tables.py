@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from cues_kafka.state.layers import size_of
+from cues_kafka.state.entries import size_of
 
 Value_co = TypeVar("Value_co", covariant=True)
 

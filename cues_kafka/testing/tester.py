@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from cues_kafka.brokers.memory import MemoryBroker
@@ -116,6 +117,7 @@ class Tester:
         policy: CommitPolicy | None = None,
         broker: MemoryBroker | None = None,
         system: Mapping[str, Any] | None = None,
+        state_dir: Path | None = None,
     ) -> None:
         """
         Args:
@@ -125,6 +127,7 @@ class Tester:
             only: names of processors; None: all of them.
             policy: when batches are committed at the latest.
             broker: a broker to continue with; None: a new one.
+            state_dir: where stores with `on_disk=True` are; None: in memory.
         """
         self.graph = graph
         self._fakes = dict(system or {})
@@ -136,6 +139,7 @@ class Tester:
         self.clock = VirtualClock()
         self.broker = broker or MemoryBroker(clock=self.clock)
         self._only = only
+        self._state_dir = state_dir
         self._policy = policy or CommitPolicy()
         self._client = Client(self.broker, graph, name=_INSTANCE, now=self.clock.time)
         self._planned, self._facts = prepare(graph, self.broker, only=only)
@@ -192,7 +196,7 @@ class Tester:
         self._die(self._parked)
 
     def _die(self, parked: threading.Event) -> None:
-        self._workers = []
+        self._drop_workers()
         self.crashed = True
         parked.set()
         threading.Event().wait()  # this thread stays here, as if it were killed
@@ -204,7 +208,7 @@ class Tester:
 
     def restart(self) -> Tester:
         """Begin a new process, as after a crash of the former one."""
-        self._workers = []
+        self._drop_workers()
         self._crash, self._seen, self.crashed = None, 0, False
         return self
 
@@ -214,6 +218,14 @@ class Tester:
             worker.close()
         self._workers = []
         self._system.close()
+
+    def _drop_workers(self) -> None:
+        """Nothing is closed in order. What the operating system takes from a dead process is taken."""
+        workers, self._workers = self._workers, []
+        for worker in workers:
+            for lane in worker.lanes.values():
+                if lane.stores is not None:
+                    lane.stores.close(orderly=False)
 
     def _hook(self) -> Hook:
         incarnation = self._parked
@@ -252,6 +264,7 @@ class Tester:
                     self._facts,
                     {**self._system.values, **self._fakes},
                     self.broker.max_bytes,
+                    state_dir=self._state_dir,
                 ),
                 spec_of=spec_of(self.graph, self._planned, processor, width, identity),
                 options=WorkerOptions(

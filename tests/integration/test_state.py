@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from cues_kafka import (
     CommitPolicy,
@@ -31,6 +35,9 @@ from cues_kafka.core.records import Attempt
 from cues_kafka.ports import TopicPartition
 from cues_kafka.records.reading import read_record
 from cues_kafka.records.scanning import read_all
+from cues_kafka.runtime.task.restoring import Restoring
+from cues_kafka.state.layers import ENTRY
+from cues_kafka.state.stores import Cache
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 
@@ -147,3 +154,34 @@ def test_a_table_whose_log_was_cut_off_is_read_again(kafka: KafkaFixture) -> Non
         client.send(f"{name}.orders", {"id": 1, "customer": "c1", "sum": 5})
         running.wait_idle()
         assert [one.value["cents"] for one in client.messages(f"{name}.counted")] == [10]
+
+
+def test_a_worker_on_the_same_machine_reads_only_what_is_new(
+    kafka: KafkaFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file has the place where the first worker stopped, so nothing of the changelog is read twice."""
+
+    def count(word: str, counts: State[int]) -> None:
+        counts[word] = counts.get(word, 0) + 1
+
+    read: list[tuple[bytes, bytes | None]] = []
+    take = Restoring._take
+
+    def counting(self: Restoring, one: Cache, found: Sequence[tuple[bytes, bytes | None]], behind: int | None) -> None:
+        read.extend(found)
+        take(self, one, found, behind)
+
+    monkeypatch.setattr(Restoring, "_take", counting)
+    name = kafka.unique("words")
+    processor = Processor(count, inputs=name, state={"counts": Store(Json(int), on_disk=True)})
+    graph = Graph(name, Source(name), processor, topics={name: Topic(value=Json(str), partitions=1)})
+    cluster = Kafka(kafka.bootstrap, state_dir=str(tmp_path))
+    for words in (["a"] * 150 + ["b"] * 50, ["a"]):
+        with start(graph, cluster) as running, connect(cluster, graph) as client:
+            client.send_many(graph.name, words)
+            running.wait_idle()
+        assert read == []
+    shutil.rmtree(tmp_path)
+    with start(graph, cluster) as running:
+        assert running.query("count", "counts", "a").value == 151
+    assert len([key for key, _ in read if key[:1] == ENTRY]) >= 3

@@ -69,6 +69,7 @@ class Admin:
 
     def __init__(self, options: Kafka, *, reached: bool = False) -> None:
         self.reached = reached
+        self._cluster_id = ""
         self.spent = False
         self._options = options
         self._watch = Watch("admin", options)
@@ -96,6 +97,7 @@ class Admin:
             },
             unchecked=tuple(sorted(described.keys() - configs.keys())),
             user=self._watch.user,
+            cluster_id=self._cluster_id,
         )
 
     def partitions(self, topics: Collection[str] | None) -> dict[str, int]:
@@ -128,6 +130,7 @@ class Admin:
                 look_s = timeout_s
             else:
                 self.reached = True
+                self._cluster_id = metadata.cluster_id or ""
                 return len(metadata.brokers)
 
     def create(self, topics: Sequence[NewTopic]) -> None:

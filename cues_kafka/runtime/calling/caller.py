@@ -17,7 +17,7 @@ from cues_kafka.codecs.raw import RawCodec, as_is
 from cues_kafka.core.delivery import HEADER, provenance_prefix
 from cues_kafka.core.events import Halt
 from cues_kafka.core.spec import Spec
-from cues_kafka.errors import Fenced, HandlerFailed, Interrupt, OutputError, RetriableError, StoreFull
+from cues_kafka.errors import Fenced, HandlerFailed, Interrupt, OutputError, RetriableError, StoreBroken, StoreFull
 from cues_kafka.graph.message import Message, travelling
 from cues_kafka.graph.processor import Processor
 from cues_kafka.observe.log import LINES
@@ -358,7 +358,7 @@ class Caller:
         if failure.kind not in UNDECODED and not self._handlers_fit(error, batch):
             return False
         if isinstance(error, Interrupt | Fenced):
-            remedy = FULL if isinstance(error, StoreFull) else "it was asked for"
+            remedy = REMEDIES.get(type(error), "it was asked for")
             batch.halt, batch.cause = Halt("interrupt", show(error), remedy), error
             return False
         if not isinstance(error, Exception):
@@ -664,6 +664,12 @@ async def _nothing() -> None:
 
 
 FULL = "raise max_bytes= of the store where the memory is there, or have entries end with ttl="
+
+REMEDIES: Mapping[type[BaseException], str] = {
+    StoreFull: "raise max_bytes= of the store where the room is there, keep its entries on the disk with on_disk=True, "
+    "or have them end with ttl=",
+    StoreBroken: "nothing to do: its entries are read from the changelog again",
+}
 
 OFFSET_BYTES = 20
 """An offset with its comma in the provenance header, at most."""

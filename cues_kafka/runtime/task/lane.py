@@ -364,7 +364,7 @@ class Lane:
             self._discard_effects()
             return
         if self._context.stores is not None:
-            self._context.stores.will_stand_at(batch.sequence, record.positions)
+            self._context.stores.will_stand_at(batch.sequence, record.positions, record.step, self._clock.time())
         if self._context.handlers is not None:
             self._context.handlers.committed(batch.sequence)
         if self._context.sink is not None:
@@ -428,6 +428,8 @@ class Lane:
     def _let_go(self) -> None:
         self._alone.release(self)
         self._discard_effects()
+        if self._context.stores is not None:
+            self._context.stores.close()
         if self._context.tables is not None:
             self._context.tables.leave(self.spec.partition)
 

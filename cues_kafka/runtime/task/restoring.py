@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from cues_kafka.core.records import Kept
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Broker, Clock, Fetched, TopicPartition
+from cues_kafka.ports import Broker, Clock, ClusterFacts, Fetched, TopicPartition, Watermarks
 from cues_kafka.records.reading import PATIENCE_S
+from cues_kafka.state.entries import Place
 from cues_kafka.state.expiring import Expiring
 from cues_kafka.state.layers import MARK
 from cues_kafka.state.stores import Cache, Stores
@@ -19,6 +20,26 @@ log = get_logger("cues_kafka.state")
 
 TELL_S: Final = 5.0
 """How often progress is logged."""
+
+RETENTION_MS: Final = 86_400_000
+"""Kafka's default of `delete.retention.ms`: so long a compacted topic keeps the message that deletes an entry."""
+
+
+class Log(NamedTuple):
+    """
+    What the cluster says of a changelog's partition.
+
+    Attributes:
+        topic_id: of the changelog.
+        marks: its watermarks.
+        asked_ms: when they were asked for, in milliseconds since the epoch.
+        retention_ms: its `delete.retention.ms`; None: this user may not read it.
+    """
+
+    topic_id: bytes
+    marks: Watermarks
+    asked_ms: int
+    retention_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +70,8 @@ class Restoring:
         A broker that has lost the leadership may give an old high watermark. So the changelog must end where the record
         says.
 
+        What a process before has left on the disk is kept as far as the changelog bears it out, else wiped.
+
         Args:
             stores: those of the task; what they have read before is kept.
             kept: what the newest record says of them.
@@ -59,48 +82,79 @@ class Restoring:
             ConfigError: there are entries that no record of this task knows.
             BrokerError: a changelog cannot be read.
         """
-        expected = dict(kept)
-        facts = self.broker.facts([one.spec.changelog for one in stores.caches]).topics
+        stores.open()
+        expected, asked_ms = dict(kept), int(self.clock.time() * 1000)
+        facts = self.broker.facts([one.spec.changelog for one in stores.caches])
         places = {TopicPartition(one.spec.changelog, self.partition): one for one in stores.caches}
         for place, marks in self.broker.watermarks(list(places)).items():
-            one = places[place]
-            if one.topic_id != facts[place.topic].topic_id or one.offset > marks.high:  # another topic of this name
-                one.layers.clear()
-                one.offset, one.step, one.topic_id = marks.low, None, facts[place.topic].topic_id
-            start = max(one.offset, marks.low)
-            if start < marks.high:
-                self._read(one, start, marks.high)
-            one.offset = marks.high
-            self._compare(one, expected.get(one.spec.name))
+            one, step = places[place], expected.get(places[place].spec.name)
+            found = Log(facts.topics[place.topic].topic_id, marks, asked_ms, _retention_ms(facts, place.topic))
+            if (why := _unfit(one, found)) is not None:
+                self._begin_again(one, found, why)
+            proven_ms = one.place.proven_ms
+            newest_ms = self._read_up(one, found)
+            why = _not_borne_out(one.place.step, step, newest_ms - proven_ms, found.retention_ms)
+            if one.inherited and why is not None:
+                self._begin_again(one, found, why)
+                self._read_up(one, found)
+            self._compare(one, step)
+
+    def _begin_again(self, one: Cache, found: Log, why: str) -> None:
+        one.layers.clear(why if one.inherited else "")
+        one.place, one.inherited = Place(found.topic_id, found.marks.low, None, 0, found.asked_ms), False
+
+    def _read_up(self, one: Cache, found: Log) -> int:
+        """Read up to the high watermark; gives the newest timestamp of what was read, 0: nothing was."""
+        low, _, high = found.marks
+        start, began_s = max(one.place.offset, low), self.clock.monotonic()
+        if one.layers.durable:
+            log.info("restoring", task=self.task, store=one.spec.name, start=start, end=high)
+        newest_ms = self._read(one, start, high) if start < high else 0
+        # Where nothing came behind, this proves as much as the time of the last proof did.
+        fresh = start < high or not _is_old(one, found)
+        place = one.place._replace(offset=high, proven_ms=found.asked_ms if fresh else one.place.proven_ms)
+        if place != one.place:
+            one.layers.load((), place)
+            one.place = place
+        if one.layers.durable:
+            log.info("restored", task=self.task, store=one.spec.name, s=round(self.clock.monotonic() - began_s, 3))
+        return newest_ms
 
     def _compare(self, one: Cache, step: int | None) -> None:
         place = f"{one.spec.changelog}/{self.partition}"
-        if step is None and one.step is not None:
+        if step is None and one.place.step is not None:
             raise ConfigError(
-                f"{place} has entries of step {one.step}, and the task has no record of the store {one.spec.name!r}. "
-                "Delete the changelog, or give the store another name"
+                f"{place} has entries of step {one.place.step}, and the task has no record of the store "
+                f"{one.spec.name!r}. Delete the changelog, or give the store another name"
             )
-        if one.step != step:
+        if one.place.step != step:
             raise RetriableError(
-                f"{place} ends with step {one.step}, and the task's record says {step}: a broker gave an old end of "
-                "the log, or the changelog has lost messages",
+                f"{place} ends with step {one.place.step}, and the task's record says {step}: a broker gave an old "
+                "end of the log, or the changelog has lost messages",
                 code="STALE_END",
             )
 
-    def _read(self, one: Cache, start: int, high: int) -> None:
+    def _read(self, one: Cache, start: int, high: int) -> int:
         reader = self.broker.reader(self.group, prompt=True)
         try:
             reader.assign({TopicPartition(one.spec.changelog, self.partition): start})
             heard_s = told_s = self.clock.monotonic()
+            newest_ms = 0
             while not self.given_up():
-                read, ended = self._load(one, reader.poll(0.2), high)
+                polled = reader.poll(0.2)
+                read, ended = self._load(one, polled, high)
+                newest_ms = max(
+                    [newest_ms, *(fetched.messages[-1].timestamp()[1] for fetched in polled if fetched.messages)]
+                )
                 if ended:
-                    return
+                    return newest_ms
                 now = self.clock.monotonic()
                 heard_s = now if read else heard_s
                 if now - told_s >= TELL_S:
                     told_s = now
-                    log.info("restoring", task=self.task, store=one.spec.name, read=one.offset - start, of=high - start)
+                    log.info(
+                        "restoring", task=self.task, store=one.spec.name, read=one.place.offset - start, of=high - start
+                    )
                 if now - heard_s >= PATIENCE_S:
                     raise RetriableError(
                         f"nothing new below {high} of {one.spec.changelog}/{self.partition} for {PATIENCE_S:g} s: an "
@@ -117,14 +171,16 @@ class Restoring:
         read = ended = False
         for fetched in polled:
             fit = [message for message in fetched.messages if message.offset() < high]
-            self._take(one, [(message.key() or b"", message.value()) for message in fit])
-            if fit:
-                read, one.offset = True, fit[-1].offset() + 1
+            behind = fit[-1].offset() + 1 if fit else None
+            self._take(one, [(message.key() or b"", message.value()) for message in fit], behind)
+            read = read or bool(fit)
             past = fetched.eof is not None and fetched.eof >= high
             ended = ended or past or bool(fetched.messages and fetched.messages[-1].offset() >= high - 1)
         return read, ended
 
-    def _take(self, one: Cache, found: Sequence[tuple[bytes, bytes | None]]) -> None:
+    def _take(self, one: Cache, found: Sequence[tuple[bytes, bytes | None]], behind: int | None) -> None:
+        if behind is None:
+            return
         layers, times = one.layers, [one.layers.unit] if isinstance(one.layers, Expiring) else []
         for key, _ in found:
             if key[:1] != layers.entry and key not in (MARK, *times):
@@ -132,8 +188,62 @@ class Restoring:
                     f"{one.spec.changelog}/{self.partition} has entries with another kind of lifetime (ttl=, "
                     "ttl_messages= or none). Give the store another name"
                 )
-        layers.load((key[1:], value) for key, value in found if key[:1] == layers.entry)
-        if isinstance(layers, Expiring):
-            layers.load_time(max((int(value or b"0") for key, value in found if key == layers.unit), default=0))
         marks = [value for key, value in found if key == MARK]
-        one.step = int(marks[-1] or b"-1") if marks else one.step
+        step = int(marks[-1] or b"-1") if marks else one.place.step
+        time = max((int(value or b"0") for key, value in found if key in times), default=0)
+        place = one.place._replace(offset=behind, step=step, time=max(one.place.time, time))
+        layers.load(((key[1:], value) for key, value in found if key[:1] == layers.entry), place)
+        if isinstance(layers, Expiring):
+            layers.load_time(time)
+        one.place = place
+
+
+def _retention_ms(facts: ClusterFacts, topic: str) -> int | None:
+    """A topic's `delete.retention.ms`."""
+    if topic in facts.unchecked:
+        return None
+    return int(facts.topics[topic].config.get("delete.retention.ms", RETENTION_MS))
+
+
+def _is_old(one: Cache, found: Log) -> bool:
+    """
+    Whether a message that deletes an entry may be gone that came behind the place.
+
+    It is kept for `delete.retention.ms`. Clocks may differ by half of that.
+    """
+    if found.retention_ms is None:
+        return True
+    return not 0 <= found.asked_ms - one.place.proven_ms < found.retention_ms / 2
+
+
+def _not_borne_out(ends: int | None, step: int | None, elapsed_ms: int, retention_ms: int | None) -> str | None:
+    """
+    Why entries that another process has left do not fit what was read behind them; None: they do.
+
+    The brokers' timestamps bound the time that has passed, where the clock of this machine was set back.
+    """
+    if ends != step:
+        return f"it ends with step {ends}, and the task's record says {step}"
+    if retention_ms is not None and elapsed_ms >= retention_ms / 2:
+        return f"messages {elapsed_ms // 1000} s behind it were read: a deletion may be missed"
+    return None
+
+
+def _unfit(one: Cache, found: Log) -> str | None:
+    """Why the entries cannot be kept; None: they can."""
+    low, _, high = found.marks
+    place = one.place
+    if place.topic_id != found.topic_id:
+        return "the changelog is another topic of the same name"
+    if place.offset > high:
+        return f"it stands at {place.offset}, and the changelog ends at {high}"
+    if not one.inherited:
+        return None
+    if place.offset < low:
+        return f"it stands at {place.offset}, and the changelog begins at {low}"
+    if place.offset == high or not _is_old(one, found):
+        return None
+    if found.retention_ms is None:
+        return "delete.retention.ms of the changelog may not be read, so a deletion may be missed"
+    age_s = (found.asked_ms - place.proven_ms) // 1000
+    return f"it was current {age_s} s ago, and delete.retention.ms is {found.retention_ms}: a deletion may be missed"

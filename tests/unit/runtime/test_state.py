@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from itertools import permutations
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -99,7 +101,7 @@ def expiring(word: str, counts: State[Any]) -> Any:
 LIFETIME = 3
 
 
-def graph_of(fn: Callable[..., Any]) -> Graph:
+def graph_of(fn: Callable[..., Any], *, on_disk: bool = False) -> Graph:
     """One processor with a store."""
     lifetime = LIFETIME if fn is expiring else None
     outputs: Any = {"out": "out"} if fn is fork else "out"
@@ -107,7 +109,7 @@ def graph_of(fn: Callable[..., Any]) -> Graph:
         fn,
         inputs="in",
         outputs=outputs,
-        state={"counts": Store(Json(int), ttl_messages=lifetime)},
+        state={"counts": Store(Json(int), ttl_messages=lifetime, on_disk=on_disk)},
         batch="lists" in fn.__name__,
         errors="bad",
     )
@@ -135,14 +137,29 @@ def expected(words: Sequence[str], lifetime: float = math.inf) -> tuple[list[str
     return out, counts, errors
 
 
-@pytest.mark.parametrize("fn", [plain, with_step, fork, lists, lists_of_errors, expiring])
+@pytest.mark.parametrize(
+    ("fn", "on_disk"),
+    [
+        *((fn, False) for fn in (plain, with_step, fork, lists, lists_of_errors, expiring)),
+        (plain, True),
+        (expiring, True),
+    ],
+)
 @settings(max_examples=15, deadline=None)
 @given(rounds=st.lists(st.tuples(WORDS, CRASHES), max_size=3), most=st.sampled_from([1, 2, 100]))
 def test_a_store_has_what_each_step_has_committed(
-    fn: Callable[..., Any], rounds: list[tuple[list[str], list[Crash | None]]], most: int
+    fn: Callable[..., Any], on_disk: bool, rounds: list[tuple[list[str], list[Crash | None]]], most: int
 ) -> None:
     """Also where processes crash at any effect: nothing of a failed step, nothing twice."""
-    tester = Tester(graph_of(fn), policy=CommitPolicy(max_messages=most))
+    with TemporaryDirectory() as directory:
+        _compare(fn, rounds, most, Path(directory) if on_disk else None)
+
+
+def _compare(
+    fn: Callable[..., Any], rounds: list[tuple[list[str], list[Crash | None]]], most: int, state_dir: Path | None
+) -> None:
+    graph = graph_of(fn, on_disk=state_dir is not None)
+    tester = Tester(graph, policy=CommitPolicy(max_messages=most), state_dir=state_dir)
     sent: list[str] = []
     for words, crashes in rounds:
         for word in words:
@@ -155,6 +172,7 @@ def test_a_store_has_what_each_step_has_committed(
     if not quarantined:
         lifetime = LIFETIME if fn is expiring else math.inf
         assert (tester.values("out"), tester.state("counts"), len(tester.errors())) == expected(sent, lifetime)
+    tester.stop()
 
 
 def test_a_coroutine_changes_a_store() -> None:

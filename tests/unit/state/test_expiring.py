@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cues_kafka.state.expiring import Expiring
+from cues_kafka.state.on_disk import OnDisk
 
 TTL = 250
 STEPS = st.lists(
@@ -25,10 +29,33 @@ Steps: TypeAlias = list[tuple[int, list[tuple[bytes, bytes | None]], bool]]
 BATCHES = st.lists(st.tuples(STEPS, st.sampled_from(["commit", "late", "void", "restart"])), max_size=6)
 
 
-@given(BATCHES)
-def test_an_entry_is_there_until_its_time_is_over(batches: list[tuple[Steps, str]]) -> None:
+@pytest.fixture(params=["in memory", "on disk"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Expiring]]:
+    """Makes layers over entries in memory, or on the disk."""
+    opened, numbers = list[Expiring](), count()
+
+    def make() -> Expiring:
+        while opened:
+            opened.pop().close()
+        on_disk = request.param == "on disk"
+        entries = OnDisk(tmp_path / str(next(numbers)), 2**20, timed=True) if on_disk else None
+        layers = Expiring(None, TTL, entries=entries)
+        opened.append(layers)
+        layers.open()
+        return layers
+
+    yield make
+    while opened:
+        opened.pop().close()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(batches=BATCHES)
+def test_an_entry_is_there_until_its_time_is_over(
+    make: Callable[[], Expiring], batches: list[tuple[Steps, str]]
+) -> None:
     """What a batch deletes and sets is all that the next process knows."""
-    layers, log = Expiring(None, TTL), dict[bytes, bytes]()
+    layers, log = make(), dict[bytes, bytes]()
     committed: dict[bytes, tuple[int, bytes]] = {}
     now, waiting = 0, list[int]()
     for sequence, (steps, end) in enumerate(batches):
@@ -56,7 +83,7 @@ def test_an_entry_is_there_until_its_time_is_over(batches: list[tuple[Steps, str
         layers.commit(sequence)
         assert layers.committed_entries() == _seen(committed, now)
         if end == "restart":
-            layers = Expiring(None, TTL)
+            layers = make()
             layers.load(log.items())
             layers.load_time(now)
             assert layers.committed_entries() == _seen(committed, now)
@@ -87,9 +114,9 @@ def _seen(entries: dict[bytes, tuple[int, bytes]], now: int) -> dict[bytes, byte
     return {key: value for key, (at, value) in entries.items() if at + TTL > now}
 
 
-def test_what_a_void_batch_deleted_is_deleted_by_the_next_one() -> None:
+def test_what_a_void_batch_deleted_is_deleted_by_the_next_one(make: Callable[[], Expiring]) -> None:
     """Else the entry would stay in the changelog, and in memory."""
-    layers = Expiring(None, TTL)
+    layers = make()
     layers.begin_batch()
     layers.change(b"k", b"v")
     layers.seal(0)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cues_kafka.state.layers import Layers
+from cues_kafka.state.on_disk import OnDisk
 
 KEYS = st.sampled_from([b"a", b"b", b"ab"])
 CHANGES = st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=2)), max_size=4)
@@ -17,12 +21,31 @@ Steps: TypeAlias = list[tuple[list[tuple[bytes, bytes | None]], bool]]
 BATCHES = st.lists(st.tuples(STEPS, st.sampled_from(["commit", "late", "void"])), max_size=5)
 
 
-@given(BATCHES)
+@pytest.fixture(params=["in memory", "on disk"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Layers]]:
+    """Makes layers over entries in memory, or on the disk."""
+    opened, numbers = list[Layers](), count()
+
+    def make() -> Layers:
+        while opened:
+            opened.pop().close()
+        layers = Layers(None, OnDisk(tmp_path / str(next(numbers)), 2**20) if request.param == "on disk" else None)
+        opened.append(layers)
+        layers.open()
+        return layers
+
+    yield make
+    while opened:
+        opened.pop().close()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(batches=BATCHES)
 def test_what_is_seen_is_what_kept_steps_of_valid_batches_have_set(
-    batches: list[tuple[Steps, str]],
+    make: Callable[[], Layers], batches: list[tuple[Steps, str]]
 ) -> None:
     """Compared with plain dicts; a commit may be reported when the next batch has begun (P7)."""
-    layers, committed = Layers(), dict[bytes, bytes]()
+    layers, committed = make(), dict[bytes, bytes]()
     waiting: list[int] = []
     for sequence, (steps, end) in enumerate(batches):
         layers.begin_batch()
@@ -59,9 +82,9 @@ def test_what_is_seen_is_what_kept_steps_of_valid_batches_have_set(
             assert dict(layers.entries()) == committed
 
 
-def test_a_batch_sees_the_changes_of_the_batch_before_whose_commit_is_under_way() -> None:
+def test_a_batch_sees_the_changes_of_the_batch_before_whose_commit_is_under_way(make: Callable[[], Layers]) -> None:
     """P7: it is called ahead."""
-    layers = Layers()
+    layers = make()
     layers.load([(b"a", b"1"), (b"b", b"1")])
     layers.begin_batch()
     layers.change(b"a", b"2")
@@ -74,9 +97,9 @@ def test_a_batch_sees_the_changes_of_the_batch_before_whose_commit_is_under_way(
     assert (layers.get(b"a"), layers.committed(b"a"), layers.committed(b"b")) == (b"3", b"2", None)
 
 
-def test_a_store_is_not_changed_outside_of_a_batch() -> None:
+def test_a_store_is_not_changed_outside_of_a_batch(make: Callable[[], Layers]) -> None:
     """Nor in one that is void: the change would be nowhere."""
-    layers = Layers()
+    layers = make()
     with pytest.raises(RuntimeError, match="while its function is called"):
         layers.change(b"k", b"v")
     layers.begin_batch()
@@ -88,9 +111,9 @@ def test_a_store_is_not_changed_outside_of_a_batch() -> None:
     assert layers.get(b"k") is None
 
 
-def test_entries_come_by_prefix_in_order() -> None:
+def test_entries_come_by_prefix_in_order(make: Callable[[], Layers]) -> None:
     """Of all layers, without those that are deleted."""
-    layers = Layers()
+    layers = make()
     layers.load([(b"a1", b"1"), (b"a3", b"3"), (b"b", b"b")])
     layers.begin_batch()
     layers.change(b"a2", b"2")

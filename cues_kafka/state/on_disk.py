@@ -1,0 +1,331 @@
+"""
+Committed entries in a file, of which the memory holds what the operating system keeps of it (LMDB).
+
+A batch's changes and the place behind them are one write transaction. It is not waited for until it is on the disk: a
+process that dies loses nothing of it, and after a machine that stops the file is not used (`directory`). The changelog
+has everything, so whatever is wrong with the file is answered by reading that again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from cues_kafka.errors import ConfigError, Fenced, RetriableError, StoreBroken
+from cues_kafka.observe.log import get_logger
+from cues_kafka.state.directory import Directory, failed
+from cues_kafka.state.entries import Place
+
+log = get_logger("cues_kafka.state")
+
+VERSION: Final = 1
+"""Of what is in the file; another one is wiped."""
+
+TIME_BYTES: Final = 8
+"""Of the time before a value, where entries end; see `expiring`."""
+
+RAW_BYTES: Final = 448
+"""Keys up to this length stand as they are, behind `FRONT`. LMDB takes 1 to 511 bytes."""
+
+FRONT: Final = b"k"
+
+PIECE: Final = 500
+"""Entries that a scan takes at once."""
+
+META: Final = b"place"
+
+
+class OnDisk:
+    """
+    See `Entries`.
+
+    Args:
+        directory: where the file is to be.
+        most: bytes that entries may take, about; they bound the file, too.
+        timed: whether values begin with the time at which they were set.
+    """
+
+    durable: ClassVar = True
+    each: ClassVar = 80
+    __slots__ = (
+        "_data", "_directory", "_env", "_lmdb", "_lock", "_meta", "_most", "_path", "_reader", "_spoilt", "_timed",
+        "_times", "_writing", "size",
+    )  # fmt: skip
+
+    def __init__(self, directory: Path, most: int, *, timed: bool = False) -> None:
+        self.size = 0
+        self._path, self._most, self._timed = directory, most, timed
+        self._lmdb: Any = library()
+        self._directory: Directory | None = None
+        self._env: Any = None  # None: it is closed
+        self._reader: Any = None  # what `get` sees
+        self._lock = threading.RLock()  # held by everything that reads; the calls of the library let other threads run
+        self._writing = threading.RLock()  # held by everything that writes, outside of the other one
+        self._spoilt = False
+
+    # Open and close
+
+    def open(self) -> Place | None:
+        """See `Entries`."""
+        with self._writing, self._lock:
+            if self._env is not None and not self._spoilt:
+                return None
+            self._end()
+            if self._directory is None:
+                self._directory = Directory(self._path)
+            why = "it cannot be read" if self._spoilt else self._directory.why_unfit()
+            if why is None:
+                try:
+                    return self._begin(self._directory)
+                except (self._lmdb.Error, ValueError, TypeError, KeyError) as error:
+                    why = f"it cannot be read: {error}"
+            return self._fresh(why)
+
+    def clear(self, why: str) -> None:
+        """See `Entries`."""
+        with self._writing, self._lock:
+            if self._env is not None and (self.size or why):
+                self._fresh(why)
+
+    def close(self, *, orderly: bool = True) -> None:
+        """See `Entries`."""
+        with self._writing, self._lock:
+            directory, self._directory = self._directory, None
+            clean = orderly and self._env is not None and not self._spoilt
+            try:
+                if clean:
+                    self._env.sync(True)
+                self._end()
+                if clean and directory is not None:
+                    directory.mark_closed()
+            except (self._lmdb.Error, OSError) as error:
+                log.warning("not closed", directory=str(self._path), why=str(error))
+            finally:
+                self._end()
+                if directory is not None:
+                    directory.leave()
+
+    def _end(self) -> None:
+        if self._env is not None:
+            self._reader = None
+            self._env.close()
+            self._env = None
+
+    def _fresh(self, why: str) -> Place:
+        """Begin without entries."""
+        self._end()
+        assert self._directory is not None
+        if why:
+            log.warning("wiped", directory=str(self._directory.path), why=why, then="read from the changelog again")
+        try:
+            self._directory.wipe()
+            place = self._begin(self._directory)
+        except (self._lmdb.Error, OSError) as error:
+            raise failed(self._directory.path, error) from error
+        self._spoilt = False
+        return place
+
+    def _begin(self, directory: Directory) -> Place:
+        try:
+            directory.mark_open()
+        except OSError as error:
+            raise failed(directory.path, error) from error
+        self._env = env = self._lmdb.open(
+            str(directory.data),
+            subdir=False,
+            map_size=8 * self._most + 2**30,
+            max_dbs=3,
+            sync=False,
+            metasync=False,
+            readahead=False,
+            mode=0o600,
+        )
+        self._data, self._times, self._meta = (env.open_db(name) for name in (b"entries", b"times", b"meta"))
+        self._reader = env.begin(db=self._data)
+        found = self._reader.get(META, db=self._meta)
+        if found is None:
+            self.size = 0
+            return Place()
+        kept = json.loads(found)
+        if kept["version"] != VERSION or kept["timed"] != self._timed:
+            raise ValueError("another release, or another kind of lifetime, has written it")
+        self.size = int(kept["size"])
+        return Place(bytes.fromhex(kept["topic_id"]), kept["offset"], kept["step"], kept["time"], kept["proven_ms"])
+
+    # Read
+
+    def get(self, key: bytes) -> bytes | None:
+        """See `Entries`."""
+        raw = len(key) <= RAW_BYTES
+        at = FRONT + key if raw else _short(key)
+        with self._lock:
+            try:
+                found: bytes | None = self._open_reader().get(at)
+            except self._lmdb.Error as error:
+                raise self._broken(error) from error
+        return found if found is None or raw else _value(found)
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """See `Entries`."""
+        with self._lock:
+            self._open_reader()
+            reading = self._env.begin(db=self._data)
+        return self._scan(reading, prefix)
+
+    def _scan(self, reading: Any, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Keys that are longer than `RAW_BYTES` stand by what they begin with, and are sorted here."""
+        begin, long = FRONT + prefix[:RAW_BYTES], list[tuple[bytes, bytes]]()
+        for at, value in self._pieces(reading, self._data, begin):
+            if not at.startswith(begin):
+                break
+            if long and at[1 : RAW_BYTES + 1] != long[0][0][:RAW_BYTES]:
+                yield from sorted(long)
+                long = []
+            if len(at) > RAW_BYTES + 1:
+                key = _key(value)
+                if key.startswith(prefix):
+                    long.append((key, _value(value)))
+            elif len(prefix) <= RAW_BYTES:
+                yield at[1:], value
+        yield from sorted(long)
+
+    def ended(self, before: int) -> Iterator[bytes]:
+        """See `Entries`."""
+        end = max(0, before).to_bytes(TIME_BYTES, "big")
+        with self._lock:
+            self._open_reader()
+            reading = self._env.begin(db=self._times)
+        for at, key in self._pieces(reading, self._times, bytes(TIME_BYTES)):
+            if at[:TIME_BYTES] >= end:
+                break
+            yield key
+
+    def _pieces(self, reading: Any, db: Any, begin: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Entries from a key on. The file may be closed between two pieces."""
+        cursor = None
+        try:
+            while True:
+                with self._lock:
+                    self._open_reader()
+                    try:
+                        if cursor is None:
+                            cursor = reading.cursor(db=db)
+                            more = cursor.set_range(begin)
+                        piece: list[tuple[bytes, bytes]] = []
+                        while more and len(piece) < PIECE:
+                            piece.append(cursor.item())
+                            more = cursor.next()
+                    except self._lmdb.Error as error:
+                        raise self._broken(error) from error
+                yield from piece
+                if not more:
+                    return
+        finally:
+            with self._lock:
+                if self._env is not None:
+                    reading.abort()
+
+    def _open_reader(self) -> Any:
+        if self._reader is None:
+            raise Fenced("the store is closed")
+        return self._reader
+
+    def _broken(self, error: Exception) -> StoreBroken:
+        self._spoilt = True
+        return StoreBroken(f"{self._path}: {error}")
+
+    # Write
+
+    def apply(self, changes: Iterable[tuple[bytes, bytes | None]], place: Place | None) -> None:
+        """See `Entries`."""
+        with self._writing:
+            if self._env is None:
+                raise RetriableError("the store is closed")
+            newest = sorted(dict(changes).items(), key=_first)
+            try:
+                with self._env.begin(write=True, db=self._data) as writing:
+                    size = self.size + self._put(writing, newest)
+                    if place is not None:
+                        writing.put(META, self._kept(place, size), db=self._meta)
+                with self._lock:
+                    self._reader.abort()
+                    self._reader = self._env.begin(db=self._data)
+                    self.size = size
+                if newest and self._directory is not None:
+                    self._directory.mark_progress()
+            except (self._lmdb.CorruptedError, self._lmdb.PageNotFoundError, self._lmdb.InvalidError) as error:
+                self._spoilt = True
+                raise RetriableError(f"the store in {self._path} cannot be read: {error}") from error
+            except (self._lmdb.Error, OSError) as error:
+                raise failed(self._path, error) from error
+
+    def _put(self, writing: Any, changes: list[tuple[bytes, bytes | None]]) -> int:
+        """Take changes; gives by how much the entries grow."""
+        grown, each, times = 0, self.each, self._times
+        get, put, delete = writing.get, writing.put, writing.delete
+        for key, value in changes:
+            raw = len(key) <= RAW_BYTES
+            at, new = (FRONT + key, value) if raw else (_short(key), _long(key, value))
+            before: bytes | None = get(at)
+            if before is not None:
+                grown -= len(key) + len(before) + each
+                if self._timed:
+                    delete(_time(before, raw=raw) + at, db=times)
+            if value is None or new is None:
+                if before is not None:
+                    delete(at)
+                continue
+            grown += len(key) + len(new) + each
+            put(at, new)
+            if self._timed:
+                put(value[:TIME_BYTES] + at, key, db=times)
+        return grown
+
+    def _kept(self, place: Place, size: int) -> bytes:
+        found = {**place._asdict(), "topic_id": place.topic_id.hex()}
+        return json.dumps({"version": VERSION, "timed": self._timed, "size": size, **found}).encode()
+
+
+def library() -> Any:
+    """
+    LMDB, which is an optional package.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        return import_module("lmdb")
+    except ImportError as error:
+        raise ConfigError(
+            f"Store(on_disk=True) needs a package that is not installed ({error}). Run pip install 'cues-kafka[disk]'"
+        ) from error
+
+
+def _first(entry: tuple[bytes, Any]) -> bytes:
+    return entry[0]
+
+
+def _short(key: bytes) -> bytes:
+    """Stands for a long key: keys of which one begins like the other stay together."""
+    return FRONT + key[:RAW_BYTES] + hashlib.sha256(key).digest()
+
+
+def _long(key: bytes, value: bytes | None) -> bytes | None:
+    return None if value is None else len(key).to_bytes(4, "big") + key + value
+
+
+def _key(found: bytes) -> bytes:
+    return found[4 : 4 + int.from_bytes(found[:4], "big")]
+
+
+def _value(found: bytes) -> bytes:
+    return found[4 + int.from_bytes(found[:4], "big") :]
+
+
+def _time(found: bytes, *, raw: bool) -> bytes:
+    return found[:TIME_BYTES] if raw else _value(found)[:TIME_BYTES]
