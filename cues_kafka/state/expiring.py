@@ -40,7 +40,7 @@ class Expiring(Layers):
         super().__init__(most, entries)
         self.unit = unit
         self._ttl = ttl
-        self._width = max(1, ttl // BUCKETS)
+        self._width = part_of(ttl)
         self._buckets: dict[int, _Bucket] = {}  # by the time at which keys were set; entries on disk have their own
         self._sealing: dict[int, tuple[int, dict[int, _Bucket]]] = {}  # times and swept buckets of sealed batches
         self.time = self._before = self._committed_time = 0
@@ -177,6 +177,11 @@ class Expiring(Layers):
             value = self.newest(key)
             if value is not None and _time_of(value) < end:
                 batch[key] = None
+
+
+def part_of(ttl: int) -> int:
+    """The length of the parts of a lifetime."""
+    return max(1, ttl // BUCKETS)
 
 
 class _Bucket(list[bytes]):

@@ -37,6 +37,10 @@ FRONT: Final = b"k"
 PIECE: Final = 500
 """Entries that a scan takes at once."""
 
+MOST_READ: Final = 20_000
+MOST_READ_BYTES: Final = 4 * 2**20
+"""What is kept of entries that were read: a function often sets what it has read, and the size of that is asked for."""
+
 META: Final = b"place"
 
 
@@ -47,23 +51,25 @@ class OnDisk:
     Args:
         directory: where the file is to be.
         most: bytes that entries may take, about; they bound the file, too.
-        timed: whether values begin with the time at which they were set.
+        width: entries are filed by the time before their values, in parts of this width; None: they have no time.
     """
 
     durable: ClassVar = True
     each: ClassVar = 80
     __slots__ = (
-        "_data", "_directory", "_env", "_lmdb", "_lock", "_meta", "_most", "_path", "_reader", "_spoilt", "_timed",
-        "_times", "_writing", "size",
+        "_data", "_directory", "_env", "_lmdb", "_lock", "_meta", "_most", "_path", "_read", "_read_bytes", "_reader",
+        "_spoilt", "_times", "_width", "_writing", "size",
     )  # fmt: skip
 
-    def __init__(self, directory: Path, most: int, *, timed: bool = False) -> None:
+    def __init__(self, directory: Path, most: int, *, width: int | None = None) -> None:
         self.size = 0
-        self._path, self._most, self._timed = directory, most, timed
+        self._path, self._most, self._width = directory, most, width
         self._lmdb: Any = library()
         self._directory: Directory | None = None
         self._env: Any = None  # None: it is closed
         self._reader: Any = None  # what `get` sees
+        self._read: dict[bytes, bytes | None] = {}  # what it has seen of that
+        self._read_bytes = 0
         self._lock = threading.RLock()  # held by everything that reads; the calls of the library let other threads run
         self._writing = threading.RLock()  # held by everything that writes, outside of the other one
         self._spoilt = False
@@ -113,6 +119,7 @@ class OnDisk:
     def _end(self) -> None:
         if self._env is not None:
             self._reader = None
+            self._read.clear()
             self._env.close()
             self._env = None
 
@@ -152,8 +159,8 @@ class OnDisk:
             self.size = 0
             return Place()
         kept = json.loads(found)
-        if kept["version"] != VERSION or kept["timed"] != self._timed:
-            raise ValueError("another release, or another kind of lifetime, has written it")
+        if kept["version"] != VERSION or kept["width"] != self._width:
+            raise ValueError("another release, or another lifetime, has written it")
         self.size = int(kept["size"])
         return Place(bytes.fromhex(kept["topic_id"]), kept["offset"], kept["step"], kept["time"], kept["proven_ms"])
 
@@ -161,14 +168,25 @@ class OnDisk:
 
     def get(self, key: bytes) -> bytes | None:
         """See `Entries`."""
-        raw = len(key) <= RAW_BYTES
-        at = FRONT + key if raw else _short(key)
         with self._lock:
+            if (known := self._read.get(key, _UNKNOWN)) is not _UNKNOWN:
+                return known  # type: ignore[return-value]
+            raw = len(key) <= RAW_BYTES
             try:
-                found: bytes | None = self._open_reader().get(at)
+                found: bytes | None = self._open_reader().get(FRONT + key if raw else _short(key))
             except self._lmdb.Error as error:
                 raise self._broken(error) from error
-        return found if found is None or raw else _value(found)
+            if found is not None:
+                found = found if raw else _value(found)
+                self._read_bytes += len(found)
+            if self._read_bytes > MOST_READ_BYTES or len(self._read) >= MOST_READ:
+                self._forget()
+            self._read[key] = found
+            return found
+
+    def _forget(self) -> None:
+        self._read.clear()
+        self._read_bytes = 0
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """See `Entries`."""
@@ -247,15 +265,19 @@ class OnDisk:
             if self._env is None:
                 raise RetriableError("the store is closed")
             newest = sorted(dict(changes).items(), key=_first)
+            with self._lock:
+                read = {key: self._read[key] for key, _ in newest if key in self._read}
             try:
                 with self._env.begin(write=True, db=self._data) as writing:
-                    size = self.size + self._put(writing, newest)
+                    size = self.size + self._put(writing, newest, read)
                     if place is not None:
                         writing.put(META, self._kept(place, size), db=self._meta)
                 with self._lock:
                     self._reader.abort()
                     self._reader = self._env.begin(db=self._data)
                     self.size = size
+                    for key, _ in newest:
+                        self._read.pop(key, None)
                 if newest and self._directory is not None:
                     self._directory.mark_progress()
             except (self._lmdb.CorruptedError, self._lmdb.PageNotFoundError, self._lmdb.InvalidError) as error:
@@ -264,31 +286,38 @@ class OnDisk:
             except (self._lmdb.Error, OSError) as error:
                 raise failed(self._path, error) from error
 
-    def _put(self, writing: Any, changes: list[tuple[bytes, bytes | None]]) -> int:
-        """Take changes; gives by how much the entries grow."""
-        grown, each, times = 0, self.each, self._times
-        get, put, delete = writing.get, writing.put, writing.delete
+    def _put(self, writing: Any, changes: list[tuple[bytes, bytes | None]], read: dict[bytes, bytes | None]) -> int:
+        """Take changes, in the order of their keys; gives by how much the entries grow."""
+        grown, each, width = 0, self.each, self._width
+        new, filed = list[tuple[bytes, bytes]](), list[tuple[bytes, bytes]]()
         for key, value in changes:
             raw = len(key) <= RAW_BYTES
-            at, new = (FRONT + key, value) if raw else (_short(key), _long(key, value))
-            before: bytes | None = get(at)
+            at = FRONT + key if raw else _short(key)
+            before = read.get(key, _UNKNOWN)
+            if before is _UNKNOWN and (before := writing.get(at)) is not None and not raw:
+                before = _value(before)
             if before is not None:
                 grown -= len(key) + len(before) + each
-                if self._timed:
-                    delete(_time(before, raw=raw) + at, db=times)
-            if value is None or new is None:
-                if before is not None:
-                    delete(at)
-                continue
-            grown += len(key) + len(new) + each
-            put(at, new)
-            if self._timed:
-                put(value[:TIME_BYTES] + at, key, db=times)
+                if value is None:
+                    writing.delete(at)
+            if value is not None:
+                grown += len(key) + len(value) + each
+                new.append((at, value if raw else _long(key, value)))
+            if width is not None:
+                was, now = _part(before, width), _part(value, width)
+                if was != now:
+                    if was is not None:
+                        writing.delete(was + at, db=self._times)
+                    if now is not None:
+                        filed.append((now + at, key))
+        for entries, db in ((new, self._data), (filed, self._times)):
+            if entries:
+                writing.cursor(db=db).putmulti(sorted(entries))
         return grown
 
     def _kept(self, place: Place, size: int) -> bytes:
         found = {**place._asdict(), "topic_id": place.topic_id.hex()}
-        return json.dumps({"version": VERSION, "timed": self._timed, "size": size, **found}).encode()
+        return json.dumps({"version": VERSION, "width": self._width, "size": size, **found}).encode()
 
 
 def library() -> Any:
@@ -306,6 +335,9 @@ def library() -> Any:
         ) from error
 
 
+_UNKNOWN: Final[Any] = object()
+
+
 def _first(entry: tuple[bytes, Any]) -> bytes:
     return entry[0]
 
@@ -315,8 +347,8 @@ def _short(key: bytes) -> bytes:
     return FRONT + key[:RAW_BYTES] + hashlib.sha256(key).digest()
 
 
-def _long(key: bytes, value: bytes | None) -> bytes | None:
-    return None if value is None else len(key).to_bytes(4, "big") + key + value
+def _long(key: bytes, value: bytes) -> bytes:
+    return len(key).to_bytes(4, "big") + key + value
 
 
 def _key(found: bytes) -> bytes:
@@ -327,5 +359,9 @@ def _value(found: bytes) -> bytes:
     return found[4 + int.from_bytes(found[:4], "big") :]
 
 
-def _time(found: bytes, *, raw: bool) -> bytes:
-    return found[:TIME_BYTES] if raw else _value(found)[:TIME_BYTES]
+def _part(value: bytes | None, width: int) -> bytes | None:
+    """The beginning of the part of time in which the value was set."""
+    if value is None:
+        return None
+    time = int.from_bytes(value[:TIME_BYTES], "big")
+    return (time - time % width).to_bytes(TIME_BYTES, "big")

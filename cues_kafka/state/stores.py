@@ -10,7 +10,7 @@ from typing import Any
 from cues_kafka.errors import RetriableError
 from cues_kafka.ports import Positions
 from cues_kafka.state.entries import NOWHERE, Place
-from cues_kafka.state.expiring import Expiring
+from cues_kafka.state.expiring import Expiring, part_of
 from cues_kafka.state.layers import Layers
 from cues_kafka.state.mapping import State, StoreSpec
 from cues_kafka.state.on_disk import OnDisk
@@ -213,7 +213,7 @@ class Stores:
 def _layers(spec: StoreSpec, partition: int) -> Layers:
     entries = None
     if spec.directory is not None:
-        entries = OnDisk(spec.directory / str(partition), spec.most, timed=spec.ttl is not None)
+        entries = OnDisk(spec.directory / str(partition), spec.most, width=spec.ttl and part_of(spec.ttl))
     if spec.ttl is None:
         return Layers(spec.most, entries)
     return Expiring(spec.most, spec.ttl, spec.unit, entries)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cues_kafka.state.expiring import Expiring
+from cues_kafka.state.expiring import Expiring, part_of
 from cues_kafka.state.on_disk import OnDisk
 
 TTL = 250
@@ -38,7 +38,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[]
         while opened:
             opened.pop().close()
         on_disk = request.param == "on disk"
-        entries = OnDisk(tmp_path / str(next(numbers)), 2**20, timed=True) if on_disk else None
+        entries = OnDisk(tmp_path / str(next(numbers)), 2**20, width=part_of(TTL)) if on_disk else None
         layers = Expiring(None, TTL, entries=entries)
         opened.append(layers)
         layers.open()
