@@ -170,7 +170,7 @@ class OnDisk:
         """See `Entries`."""
         with self._lock:
             if (known := self._read.get(key, _UNKNOWN)) is not _UNKNOWN:
-                return known  # type: ignore[return-value]
+                return known  # type: ignore[no-any-return]
             raw = len(key) <= RAW_BYTES
             try:
                 found: bytes | None = self._open_reader().get(FRONT + key if raw else _short(key))
@@ -221,7 +221,7 @@ class OnDisk:
         for at, key in self._pieces(reading, self._times, bytes(TIME_BYTES)):
             if at[:TIME_BYTES] >= end:
                 break
-            yield key
+            yield key or at[TIME_BYTES + len(FRONT) :]
 
     def _pieces(self, reading: Any, db: Any, begin: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Entries from a key on. The file may be closed between two pieces."""
@@ -264,20 +264,20 @@ class OnDisk:
         with self._writing:
             if self._env is None:
                 raise RetriableError("the store is closed")
-            newest = sorted(dict(changes).items(), key=_first)
-            with self._lock:
-                read = {key: self._read[key] for key, _ in newest if key in self._read}
+            newest = sorted(dict(changes).items())
             try:
                 with self._env.begin(write=True, db=self._data) as writing:
-                    size = self.size + self._put(writing, newest, read)
+                    size = self.size + self._put(writing, newest)
                     if place is not None:
                         writing.put(META, self._kept(place, size), db=self._meta)
                 with self._lock:
                     self._reader.abort()
                     self._reader = self._env.begin(db=self._data)
                     self.size = size
-                    for key, _ in newest:
-                        self._read.pop(key, None)
+                    read = self._read
+                    for key, value in newest:
+                        if key in read:
+                            read[key] = value
                 if newest and self._directory is not None:
                     self._directory.mark_progress()
             except (self._lmdb.CorruptedError, self._lmdb.PageNotFoundError, self._lmdb.InvalidError) as error:
@@ -286,15 +286,16 @@ class OnDisk:
             except (self._lmdb.Error, OSError) as error:
                 raise failed(self._path, error) from error
 
-    def _put(self, writing: Any, changes: list[tuple[bytes, bytes | None]], read: dict[bytes, bytes | None]) -> int:
+    def _put(self, writing: Any, changes: list[tuple[bytes, bytes | None]]) -> int:
         """Take changes, in the order of their keys; gives by how much the entries grow."""
         grown, each, width = 0, self.each, self._width
+        get, read = writing.get, self._read.get
         new, filed = list[tuple[bytes, bytes]](), list[tuple[bytes, bytes]]()
         for key, value in changes:
             raw = len(key) <= RAW_BYTES
             at = FRONT + key if raw else _short(key)
-            before = read.get(key, _UNKNOWN)
-            if before is _UNKNOWN and (before := writing.get(at)) is not None and not raw:
+            before = read(key, _UNKNOWN)
+            if before is _UNKNOWN and (before := get(at)) is not None and not raw:
                 before = _value(before)
             if before is not None:
                 grown -= len(key) + len(before) + each
@@ -309,7 +310,7 @@ class OnDisk:
                     if was is not None:
                         writing.delete(was + at, db=self._times)
                     if now is not None:
-                        filed.append((now + at, key))
+                        filed.append((now + at, b"" if raw else key))
         for entries, db in ((new, self._data), (filed, self._times)):
             if entries:
                 writing.cursor(db=db).putmulti(sorted(entries))
@@ -336,10 +337,6 @@ def library() -> Any:
 
 
 _UNKNOWN: Final[Any] = object()
-
-
-def _first(entry: tuple[bytes, Any]) -> bytes:
-    return entry[0]
 
 
 def _short(key: bytes) -> bytes:
