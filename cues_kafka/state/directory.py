@@ -56,6 +56,7 @@ class Directory:
         self.data = self.path / "entries"
         self._marker = self.path / "state.json"
         self._deaths = 0
+        self._progressed = False
         if not self._own:
             log.warning("in use", directory=str(wanted), instead=str(self.path))
 
@@ -89,9 +90,9 @@ class Directory:
 
     def mark_progress(self) -> None:
         """Say that something was committed since."""
-        if self._deaths:
-            self._deaths = 0
-            self._mark({"boot": boot_id(), "deaths": 0, "size": None}, now=False)
+        if not self._progressed:
+            self._progressed = True
+            self._mark({"boot": boot_id(), "deaths": -1, "size": None}, now=False)
 
     def mark_closed(self) -> None:
         """Say that all entries are on the disk."""

@@ -84,7 +84,10 @@ class OnDisk:
             self._end()
             if self._directory is None:
                 self._directory = Directory(self._path)
-            why = "it cannot be read" if self._spoilt else self._directory.why_unfit()
+            try:
+                why = "it cannot be read" if self._spoilt else self._directory.why_unfit()
+            except OSError as error:
+                raise failed(self._directory.path, error) from error
             if why is None:
                 try:
                     return self._begin(self._directory)

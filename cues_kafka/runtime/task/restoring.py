@@ -213,7 +213,7 @@ def _is_old(one: Cache, found: Log) -> bool:
     """
     if found.retention_ms is None:
         return True
-    return not 0 <= found.asked_ms - one.place.proven_ms < found.retention_ms / 2
+    return abs(found.asked_ms - one.place.proven_ms) >= found.retention_ms / 2
 
 
 def _not_borne_out(ends: int | None, step: int | None, elapsed_ms: int, retention_ms: int | None) -> str | None:
