@@ -79,6 +79,7 @@ class Stores:
     Attributes:
         values: the stores as the function gets them, by name.
         caches: the same, for restoring and reading.
+        failed: why what was committed is not in the entries; None: it is.
     """
 
     def __init__(self, specs: Sequence[StoreSpec], partition: int) -> None:
@@ -89,7 +90,7 @@ class Stores:
         self._lock = threading.Lock()
         self._positions: Positions | None = None  # up to which the committed entries are true; None: not known
         self._next: tuple[int, Positions, int, int] | None = None  # of a commit, see `will_stand_at`
-        self._failed: str | None = None  # why what was committed is not in the entries
+        self.failed: str | None = None
 
     def following(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """The function, which begins a step whenever it is called."""
@@ -116,8 +117,8 @@ class Stores:
 
     def begin_batch(self, _: int) -> None:
         """See `ports.Sink`."""
-        if self._failed is not None:
-            raise RetriableError(self._failed, code="STATE_DIR")
+        if self.failed is not None:
+            raise RetriableError(self.failed, code="STATE_DIR")
         for one in self.caches:
             one.layers.begin_batch()
 
@@ -153,7 +154,7 @@ class Stores:
                 for one in self.caches:
                     one.commit(sequence, step, now_ms)
             except RetriableError as error:
-                self._failed = str(error)
+                self.failed = str(error)
                 return
             self._positions = positions
 
@@ -171,7 +172,7 @@ class Stores:
         """
         for one in self.caches:
             one.open()
-        self._failed = None
+        self.failed = None
 
     def close(self, *, orderly: bool = True) -> None:
         """Let go of the entries; `orderly=False`: as a process that is killed does."""

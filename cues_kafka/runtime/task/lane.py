@@ -441,6 +441,8 @@ class Lane:
 
     def _await(self, task: Task, buffer: Buffer) -> on.Event | None:
         now = self._clock.monotonic()
+        if self._context.stores is not None and (why := self._context.stores.failed) is not None:
+            return self.fail(why)
         if task.snapshot_due:
             return self._polled(task, buffer)
         self._fill(task, buffer, once=False)

@@ -244,6 +244,6 @@ def _unfit(one: Cache, found: Log) -> str | None:
     if place.offset == high or not _is_old(one, found):
         return None
     if found.retention_ms is None:
-        return "delete.retention.ms of the changelog may not be read, so a deletion may be missed"
+        return "delete.retention.ms of the changelog may not be read (DescribeConfigs): a deletion may be missed"
     age_s = (found.asked_ms - place.proven_ms) // 1000
     return f"it was current {age_s} s ago, and delete.retention.ms is {found.retention_ms}: a deletion may be missed"
