@@ -51,15 +51,14 @@ def Dedupe(  # noqa: N802  it stands where `Processor` stands
         outputs: where the first message of each id goes.
         by: where the id is: text, a whole number, bytes or a UUID.
         within: how long an id is kept, such as "7 days", or for how many messages of the task.
-        settings: others of `Processor`; and `max_bytes` of `Store`.
+        settings: others of `Processor`; and `max_bytes` and `on_disk` of `Store`.
 
     Raises:
         GraphError: something does not fit.
     """
     _check(name, by)
     given: dict[str, Any] = {"ttl_messages" if type(within) is int else "ttl": within}
-    if "max_bytes" in settings:
-        given["max_bytes"] = settings.pop("max_bytes")
+    given |= {name: settings.pop(name) for name in ("max_bytes", "on_disk") if name in settings}
     state = {"seen": Store(Raw(), key=Raw(), **given)}
     return Processor(first, name=name, inputs=inputs, outputs=outputs, state=state, opts={"by": by}, **settings)
 

@@ -34,6 +34,7 @@ from cues_kafka.runtime.task.following import Tables
 from cues_kafka.state.expiring import TIME_BYTES
 from cues_kafka.state.handlers import Handlers
 from cues_kafka.state.mapping import StoreSpec
+from cues_kafka.state.on_disk import library
 from cues_kafka.state.stores import Stores
 from cues_kafka.state.tables import TableSpec
 
@@ -74,6 +75,8 @@ def caller_of(
     places: Mapping[str, Mapping[str, Any]] = {"opts": processor.opts, "system": system}
     values = {name: places[source][name] for name, source in processor.call.context.items() if source in places}
     changelogs = {name: changelog_topic(graph.name, processor.name, name) for name in processor.state}
+    if state_dir is not None and any(store.on_disk for store in processor.state.values()):
+        library()  # a missing package is told before the start
     specs = [
         store_spec(
             *(name, processor.state[name], topic, limits_of(facts.topics[topic], client_bytes)["max_bytes"], cluster),

@@ -137,6 +137,9 @@ def _taken(path: Path) -> int | None:
         except BaseException:
             os.close(lock)
             raise
+        if os.fstat(lock).st_nlink == 0:  # the process that had it has removed the directory
+            os.close(lock)
+            return None
         _held.add(str(path))
         return lock
 

@@ -56,10 +56,6 @@ class OnDisk:
 
     durable: ClassVar = True
     each: ClassVar = 80
-    __slots__ = (
-        "_data", "_directory", "_env", "_lmdb", "_lock", "_meta", "_most", "_path", "_read", "_read_bytes", "_reader",
-        "_spoilt", "_times", "_width", "_writing", "size",
-    )  # fmt: skip
 
     def __init__(self, directory: Path, most: int, *, width: int | None = None) -> None:
         self.size = 0
@@ -72,13 +68,15 @@ class OnDisk:
         self._read_bytes = 0
         self._lock = threading.RLock()  # held by everything that reads; the calls of the library let other threads run
         self._writing = threading.RLock()  # held by everything that writes, outside of the other one
-        self._spoilt = False
+        self._spoilt = self._closed = False
 
     # Open and close
 
     def open(self) -> Place | None:
         """See `Entries`."""
         with self._writing, self._lock:
+            if self._closed:
+                raise RetriableError("the store is closed")
             if self._env is not None and not self._spoilt:
                 return None
             self._end()
@@ -104,6 +102,7 @@ class OnDisk:
     def close(self, *, orderly: bool = True) -> None:
         """See `Entries`."""
         with self._writing, self._lock:
+            self._closed = True  # a recovery that is still under way must not take the lock again
             directory, self._directory = self._directory, None
             clean = orderly and self._env is not None and not self._spoilt
             try:
