@@ -49,7 +49,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[]
         opened.pop().close()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(batches=BATCHES)
 def test_an_entry_is_there_until_its_time_is_over(
     make: Callable[[], Expiring], batches: list[tuple[Steps, str]]

@@ -39,7 +39,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[]
         opened.pop().close()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(batches=BATCHES)
 def test_what_is_seen_is_what_kept_steps_of_valid_batches_have_set(
     make: Callable[[], Layers], batches: list[tuple[Steps, str]]

@@ -1,4 +1,4 @@
-"""Entries in a file: the same as in memory, one process at a time, and wiped when they cannot be trusted."""
+"""Entries in a file: the same as in memory, one process at a time, and wiped when they cannot be trusted (R4b)."""
 
 from __future__ import annotations
 
