@@ -1,9 +1,9 @@
 """
 Committed entries in a file, of which the memory holds what the operating system keeps of it (LMDB).
 
-A batch's changes and the place behind them are one write transaction (R4b). It is not waited for until it is on the disk: a
-process that dies loses nothing of it, and after a machine that stops the file is not used (`directory`). The changelog
-has everything, so whatever is wrong with the file is answered by reading that again.
+A batch's changes and the place behind them are one write transaction (R4b). It is not waited for until it is on the
+disk: a process that dies loses nothing of it, and after a machine that stops the file is not used (`directory`). The
+changelog has everything, so whatever is wrong with the file is answered by reading that again.
 """
 
 from __future__ import annotations
