@@ -92,7 +92,8 @@ class Directory:
         """Say that something was committed since."""
         if not self._progressed:
             self._progressed = True
-            self._mark({"boot": boot_id(), "deaths": -1, "size": None}, now=False)
+            with contextlib.suppress(OSError):  # then a death counts that need not
+                self._mark({"boot": boot_id(), "deaths": -1, "size": None}, now=False)
 
     def mark_closed(self) -> None:
         """Say that all entries are on the disk."""

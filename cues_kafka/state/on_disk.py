@@ -41,6 +41,9 @@ MOST_READ: Final = 20_000
 MOST_READ_BYTES: Final = 4 * 2**20
 """What is kept of entries that were read: a function often sets what it has read, and the size of that is asked for."""
 
+MOST_MAPPED: Final = 2**44
+"""Of the process's addresses, for one file. They are no memory."""
+
 META: Final = b"place"
 
 
@@ -109,8 +112,10 @@ class OnDisk:
                 if clean:
                     self._env.sync(True)
                 self._end()
-                if clean and directory is not None:
+                if directory is not None and clean:
                     directory.mark_closed()
+                elif directory is not None and self._spoilt:
+                    directory.wipe()
             except (self._lmdb.Error, OSError) as error:
                 log.warning("not closed", directory=str(self._path), why=str(error))
             finally:
@@ -147,7 +152,7 @@ class OnDisk:
         self._env = env = self._lmdb.open(
             str(directory.data),
             subdir=False,
-            map_size=8 * self._most + 2**30,
+            map_size=min(8 * self._most + 2**30, MOST_MAPPED),
             max_dbs=3,
             sync=False,
             metasync=False,
@@ -194,13 +199,13 @@ class OnDisk:
         """See `Entries`."""
         with self._lock:
             self._open_reader()
-            reading = self._env.begin(db=self._data)
-        return self._scan(reading, prefix)
+            env, reading = self._env, self._env.begin(db=self._data)
+        return self._scan(env, reading, prefix)
 
-    def _scan(self, reading: Any, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def _scan(self, env: Any, reading: Any, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys that are longer than `RAW_BYTES` stand by what they begin with, and are sorted here."""
         begin, long = FRONT + prefix[:RAW_BYTES], list[tuple[bytes, bytes]]()
-        for at, value in self._pieces(reading, self._data, begin):
+        for at, value in self._pieces(env, reading, self._data, begin):
             if not at.startswith(begin):
                 break
             if long and at[1 : RAW_BYTES + 1] != long[0][0][:RAW_BYTES]:
@@ -219,19 +224,20 @@ class OnDisk:
         end = max(0, before).to_bytes(TIME_BYTES, "big")
         with self._lock:
             self._open_reader()
-            reading = self._env.begin(db=self._times)
-        for at, key in self._pieces(reading, self._times, bytes(TIME_BYTES)):
+            env, reading = self._env, self._env.begin(db=self._times)
+        for at, key in self._pieces(env, reading, self._times, bytes(TIME_BYTES)):
             if at[:TIME_BYTES] >= end:
                 break
             yield key or at[TIME_BYTES + len(FRONT) :]
 
-    def _pieces(self, reading: Any, db: Any, begin: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Entries from a key on. The file may be closed between two pieces."""
+    def _pieces(self, env: Any, reading: Any, db: Any, begin: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Entries from a key on. The file may be closed between two pieces, and opened again."""
         cursor = None
         try:
             while True:
                 with self._lock:
-                    self._open_reader()
+                    if self._env is not env:
+                        raise Fenced("the store was closed")
                     try:
                         if cursor is None:
                             cursor = reading.cursor(db=db)
@@ -247,7 +253,7 @@ class OnDisk:
                     return
         finally:
             with self._lock:
-                if self._env is not None:
+                if self._env is env:
                     reading.abort()
 
     def _open_reader(self) -> Any:
@@ -280,6 +286,7 @@ class OnDisk:
                     for key, value in newest:
                         if key in read:
                             read[key] = value
+                            self._read_bytes += len(value or b"")
                 if newest and self._directory is not None:
                     self._directory.mark_progress()
             except (self._lmdb.CorruptedError, self._lmdb.PageNotFoundError, self._lmdb.InvalidError) as error:

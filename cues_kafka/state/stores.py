@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cues_kafka.errors import RetriableError
+from cues_kafka.errors import Fenced, RetriableError
 from cues_kafka.ports import Positions
 from cues_kafka.state.entries import NOWHERE, Place
 from cues_kafka.state.expiring import Expiring, part_of
@@ -196,7 +196,8 @@ class Stores:
         The committed value of a key as bytes, and up to where in the inputs it is true.
 
         Returns:
-            None while the entries are read from the changelogs. The value is None if there is no such entry.
+            None while the entries are read from the changelogs, or are closed. The value is None if there is no such
+            entry.
 
         Raises:
             TypeError, CodecError: it is no key of the store.
@@ -204,7 +205,12 @@ class Stores:
         cache = self.cache(store)
         data = cache.spec.encode_key(key)
         with self._lock:
-            return None if self._positions is None else (cache.layers.committed(data), self._positions)
+            if self._positions is None:
+                return None
+            try:
+                return cache.layers.committed(data), self._positions
+            except Fenced:
+                return None
 
     def cache(self, store: str) -> Cache:
         """The cache of a store."""

@@ -198,6 +198,22 @@ def test_a_file_is_kept_for_half_of_the_retention_and_longer_where_nothing_is_ne
     assert "wiped" not in caplog.text
 
 
+def test_reading_what_is_new_proves_as_much_as_a_commit(
+    tester: Tester, tmp_path: Path, read: list[bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each time less than half of the retention has passed, though not in sum."""
+    say(tester, "a")
+    for word in ("b", "c"):
+        tester.clock.advance(RETENTION_S * 0.4)
+        tester._state_dir = tmp_path / "b"
+        say(tester, word)
+        read.clear()
+        tester._state_dir = tmp_path / "a"
+        assert state(tester)[word] == 1
+        assert entries_in(read) == [word.encode()]
+    assert "wiped" not in caplog.text
+
+
 def test_without_the_right_to_read_settings_only_an_unchanged_changelog_will_do() -> None:
     """How long the cluster keeps deletions is not known."""
     topics = {"c": TopicFacts("c", b"id", 1, config={"delete.retention.ms": "1000"}), "d": TopicFacts("d", b"id", 1)}
