@@ -292,6 +292,24 @@ def test_a_file_that_breaks_while_it_is_open_is_wiped_when_it_is_opened_again(wh
     entries.close()
 
 
+def test_an_entry_is_filed_once_by_its_time(where: Path) -> None:
+    """Else a key that is set again and again would fill the disk."""
+    entries = OnDisk(where, 2**20, width=10)
+    entries.open()
+
+    def value(time: int) -> bytes:
+        return time.to_bytes(8, "big") + b"v"
+
+    for key in (b"k", LONG + b"k"):
+        for time in (5, 9, 13, 40, 22):
+            entries.apply([(key, value(time))], None)
+        assert ([*entries.ended(20)], [*entries.ended(30)]) == ([], [key])
+        entries.apply([(key, None)], None)
+        assert [*entries.ended(100)] == []
+    assert entries.size == 0
+    entries.close()
+
+
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With the command that installs it."""
     monkeypatch.setitem(sys.modules, "lmdb", None)
