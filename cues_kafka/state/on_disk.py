@@ -46,6 +46,8 @@ MOST_MAPPED: Final = 2**44
 
 META: Final = b"place"
 
+UNREADABLE: Final = "it cannot be read"
+
 
 class OnDisk:
     """
@@ -86,7 +88,7 @@ class OnDisk:
             if self._directory is None:
                 self._directory = Directory(self._path)
             try:
-                why = "it cannot be read" if self._spoilt else self._directory.why_unfit()
+                why = UNREADABLE if self._spoilt else self._directory.why_unfit()
             except OSError as error:
                 raise failed(self._directory.path, error) from error
             if why is None:
@@ -115,6 +117,7 @@ class OnDisk:
                 if directory is not None and clean:
                     directory.mark_closed()
                 elif directory is not None and self._spoilt:
+                    log.warning("wiped", directory=str(directory.path), why=UNREADABLE)
                     directory.wipe()
             except (self._lmdb.Error, OSError) as error:
                 log.warning("not closed", directory=str(self._path), why=str(error))

@@ -379,7 +379,7 @@ def test_a_store_that_is_full_stops_its_task_and_loses_nothing() -> None:
     tester = Tester(graph(1000))
     for n in range(20):
         tester.send("in", n)
-    with pytest.raises(TaskStopped, match=r"max_bytes=1000.*raise max_bytes="):
+    with pytest.raises(TaskStopped, match=r"max_bytes=1000.*raise max_bytes=.*on_disk=True"):
         tester.run()
     assert tester.values("out") == list(range(6))
     assert not tester.errors()

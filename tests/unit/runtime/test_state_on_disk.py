@@ -259,6 +259,28 @@ def test_what_cannot_be_written_stops_the_task_until_it_can(
     assert tester.values("out") == [1, 2, 3, 1]
 
 
+def test_a_file_that_breaks_under_a_function_stops_the_task_which_reads_everything_again(
+    tester: Tester, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The message is no error message: it is called again."""
+    say(tester, "a")
+    get = OnDisk.get
+
+    def broken(self: OnDisk, key: bytes) -> bytes | None:
+        raise self._broken(OSError("page 7"))
+
+    tester.run()
+    monkeypatch.setattr(OnDisk, "get", broken)
+    tester.send("in", "a")
+    with pytest.raises(TaskStopped, match="read from the changelog again"):
+        tester.run()
+    monkeypatch.setattr(OnDisk, "get", get)
+    tester.clock.advance(60)
+    assert state(tester) == {"a": 2}
+    assert "wiped" in caplog.text
+    assert tester.values("out") == [1, 2]
+
+
 def test_two_graphs_and_two_partitions_have_files_of_their_own(tmp_path: Path) -> None:
     """The path names graph, processor, store and partition."""
     state = {"counts": Store(Json(int), on_disk=True), "seen": Store(Json(int))}
