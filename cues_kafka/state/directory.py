@@ -21,7 +21,7 @@ BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 """Names the run of the machine's kernel."""
 
 MOST_DEATHS: Final = 3
-"""So many processes may die one after the other with these entries open, before any of them has committed."""
+"""How many processes in a row may die with these entries open, before any of them has committed."""
 
 _held: set[str] = set()  # by this process: the lock of the operating system is between processes only
 _holding = threading.Lock()
