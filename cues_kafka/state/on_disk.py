@@ -24,10 +24,10 @@ from cues_kafka.state.entries import Place
 log = get_logger("cues_kafka.state")
 
 VERSION: Final = 1
-"""Of what is in the file; another one is wiped."""
+"""The form of what is in the file; another one is wiped."""
 
 TIME_BYTES: Final = 8
-"""Of the time before a value, where entries end; see `expiring`."""
+"""The length of the time before a value, where entries end; see `expiring`."""
 
 RAW_BYTES: Final = 448
 """Keys up to this length stand as they are, behind `FRONT`. LMDB takes 1 to 511 bytes."""
@@ -42,7 +42,7 @@ MOST_READ_BYTES: Final = 4 * 2**20
 """What is kept of entries that were read: a function often sets what it has read, and the size of that is asked for."""
 
 MOST_MAPPED: Final = 2**44
-"""Of the process's addresses, for one file. They are no memory."""
+"""The most addresses of the process for one file. They are no memory."""
 
 META: Final = b"place"
 

@@ -182,7 +182,7 @@ def test_the_brokers_timestamps_count_where_the_clock_was_set_back(
 def test_a_file_is_kept_for_half_of_the_retention_and_longer_where_nothing_is_new(
     tester: Tester, tmp_path: Path, read: list[bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A task that nobody needs for a week is no reason to read everything."""
+    """A task without messages for a week is no reason to read everything."""
     say(tester, "a", "b")
     tester.clock.advance(7 * RETENTION_S)
     assert state(tester) == {"a": 1, "b": 1}
