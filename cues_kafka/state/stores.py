@@ -47,7 +47,7 @@ class Cache:
         if isinstance(self.layers, Expiring):
             self.layers.load_time(place.time)
 
-    def commit(self, sequence: int, step: int, now_ms: int) -> None:
+    def commit(self, sequence: int, step: int | None, now_ms: int) -> None:
         """
         The transaction of a sealed batch is committed: its changes, the time, the mark, and a marker of the cluster.
 
@@ -147,16 +147,16 @@ class Stores:
         begin: the task recovers, and reads the batch from the changelog.
         """
         with self._lock:
-            if self._next is None or self._next[0] != sequence:
-                return
-            _, positions, step, now_ms = self._next
+            known = self._next if self._next is not None and self._next[0] == sequence else None
+            _, positions, step, now_ms = known or (0, None, None, 0)
             try:
                 for one in self.caches:
                     one.commit(sequence, step, now_ms)
             except RetriableError as error:
                 self.failed = str(error)
                 return
-            self._positions = positions
+            if known is not None:
+                self._positions = positions
 
     def discard(self) -> None:
         """See `ports.Sink`."""

@@ -25,7 +25,7 @@ RETENTION_MS: Final = 86_400_000
 """Kafka's default of `delete.retention.ms`: so long a compacted topic keeps the message that deletes an entry."""
 
 
-class Changelog(NamedTuple):
+class ChangelogEnds(NamedTuple):
     """
     What the cluster says of a changelog's partition.
 
@@ -88,7 +88,9 @@ class Restoring:
         places = {TopicPartition(one.spec.changelog, self.partition): one for one in stores.caches}
         for place, marks in self.broker.watermarks(list(places)).items():
             one, step = places[place], expected.get(places[place].spec.name)
-            found = Changelog(facts.topics[place.topic].topic_id, marks, asked_ms, _retention_ms(facts, place.topic))
+            found = ChangelogEnds(
+                facts.topics[place.topic].topic_id, marks, asked_ms, _retention_ms(facts, place.topic)
+            )
             if (why := _unfit(one, found)) is not None:
                 self._begin_again(one, found, why)
             proven_ms = one.place.proven_ms
@@ -99,11 +101,11 @@ class Restoring:
                 self._read_up(one, found)
             self._compare(one, step)
 
-    def _begin_again(self, one: Cache, found: Changelog, why: str) -> None:
+    def _begin_again(self, one: Cache, found: ChangelogEnds, why: str) -> None:
         one.layers.clear(why if one.inherited else "")
         one.place, one.inherited = Place(found.topic_id, found.marks.low, None, 0, found.asked_ms), False
 
-    def _read_up(self, one: Cache, found: Changelog) -> int:
+    def _read_up(self, one: Cache, found: ChangelogEnds) -> int:
         """Read up to the high watermark; gives the newest timestamp of what was read, 0: nothing was."""
         low, _, high = found.marks
         start, began_s = max(one.place.offset, low), self.clock.monotonic()
@@ -205,7 +207,7 @@ def _retention_ms(facts: ClusterFacts, topic: str) -> int | None:
     return int(facts.topics[topic].config.get("delete.retention.ms", RETENTION_MS))
 
 
-def _is_old(one: Cache, found: Changelog) -> bool:
+def _is_old(one: Cache, found: ChangelogEnds) -> bool:
     """
     Whether a message that deletes an entry may be gone that came behind the place.
 
@@ -229,7 +231,7 @@ def _not_borne_out(ends: int | None, step: int | None, elapsed_ms: int, retentio
     return None
 
 
-def _unfit(one: Cache, found: Changelog) -> str | None:
+def _unfit(one: Cache, found: ChangelogEnds) -> str | None:
     """Why the entries cannot be kept; None: they can."""
     low, _, high = found.marks
     place = one.place

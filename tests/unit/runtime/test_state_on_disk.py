@@ -144,7 +144,7 @@ def test_a_file_that_does_not_fit_the_changelog_is_wiped(
 
 def test_a_changelog_that_begins_behind_the_file_is_read_as_a_whole(tester: Tester, tmp_path: Path) -> None:
     """What was cut off may have deleted an entry."""
-    found = restoring.Changelog(b"id", Watermarks(50, 90, 90), 0, restoring.RETENTION_MS)
+    found = restoring.ChangelogEnds(b"id", Watermarks(50, 90, 90), 0, restoring.RETENTION_MS)
     cache = Cache(None, Layers(), Place(b"id", 40, 3, 0, 0), inherited=True)  # type: ignore[arg-type]
     assert restoring._unfit(cache, found) == "it stands at 40, and the changelog begins at 50"
 
@@ -221,10 +221,10 @@ def test_without_the_right_to_read_settings_only_an_unchanged_changelog_will_do(
     assert restoring._retention_ms(facts, "c") == 1000
     assert restoring._retention_ms(facts, "d") is None
     cache = Cache(None, Layers(), Place(b"id", 40, 3, 0, 0), inherited=True)  # type: ignore[arg-type]
-    why = restoring._unfit(cache, restoring.Changelog(b"id", Watermarks(0, 90, 90), 0, None))
+    why = restoring._unfit(cache, restoring.ChangelogEnds(b"id", Watermarks(0, 90, 90), 0, None))
     assert why is not None
     assert "DescribeConfigs" in why
-    assert restoring._unfit(cache, restoring.Changelog(b"id", Watermarks(0, 40, 40), 0, None)) is None
+    assert restoring._unfit(cache, restoring.ChangelogEnds(b"id", Watermarks(0, 40, 40), 0, None)) is None
 
 
 def test_a_store_may_be_moved_between_memory_and_disk(tester: Tester, tmp_path: Path) -> None:
