@@ -34,6 +34,8 @@ from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.operate.moving import Maintenance
 from cues_kafka.testing.tester import Crash, Tester
 
+pytestmark = pytest.mark.usefixtures("no_waits")
+
 MOMENTS = st.sampled_from(["before", "after"])
 EFFECTS = st.sampled_from(["Call", "Begin", "Produce", "Flush", "Commit", "Init", "AssignReader", "ReadNewest"])
 CRASHES = st.lists(st.none() | st.builds(Crash, MOMENTS, EFFECTS, st.integers(1, 3)), min_size=1, max_size=4)
