@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from cues_kafka.core.hashing import delivery_hash
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 UNDECODED = frozenset({"decode", "quarantine"})
 """Kinds whose error messages carry the raw bytes, because they could not be decoded."""
+
+_PACKAGE = f"{Path(__file__).parents[2]}{os.sep}"
+"""Where the files of this package are."""
 
 MOST_TEXT = 500
 """Characters of an exception's text in a log line. The error message has more of it."""
@@ -91,15 +95,24 @@ def text_of(error: BaseException) -> str:
 
 
 def location(error: BaseException) -> str:
-    """The innermost frame as `module.py:function:line`, without a path of the machine."""
-    last = error.__traceback__
-    if last is None:
+    """
+    The innermost frame outside this package as `module.py:function:line`, without a path of the machine.
+
+    A look-up in a store or table raises in this package, and the line of the function that made it is what helps.
+    Where all frames are in this package, it is the innermost one.
+    """
+    found = frame = error.__traceback__
+    if found is None:
         return ""
-    while last.tb_next is not None:
-        last = last.tb_next
+    own = False  # whether a frame outside this package was found
+    while frame is not None:
+        outside = not frame.tb_frame.f_code.co_filename.startswith(_PACKAGE)
+        if outside or not own:
+            found, own = frame, outside
+        frame = frame.tb_next
     # Not by `traceback`, which reads the source files: that takes milliseconds for each error message.
-    code = last.tb_frame.f_code
-    return f"{PurePath(code.co_filename).name}:{code.co_name}:{last.tb_lineno}"
+    code = found.tb_frame.f_code
+    return f"{PurePath(code.co_filename).name}:{code.co_name}:{found.tb_lineno}"
 
 
 def error_message(
