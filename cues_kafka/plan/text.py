@@ -71,8 +71,13 @@ def _row(one: ProcessorPlan | FramePlan) -> tuple[str, ...]:
 
 
 def _wires(one: PartPlan) -> str:
-    """``orders -> checked; errors: shop.errors``; a binding's name is shown where there are several."""
+    """``orders -> checked; state: totals; errors: shop.errors``; a binding's name is shown where there are several."""
     wires = f"{_bound(one.inputs)} -> {_bound(one.outputs)}" if one.outputs else _bound(one.inputs)
+    if isinstance(one, ProcessorPlan):
+        if one.tables:
+            wires += f"; tables: {_bound(one.tables)}"
+        if one.changelogs:
+            wires += f"; state: {', '.join(name for name, _ in one.changelogs)}"
     return f"{wires}; errors: {one.errors}" if one.errors else wires
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from cues_kafka import CommitPolicy, ConfigError, DataFrameProcessor, Graph, Out, Processor, Source, Topic
+from cues_kafka import CommitPolicy, ConfigError, DataFrameProcessor, Graph, Out, Processor, Source, Table, Topic
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.core.hashing import fingerprint
 from cues_kafka.graph.declare import Store
@@ -513,6 +513,16 @@ def test_offline_an_input_that_is_nearly_a_topic_of_the_graph_is_warned_of() -> 
     [misspelt, missing] = plan(graph, facts()).refusals
     assert "did you mean 'orders'?" in misspelt
     assert "did you mean" not in missing
+
+
+def test_the_row_of_a_processor_names_its_tables_and_its_stores() -> None:
+    """What it looks up and what it keeps, beside what it reads and writes."""
+    check = Processor(
+        anything, name="check", inputs="o", tables={"c": Table("customers")}, state={"sums": Store(), "seen": Store()}
+    )
+    row = "  check  sink  1 task  o; tables: customers; state: sums, seen; errors: e"
+    shop = Graph("shop", Source("o"), Source("customers"), check, errors="e", topics={"o": Topic(partitions=1)})
+    assert row in str(plan(shop)).splitlines()
 
 
 def test_a_plan_is_plain_data_with_stable_keys() -> None:
