@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.core.delivery import HEADER, parse_provenance
+from cues_kafka.core.effects import Effect
 from cues_kafka.core.records import Record, Totals
 from cues_kafka.errors import ConfigError, TaskStopped
 from cues_kafka.graph.declare import CommitPolicy
@@ -38,6 +39,7 @@ from cues_kafka.runtime.task.interpreter import Hook
 
 _Result = TypeVar("_Result")
 _INSTANCE = "tester"
+_EFFECTS: Final = frozenset(effect.__name__ for effect in get_args(Effect))
 _IDLE_TURNS = 3
 
 
@@ -79,12 +81,26 @@ class Crash:
     """
     Where the process crashes: `moment` (`before` or `after`) the `nth` effect of this name.
 
-    The names are those of the classes in `cues_kafka.core.effects`.
+    The names are those of the classes in `cues_kafka.core.effects`, such as `Call`, `Produce` and `Commit`. Where the
+    run has fewer effects of this name, it does not crash; `Tester.crashed` says whether it did.
+
+    Raises:
+        ValueError: there is no such moment or effect.
     """
 
     moment: str
     effect: str
     nth: int = 1
+
+    def __post_init__(self) -> None:
+        if self.moment not in {"before", "after"}:
+            raise ValueError(f"Crash({self.moment!r}, ...): a process crashes 'before' or 'after' an effect")
+        if self.effect not in _EFFECTS:
+            known = f"{hint(self.effect, _EFFECTS)}; there are {quoted(sorted(_EFFECTS))}"
+            raise ValueError(f"Crash(..., {self.effect!r}): no such effect{known}")
+
+
+_NEVER: Final = Crash("before", "Stop", 10**9)
 
 
 class Tester:
@@ -203,7 +219,7 @@ class Tester:
 
     def run_to_death(self) -> bool:
         """Restart, run until idle or until user code calls `kill`, and return whether it did."""
-        self.restart().run(crash=Crash("never", ""))
+        self.restart().run(crash=_NEVER)
         return self.crashed
 
     def restart(self) -> Tester:

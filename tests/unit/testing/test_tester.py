@@ -8,7 +8,7 @@ import pytest
 
 from cues_kafka import ConfigError, Graph, Processor, Source, Topic
 from cues_kafka.errors import FactoryError
-from cues_kafka.testing.tester import Tester
+from cues_kafka.testing.tester import Crash, Tester
 
 
 class Shelf:
@@ -67,3 +67,10 @@ def test_messages_since_a_while_ago_follow_virtual_time() -> None:
 
     assert [message.value for message in tester.messages("in", since=timedelta(seconds=50))] == [2]
     assert [message.value for message in tester.messages("in", last=1)] == [2]
+
+
+@pytest.mark.parametrize(("moment", "effect"), [("befor", "Commit"), ("before", "Comit"), ("never", "Call")])
+def test_a_crash_that_never_comes_is_refused(moment: str, effect: str) -> None:
+    """A test with a misspelt crash would pass for nothing."""
+    with pytest.raises(ValueError, match=r"'before' or|did you mean 'Commit'"):
+        Crash(moment, effect)

@@ -258,7 +258,7 @@ def test_careful_mode_that_ended_lends_its_choice_to_no_later_range() -> None:
     tester.run_to_death()
     put("a2", "a3", "b2", "b3")
     deadly[0] = True
-    tester.run(crash=Crash("never", ""))
+    tester.run(crash=Crash("before", "Stop", 10**9))
     tester.run_to_death()
     put("a4", "a5", "b4")
     tester.run_to_death()
