@@ -157,7 +157,7 @@ class Store:
     def __post_init__(self) -> None:
         if self.ttl is not None:
             try:
-                object.__setattr__(self, "ttl", written(self.ttl))  # stores with the same lifetime are equal
+                object.__setattr__(self, "ttl", written(self.ttl, "ttl"))  # stores with the same lifetime are equal
             except ValueError as error:
                 raise GraphError(f"Store({error}).") from None
             if self.ttl_messages is not None:

@@ -26,10 +26,11 @@ def milliseconds(duration: str | timedelta, what: str) -> int:
     elif isinstance(duration, str) and (parts := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*", duration)):
         found = float(parts[1]) * _UNITS.get(parts[2], 0)
     if not 1 <= found < 2**53:
-        raise ValueError(f'{what}={duration!r}: takes a duration, such as "7 days", "90 seconds" or a timedelta')
+        units = "seconds, minutes, hours, days or weeks"
+        raise ValueError(f'{what}={duration!r}: takes a number of {units}, such as "7 days", or a timedelta')
     return int(found)
 
 
-def written(duration: str | timedelta) -> str:
-    """The same duration as text, equal for equal durations."""
-    return f"{milliseconds(duration, 'duration') / 1000} seconds"
+def written(duration: str | timedelta, what: str) -> str:
+    """The same duration as text, equal for equal durations; `what` is it, for the message of the error."""
+    return f"{milliseconds(duration, what) / 1000} seconds"

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.declare import Raw, Store
+from cues_kafka.graph.durations import written
 from cues_kafka.graph.message import PROVENANCE, Message
 from cues_kafka.graph.processor import Processor
 
@@ -57,6 +58,10 @@ def Dedupe(  # noqa: N802  it stands where `Processor` stands
         GraphError: something does not fit.
     """
     _check(name, by)
+    try:
+        within = within if type(within) is int else written(within, "within")  # type: ignore[arg-type]
+    except ValueError as error:
+        raise GraphError(f"{name}: {error}, or a number of messages.") from None
     given: dict[str, Any] = {"ttl_messages" if type(within) is int else "ttl": within}
     given |= {name: settings.pop(name) for name in ("max_bytes", "on_disk") if name in settings}
     state = {"seen": Store(Raw(), key=Raw(), **given)}

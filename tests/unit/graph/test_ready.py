@@ -148,3 +148,9 @@ def test_what_is_declared_is_written_down() -> None:
         Dedupe("once", inputs="in", outputs="out", by="id", within="7 moons")
     with pytest.raises(GraphError, match="number of messages"):
         Dedupe("once", inputs="in", outputs="out", by="id", within=0)
+
+
+@pytest.mark.parametrize("within", ["soon", "10 min", timedelta(0)])
+def test_a_bound_that_is_none_is_refused_by_the_name_that_was_written(within: str | timedelta) -> None:
+    with pytest.raises(GraphError, match=r"^once: within=.*takes a number of seconds, .* or a number of messages"):
+        Dedupe("once", inputs="in", outputs="out", by="id", within=within)
