@@ -98,6 +98,13 @@ class Handler(Store):
             object.__setattr__(self, name, value)
         if not callable(make):
             raise GraphError(f"Handler({make!r}): takes a class, or a function, that makes a StateHandler.")
+        if isinstance(make, type):
+            if not issubclass(make, StateHandler):
+                raise GraphError(
+                    f"Handler({make.__name__}): is no StateHandler. Write class {make.__name__}(StateHandler)."
+                )
+            if missing := sorted(getattr(make, "__abstractmethods__", ())):
+                raise GraphError(f"Handler({make.__name__}): lacks {' and '.join(missing)}. Define it in the class.")
         if type(max_resets) is not int or max_resets < 1:
             raise GraphError(f"Handler(max_resets={max_resets!r}): takes a number of resets, such as {MAX_RESETS}.")
         for name in ("drain_timeout_s", "reset_timeout_s"):

@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.binding import CallShape, bind
-from cues_kafka.graph.declare import CommitPolicy, Retry, Store, Table
-from cues_kafka.graph.handler import Handler
+from cues_kafka.graph.declare import CodecSpec, CommitPolicy, Retry, Store, Table
+from cues_kafka.graph.handler import Handler, StateHandler
 from cues_kafka.graph.kind import KINDS, InputShape, OutputShape
 from cues_kafka.graph.names import check_name, check_topic, check_written_topic, quoted
 from cues_kafka.graph.topic import check_choice, check_count, check_flag, read_only, set_fields
@@ -332,6 +332,14 @@ def _fixed_place(start: Any) -> Any:
     return types.MappingProxyType({key: _fixed_place(item) for key, item in start.items()})
 
 
+def _kept(given: object) -> str:
+    """How to declare as state what was given in place of a store."""
+    if isinstance(given, CodecSpec):
+        return f"Store({type(given).__name__}(...))"
+    made = given if isinstance(given, type) else type(given)
+    return f"Handler({made.__name__})" if issubclass(made, StateHandler) else "Store()"
+
+
 def _check_settings(processor: Processor, label: str) -> None:
     if not (processor.errors is None or processor.errors is False):
         check_written_topic(processor.errors, f"{label}, errors=")
@@ -345,7 +353,7 @@ def _check_settings(processor: Processor, label: str) -> None:
     for name, store in processor.state.items():
         check_name(name, f"{label}, state=")
         if not isinstance(store, Store):
-            raise GraphError(f"{label}: state= gives {name!r} {store!r}. Write state={{{name!r}: Store()}}.")
+            raise GraphError(f"{label}: state= gives {name!r} {store!r}. Write state={{{name!r}: {_kept(store)}}}.")
     for name, table in processor.tables.items():
         check_name(name, f"{label}, tables=")
         if not isinstance(table, Table):

@@ -36,8 +36,16 @@ class Expiring(Layers):
     entry: ClassVar[bytes] = b"e"
     __slots__ = ("_before", "_buckets", "_committed_time", "_sealing", "_ttl", "_width", "time", "unit")
 
-    def __init__(self, most: int | None, ttl: int, unit: bytes = MILLISECONDS, entries: Entries | None = None) -> None:
-        super().__init__(most, entries)
+    def __init__(
+        self,
+        most: int | None,
+        ttl: int,
+        unit: bytes = MILLISECONDS,
+        entries: Entries | None = None,
+        *,
+        name: str = "the store",
+    ) -> None:
+        super().__init__(most, entries, name=name)
         self.unit = unit
         self._ttl = ttl
         self._width = part_of(ttl)

@@ -152,7 +152,8 @@ class Handlers:
             assert one.made is not None, "no batch opens before the first reset"
             store = self._stores.values[name]
             with self._told(name, "checkpoint", one.declared.drain_timeout_s):
-                for key, value in one.made.checkpoint():
+                for change in one.made.checkpoint():
+                    key, value = _pair(change)
                     if value is None:
                         store.pop(key, None)
                     else:
@@ -169,3 +170,10 @@ class Handlers:
         took = self._now() - began_s
         if most_s is not None and took > most_s:
             raise HandlerFailed(f"{name}.{method}() took {took:.1f} s, and may take {most_s:g}")
+
+
+def _pair(change: object) -> tuple[bytes, bytes | None]:
+    match change:
+        case (bytes() as key, bytes() | None as value):
+            return key, value
+    raise TypeError(f"gave {change!r:.100}; give pairs (key, value) of bytes, where the value None deletes the key")

@@ -33,13 +33,15 @@ class Layers:
         most: bytes that the entries may take, about; None: no limit. A batch whose commit is under way is not counted,
             so at most one batch is held above it.
         entries: where the committed ones are; None: in memory.
+        name: of the store, for the error that it is full.
     """
 
     entry: ClassVar[bytes] = ENTRY
-    __slots__ = ("_batch", "_committed", "_grown", "_lock", "_most", "_sealed", "_undo")
+    __slots__ = ("_batch", "_committed", "_grown", "_lock", "_most", "_name", "_sealed", "_undo")
 
-    def __init__(self, most: int | None = None, entries: Entries | None = None) -> None:
+    def __init__(self, most: int | None = None, entries: Entries | None = None, *, name: str = "the store") -> None:
         self._most = most
+        self._name = name
         self._grown = 0  # by the open batch
         self._lock = threading.Lock()
         self._committed: Entries = InMemory() if entries is None else entries
@@ -78,7 +80,7 @@ class Layers:
             each = self._committed.each
             more = size_of(key, value, each) - size_of(key, self.newest(key), each)
             if more > 0 and self._committed.size + self._grown + more > self._most:
-                raise StoreFull(f"the entries need more than max_bytes={self._most}")
+                raise StoreFull(f"the entries of {self._name} need more than max_bytes={self._most}")
         self._undo.append((key, batch.get(key, _ABSENT), more))
         batch[key] = value
         self._grown += more

@@ -222,5 +222,5 @@ def _layers(spec: StoreSpec, partition: int) -> Layers:
     if spec.directory is not None:
         entries = OnDisk(spec.directory / str(partition), spec.most, width=spec.ttl and part_of(spec.ttl))
     if spec.ttl is None:
-        return Layers(spec.most, entries)
-    return Expiring(spec.most, spec.ttl, spec.unit, entries)
+        return Layers(spec.most, entries, name=repr(spec.name))
+    return Expiring(spec.most, spec.ttl, spec.unit, entries, name=repr(spec.name))

@@ -663,7 +663,7 @@ async def _nothing() -> None:
     """Takes the place of a call where the filter lets no message pass."""
 
 
-FULL = "raise max_bytes= of the store where the memory is there, or have entries end with ttl="
+FULL = "raise max_bytes= if the worker has the memory, or delete entries; of a Store, ttl= deletes the old ones"
 
 REMEDIES: Mapping[type[BaseException], str] = {
     StoreFull: "raise max_bytes= of the store where the room is there, keep its entries on the disk with on_disk=True, "

@@ -234,6 +234,7 @@ WRONG = [
     Wrong("filter that is no function", pipe(filter="order"), ("cannot be called", "has_type(...)")),
     Wrong("effects that is no bool", pipe(effects="db"), ("effects='db'", "True or False")),
     Wrong("retry that is none", pipe(retry=3), ("Write retry=Retry(",)),
+    Wrong("state that is a codec", pipe(fn=untaken, state={"store": Json(int)}), ("Store(Json(...))",)),
     Wrong("state that is no store", pipe(fn=untaken, state={"store": dict}), ("Store()",)),
     Wrong("opts as a list", pipe(opts=[1]), ("Write opts={",)),
     Wrong("system that is no factory", graph(system={"db": 3}), ("'db'", "Give a factory")),

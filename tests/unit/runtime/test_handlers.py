@@ -371,6 +371,18 @@ def test_what_a_changelog_does_not_take_stops_the_task() -> None:
         tester.run()
 
 
+@pytest.mark.parametrize("given", [{b"k": b"v"}, [("k", b"v")], [(b"k", 1)], [b"kv"]])
+def test_a_checkpoint_that_is_no_pairs_of_bytes_says_what_it_should_be(given: Any) -> None:
+    class Odd(Counts):
+        def checkpoint(self) -> Any:
+            return given
+
+    tester = Tester(graph_of(handler=Handler(Odd)))
+    tester.send("in", "a")
+    with pytest.raises(HandlerFailed, match=r"model\.checkpoint\(\) raised TypeError: .*pairs \(key, value\) of bytes"):
+        tester.run()
+
+
 def test_what_cannot_be_sent_is_not_drained() -> None:
     class Wrong(Counts):
         def drain(self) -> Iterator[Any]:
@@ -449,6 +461,9 @@ def test_alts_and_joins_have_handlers() -> None:
     ("make", "text"),
     [
         (lambda: Handler(5), "takes a class, or a function"),  # type: ignore[arg-type]
+        (lambda: Handler(dict), "Write class dict"),  # type: ignore[arg-type]
+        (lambda: Handler(StateHandler), "lacks checkpoint and reset"),
+        (lambda: Processor(plain, inputs="a", state={"model": Counts}), r"'model': Handler\(Counts\)"),  # type: ignore[dict-item]
         (lambda: Handler(Counts, max_resets=0), "max_resets=0"),
         (lambda: Handler(Counts, drain_timeout_s=0), "drain_timeout_s=0"),
         (lambda: Handler(Counts, reset_timeout_s=True), "reset_timeout_s=True"),
@@ -462,7 +477,7 @@ def test_what_makes_no_sense_is_refused_with_the_remedy(make: Callable[[], Any],
 
 
 def test_a_factory_that_makes_something_else_stops_the_task() -> None:
-    tester = Tester(graph_of(handler=Handler(dict)))  # type: ignore[arg-type]
+    tester = Tester(graph_of(handler=Handler(lambda: {"a": 1})))  # type: ignore[arg-type, return-value]
     tester.send("in", "a")
     with pytest.raises(HandlerFailed, match="dict, which is no StateHandler"):
         tester.run()

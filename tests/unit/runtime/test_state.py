@@ -381,7 +381,7 @@ def test_a_store_that_is_full_stops_its_task_and_loses_nothing() -> None:
     tester = Tester(graph(1000))
     for n in range(20):
         tester.send("in", n)
-    with pytest.raises(TaskStopped, match=r"max_bytes=1000.*raise max_bytes=.*on_disk=True"):
+    with pytest.raises(TaskStopped, match=r"entries of 'seen' .*max_bytes=1000.*raise max_bytes=.*on_disk=True"):
         tester.run()
     assert tester.values("out") == list(range(6))
     assert not tester.errors()
@@ -467,7 +467,7 @@ def test_lifetimes_that_are_none_are_refused_with_the_remedy() -> None:
     assert Store(ttl="1 hour") == Store(ttl=timedelta(minutes=60))
     both: dict[str, Any] = {"ttl": "1 day", "ttl_messages": 3}
     for wrong in ({"ttl": "7 moons"}, {"ttl": timedelta(0)}, {"ttl": 7}, both):
-        with pytest.raises(GraphError, match=r"takes a duration, such as|Drop one"):
+        with pytest.raises(GraphError, match=r"^Store\(ttl=.*(hours, days or weeks|Drop one)"):
             Store(Json(), **wrong)
     with pytest.raises(GraphError, match="takes a number of messages"):
         Store(Json(), ttl_messages=0)
@@ -488,3 +488,20 @@ def test_a_long_restore_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capl
     reads = [int(text.partition("read=")[2].partition(" ")[0]) for text in told]
     assert reads == sorted(set(reads))
     assert all("of=105" in text for text in told)
+
+
+def test_an_error_of_a_store_names_the_line_of_the_function() -> None:
+    """Not the line of `State` that raised it."""
+
+    def missing(_: str, sums: State[int]) -> None:
+        sums["a"] += 1
+
+    def unfit(_: str, sums: State[int]) -> None:
+        sums["a"] = 1.5  # type: ignore[assignment]
+
+    for fn in (missing, unfit):
+        one = Processor(fn, inputs="in", state={"sums": Store(Json(int))})
+        tester = Tester(Graph("g", Source("in"), one, defaults=Topic(value=Json()), errors="e"))
+        tester.send("in", "a")
+        [error] = tester.run().errors()
+        assert error.location.startswith(f"test_state.py:{fn.__name__}:")
