@@ -252,7 +252,7 @@ class Tester:
                 return
             self._seen += 1
             if self._seen == crash.nth:
-                assert incarnation
+                assert incarnation, "call restart() before run(crash=...): this process began in a run without crash="
                 self._die(incarnation)
 
         return hook
