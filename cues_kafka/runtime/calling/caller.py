@@ -663,11 +663,13 @@ async def _nothing() -> None:
     """Takes the place of a call where the filter lets no message pass."""
 
 
-FULL = "raise max_bytes= if the worker has the memory, or delete entries; of a Store, ttl= deletes the old ones"
+FULL = (
+    "raise max_bytes= where the room is there, or delete entries; a Store can also keep its entries on the disk with "
+    "on_disk=True, or have them end with ttl="
+)
 
 REMEDIES: Mapping[type[BaseException], str] = {
-    StoreFull: "raise max_bytes= of the store where the room is there, keep its entries on the disk with on_disk=True, "
-    "or have them end with ttl=",
+    StoreFull: FULL,
     StoreBroken: "nothing to do: its entries are read from the changelog again",
 }
 
