@@ -93,6 +93,11 @@ class State(MutableMapping[Any, Value]):
     def __contains__(self, key: object) -> bool:
         return self._layers.get(self._spec.encode_key(key)) is not None
 
+    def clear(self) -> None:
+        """Delete all entries. The inherited method would sort them once for each."""
+        for key, _ in self._layers.entries():
+            self._layers.change(key, None)
+
     def __iter__(self) -> Iterator[Any]:
         return (self._spec.decode_key(key) for key, _ in self._layers.entries())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -266,6 +266,20 @@ def record(made: Payload, origin: Origin, partition: int, provenance: bytes, now
     return target.topic, chosen, key, data, headers or None, when
 
 
+def _closing(read: Callable[[Any, bytes | None], list[Payload]]) -> Callable[[Any, bytes | None], list[Payload]]:
+    """Have a generator whose output is refused end within its step: its `finally` may change stores, too."""
+
+    def whole(result: Any, key: bytes | None) -> list[Payload]:
+        try:
+            return read(result, key)
+        except BaseException:
+            if isinstance(result, Generator):
+                result.close()
+            raise
+
+    return whole
+
+
 class Returned:
     """
     Reads what a function returns. The declaration decides how, not the value.
@@ -278,7 +292,7 @@ class Returned:
         self.targets = targets
         self._one = next(iter(targets.values()), None)
         read = {"none": self._read_none, "one": self._read_one, "many": self._read_many}[shape]
-        self.read: Callable[[Any, bytes | None], list[Payload]] = self._iterate(shape) if generator else read
+        self.read: Callable[[Any, bytes | None], list[Payload]] = _closing(self._iterate(shape)) if generator else read
         """Gives the encoded outputs of one call; empty: nil. Raises `OutputError` or `CodecError`."""
         self._whole = read
 

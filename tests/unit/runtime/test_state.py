@@ -32,6 +32,7 @@ from cues_kafka import (
 )
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.operate.moving import Maintenance
+from cues_kafka.state.layers import Layers
 from cues_kafka.testing.tester import Crash, Tester
 
 pytestmark = pytest.mark.usefixtures("no_waits")
@@ -208,6 +209,52 @@ def test_a_retried_step_begins_with_the_store_as_it_was() -> None:
     tester.run()
     assert calls == [1, 1, 1]
     assert tester.state("counts") == {"a": 1}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_generator_whose_output_is_refused_ends_within_its_step(*, first: bool) -> None:
+    """What its `finally` changes is gone with the step, instead of being a change of the next one."""
+
+    def counted(word: str, counts: State[Any]) -> Iterator[Any]:
+        try:
+            yield b"no text" if word == "wrong" else word
+        finally:
+            counts[word] = 1
+
+    tester = Tester(graph_of(counted))
+    for word in ("wrong", "a") if first else ("a", "wrong", "b"):
+        tester.send("in", word)
+    tester.run()
+    assert tester.state("counts") == dict.fromkeys(tester.values("out"), 1)
+    assert len(tester.values("bad")) == 1
+
+
+def test_a_large_store_is_cleared_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The method of `MutableMapping` sorts all entries for each that it removes: hours for 300,000."""
+    passes = []
+    entries = Layers.entries
+
+    def counting(self: Layers, prefix: bytes = b"") -> Any:
+        passes.append(prefix)
+        return entries(self, prefix)
+
+    def fill(word: str, counts: State[Any]) -> None:
+        if word == "fill":
+            counts.update({str(number): number for number in range(100)})
+            return
+        monkeypatch.setattr(Layers, "entries", counting)
+        counts.clear()
+        if word == "bad":
+            raise ValueError(word)
+
+    tester = Tester(graph_of(fill))
+    tester.send("in", "fill")
+    tester.send("in", "bad")
+    assert len(tester.run().state("counts")) == 100
+    tester.send("in", "clear")
+    passes.clear()
+    assert tester.run().state("counts") == {}
+    assert len(passes) == 1
 
 
 def test_a_value_changed_in_place_is_no_change() -> None:
