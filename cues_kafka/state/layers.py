@@ -17,6 +17,9 @@ from cues_kafka.state.entries import Changes, Entries, InMemory, Place, merged, 
 MARK: Final = b"m"
 """Key of the mark with which each transaction of a task ends in the changelog: the task's step number (R4b)."""
 
+TOPIC: Final = b"i"
+"""Key of the id of the topic that the writer read its entries from: in another topic of this name they are missing."""
+
 ENTRY: Final = b"k"
 """Stands in the changelog before the key of an entry."""
 

@@ -11,7 +11,7 @@ from cues_kafka.errors import Fenced, RetriableError
 from cues_kafka.ports import Positions
 from cues_kafka.state.entries import NOWHERE, Place
 from cues_kafka.state.expiring import Expiring, part_of
-from cues_kafka.state.layers import Layers
+from cues_kafka.state.layers import TOPIC, Layers
 from cues_kafka.state.mapping import State, StoreSpec
 from cues_kafka.state.on_disk import OnDisk
 
@@ -26,12 +26,14 @@ class Cache:
         layers: its entries.
         place: up to where the changelog is in the entries.
         inherited: whether entries of another process are among them.
+        written_to: what its writers took for the changelog's id; empty: they did not say.
     """
 
     spec: StoreSpec
     layers: Layers
     place: Place = NOWHERE
     inherited: bool = False
+    written_to: bytes = b""
 
     def open(self) -> None:
         """
@@ -49,7 +51,8 @@ class Cache:
 
     def commit(self, sequence: int, step: int | None, now_ms: int) -> None:
         """
-        The transaction of a sealed batch is committed: its changes, the time, the mark, and a marker of the cluster.
+        The transaction of a sealed batch is committed: its changes, the time, the topic's id, the mark, and a marker of
+        the cluster.
 
         A transaction is behind the one before: after any that is void the changelog is read up to its end.
 
@@ -62,7 +65,7 @@ class Cache:
             return
         timed = isinstance(layers, Expiring)
         time = layers.time_behind(sequence) if isinstance(layers, Expiring) else 0
-        place = Place(self.place.topic_id, self.place.offset + count + timed + 2, step, time, now_ms)
+        place = Place(self.place.topic_id, self.place.offset + count + timed + 3, step, time, now_ms)
         layers.commit(sequence, place)
         self.place = place
 
@@ -140,6 +143,7 @@ class Stores:
                 records.add(topic, at, one.layers.entry + key, value, None, 0)
             if isinstance(one.layers, Expiring):
                 records.add(topic, at, one.layers.unit, b"%d" % one.layers.time, None, 0)
+            records.add(topic, at, TOPIC, one.place.topic_id, None, 0)
 
     def after_commit(self, sequence: int) -> None:
         """

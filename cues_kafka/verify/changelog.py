@@ -8,7 +8,7 @@ from typing import Final
 from cues_kafka.ports import WireMessage
 from cues_kafka.state.entries import Changes
 from cues_kafka.state.expiring import TIME_BYTES, Expiring
-from cues_kafka.state.layers import ENTRY, MARK
+from cues_kafka.state.layers import ENTRY, MARK, TOPIC
 from cues_kafka.state.mapping import StoreSpec
 from cues_kafka.words import count
 
@@ -87,7 +87,7 @@ class Changelog:
             self._change(key[1:], value, offset)
         elif self._spec.ttl is not None and key == self._spec.unit:
             self._coming = _number(value)
-        else:
+        elif key != TOPIC:
             self._say(f"offset {offset} has key {key!r:.60}, which is no key of this store")
 
     def close(self) -> None:

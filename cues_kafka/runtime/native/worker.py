@@ -610,9 +610,11 @@ class ProcessorWorker(Worker):
         self._unowned = found
 
     def _compare_topic_ids(self) -> None:
-        """R6: a topic that was recreated must not be read on by its old offsets."""
+        """R6, R4b: a topic that was recreated must not be read or written on as if it were the old one."""
         try:
             facts = self._inlet.facts([i.topic for i in self.first.inputs]).topics
+            kept = [topic for _, topic in self.first.stores]
+            changelogs = self._broker.facts(kept).topics if kept else {}
         except BrokerError as error:
             log.warning(
                 "could not check whether topics were recreated; asking again later",
@@ -625,4 +627,9 @@ class ProcessorWorker(Worker):
                 found = facts.get(position.topic)
                 if found is None or found.topic_id != position.topic_id:
                     self._submit(lane, lane.fail(f"topic {position.topic!r} was deleted or recreated"))
+                    break
+            for one in lane.stores.caches if lane.stores and lane.ready else ():
+                topic, there = one.spec.changelog, changelogs.get(one.spec.changelog)
+                if one.place.topic_id and (there is None or there.topic_id != one.place.topic_id):
+                    self._submit(lane, lane.fail(f"topic {topic!r} was deleted or recreated"))
                     break

@@ -13,7 +13,7 @@ from cues_kafka.ports import Broker, Clock, ClusterFacts, Fetched, TopicPartitio
 from cues_kafka.records.reading import PATIENCE_S
 from cues_kafka.state.entries import Place
 from cues_kafka.state.expiring import Expiring
-from cues_kafka.state.layers import MARK
+from cues_kafka.state.layers import MARK, TOPIC
 from cues_kafka.state.stores import Cache, Stores
 
 log = get_logger("cues_kafka.state")
@@ -104,6 +104,7 @@ class Restoring:
     def _begin_again(self, one: Cache, found: ChangelogEnds, why: str) -> None:
         one.layers.clear(why if one.inherited else "")
         one.place, one.inherited = Place(found.topic_id, found.marks.low, None, 0, found.asked_ms), False
+        one.written_to = b""
 
     def _read_up(self, one: Cache, found: ChangelogEnds) -> int:
         """Read up to the high watermark; gives the newest timestamp of what was read, 0: nothing was."""
@@ -128,6 +129,11 @@ class Restoring:
             raise ConfigError(
                 f"{place} has entries of step {one.place.step}, and the task has no record of the store "
                 f"{one.spec.name!r}. Delete the changelog, or give the store another name"
+            )
+        if one.written_to not in (b"", one.place.topic_id):
+            raise ConfigError(
+                f"{place} was deleted and recreated beside a running task, and its entries of before are gone. Give "
+                "the processor a new name, and it builds its stores from start= on"
             )
         if one.place.step != step:
             raise RetriableError(
@@ -185,11 +191,13 @@ class Restoring:
             return
         layers, times = one.layers, [one.layers.unit] if isinstance(one.layers, Expiring) else []
         for key, _ in found:
-            if key[:1] != layers.entry and key not in (MARK, *times):
+            if key[:1] != layers.entry and key not in (MARK, TOPIC, *times):
                 raise ConfigError(
                     f"{one.spec.changelog}/{self.partition} has entries with another kind of lifetime (ttl=, "
                     "ttl_messages= or none). Give the store another name"
                 )
+        for key, value in found:
+            one.written_to = value or b"" if key == TOPIC else one.written_to
         marks = [value for key, value in found if key == MARK]
         step = int(marks[-1] or b"-1") if marks else one.place.step
         time = max((int(value or b"0") for key, value in found if key in times), default=0)

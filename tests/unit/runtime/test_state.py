@@ -32,6 +32,7 @@ from cues_kafka import (
 )
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.operate.moving import Maintenance
+from cues_kafka.ports import NewTopic
 from cues_kafka.state.layers import Layers
 from cues_kafka.testing.tester import Crash, Tester
 
@@ -350,6 +351,21 @@ def test_a_changelog_that_has_lost_its_messages_stops_the_task() -> None:
     with pytest.raises(TaskStopped, match="ends with step None, and the task's record says 1"):
         again.run()
     assert again.values("out") == [1]
+
+
+def test_a_changelog_recreated_beside_a_running_task_stops_the_next_one() -> None:
+    """It ends as the record says, but the entries of before are gone; counting on would give wrong totals."""
+    tester = Tester(counting())
+    tester.send("in", "a")
+    tester.run()
+    tester.broker.delete(["g.count.counts.changelog"])
+    tester.broker.create([NewTopic("g.count.counts.changelog", 1, config={"cleanup.policy": "compact"})])
+    tester.send("in", "b")
+    tester.run().stop()
+    again = Tester(counting(), broker=tester.broker)
+    again.send("in", "a")
+    with pytest.raises(TaskStopped, match="deleted and recreated beside a running task"):
+        again.run()
 
 
 def test_entries_of_another_task_are_refused() -> None:
