@@ -121,7 +121,7 @@ def read(simulation: Simulation) -> Logs:
         for (partition, _), message in sorted(simulation.history[topic].items()):
             changed = logs.changes[topic, partition][_transaction(message)]
             key = (message.key() or b"").decode()
-            if key == "m":
+            if key in ("m", "i"):
                 continue
             require(key not in changed, "I2 a transaction changes an entry twice", message)
             changed[key[1:]] = _decode(message.value() or b"")

@@ -9,7 +9,20 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import Codec, ConfigError, Graph, Processor, RetriableError, Retry, Source, TaskStopped, Topic
+from cues_kafka import (
+    Codec,
+    ConfigError,
+    Graph,
+    Json,
+    Processor,
+    RetriableError,
+    Retry,
+    Source,
+    State,
+    Store,
+    TaskStopped,
+    Topic,
+)
 from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
@@ -165,6 +178,26 @@ def test_a_topic_that_was_made_anew_beside_a_worker_stops_its_task() -> None:
 
     [stopped] = worker.stopped()
     assert "recreated" in stopped.halt.text
+
+
+def test_a_changelog_that_was_recreated_beside_a_worker_stops_its_task() -> None:
+    """R4b: what the task adds there would look like all of its entries to the next one."""
+
+    def count(_: Any, counts: State[int]) -> None:
+        counts["all"] = counts.get("all", 0) + 1
+
+    processor = Processor(count, inputs="in", state={"counts": Store(Json(int))})
+    tester = Tester(Graph("g", Source("in"), processor, defaults=Topic(value=Json())))
+    tester.send("in", 1)
+    worker = tester.run()._workers[0]
+    worker._compare_topic_ids()
+    assert not list(worker.stopped())
+    tester.broker.delete(["g.count.counts.changelog"])
+    tester.broker.create([NewTopic("g.count.counts.changelog", 1)])
+    worker._compare_topic_ids()
+
+    [stopped] = worker.stopped()
+    assert "the changelog has lost messages" in stopped.halt.text
 
 
 # Retries, batches
