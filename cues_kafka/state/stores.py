@@ -159,7 +159,7 @@ class Stores:
             except RetriableError as error:
                 self.failed = str(error)
                 return
-            if known is not None:
+            if known is not None and self._positions is not None:  # else its changes are still to be read
                 self._positions = positions
 
     def discard(self) -> None:
