@@ -19,6 +19,6 @@ def test_a_commit_that_is_only_in_the_changelog_yet_moves_no_position() -> None:
     stores.caches[0].layers.seal(1)
     stores.discard()
     stores.stand_at(None)  # the recovery begins to read, and fails
-    stores.will_stand_at(1, behind)
+    stores.will_stand_at(1, behind, 1, 0.0)
     stores.after_commit(1)
     assert stores.committed("counts", "ann") is None
