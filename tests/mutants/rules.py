@@ -26,6 +26,7 @@ SUPERVISOR = "tests/integration/test_supervisor.py"
 STATE = "tests/unit/runtime/test_state.py"
 EXPIRING = "tests/unit/state/test_expiring.py"
 HANDLERS = "tests/unit/runtime/test_handlers.py"
+ON_DISK = "tests/unit/runtime/test_state_on_disk.py"
 LAYERS = "tests/unit/state/test_layers.py"
 TABLES = "tests/unit/runtime/test_tables.py"
 VERIFY = "tests/unit/verify/test_verify.py"
@@ -574,14 +575,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "R4b: what was read of a changelog ends as the record says",
         "cues_kafka/runtime/task/restoring.py",
-        "        if one.step != step:\n",
+        "        if one.place.step != step:\n",
         "        if False:\n",
         (f"{STATE}::test_a_changelog_that_has_lost_its_messages_stops_the_task",),
     ),
     Mutant(
         "R4b: a store that the record does not name begins empty",
         "cues_kafka/runtime/task/restoring.py",
-        "        if step is None and one.step is not None:\n",
+        "        if step is None and one.place.step is not None:\n",
         "        if False:\n",
         (f"{STATE}::test_entries_of_another_task_are_refused",),
     ),
@@ -599,6 +600,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "            batch.context.stores.undo_step()\n",
         "",
         (STATE,),
+    ),
+    Mutant(
+        "R4b: entries of a changelog that was recreated are no whole store",
+        "cues_kafka/runtime/task/restoring.py",
+        '        if one.written_to not in (b"", one.place.topic_id):\n',
+        "        if False:\n",
+        (STATE,),
+    ),
+    Mutant(
+        "R4b: a file that stands beyond the changelog's end is wiped",
+        "cues_kafka/runtime/task/restoring.py",
+        "    if place.offset > high:\n",
+        "    if False:\n",
+        (ON_DISK,),
+    ),
+    Mutant(
+        "R4b: a file that may lack a deletion is wiped",
+        "cues_kafka/runtime/task/restoring.py",
+        "    return abs(found.asked_ms - one.place.proven_ms) >= found.retention_ms / 2\n",
+        "    return False\n",
+        (ON_DISK,),
     ),
     Mutant(
         "a handler with traces of a step that raised is reset before the others are called again",
@@ -640,7 +662,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "cues_kafka/runtime/task/lane.py",
         "                if self.task.settled and not self.task.left_due:",
         "                if self.task.settled:",
-        ("tests/proof/test_simulation.py::test_a_task_that_an_outage_stops_stays_alone_until_it_has_said_left",),
+        (
+            "tests/unit/runtime/task/test_guards.py::test_a_task_that_an_outage_stops_stays_alone_until_it_has_said_left",
+        ),
     ),
     Mutant(
         "P7: nothing is called ahead on a handler",

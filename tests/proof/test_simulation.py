@@ -90,17 +90,6 @@ def test_a_call_that_comes_late_is_no_other_order() -> None:
     assert result.failure == ""
 
 
-def test_a_task_that_an_outage_stops_stays_alone_until_it_has_said_left() -> None:
-    """Q2a: else the death of another task's message counts on its announced step. Found by seed 198."""
-    parts = [
-        {"name": "p0", "kind": "pipe", "inputs": ["s0"], "outputs": ["p0a"], "fails": 20},
-        {"name": "p1", "kind": "pipe", "inputs": ["p0a"], "outputs": ["p1a"], "store": True, "handler": True},
-        {"name": "p2", "kind": "fork", "inputs": ["p1a"], "outputs": ["p2a", "p2b"]},
-    ]
-    result = attempt(Options.of_seed(198, {"parts": parts, "steps": 337, "most": 138}))
-    assert result.failure == ""
-
-
 def test_one_seed_prints_its_options_and_its_command(capsys: pytest.CaptureFixture[str]) -> None:
     """What a developer needs to look at a failure."""
     assert main(["--seed", "3"]) == 0

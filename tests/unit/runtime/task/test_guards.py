@@ -386,6 +386,29 @@ def test_a_stopped_task_leaves_no_transaction_open(monkeypatch: pytest.MonkeyPat
     assert out.stable == out.high
 
 
+def test_a_task_that_an_outage_stops_stays_alone_until_it_has_said_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q2a: else the death of another task's message would count on the step that it has announced."""
+    monkeypatch.setattr(core, "MAX_ROUNDS", 0)
+    lanes: list[lane.Lane] = []
+
+    def work(n: int) -> int:
+        lanes.append(tester._workers[0].lanes[0])
+        if len(lanes) == 1:
+            tester.kill()
+        return n
+
+    tester = disturbed_tester(pipe(work), refuse_commits_from(4))
+    tester.send("in", 1)
+    assert tester.run_to_death()
+    with pytest.raises(TaskStopped, match="no broker answers"):
+        tester.restart().run()
+    stopped = lanes[-1]
+    assert stopped.task.left_due
+    assert not stopped._alone.enter("another task", tester.clock.monotonic())
+    stopped.lose()
+    assert stopped._alone.enter("another task", tester.clock.monotonic())
+
+
 def test_a_stopped_task_that_owes_left_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Q1: given up as if it had nothing to say, it was counted as a death at the next start."""
     monkeypatch.setattr(core, "MAX_ROUNDS", 0)
