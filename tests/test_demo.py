@@ -60,6 +60,7 @@ def run(*options: str, temporary: Path, timeout_s: float) -> str:
     return result.stdout
 
 
+@pytest.mark.full
 @pytest.mark.timeout(240)
 def test_the_flights_of_the_first_weeks_pass_two_kills_exactly_once(tmp_path: Path) -> None:
     """On native workers alone."""

@@ -36,7 +36,11 @@ TRANSACTION = [
 ]
 
 
-FEW = [FIRST_START[0], RECOVERY[0], RECOVERY[7], *(point for point in TRANSACTION if point[1] in ("Flush", "Commit"))]
+FEW = [
+    FIRST_START[0],
+    RECOVERY[7],
+    *(point for point in TRANSACTION if point[1] in ("Flush", "Commit") and point[2] == 9),
+]
 """Where a task starts, where it recovers, and around what makes a transaction visible."""
 
 
