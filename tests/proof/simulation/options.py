@@ -187,7 +187,7 @@ DEADLY = 0.1
 STORES = 0.4
 """Of the processors that can have a store, those that have one; drawn apart, as `ahead`."""
 
-HANDLERS = 0.4
+HANDLERS = 0.2
 """Of those, the ones where a handler has it; not of those that get lists."""
 
 
