@@ -31,7 +31,7 @@ from cues_kafka.runtime.calling.caller import Caller, Decoder
 from cues_kafka.runtime.calling.failures import Outage
 from cues_kafka.runtime.calling.outputs import OVERHEAD_BYTES, Output, Returned, Target, key_field
 from cues_kafka.runtime.task.following import Tables
-from cues_kafka.state.expiring import TIME_BYTES
+from cues_kafka.state.entries import TIME_BYTES
 from cues_kafka.state.handlers import Handlers
 from cues_kafka.state.mapping import StoreSpec
 from cues_kafka.state.on_disk import library

@@ -61,7 +61,7 @@ class Directory:
             log.warning("in use", directory=str(wanted), instead=str(self.path))
 
     def why_unfit(self) -> str | None:
-        """Why the entries that are there cannot be trusted; None: they can, or there are none."""
+        """Why the entries that are there cannot be trusted; None: they can, or there is no file."""
         if not self.data.exists():
             return None
         try:

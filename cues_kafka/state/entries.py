@@ -8,6 +8,9 @@ from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias
 ENTRY_BYTES: Final = 160
 """What Python needs for an entry besides its bytes: two objects and a place in a dict."""
 
+TIME_BYTES: Final = 8
+"""In front of a value, where entries end: when it was set."""
+
 Changes: TypeAlias = dict[bytes, bytes | None]
 """New values by key; None: the entry is deleted."""
 
@@ -67,10 +70,6 @@ class Entries(Protocol):
         """The entries whose keys begin with this, in the order of their bytes, as they are now."""
         ...
 
-    def ended(self, before: int) -> Iterator[bytes]:
-        """Keys whose values begin with a time before this one. Only where entries are `durable`."""
-        ...
-
     def apply(self, changes: Iterable[tuple[bytes, bytes | None]], place: Place | None) -> None:
         """
         Take changes, and the place behind them: all or nothing.
@@ -86,6 +85,14 @@ class Entries(Protocol):
 
     def close(self, *, orderly: bool = True) -> None:
         """Let go of them; `orderly=False`: as a process that is killed does."""
+        ...
+
+
+class TimedEntries(Entries, Protocol):
+    """Entries that know which keys were set when."""
+
+    def ended(self, before: int) -> Iterator[bytes]:
+        """Keys whose values begin with a time before this one."""
         ...
 
 
@@ -107,10 +114,6 @@ class InMemory:
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """See `Entries`."""
         return iter(sorted(one for one in self._entries.items() if one[0].startswith(prefix)))
-
-    def ended(self, before: int) -> Iterator[bytes]:
-        """See `Entries`."""
-        raise NotImplementedError
 
     def apply(self, changes: Iterable[tuple[bytes, bytes | None]], _: Place | None) -> None:
         """See `Entries`."""

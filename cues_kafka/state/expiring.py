@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final
 
-from cues_kafka.state.entries import Changes, Entries, Place
+from cues_kafka.state.entries import TIME_BYTES, Changes, Place, TimedEntries
 from cues_kafka.state.layers import Layers
-
-TIME_BYTES: Final = 8
-"""In front of a value: when it was set."""
 
 MILLISECONDS, MESSAGES = b"t", b"n"
 """Keys of the task's time in the changelog: in which it counts."""
@@ -30,26 +27,27 @@ class Expiring(Layers):
         most: see `Layers`.
         ttl: how long an entry lives, in units of the task's time.
         unit: of the time: `MILLISECONDS` or `MESSAGES`.
-        entries: see `Layers`.
+        entries: see `Layers`; they know themselves which keys were set when.
     """
 
     entry: ClassVar[bytes] = b"e"
-    __slots__ = ("_before", "_buckets", "_committed_time", "_sealing", "_ttl", "_width", "time", "unit")
+    __slots__ = ("_before", "_buckets", "_committed_time", "_sealing", "_timed", "_ttl", "_width", "time", "unit")
 
     def __init__(
         self,
         most: int | None,
         ttl: int,
         unit: bytes = MILLISECONDS,
-        entries: Entries | None = None,
+        entries: TimedEntries | None = None,
         *,
         name: str = "the store",
     ) -> None:
         super().__init__(most, entries, name=name)
+        self._timed = entries
         self.unit = unit
         self._ttl = ttl
         self._width = part_of(ttl)
-        self._buckets: dict[int, _Bucket] = {}  # by the time at which keys were set; entries on disk have their own
+        self._buckets: dict[int, _Bucket] = {}  # by the time at which keys were set; empty with `_timed`
         self._sealing: dict[int, tuple[int, dict[int, _Bucket]]] = {}  # times and swept buckets of sealed batches
         self.time = self._before = self._committed_time = 0
 
@@ -92,7 +90,8 @@ class Expiring(Layers):
     def begin_batch(self) -> None:
         """See `Layers`."""
         super().begin_batch()
-        self.time = self._before = max([time for time, _ in self._sealing.values()], default=self._committed_time)
+        with self._lock:  # the batch before this one may be committed at the same time
+            self.time = self._before = max([time for time, _ in self._sealing.values()], default=self._committed_time)
 
     def begin_step(self) -> None:
         """See `Layers`."""
@@ -111,9 +110,8 @@ class Expiring(Layers):
                 self._sealing[sequence] = (self.time, self._sweep(self._batch))
             return self._seal(sequence)
 
-    def commit(self, sequence: int, place: Place | None = None) -> None:
-        """See `Layers`."""
-        super().commit(sequence, place)
+    def _commit(self, sequence: int, place: Place | None) -> None:
+        super()._commit(sequence, place)
         self._committed_time, _ = self._sealing.pop(sequence, (self._committed_time, {}))
 
     def discard(self) -> None:
@@ -134,8 +132,8 @@ class Expiring(Layers):
     def load(self, entries: Iterable[tuple[bytes, bytes | None]], place: Place | None = None) -> None:
         """See `Layers`."""
         found = [*entries]
-        for key, value in found:
-            if value is not None and not self.durable:
+        for key, value in found if self._timed is None else ():
+            if value is not None:
                 self._file(key, _time_of(value), self._committed.get(key))
         super().load(found, place)
 
@@ -156,7 +154,7 @@ class Expiring(Layers):
 
     def _file(self, key: bytes, time: int, before: bytes | None) -> None:
         """Each value that is seen, or may be seen again, has its key in the bucket of its time."""
-        if self._committed.durable:
+        if self._timed is not None:
             return
         bucket = time // self._width
         if before is None or _time_of(before) // self._width != bucket:
@@ -165,8 +163,8 @@ class Expiring(Layers):
     def _sweep(self, batch: Changes) -> dict[int, _Bucket]:
         """Delete the entries of all buckets that have ended as a whole."""
         end = (self.time - self._ttl) // self._width
-        if self._committed.durable:
-            self._sweep_kept(batch, end * self._width)
+        if self._timed is not None:
+            self._sweep_timed(self._timed, batch, end * self._width)
             return {}
         swept = {bucket: self._buckets.pop(bucket) for bucket in [*self._buckets] if bucket < end}
         for keys in swept.values():
@@ -176,9 +174,9 @@ class Expiring(Layers):
                     batch[key] = None
         return swept
 
-    def _sweep_kept(self, batch: Changes, end: int) -> None:
-        """The same, where the entries are kept by time. Those of layers above them are as young as the layers."""
-        found = [*self._committed.ended(end)]
+    def _sweep_timed(self, entries: TimedEntries, batch: Changes, end: int) -> None:
+        """The same, where the entries know their times. Those of layers above them are as young as the layers."""
+        found = [*entries.ended(end)]
         if self._committed_time < end:
             found += [key for layer in (*self._sealed.values(), batch) for key in layer]
         for key in found:

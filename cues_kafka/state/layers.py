@@ -153,10 +153,13 @@ class Layers:
             RetriableError: the changes cannot be kept. Then the batch stays as it is.
         """
         with self._lock:
-            batch = self._sealed.get(sequence)
-            if batch is not None:
-                self._committed.apply(batch.items(), place)
-                del self._sealed[sequence]
+            self._commit(sequence, place)
+
+    def _commit(self, sequence: int, place: Place | None) -> None:
+        batch = self._sealed.get(sequence)
+        if batch is not None:
+            self._committed.apply(batch.items(), place)
+            del self._sealed[sequence]
 
     def discard(self) -> None:
         """Drop what is not committed. A call that still runs changes nothing any more: its batch is gone."""

@@ -19,15 +19,12 @@ from typing import Any, ClassVar, Final
 from cues_kafka.errors import ConfigError, Fenced, RetriableError, StoreBroken
 from cues_kafka.observe.log import get_logger
 from cues_kafka.state.directory import Directory, failed
-from cues_kafka.state.entries import Place
+from cues_kafka.state.entries import TIME_BYTES, Place
 
 log = get_logger("cues_kafka.state")
 
 VERSION: Final = 1
 """The form of what is in the file; another one is wiped."""
-
-TIME_BYTES: Final = 8
-"""The length of the time before a value, where entries end; see `expiring`."""
 
 RAW_BYTES: Final = 448
 """Keys up to this length stand as they are, behind `FRONT`. LMDB takes 1 to 511 bytes."""
@@ -51,7 +48,7 @@ UNREADABLE: Final = "it cannot be read"
 
 class OnDisk:
     """
-    See `Entries`.
+    See `TimedEntries`.
 
     Args:
         directory: where the file is to be.
@@ -223,7 +220,7 @@ class OnDisk:
         yield from sorted(long)
 
     def ended(self, before: int) -> Iterator[bytes]:
-        """See `Entries`."""
+        """See `TimedEntries`."""
         end = max(0, before).to_bytes(TIME_BYTES, "big")
         with self._lock:
             self._open_reader()

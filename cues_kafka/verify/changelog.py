@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from cues_kafka.ports import WireMessage
-from cues_kafka.state.entries import Changes
-from cues_kafka.state.expiring import TIME_BYTES, Expiring
+from cues_kafka.state.entries import TIME_BYTES, Changes
+from cues_kafka.state.expiring import Expiring
 from cues_kafka.state.layers import ENTRY, MARK, TOPIC
 from cues_kafka.state.mapping import StoreSpec
 from cues_kafka.words import count

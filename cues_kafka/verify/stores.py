@@ -24,7 +24,8 @@ from cues_kafka.ports import ClusterFacts, TopicPartition, WireMessage
 from cues_kafka.runtime.build import caller_of
 from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.specs import Identity, spec_of
-from cues_kafka.state.expiring import TIME_BYTES, Expiring, alive
+from cues_kafka.state.entries import TIME_BYTES
+from cues_kafka.state.expiring import Expiring, alive
 from cues_kafka.state.layers import Layers
 from cues_kafka.state.mapping import StoreSpec
 from cues_kafka.state.stores import Cache

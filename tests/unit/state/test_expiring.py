@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import TypeAlias
@@ -129,6 +130,29 @@ def test_what_a_void_batch_deleted_is_deleted_by_the_next_one(make: Callable[[],
         outcome()
     layers.begin_batch()
     assert layers.seal(3) == {}
+
+
+def test_a_batch_begins_while_the_one_before_is_committed() -> None:
+    """The function is called ahead on one thread, and the commit ends on another. The time never goes back."""
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        layers, times = Expiring(None, 86_400_000), set[int]()
+        with ThreadPoolExecutor(1) as pool:
+            for sequence in range(1, 5_000):
+                layers.begin_batch()
+                layers.begin_step()
+                layers.advance(sequence)
+                layers.change(b"k", b"v")
+                layers.seal(sequence)
+                committing = pool.submit(layers.commit, sequence)
+                for _ in range(20):
+                    layers.begin_batch()
+                    times.add(layers.time - sequence)
+                committing.result()
+        assert times == {0}
+    finally:
+        sys.setswitchinterval(before_s)
 
 
 def test_a_key_that_is_set_and_deleted_often_takes_no_more_room() -> None:
