@@ -74,6 +74,7 @@ def moved(spec: Spec, move: Move, before: Record | None, inputs: Mapping[str, In
         "sequence": sequence,
         "positions": move.positions,
         "fingerprint": plan_of(spec, inputs),
+        **({"stores": move.stores} if move.stores else {}),
     }
     if before is None:
         return following(Start, spec, None, born=spec.width, **where)

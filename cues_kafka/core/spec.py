@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cues_kafka.core.records import Extent, Staged, Writer
+from cues_kafka.core.records import Extent, Kept, Staged, Writer
 from cues_kafka.core.staged import Role
 from cues_kafka.core.strategies import STRATEGIES, Strategy
 from cues_kafka.ports import Positions
@@ -28,12 +28,14 @@ class Move:
         positions: next offsets; empty for a slot of a staged processor.
         staged: a staged processor: what its record says; its slots have no positions.
         begins: slot 0 of a staged processor: where the group's offsets shall stand, which lag tools read.
+        stores: what the record says of the task's stores (R4b); empty: the same as the record before it.
     """
 
     after: int
     positions: Positions
     staged: Staged | None = None
     begins: tuple[Extent, ...] = ()
+    stores: Kept = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

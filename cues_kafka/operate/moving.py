@@ -14,10 +14,10 @@ import contextlib
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from cues_kafka.core import events as on
 from cues_kafka.core.events import InputFacts
@@ -38,7 +38,9 @@ from cues_kafka.records.reading import record_below
 from cues_kafka.records.scanning import read_range
 from cues_kafka.runtime.specs import Identity, frame_spec, spec_of
 from cues_kafka.runtime.task.clock import SystemClock
-from cues_kafka.runtime.task.interpreter import Interpreter, World
+from cues_kafka.runtime.task.interpreter import Hook, Interpreter, World
+from cues_kafka.state.layers import TOPIC
+from cues_kafka.state.marks import tool_mark
 from cues_kafka.words import count
 
 JOIN_TIMEOUT_S = 60.0
@@ -58,10 +60,12 @@ class PlannedMove:
     Attributes:
         spec: the task, with its `Move`; its writer is the tool.
         notes: what will be lost or repeated, in words.
+        changes: what becomes of its stores, as records of their changelogs, without the marks; None: they stay.
     """
 
     spec: Spec
     notes: tuple[str, ...]
+    changes: Callable[[], Iterable[tuple[Any, ...]]] | None = None
 
     @property
     def positions(self) -> Positions:
@@ -79,7 +83,16 @@ class Maintenance:
         staged: whether it is a staged processor, which is reset as a whole.
     """
 
-    def __init__(self, graph: Graph, broker: Broker, processor: str, *, who: str, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        broker: Broker,
+        processor: str,
+        *,
+        who: str,
+        clock: Clock | None = None,
+        hook: Hook | None = None,
+    ) -> None:
         """
         Args:
             graph: the graph.
@@ -87,6 +100,7 @@ class Maintenance:
             processor: name of the processor.
             who: the records name it as their writer, so that they show who moved the task.
             clock: time.
+            hook: crash points, see `interpreter`.
 
         Raises:
             ConfigError: the graph has no such processor, or it was never started on this cluster.
@@ -108,6 +122,7 @@ class Maintenance:
         self._inputs_of = tuple(Input(*pair) for pair in declared.inputs)
         self._broker = broker
         self._clock = clock or SystemClock()
+        self._hook = hook
         identity = Identity.of_process("tool", who)
         if isinstance(declared, DataFrameProcessor):
             width = self._sizes[topics[0]]
@@ -424,7 +439,9 @@ class Maintenance:
         def assign(_: Positions) -> None:
             raise AssertionError("a tool reads no messages")
 
-        interpreter = Interpreter(move.spec, World(self._broker, self._clock, assign, membership))
+        interpreter = Interpreter(
+            move.spec, World(self._broker, self._clock, assign, membership, self._hook, changes=move.changes)
+        )
         try:
             interpreter.advance(on.Assigned())
         except BaseException:
@@ -480,6 +497,40 @@ class Maintenance:
                     "which was killed ends with its time-out, after 60 s by default"
                 )
             pause.wait(0.1)
+
+
+def rewrite(
+    spec: Spec,
+    record: Record | None,
+    positions: Positions,
+    changes: Callable[[], Iterable[tuple[str, bytes, bytes | None]]],
+    topic_ids: Mapping[str, bytes],
+) -> PlannedMove:
+    """
+    A move that also changes the task's stores, in the same transaction (R4b).
+
+    Args:
+        spec: the task.
+        record: its newest record.
+        positions: where it shall stand.
+        changes: store, key and value of each record of a changelog, without marks; asked whenever the transaction is.
+        topic_ids: of the changelogs.
+
+    Raises:
+        RecoveryError: tools have written behind this step too often.
+    """
+    kept, step = dict(record.stores) if record else {}, record.step if record else 0
+    changelogs = dict(spec.stores)
+    marks = {name: tool_mark(step, kept.get(name)) for name in changelogs}
+
+    def written() -> Iterator[tuple[Any, ...]]:
+        for name, key, value in changes():
+            yield changelogs[name], spec.partition, key, value, None, 0
+        for topic in changelogs.values():
+            yield topic, spec.partition, TOPIC, topic_ids[topic], None, 0
+
+    move = Move(after=_sequence(record), positions=positions, stores=tuple(marks.items()))
+    return PlannedMove(replace(spec, move=move), (), written)
 
 
 def _is_out(record: Record, number: int) -> bool:

@@ -8,9 +8,10 @@ from cues_kafka.ports import Positions
 from cues_kafka.state.entries import Changes
 from cues_kafka.state.expiring import MILLISECONDS, Expiring, alive
 from cues_kafka.state.layers import ENTRY, MARK
+from cues_kafka.state.marks import NO_MARK, order
 
-_NONE = -1
-"""The step of a changelog without a mark, and of a record of a task that has not written to the store."""
+_NONE = NO_MARK
+"""Also that of a record of a task that has not written to the store."""
 
 
 class Followed:
@@ -85,5 +86,5 @@ class Followed:
         self._held, self._now = {}, self._coming
 
     def _advance(self) -> None:
-        while self._records and self._records[0][0] <= self._mark:
+        while self._records and order(self._records[0][0]) <= order(self._mark):
             _, self.positions = self._records.popleft()

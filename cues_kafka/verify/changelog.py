@@ -10,13 +10,11 @@ from cues_kafka.state.entries import TIME_BYTES, Changes
 from cues_kafka.state.expiring import Expiring
 from cues_kafka.state.layers import ENTRY, MARK, TOPIC
 from cues_kafka.state.mapping import StoreSpec
+from cues_kafka.state.marks import NO_MARK, order, shown_mark
 from cues_kafka.words import count
 
 PROBLEMS: Final = 5
 """Number of texts that are kept for one changelog."""
-
-NONE: Final = -1
-"""The mark of a changelog without one."""
 
 
 class Changelog:
@@ -28,7 +26,7 @@ class Changelog:
 
     Args:
         spec: the store.
-        until: the step with which the record says that the changelog ends.
+        until: the mark with which the record says that the changelog ends.
 
     Attributes:
         entries: values by key as they are kept, with their times where entries end.
@@ -44,13 +42,13 @@ class Changelog:
         self._kind = ENTRY if spec.ttl is None else Expiring.entry
         self.entries: dict[bytes, bytes] = {}
         self.time = self._coming = 0
-        self.mark = NONE
+        self.mark = NO_MARK
         self.hidden = False
         self.later: Changes = {}
         self.problems: list[str] = []
         self._held: Changes = {}
         self._held_from = 0
-        self._seen = until == NONE
+        self._seen = until == NO_MARK
 
     @property
     def open(self) -> bool:
@@ -63,9 +61,9 @@ class Changelog:
         if self._seen:
             return None
         if self.hidden:
-            return f"an open transaction hides what its changelog has up to step {self._until}"
-        if self.mark > self._until:
-            return f"its changelog was compacted beyond step {self._until} meanwhile; look again"
+            return f"an open transaction hides what its changelog has up to {shown_mark(self._until)}"
+        if order(self.mark) > order(self._until):
+            return f"its changelog was compacted beyond {shown_mark(self._until)} meanwhile; look again"
         return None
 
     def feed(self, messages: Sequence[WireMessage]) -> None:
@@ -95,7 +93,7 @@ class Changelog:
         if self._held:
             self._say(
                 f"{count(len(self._held), 'entry', 'entries')} from offset {self._held_from} on stand behind the last "
-                f"mark, {self.mark}: no transaction of the task wrote them"
+                f"mark, {shown_mark(self.mark)}: no transaction of the task wrote them"
             )
             if not self.later:
                 self._apply()
@@ -106,16 +104,18 @@ class Changelog:
         self._apply()
 
     def _marked(self, value: bytes | None, offset: int) -> None:
-        step = _number(value)
-        if step <= self.mark:
-            self._say(f"the mark at offset {offset} says step {step}, behind the mark of step {self.mark}")
-        if step > self._until:
+        mark = _number(value)
+        if order(mark) <= order(self.mark):
+            self._say(
+                f"the mark at offset {offset} says {shown_mark(mark)}, behind the mark of {shown_mark(self.mark)}"
+            )
+        if order(mark) > order(self._until):
             self.later |= self._held
             self._held = {}
         else:
             self._apply()
-        self._seen = self._seen or step == self._until
-        self.mark = max(self.mark, step)
+        self._seen = self._seen or mark == self._until
+        self.mark = max(self.mark, mark, key=order)
 
     def _change(self, key: bytes, value: bytes | None, offset: int) -> None:
         if key in self._held:
@@ -156,4 +156,4 @@ def _number(value: bytes | None) -> int:
     try:
         return int(value or b"-1")
     except ValueError:
-        return NONE
+        return NO_MARK

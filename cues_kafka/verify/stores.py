@@ -28,8 +28,9 @@ from cues_kafka.state.entries import TIME_BYTES
 from cues_kafka.state.expiring import Expiring, alive
 from cues_kafka.state.layers import Layers
 from cues_kafka.state.mapping import StoreSpec
+from cues_kafka.state.marks import NO_MARK, order, shown_mark
 from cues_kafka.state.stores import Cache
-from cues_kafka.verify.changelog import NONE, Changelog, shown
+from cues_kafka.verify.changelog import Changelog, shown
 from cues_kafka.verify.ledger import BITS, ERROR, LOW, OUTCOME
 from cues_kafka.verify.recompute import NotRecomputed, obstacle, recompute
 from cues_kafka.verify.report import TaskReport
@@ -179,7 +180,7 @@ class StoreScan:
 
     def _changelog(self, task: TaskBooks, spec: StoreSpec, record: Record, found: StateFindings) -> Changelog:
         place = TopicPartition(spec.changelog, task.partition)
-        until = dict(record.stores).get(spec.name, NONE)
+        until = dict(record.stores).get(spec.name, NO_MARK)
         log = Changelog(spec, until)
         low, _, high = self._sweeper.watermarks([place])[place]
         hidden = self._sweeper.sweep({place: (low, high)}, lambda _, messages: log.feed(messages))
@@ -191,22 +192,22 @@ class StoreScan:
         log.hidden = bool(hidden)
         if hidden:
             found.limits.append(f"an open transaction hides {place.topic}/{place.partition} from {hidden[place]} on")
-        elif log.mark < until:
-            ends = "has no mark" if log.mark == NONE else f"ends with the mark of step {log.mark}"
-            log.problems.append(f"it {ends}, and the task's record says {until}: changes are lost")
-        elif log.mark > until and not self._known(task, spec, log.mark):
-            log.problems.append(f"it ends with the mark of step {log.mark}, of which the task has no record")
+        elif order(log.mark) < order(until):
+            ends = "has no mark" if log.mark == NO_MARK else f"ends with the mark of {shown_mark(log.mark)}"
+            log.problems.append(f"it {ends}, and the task's record says {shown_mark(until)}: changes are lost")
+        elif order(log.mark) > order(until) and not self._known(task, spec, log.mark):
+            log.problems.append(f"it ends with the mark of {shown_mark(log.mark)}, of which the task has no record")
             log.take_later()
         found.problems += [f"{place.topic}/{place.partition}: {text}" for text in log.problems]
         if log.problems:
             found.details.append(f"store {spec.name!r}: {REBUILD}")
         return log
 
-    def _known(self, task: TaskBooks, spec: StoreSpec, step: int) -> bool:
-        """Whether the task has a record of a step by now, or may have one."""
+    def _known(self, task: TaskBooks, spec: StoreSpec, mark: int) -> bool:
+        """Whether the task has a record of a mark by now, or may have one."""
         self._refresh(task)
         newest = task.chain.newest
-        return task.chain.hidden or newest is None or dict(newest.stores).get(spec.name, NONE) >= step
+        return task.chain.hidden or newest is None or order(dict(newest.stores).get(spec.name, NO_MARK)) >= order(mark)
 
     # 3
 

@@ -62,6 +62,8 @@ class World:
         batch_bytes: see `ports.Broker.session`.
         inlet: where the inputs are; None: topics of the broker.
         observers: told what the task does, besides the log.
+        changes: what a tool writes behind the record that moves the task, such as entries of its stores; asked again
+            whenever the transaction is.
     """
 
     broker: Broker
@@ -72,6 +74,7 @@ class World:
     batch_bytes: int | None = None
     inlet: Inlet | None = None
     observers: Sequence[Observer] = ()
+    changes: Callable[[], Iterable[tuple[Any, ...]]] | None = None
 
 
 class Interpreter:
@@ -297,6 +300,9 @@ class Interpreter:
             self._produced += sum(map(self._open.produce, self._records))
             self._produced += self._open.produce(marks_of(self.task.spec, effect.record))
             self._records = ()
+        elif self._world.changes is not None:  # not kept like a batch: a tool that goes back to R1 writes them again
+            self._produced += self._open.produce(self._world.changes())
+            self._produced += self._open.produce(marks_of(self.task.spec, effect.record))
         return on.Done()
 
     def _flush(self, _: do.Flush) -> on.Event:
@@ -347,8 +353,8 @@ class Interpreter:
 
 def marks_of(spec: Spec, record: Record) -> list[tuple[Any, ...]]:
     """R4b: what ends the changelogs of a task, behind all changes of the transaction."""
-    mark = b"%d" % record.step
-    return [(changelog, spec.partition, MARK, mark, None, 0) for _, changelog in spec.stores]
+    ends = dict(record.stores)
+    return [(changelog, spec.partition, MARK, b"%d" % ends[name], None, 0) for name, changelog in spec.stores]
 
 
 def record_message(spec: Spec, record: Record) -> tuple[Any, ...]:

@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import ConfigError, Graph, Json, Processor, RecoveryError, Source, TaskStopped, Topic
+from cues_kafka import ConfigError, Graph, Json, Processor, RecoveryError, Source, State, Store, TaskStopped, Topic
 from cues_kafka.brokers.memory import Faults
 from cues_kafka.core.records import Attempt, Snapshot, Start, Totals
-from cues_kafka.operate.moving import Maintenance, apply_plan
+from cues_kafka.errors import RetriableError
+from cues_kafka.operate.moving import Maintenance, apply_plan, rewrite
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import TopicPartition
 from cues_kafka.testing.tester import Crash, Tester
+from cues_kafka.verify.scan import verify
 
 
 def double(n: int) -> int:
@@ -319,3 +321,70 @@ def test_a_missing_topic_is_named_with_the_command_that_creates_it() -> None:
     tester.broker.delete(["m.double.backing"])
     with pytest.raises(ConfigError, match=r"'m\.double\.backing' does not exist.*plan MODULE:GRAPH --apply"):
         tool(tester)
+
+
+class Trouble(Faults):
+    """The first request of an operation is refused; where it is `commit`, its answer is lost."""
+
+    def __init__(self, *operations: str) -> None:
+        self.left = list(operations)
+
+    def before(self, operation: str, client: str) -> None:
+        """Called when a request leaves its client."""
+        if operation in self.left and operation != "commit":
+            self.left.remove(operation)
+            raise RetriableError("refused")
+
+    def after(self, operation: str, client: str) -> str | None:
+        """Called when it is applied."""
+        if operation in self.left:
+            self.left.remove(operation)
+            raise RetriableError("the answer is lost")
+        return None
+
+
+def count(word: str, counts: State[int]) -> int:
+    """A pipe with a store."""
+    counts[word] = counts.get(word, 0) + 1
+    return counts[word]
+
+
+def test_a_move_changes_the_stores_in_its_own_transaction() -> None:
+    """Entries, marks and record are committed together, also where the first answer is lost (R4b, X2)."""
+    graph = Graph(
+        "s",
+        Source("words"),
+        Processor(count, inputs="words", outputs="numbers", state={"counts": Store(Json(int))}),
+        defaults=Topic(value=Json(), partitions=1),
+    )
+    tester = Tester(graph)
+    for word in ("a", "b", "a"):
+        tester.send("words", word)
+    tester.run()
+    tester.stop()
+    tool = Maintenance(graph, tester.broker, "count", who="test", clock=tester.clock)
+    [spec], record = tool.specs, tester.records("count")[-1]
+    [changelog] = [topic for _, topic in spec.stores]
+    ids = {changelog: tester.broker.facts([changelog]).topics[changelog].topic_id}
+
+    def changes() -> list[tuple[str, bytes, bytes | None]]:
+        return [("counts", b"ka", b"40"), ("counts", b"kb", None)]
+
+    trouble = tester.broker._faults = Trouble("produce", "commit")
+    tool.carry_out([rewrite(spec, record, record.positions, changes, ids)])
+    assert trouble.left == [], "one attempt wrote nothing, and the answer to the next one was lost"
+
+    newest = tester.records("count")[-1]
+    assert (newest.step, newest.totals, newest.positions) == (record.step, record.totals, record.positions)
+    assert newest.stores != record.stores
+    tester.send("words", "a")
+    tester.run()
+    assert tester.state("counts") == {"a": 41}
+    assert tester.records("count")[-1].stores == (("counts", 4),)
+    report = verify(graph, tester.broker, state=True)
+    assert report["count"].tasks[0].problems == ()
+    assert report["count"].diverging == 2, "the entries are those of the tool"
+    tester.stop()
+    tool = Maintenance(graph, tester.broker, "count", who="test", clock=tester.clock)
+    tool.carry_out([rewrite(tool.specs[0], tester.records("count")[-1], record.positions, changes, ids)])
+    assert tester.run().state("counts") == {"a": 41}, "it goes back, and delivers the word again"

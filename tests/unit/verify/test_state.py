@@ -421,7 +421,7 @@ def test_entries_without_a_mark_are_found(broker: MemoryBroker) -> None:
     text = text_of(report)
     assert f"{CHANGELOG}/0: 2 entries from offset" in text
     assert "store 'sums': an update was lost, or another program wrote to the changelog. Stop that program" in text
-    assert "stand behind the last mark, 5: no transaction of the task wrote them" in text
+    assert "stand behind the last mark, step 5: no transaction of the task wrote them" in text
     assert "key 'bob' is absent, expected 8" in text
     assert "key 'eve' is 100, expected absent" in text
 
@@ -452,7 +452,7 @@ def test_a_changelog_that_lost_its_end_is_found(broker: MemoryBroker) -> None:
 
     assert (report.verdict, report["total"].diverging) == ("WRONG", 2)
     assert "key 'ann' is absent, expected 7" in text_of(report)
-    assert f"{CHANGELOG}/0: it has no mark, and the task's record says 5: changes are lost" in text_of(report)
+    assert f"{CHANGELOG}/0: it has no mark, and the task's record says step 5: changes are lost" in text_of(report)
 
 
 def test_keys_of_no_entry_are_found(broker: MemoryBroker) -> None:
