@@ -30,8 +30,9 @@ from __future__ import annotations
 class CuesError(Exception):
     """Something failed in cues-kafka. See the subclass's message."""
 
-    def __init__(self, message: str | None = None) -> None:
+    def __init__(self, message: str | None = None, *, remedy: str = "") -> None:
         super().__init__(message or " ".join((type(self).__doc__ or "").split()))
+        self.remedy = remedy  # what to do if a task stops because of it; empty: what helps most tasks
 
 
 class GraphError(CuesError):
@@ -92,8 +93,10 @@ class BrokerError(CuesError):
         at: topic and partition that the error is about, where it is about one.
     """
 
-    def __init__(self, message: str | None = None, *, code: str = "", at: tuple[str, int] | None = None) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str | None = None, *, code: str = "", at: tuple[str, int] | None = None, remedy: str = ""
+    ) -> None:
+        super().__init__(message, remedy=remedy)
         self.code = code
         self.at = at
 

@@ -177,9 +177,11 @@ class Interpreter:
             where = self.task.state.value
             if self.task.leaving:  # it is released next
                 log.warning("not left", task=self.task.spec.name, why=f"{where}: {error}")
-            answer = on.Failed(f"{where}: {error}", self._world.clock.monotonic(), fenced=error.fenced)
+            now_s = self._world.clock.monotonic()
+            answer = on.Failed(f"{where}: {error}", now_s, fenced=error.fenced, remedy=error.remedy)
         except (CodecError, ConfigError) as error:  # such as a certificate that is being replaced just now
-            answer = on.Failed(f"{self.task.state.value}: {error}", self._world.clock.monotonic())
+            now_s = self._world.clock.monotonic()
+            answer = on.Failed(f"{self.task.state.value}: {error}", now_s, remedy=error.remedy)
         self.point("after", name)
         return answer
 

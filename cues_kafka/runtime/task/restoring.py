@@ -25,6 +25,13 @@ RETENTION_MS: Final = 86_400_000
 """Kafka's default of `delete.retention.ms`: so long a compacted topic keeps the message that deletes an entry."""
 
 
+LOST: Final = (
+    "give the processor a new name: it builds its stores from start= on, and its outputs repeat. Or give the store "
+    "another name: it begins empty, and the task goes on where it stands"
+)
+"""What to do where the entries of a changelog are gone."""
+
+
 class ChangelogEnds(NamedTuple):
     """
     What the cluster says of a changelog's partition.
@@ -79,13 +86,17 @@ class Restoring:
         Raises:
             RetriableError: no progress, for example because of an open transaction; the changelog ends elsewhere; or
                 the task was given up.
-            ConfigError: there are entries that no record of this task knows.
+            ConfigError: there are entries that no record of this task knows, or a changelog is gone.
             BrokerError: a changelog cannot be read.
         """
         stores.open()
         expected, asked_ms = dict(kept), int(self.clock.time() * 1000)
         facts = self.broker.facts([one.spec.changelog for one in stores.caches])
         places = {TopicPartition(one.spec.changelog, self.partition): one for one in stores.caches}
+        for place, one in places.items():
+            if place.topic not in facts.topics:
+                known = expected.get(one.spec.name)
+                raise ConfigError(f"the changelog {place.topic!r} does not exist", remedy="" if known is None else LOST)
         for place, marks in self.broker.watermarks(list(places)).items():
             one, step = places[place], expected.get(places[place].spec.name)
             found = ChangelogEnds(
@@ -128,18 +139,21 @@ class Restoring:
         if step is None and one.place.step is not None:
             raise ConfigError(
                 f"{place} has entries of step {one.place.step}, and the task has no record of the store "
-                f"{one.spec.name!r}. Delete the changelog, or give the store another name"
+                f"{one.spec.name!r}",
+                remedy="delete the changelog, or give the store another name",
             )
         if one.written_to not in (b"", one.place.topic_id):
             raise ConfigError(
-                f"{place} was deleted and recreated beside a running task, and its entries of before are gone. Give "
-                "the processor a new name, and it builds its stores from start= on"
+                f"{place} was deleted and recreated beside a running task, and its entries of before are gone",
+                remedy=LOST,
             )
         if one.place.step != step:
+            ends = "has no entries" if one.place.step is None else f"ends with step {one.place.step}"
             raise RetriableError(
-                f"{place} ends with step {one.place.step}, and the task's record says {step}: a broker gave an old "
-                "end of the log, or the changelog has lost messages",
+                f"{place} {ends}, and the task's record says that step {step} wrote there: a broker gave an old end of "
+                "the log, or the changelog was recreated or has lost messages",
                 code="STALE_END",
+                remedy=LOST,
             )
 
     def _read(self, one: Cache, start: int, high: int) -> int:
@@ -194,7 +208,8 @@ class Restoring:
             if key[:1] != layers.entry and key not in (MARK, TOPIC, *times):
                 raise ConfigError(
                     f"{one.spec.changelog}/{self.partition} has entries with another kind of lifetime (ttl=, "
-                    "ttl_messages= or none). Give the store another name"
+                    "ttl_messages= or none)",
+                    remedy="declare it as it was, or give the store another name",
                 )
         for key, value in found:
             one.written_to = value or b"" if key == TOPIC else one.written_to

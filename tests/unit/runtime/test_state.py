@@ -33,6 +33,7 @@ from cues_kafka import (
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.operate.moving import Maintenance
 from cues_kafka.ports import NewTopic
+from cues_kafka.runtime.native.worker import CHECK_TOPICS_S
 from cues_kafka.state.layers import Layers
 from cues_kafka.testing.tester import Crash, Tester
 
@@ -329,14 +330,15 @@ def test_what_a_store_cannot_hold_is_an_error_message(change: Callable[[State[An
     assert tester.state("counts") == {}
 
 
-def counting(**settings: Any) -> Graph:
+def counting(store: str = "counts", **settings: Any) -> Graph:
     """Counts words."""
 
-    def count(word: str, counts: State[int]) -> int:
+    def count(word: str, **stores: State[int]) -> int:
+        counts = stores[store]
         counts[word] = counts.get(word, 0) + 1
         return counts[word]
 
-    state = {"counts": Store(Json(int), **settings)}
+    state = {store: Store(Json(int), **settings)}
     return Graph("g", Source("in"), Processor(count, inputs="in", outputs="out", state=state))
 
 
@@ -348,7 +350,7 @@ def test_a_changelog_that_has_lost_its_messages_stops_the_task() -> None:
     tester.broker.delete(["g.count.counts.changelog"])
     again = Tester(counting(), broker=tester.broker)
     again.send("in", "a")
-    with pytest.raises(TaskStopped, match="ends with step None, and the task's record says 1"):
+    with pytest.raises(TaskStopped, match="has no entries, and the task's record says that step 1 wrote there"):
         again.run()
     assert again.values("out") == [1]
 
@@ -368,6 +370,24 @@ def test_a_changelog_recreated_beside_a_running_task_stops_the_next_one() -> Non
         again.run()
 
 
+def test_a_changelog_that_was_deleted_is_told_with_what_helps() -> None:
+    """Beside a running task, and again when the next process has made an empty one in its place."""
+    tester = Tester(counting())
+    tester.send("in", "a")
+    tester.run()
+    tester.broker.delete(["g.count.counts.changelog"])
+    tester.clock.advance(2 * CHECK_TOPICS_S)
+    lost = "Remedy: give the processor a new name: .* Or give the store another name"
+    with pytest.raises(TaskStopped, match=rf"the changelog 'g.count.counts.changelog' does not exist. {lost}"):
+        tester.run()
+    with pytest.raises(TaskStopped, match=rf"has no entries, and the task's record says that step 1 .* {lost}"):
+        Tester(counting(), broker=tester.broker).run()
+
+    renamed = Tester(counting("words"), broker=tester.broker)
+    renamed.send("in", "a")
+    assert renamed.run().values("out") == [1, 1]
+
+
 def test_entries_of_another_task_are_refused() -> None:
     """No record of this one has written them."""
     tester = Tester(counting())
@@ -384,7 +404,7 @@ def test_a_store_with_another_kind_of_lifetime_is_refused() -> None:
         tester = Tester(counting(**before))
         tester.send("in", "a")
         tester.run().stop()
-        with pytest.raises(TaskStopped, match=r"another kind of lifetime .* Give the store another name"):
+        with pytest.raises(TaskStopped, match=r"another kind of lifetime .* or give the store another name"):
             Tester(counting(**after), broker=tester.broker).run()
     broker = Tester(counting(ttl="1 day")).broker
     for ttl in ("1 day", "2 days"):
