@@ -397,7 +397,7 @@ class Caller:
         try:
             handlers.reset(counts=False)  # its error, or its retry, is bounded without that
         except HandlerFailed as second:
-            batch.halt, batch.cause = Halt("unhandled", str(second), "fix the handler"), second
+            batch.halt, batch.cause = Halt("unhandled", str(second), FIX_HANDLER), second
             return False
         batch.closed = True  # as an error its commit is its own
         return True
@@ -667,6 +667,8 @@ FULL = (
     "raise max_bytes= where the room is there, or delete entries; a Store can also keep its entries on the disk with "
     "on_disk=True, or have them end with ttl="
 )
+
+FIX_HANDLER = "fix the handler; the task is tried again by itself"
 
 REMEDIES: Mapping[type[BaseException], str] = {
     StoreFull: FULL,

@@ -13,10 +13,8 @@ from typing import Any
 from cues_kafka.core.events import Halt
 from cues_kafka.errors import CodecError, HandlerFailed, OutputError, StoreFull
 from cues_kafka.runtime.calling.batch import EMPTY, Batch, Retrying
-from cues_kafka.runtime.calling.caller import FULL, Caller
+from cues_kafka.runtime.calling.caller import FIX_HANDLER, FULL, Caller
 from cues_kafka.runtime.calling.failures import show
-
-FIX = "fix the handler; the task is tried again by itself"
 
 
 def begin(batch: Batch) -> None:
@@ -84,5 +82,7 @@ def halt(batch: Batch, error: BaseException) -> None:
     batch.back_to(EMPTY)
     batch.ends, batch.cause = (), error
     batch.halt = (
-        Halt("interrupt", show(error), FULL) if isinstance(error, StoreFull) else Halt("unhandled", str(error), FIX)
+        Halt("interrupt", show(error), FULL)
+        if isinstance(error, StoreFull)
+        else Halt("unhandled", str(error), FIX_HANDLER)
     )

@@ -395,19 +395,40 @@ def test_what_cannot_be_sent_is_not_drained() -> None:
     assert tester.totals("count").deliveries == 0
 
 
-def test_a_reset_that_takes_too_long_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
+@pytest.mark.parametrize(
+    ("method", "setting"),
+    [("reset", "reset_timeout_s"), ("drain", "drain_timeout_s"), ("checkpoint", "drain_timeout_s")],
+)
+def test_a_method_that_takes_too_long_has_failed(monkeypatch: pytest.MonkeyPatch, method: str, setting: str) -> None:
+    """Nothing of the batch is committed. With enough time the task goes on where it stood."""
+    now, slow = [0.0], [11]
     monkeypatch.setattr("cues_kafka.runtime.build.monotonic", lambda: now[0])
 
     class Slow(Counts):
         def reset(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
-            now[0] += 11
+            self.take("reset")
             super().reset(entries)
 
-    tester = Tester(graph_of(handler=Handler(Slow, reset_timeout_s=10)))
+        def drain(self) -> Iterator[Any]:
+            self.take("drain")
+            yield from super().drain()
+
+        def checkpoint(self) -> Iterator[tuple[bytes, bytes | None]]:
+            self.take("checkpoint")
+            yield from super().checkpoint()
+
+        def take(self, called: str) -> None:
+            now[0] += slow[0] if called == method else 0
+
+    settings: dict[str, Any] = {setting: 10}
+    tester = Tester(graph_of(handler=Handler(Slow, **settings)))
     tester.send("in", "a")
-    with pytest.raises(HandlerFailed, match=r"model\.reset\(\) took 11\.0 s, and may take 10"):
+    with pytest.raises(HandlerFailed, match=rf"model\.{method}\(\) took 11\.0 s, and may take 10"):
         tester.run()
+    assert tester.totals("count").deliveries == 0
+    slow[0] = 10
+    tester.run()
+    assert tester.totals("count").deliveries == 1
 
 
 def test_resets_without_a_commit_in_between_are_bounded() -> None:
