@@ -53,6 +53,8 @@ class Entries(Protocol):
     @property
     def size(self) -> int: ...
 
+    def __len__(self) -> int: ...
+
     def open(self) -> Place | None:
         """
         Open them if they are not open; gives where they stood, None: they were open.
@@ -110,6 +112,9 @@ class InMemory:
 
     def open(self) -> None:
         """See `Entries`."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """See `Entries`."""

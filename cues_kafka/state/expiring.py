@@ -77,6 +77,10 @@ class Expiring(Layers):
         found = ((key, self._alive(value, self.time)) for key, value in super().entries(prefix))
         return ((key, value) for key, value in found if value is not None)
 
+    def count(self) -> int:
+        """See `Layers`. It looks at all entries, because some may have ended."""
+        return sum(1 for _ in self.entries())
+
     def committed(self, key: bytes) -> bytes | None:
         """See `Layers`."""
         return self._alive(super().committed(key), self._committed_time)

@@ -91,10 +91,22 @@ class Layers:
     def entries(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """All entries whose keys begin with this, in the order of their bytes, as they are now."""
         with self._lock:
-            changes: Changes = {}
-            for layer in (*self._sealed.values(), self._batch or {}):
-                changes |= {key: value for key, value in layer.items() if key.startswith(prefix)}
-            return merged(self._committed.scan(prefix), changes)
+            return merged(self._committed.scan(prefix), self._changes(prefix))
+
+    def count(self) -> int:
+        """How many entries there are, as they are now."""
+        with self._lock:
+            kept = self._committed
+            return len(kept) + sum(
+                (value is not None) - (kept.get(key) is not None) for key, value in self._changes().items()
+            )
+
+    def _changes(self, prefix: bytes = b"") -> Changes:
+        """What is not committed yet of the keys that begin with this."""
+        changes: Changes = {}
+        for layer in (*self._sealed.values(), self._batch or {}):
+            changes |= {key: value for key, value in layer.items() if key.startswith(prefix)}
+        return changes
 
     def committed_entries(self) -> dict[bytes, bytes]:
         """All committed entries as they are now, for other threads."""

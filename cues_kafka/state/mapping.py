@@ -102,7 +102,19 @@ class State(MutableMapping[Any, Value]):
         return (self._spec.decode_key(key) for key, _ in self._layers.entries())
 
     def __len__(self) -> int:
-        return sum(1 for _ in self._layers.entries())
+        return self._layers.count()
+
+    def popitem(self) -> tuple[Any, Value]:
+        """
+        Delete the entry whose key comes first in the order of bytes, and give it.
+
+        Raises:
+            KeyError: there are no entries.
+        """
+        for key, data in self._layers.entries():
+            self._layers.change(key, None)
+            return self._spec.decode_key(key), self._spec.value.decode(data)
+        raise KeyError(f"popitem(): the store {self._spec.name!r} is empty")
 
     def count_late(self, timestamp_ms: int) -> int:
         """

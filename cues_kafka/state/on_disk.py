@@ -195,6 +195,13 @@ class OnDisk:
         self._read.clear()
         self._read_bytes = 0
 
+    def __len__(self) -> int:
+        with self._lock:
+            try:
+                return int(self._open_reader().stat(self._data)["entries"])
+            except self._lmdb.Error as error:
+                raise self._broken(error) from error
+
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """See `Entries`."""
         with self._lock:

@@ -231,6 +231,38 @@ def test_a_generator_whose_output_is_refused_ends_within_its_step(*, first: bool
     assert len(tester.values("bad")) == 1
 
 
+@pytest.mark.parametrize("settings", [{}, {"ttl": "1 day"}, {"ttl_messages": 100}])
+def test_a_store_answers_as_a_dict_does(settings: dict[str, Any]) -> None:
+    """`popitem` differs: a dict gives what was set last, a store the first key in the order of bytes."""
+    found = []
+
+    def ask(word: str, counts: State[int]) -> None:
+        plain = dict(counts.items())
+        match word:
+            case "popitem":
+                found.append(counts.popitem())
+                assert found[-1] == (min(plain), plain.pop(min(plain)))
+            case "pop":
+                assert counts.pop("a") == plain.pop("a")
+                assert counts.pop("gone", None) is plain.pop("gone", None)
+            case "setdefault":
+                assert counts.setdefault("a", 7) == plain.setdefault("a", 7)
+            case _:
+                counts.update({word: len(counts)})
+                plain[word] = len(plain)
+        assert (len(counts), bool(counts), list(counts)) == (len(plain), bool(plain), sorted(plain))
+        assert counts == plain
+        assert list(counts.values()) == [plain[key] for key in sorted(plain)]
+
+    processor = Processor(ask, inputs="in", state={"counts": Store(Json(int), **settings)}, errors="bad")
+    tester = Tester(Graph("g", Source("in"), processor))
+    for word in ("popitem", "b", "c", "a", "popitem", "setdefault", "pop", "popitem", "popitem", "popitem"):
+        tester.send("in", word)
+        tester.run()
+    assert found == [("a", 2), ("b", 0), ("c", 1)]
+    assert [error.text for error in tester.errors()] == ["\"popitem(): the store 'counts' is empty\""] * 2
+
+
 def test_a_large_store_is_cleared_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """The method of `MutableMapping` sorts all entries for each that it removes: hours for 300,000."""
     passes = []

@@ -105,6 +105,7 @@ def _take(
             if value is not None:
                 entries[key] = (time, value)
         assert dict(layers.entries()) == _seen(entries, time)
+        assert layers.count() == len(_seen(entries, time))
         if not kept:
             layers.undo_step()
             entries, time = before, was

@@ -63,6 +63,7 @@ def test_what_is_seen_is_what_kept_steps_of_valid_batches_have_set(
                     seen[key] = value
             assert dict(layers.entries()) == seen
             assert {key: layers.get(key) for key in seen} == seen
+            assert layers.count() == len(seen)
             if not kept:
                 layers.undo_step()
                 seen = before
