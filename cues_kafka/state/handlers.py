@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cues_kafka.errors import HandlerFailed
@@ -24,6 +24,40 @@ class _Held:
     made: StateHandler | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """
+    What the handlers of one task must be told before the next step.
+
+    Attributes:
+        due: whether they must become what is committed.
+        initial: whether nothing is committed.
+        resets: how many there were in a row, without a commit in between.
+        retiring: sequence number of a committed batch of which they have not heard; None: there is none.
+    """
+
+    due: bool = True
+    initial: bool = True
+    resets: int = 0
+    retiring: int | None = None
+
+    def voided(self, *, initial: bool) -> Standing:
+        """What they hold is not what is committed."""
+        return replace(self, due=True, initial=initial, retiring=None)
+
+    def committed(self, sequence: int) -> Standing:
+        """The batch of this sequence number is committed."""
+        return replace(self, retiring=sequence, initial=False, resets=0)
+
+    def reset(self, *, counts: bool) -> Standing:
+        """They become what is committed now."""
+        return replace(self, due=False, resets=self.resets + counts)
+
+    def exceeds(self, most: int) -> bool:
+        """Whether there were more resets in a row than this many repetitions of the first one."""
+        return self.resets > most + 1
+
+
 class Handlers:
     """
     The handlers of one task.
@@ -35,6 +69,9 @@ class Handlers:
         values: gets the objects, by name, when they are made: what the function is passed.
         stores: have the committed entries of each handler under its name.
         now: the monotonic clock.
+
+    Attributes:
+        standing: what they must be told next.
     """
 
     def __init__(
@@ -48,20 +85,17 @@ class Handlers:
         self._values, self._stores, self._now = values, stores, now
         self._most = min(one.max_resets for one in declared.values())
         self._lock = threading.Lock()
-        self._due = True
-        self._initial = True
-        self._resets = 0
-        self._retiring: int | None = None
+        self.standing = Standing()
 
     def void(self, *, initial: bool) -> None:
         """What the handlers hold is not what is committed; `initial`: the task has committed nothing."""
         with self._lock:
-            self._due, self._initial, self._retiring = True, initial, None
+            self.standing = self.standing.voided(initial=initial)
 
     def committed(self, sequence: int) -> None:
         """The batch of this sequence number is committed."""
         with self._lock:
-            self._retiring, self._initial, self._resets = sequence, False, 0
+            self.standing = self.standing.committed(sequence)
 
     def begin(self) -> None:
         """
@@ -71,7 +105,8 @@ class Handlers:
             HandlerFailed: a method failed.
         """
         with self._lock:
-            due, sequence, self._retiring = self._due, self._retiring, None
+            due, sequence = self.standing.due, self.standing.retiring
+            self.standing = replace(self.standing, retiring=None)
         if sequence is not None:
             for name, one in self._held.items():
                 if one.made is not None:
@@ -100,18 +135,17 @@ class Handlers:
             HandlerFailed: a method failed, or there was no commit between too many resets.
         """
         with self._lock:
-            self._due, initial, self._resets = False, self._initial, self._resets + counts
-            resets = self._resets
-            if resets > self._most + 1:  # the first one is no repetition
-                self._resets = 0  # the task stops; when it is tried again it has as many
+            self.standing = standing = self.standing.reset(counts=counts)
+            if exceeds := standing.exceeds(self._most):
+                self.standing = replace(standing, resets=0)  # the task stops; when it is tried again it has as many
         try:
-            if resets > self._most + 1:
+            if exceeds:
                 raise HandlerFailed(f"{self._most} resets in a row without a commit (max_resets={self._most})")
             for name, one in self._held.items():
-                self._reset(name, one, initial=initial)
+                self._reset(name, one, initial=standing.initial)
         except BaseException:
             with self._lock:
-                self._due = True
+                self.standing = replace(self.standing, due=True)
             raise
 
     def _reset(self, name: str, one: _Held, *, initial: bool) -> None:

@@ -676,8 +676,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "P8: a recovery resets the handlers",
         "cues_kafka/state/handlers.py",
-        "            self._due, self._initial, self._retiring = True, initial, None\n",
-        "            self._initial, self._retiring = initial, None\n",
+        "        return replace(self, due=True, initial=initial, retiring=None)\n",
+        "        return replace(self, initial=initial, retiring=None)\n",
         (HANDLERS,),
     ),
     Mutant(

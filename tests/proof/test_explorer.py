@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ from cues_kafka.core import machine as core
 from cues_kafka.core.task import Doing, Task
 from tests.proof import model as explorer
 from tests.proof.model import trace
-from tests.proof.model.__main__ import main
+from tests.proof.model.__main__ import PACKAGE, SHELL, main
 from tests.proof.model.mutant import NET, NET_AND_MOVE, Mutant, applied
 from tests.proof.model.mutants import COVERED, MUTANTS
 from tests.proof.model.search import Found, Search
+from tests.proof.model.shell_mutants import HANDLERS as SHELL_MUTANTS
 from tests.proof.model.states import NO_FAULTS
 from tests.proof.model.world import World
 from tests.proof.model.worlds import ONE, TWO, WORLDS, with_faults, world_of
@@ -28,8 +30,14 @@ from tests.proof.model.worlds import ONE, TWO, WORLDS, with_faults, world_of
 NEAREST = 1_500
 """How many states of each world `make test` looks at."""
 
-STATES = dict.fromkeys(WORLDS, 6_000) | {"alone": 20_000, "pipe": 60_000, "stop": 30_000, "join": 25_000}
-"""By world: how many `make test-full` looks at. `pipe`, `join` and `alone` have fewer, and are searched completely."""
+STATES = dict.fromkeys(WORLDS, 6_000) | {
+    "alone": 20_000,
+    "handler-alone": 20_000,
+    "pipe": 60_000,
+    "stop": 30_000,
+    "join": 25_000,
+}
+"""By world: how many `make test-full` looks at. These have fewer, but for `stop`, and are searched completely."""
 
 
 def explored(limits: dict[str, int]) -> dict[str, Found]:
@@ -54,13 +62,14 @@ def test_no_near_state_of_a_world_violates_an_invariant(name: str) -> None:
 @pytest.mark.full
 @pytest.mark.timeout(300)
 def test_none_of_100_000_distinct_states_violates_an_invariant() -> None:
-    """The pipe, the join and the worker alone completely."""
+    """The pipe, the join, the worker alone, and the one with a handler completely."""
     found = explored(STATES)
 
     assert sum(one.states for one in found.values()) >= 100_000
     assert found["alone"].complete
     assert found["pipe"].complete
     assert found["join"].complete
+    assert found["handler-alone"].complete
 
 
 @pytest.mark.slow
@@ -165,20 +174,35 @@ def test_results_are_written_once_for_the_same_code(tmp_path: Path, capsys: pyte
     assert "is there already" in capsys.readouterr().out
 
 
-def imported(folder: Path) -> Iterator[str]:
-    """Names of all modules that the files of a folder import."""
-    for file in folder.glob("*.py"):
+DRIVERS = {"handling.py", "handlers.py", "shell_mutants.py"}
+"""Files of the explorer that run code of the shell."""
+
+
+def imported(files: Iterable[Path]) -> Iterator[str]:
+    """Names of all modules that these files import."""
+    for file in files:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module:
                 yield node.module
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
             elif isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
 
 
-def test_the_explorer_imports_the_core_and_nothing_of_the_runtime() -> None:
+def test_the_explorer_imports_the_core_and_of_the_shell_what_it_runs() -> None:
     """What is checked is what runs, and nothing that stands in its place."""
-    names = set(imported(Path(explorer.__path__[0])))
+    files = set(Path(explorer.__path__[0]).glob("*.py"))
+    drivers = {file for file in files if file.name in DRIVERS}
+    names = set(imported(files - drivers))
 
     assert {"cues_kafka.core.task", "cues_kafka.core"} <= names
     allowed = ("cues_kafka.core", "cues_kafka.ports", "tests.proof.model")
     assert all(name.startswith(allowed) for name in names if name.startswith("cues_kafka"))
+    assert {"cues_kafka.runtime.task.handling", "cues_kafka.state.handlers"} <= set(imported(drivers))
+
+
+def test_the_digest_of_the_shell_covers_what_its_mutants_change() -> None:
+    """A result of a world that runs the shell holds for as long as that code stays as it is."""
+    changed = {inspect.getfile(owner) for mutant in SHELL_MUTANTS for owner, _, _ in mutant.patches}
+
+    assert changed <= {str(PACKAGE / name) for name in SHELL}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -25,9 +26,22 @@ def code() -> str:
     return digest([PACKAGE / "ports.py", *(PACKAGE / "core").glob("*.py"), *Path(__file__).parent.glob("*.py")])
 
 
+SHELL = (
+    *("runtime/calling/batch.py", "runtime/calling/caller.py", "runtime/task/handling.py"),
+    *("state/handlers.py", "state/layers.py", "state/stores.py"),
+)
+"""What decides in the shell about the worlds that run its code."""
+
+
+def shell() -> str:
+    """The digest of that code."""
+    return digest(PACKAGE / name for name in SHELL)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its result is the exit status."""
     options = _parser().parse_args(arguments)
+    logging.getLogger("cues_kafka").setLevel(logging.ERROR)  # in some worlds handlers fail, which is logged
     if options.replay:
         return _replay(options.replay)
     if options.mutants:
@@ -56,7 +70,12 @@ def _parser() -> argparse.ArgumentParser:
 def _explore(setting: Setting, states: int | None, folder: Path | None) -> int:
     file = folder / f"model-{setting.name}-{setting.faults.total}.json" if folder else None
     known = json.loads(file.read_text(encoding="utf-8")) if file and file.exists() else {}
-    about = {"digest": code(), **asdict(setting), "faults": setting.faults._asdict()}
+    about = {
+        "digest": code(),
+        "shell": shell() if setting.handlers else "",
+        **asdict(setting),
+        "faults": setting.faults._asdict(),
+    }
     about = json.loads(json.dumps(about))
     enough = known.get("complete") or (states is not None and known.get("states", 0) >= states)
     if enough and all(known.get(key) == value for key, value in about.items()):
@@ -91,7 +110,12 @@ def _shown(found: Found) -> dict[str, object]:
 
 def _mutants(folder: Path | None) -> int:
     """One line for each, as a table in Markdown."""
-    rows = [f"Code `{code()}`.", "", "| mutant | world | states | steps | violated |", "|---|---|---|---|---|"]
+    rows = [
+        f"Code `{code()}`, code of the shell `{shell()}`.",
+        "",
+        "| mutant | world | states | steps | violated |",
+        "|---|---|---|---|---|",
+    ]
     survived = 0
     for mutant in MUTANTS:
         found = mutant.explore()

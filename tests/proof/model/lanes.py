@@ -84,7 +84,7 @@ class Lanes(Cluster):
         carried = () if ended else lane.carried
         alone = lane.alone and not self._settled(task)
         new = Lane(task, number, lane.session and not ended, carried, lane.said, alone=alone)
-        new = new._replace(store=lane.store)
+        new = new._replace(store=lane.store, own=lane.own)
         kept = new if ended else new._replace(turn=lane.turn, fetched=lane.fetched)
         return self._put_lane(s, w, p, kept)
 

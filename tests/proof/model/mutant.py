@@ -24,6 +24,7 @@ Handler: TypeAlias = Callable[..., tuple[Task, do.Effect]]
 CRASH = Faults(crash=1, move=0, net=0, zombie=0, total=1)
 CRASHES = Faults(crash=2, move=0, net=0, zombie=0, total=2)
 NET = Faults(crash=0, move=0, net=1, zombie=0, total=1)
+NETS = Faults(crash=0, move=0, net=2, zombie=0, total=2)
 MOVE = Faults(crash=0, move=1, net=0, zombie=0, total=1)
 MOVES = Faults(crash=0, move=2, net=0, zombie=0, total=2)
 ZOMBIE = Faults(crash=0, move=0, net=0, zombie=1, total=1)

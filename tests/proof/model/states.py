@@ -82,6 +82,7 @@ class Lane(NamedTuple):
         turn: the input of alts that its next batch begins with, in worlds with `Setting.turns`.
         fetched: what it read and announced, in worlds with `Setting.compacts`: what is cleaned later does not matter.
         store: what its process holds of the store, in worlds with `Setting.stores`.
+        own: what `handlers` and `tables` keep with it.
     """
 
     task: int
@@ -94,6 +95,7 @@ class Lane(NamedTuple):
     turn: int = 0
     fetched: tuple[Step, ...] = ()
     store: Held = NOTHING_HELD
+    own: Any = None
 
 
 class Worker(NamedTuple):
@@ -220,6 +222,7 @@ class Setting:
         moves: the lives of a tool that resets all tasks (X2): starts, and deaths.
         compacts: how many messages of the only input may be compacted away, at any time; never the last one.
         stores: user code changes a store.
+        handlers: the store is a state handler's.
         reorders: every second life of a worker declares its inputs in the other order (O7).
         start: see `Spec`.
         intruder: a program may write into the backing partition, with another transactional id.
@@ -246,6 +249,7 @@ class Setting:
     moves: int = 0
     compacts: int = 0
     stores: bool = False
+    handlers: bool = False
     reorders: bool = False
     start: str = "earliest"
     intruder: bool = False

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.proof.model.handlers import HandlerWorld
 from tests.proof.model.staged import StagedWorld
 from tests.proof.model.states import Faults, Setting
 from tests.proof.model.world import World
@@ -128,6 +129,29 @@ _WORLDS = [
         pairing="alts",
         stores=True,
     ),
+    Setting(
+        name="handler",
+        about="state in an object of the user's, and a message that may fail",
+        inputs=("o?",),
+        stores=True,
+        handlers=True,
+    ),
+    Setting(
+        name="handler-alone",
+        about="the same in one worker, with a message that may be called again",
+        inputs=("o?r",),
+        stores=True,
+        handlers=True,
+        workers=("native",),
+    ),
+    Setting(
+        name="handler-kill",
+        about="the same, and a message that kills",
+        inputs=("oko",),
+        stores=True,
+        handlers=True,
+        workers=("native",),
+    ),
     Setting(name="slots", about="two Spark slots for one range", inputs=("oo",), workers=("slot", "slot")),
     Setting(name="both", about="a native worker and a Spark slot", inputs=("oo",), workers=("native", "slot")),
     replace(_STAGED, name="staged", about="a driver of Spark, its successors, and tasks of theirs that stay behind"),
@@ -161,6 +185,8 @@ def with_faults(name: str, faults: Faults) -> Setting:
 
 def world_of(setting: Setting) -> World:
     """What a setting speaks of."""
+    if setting.handlers:
+        return HandlerWorld(setting)
     return StagedWorld(setting) if "driver" in setting.workers else World(setting)
 
 
