@@ -13,7 +13,9 @@ from cues_kafka.errors import GraphError
 from cues_kafka.graph.declare import Raw, Store
 from cues_kafka.graph.durations import written
 from cues_kafka.graph.message import PROVENANCE, Message
-from cues_kafka.graph.processor import Processor
+from cues_kafka.graph.names import hint, quoted
+from cues_kafka.graph.processor import DataFrameProcessor, Processor
+from cues_kafka.graph.topic import Topic, fields_of
 
 LONGEST_ID: Final = 16
 """Bytes of an id that are kept as they are; of longer ones 128 bits of BLAKE2b are kept."""
@@ -84,6 +86,41 @@ def rekey(name: str, *, inputs: str, outputs: str, by: By, **settings: Any) -> P
     """
     _check(name, by)
     return Processor(keyed, name=name, inputs=inputs, outputs=outputs, opts={"by": by}, **settings)
+
+
+def by_of(processor: Processor | DataFrameProcessor) -> By | None:
+    """Where one of these processors finds its ids or keys; None: it is another kind of processor."""
+    if isinstance(processor, Processor) and processor.fn in (first, keyed):
+        found: By = processor.opts["by"]
+        return found
+    return None
+
+
+def check_by(processor: Processor, settings: Topic) -> None:
+    """
+    Check the field that a processor takes its ids or keys from.
+
+    Args:
+        processor: of any kind.
+        settings: of the topic that it reads.
+
+    Raises:
+        GraphError: the topic's values have no such field.
+    """
+    by, topic = by_of(processor), processor.lead
+    if not isinstance(by, str):
+        return
+    if isinstance(settings.value, Raw):
+        raise GraphError(
+            f"{processor.label}: by={by!r}: the values of {topic!r} are bytes, which have no fields. Write "
+            'Header("name"), or a function of the value.'
+        )
+    owner, fields = fields_of(settings.value)
+    if fields and by not in fields and not hasattr(settings.value.record, by):
+        raise GraphError(
+            f"{processor.label}: by={by!r}: {owner}, the value of {topic!r}, has no such field{hint(by, fields)}. "
+            f"Fields: {quoted(fields)}."
+        )
 
 
 def first(_: Any, step: Any, seen: Any, by: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.declare import CodecSpec, Json, Raw
+from cues_kafka.graph.formats import Avro
 from cues_kafka.graph.names import hint, quoted
 
 
@@ -140,14 +142,27 @@ def _check_key_field(topic: Topic) -> None:
             f"Topic(value=Raw(), key={topic.key!r}): bytes have no fields. "
             "Drop key=, and return Message(value, key=...)."
         )
-    cls = topic.value.record
+    owner, fields = fields_of(topic.value)
+    if fields and topic.key not in fields:
+        raise GraphError(
+            f"Topic(key={topic.key!r}): {owner} has no such field{hint(topic.key, fields)}. Fields: {quoted(fields)}."
+        )
+
+
+def fields_of(codec: CodecSpec) -> tuple[str, tuple[str, ...]]:
+    """The name of a codec's class or record, and of its fields; none if the declaration does not tell them."""
+    cls = codec.record
     if cls is not None:
         # Other classes have their fields' names in an attribute, so that graphs do without the libraries.
         messages: Iterable[str] = getattr(getattr(cls, "DESCRIPTOR", None), "fields_by_name", ())  # Protobuf
         structs: Iterable[str] = getattr(cls, "__struct_fields__", getattr(cls, "model_fields", messages))
-        fields = [f.name for f in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else [*structs]
-        if fields and topic.key not in fields:
-            raise GraphError(
-                f"Topic(key={topic.key!r}): {cls.__name__} has no such field{hint(topic.key, fields)}. "
-                f"Fields: {quoted(fields)}."
+        fields = [f.name for f in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else structs
+        return cls.__name__, tuple(fields)
+    if isinstance(codec, Avro) and codec.schema is not None:
+        record = json.loads(codec.schema)
+        if isinstance(record, dict) and record.get("type") == "record":
+            found = record.get("fields", ())
+            return str(record.get("name")), tuple(
+                one["name"] for one in found if isinstance(one, dict) and "name" in one
             )
+    return "", ()

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from cues_kafka import Dedupe, Graph, GraphError, Header, Json, Message, Raw, Source, Topic, rekey
+from cues_kafka import Avro, Dedupe, Graph, GraphError, Header, Json, Message, Raw, Source, Topic, rekey
 from cues_kafka.graph.ready import By
 from cues_kafka.testing.tester import Tester
 
@@ -21,6 +21,18 @@ class Order:
 
     id: str
     customer: str = "ann"
+
+    @property
+    def both(self) -> str:
+        """No field, but found like one."""
+        return f"{self.customer}/{self.id}"
+
+
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "string"}, {"name": "customer", "type": "string"}],
+}
 
 
 def number(order: Order) -> int:
@@ -94,8 +106,8 @@ def test_an_id_is_known_for_a_number_of_messages() -> None:
 
 def test_a_message_without_an_id_is_an_error() -> None:
     """It says what is missing."""
-    tester = dedupe(10, "number")
-    tester.send("in", Order("a"))
+    tester = one(Dedupe("once", inputs="in", outputs="out", by="number", within=10), Json())
+    tester.send("in", {"id": "a"})
     tester.run()
     assert [error.text for error in tester.errors()] == ["the value has no field 'number'"]
 
@@ -140,7 +152,7 @@ def test_what_is_declared_is_written_down() -> None:
         Dedupe("once", inputs="in", outputs="out", by=number, within="7 days", max_bytes=10**6),
         rekey("by-customer", inputs="in", outputs="out", by="customer"),
     ):
-        graph = Graph("g", Source("in"), part, defaults=Topic(value=Raw()))
+        graph = Graph("g", Source("in"), part, defaults=Topic(value=Json()))
         assert Graph.from_dict(graph.to_dict()) == graph
     with pytest.raises(GraphError, match='Header\\("name"\\)'):
         rekey("by-customer", inputs="in", outputs="out", by=3)  # type: ignore[arg-type]
@@ -148,6 +160,41 @@ def test_what_is_declared_is_written_down() -> None:
         Dedupe("once", inputs="in", outputs="out", by="id", within="7 moons")
     with pytest.raises(GraphError, match="number of messages"):
         Dedupe("once", inputs="in", outputs="out", by="id", within=0)
+
+
+@pytest.mark.parametrize(
+    ("value", "by", "told"),
+    [
+        (
+            Json(Order),
+            "idd",
+            r"by='idd': Order, the value of 'in', has no such field \(did you mean 'id'\?\). .*'customer'",
+        ),
+        (
+            Avro(AVRO),
+            "idd",
+            r"by='idd': Order, the value of 'in', has no such field \(did you mean 'id'\?\). .*'customer'",
+        ),
+        (Raw(), "id", r"the values of 'in' are bytes, which have no fields. Write Header\(\"name\"\), or a function"),
+    ],
+)
+def test_a_field_that_there_is_not_is_refused_when_the_graph_is_declared(value: Any, by: str, told: str) -> None:
+    """Else each message would become an error message."""
+    for part in (
+        Dedupe("once", inputs="in", outputs="out", by=by, within="7 days"),
+        rekey("by", inputs="in", outputs="out", by=by),
+    ):
+        with pytest.raises(GraphError, match=told):
+            one(part, value)
+
+
+@pytest.mark.parametrize(
+    ("value", "by"),
+    [(Json(), "idd"), (Json(Order), "both"), (Avro(AVRO), "id"), (Raw(), Header("id")), (Json(Order), number)],
+)
+def test_what_may_be_there_is_not_refused(value: Any, by: By) -> None:
+    """The declaration does not tell the fields, or it is a property."""
+    one(Dedupe("once", inputs="in", outputs="out", by=by, within="7 days"), value)
 
 
 @pytest.mark.parametrize("within", ["soon", "10 min", timedelta(0)])
