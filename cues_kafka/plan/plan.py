@@ -22,6 +22,7 @@ from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.graph.topic import Topic
 from cues_kafka.plan.acls import Acl, acls_of
 from cues_kafka.plan.inspectors import Findings
+from cues_kafka.plan.notes import notes_of
 from cues_kafka.plan.processors import FramePlan, PlannedTask, ProcessorPlan
 from cues_kafka.plan.refusals import misspelt_inputs, refusals_of, undeclared_inputs, unread_settings, warnings_of
 from cues_kafka.plan.text import frame_data, lines, processor_data
@@ -47,6 +48,7 @@ class Plan:
         expected: inputs that must exist on the cluster, because nothing in the graph writes or declares them. Listed
             offline only; with a cluster a missing input is refused.
         changes: what has to change outside of the cluster, each with the command that does it.
+        notes: what a reader should know, though nothing is wrong, in full sentences.
         begins: where processors without a record begin on their inputs, if their `start=` names offsets or a time.
     """
 
@@ -61,6 +63,7 @@ class Plan:
     dataframes: tuple[FramePlan, ...] = ()
     expected: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     begins: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
 
     def __getitem__(self, processor: str) -> ProcessorPlan:
@@ -134,6 +137,7 @@ class Plan:
             "expected": list(self.expected),
             "changes": list(self.changes),
             "acls": [acl._asdict() for acl in self.acls],
+            "notes": list(self.notes),
             "warnings": list(self.warnings),
             "refusals": list(self.refusals),
         }
@@ -184,6 +188,7 @@ def plan(graph: Graph, facts: ClusterFacts | None = None, *, accept_unchecked: b
             *(() if accept_unchecked else unread),
         ),
         dataframes=frames,
+        notes=tuple(notes_of(graph, sizes)),
         expected=tuple(sorted({topic for _, topic in undeclared_inputs(graph)})) if facts is None else (),
     )
 

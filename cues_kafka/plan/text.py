@@ -31,6 +31,7 @@ def lines(planned: Plan, *, topics: bool, acls: bool, principals: Mapping[str, s
     yield from _section("Partitions to add", [f"{g.topic}: from {g.partitions} to {g.wanted}" for g in planned.grow])
     yield from _section("Changes elsewhere", planned.changes)
     yield from _section("Output bindings not checked", [_not_checked(p) for p in planned.processors if p.unchecked])
+    yield from _section("Notes", planned.notes)
     yield from _section("Warnings", planned.warnings)
     yield from _section("Refused", planned.refusals)
 

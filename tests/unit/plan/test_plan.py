@@ -8,7 +8,20 @@ from typing import Any, Literal
 
 import pytest
 
-from cues_kafka import CommitPolicy, ConfigError, DataFrameProcessor, Graph, Out, Processor, Source, Table, Topic
+from cues_kafka import (
+    CommitPolicy,
+    ConfigError,
+    DataFrameProcessor,
+    Dedupe,
+    Graph,
+    Header,
+    Out,
+    Processor,
+    Source,
+    Table,
+    Topic,
+    rekey,
+)
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.core.hashing import fingerprint
 from cues_kafka.graph.declare import Store
@@ -525,13 +538,58 @@ def test_the_row_of_a_processor_names_its_tables_and_its_stores() -> None:
     assert row in str(plan(shop)).splitlines()
 
 
+REKEYED = rekey("by-id", inputs="in", outputs="orders", by="id")
+
+
+@pytest.mark.parametrize(
+    ("key", "by", "partitions", "beside", "told"),
+    [
+        ("id", "id", 4, [], None),
+        ("customer", "id", 4, [], "has the key 'customer'"),
+        (None, "id", 4, [], "has no declared key"),
+        ("customer", "id", 1, [], None),
+        ("customer", Header("order"), 4, [], None),
+        ("customer", "id", 4, [REKEYED], None),
+        ("customer", "id", 4, [REKEYED, Processor(anything, name="p", inputs="in", outputs="orders")], "'customer'"),
+    ],
+)
+def test_a_note_says_where_an_id_may_be_in_several_partitions(
+    key: str | None, by: Any, partitions: int, beside: list[Any], told: str | None
+) -> None:
+    """It has the line that helps. Nothing is refused: the messages may be partitioned by the id all the same."""
+    once = Dedupe("once", inputs="orders", outputs="first", by=by, within="1 day")
+    shop = Graph("shop", Source("in"), *beside, once, topics={"orders": Topic(key=key, partitions=partitions)})
+    planned = plan(shop)
+
+    assert planned.refusals == ()
+    if told is None:
+        assert planned.notes == ()
+        assert "Notes" not in str(planned)
+        return
+    [note] = planned.notes
+    assert told in note
+    assert 'rekey("by-id", inputs="orders", outputs="orders.by-id", by="id")' in note
+    assert ("declare Topic(key='id')" in note) == (key is None)
+    assert f"Notes:\n  {note}" in str(planned)
+
+
+def test_a_note_knows_that_dedupe_keeps_the_key() -> None:
+    """Of two in a row, the second one is told the key of the first one's input."""
+    parts = [
+        Dedupe("one", inputs="orders", outputs="once", by="id", within="1 day"),
+        Dedupe("two", inputs="once", outputs="twice", by="id", within="1 day"),
+    ]
+    own = {"orders": Topic(key="id", partitions=4), "once": Topic(partitions=4)}
+    assert plan(Graph("shop", Source("orders"), *parts, topics=own)).notes == ()
+
+
 def test_a_plan_is_plain_data_with_stable_keys() -> None:
     """For other programs, who must not parse the text."""
     data = json.loads(json.dumps(plan(PIPE, facts(orders=2)).to_dict()))
 
     assert sorted(data) == [
-        "acls", "brokers", "changes", "create", "dataframes", "expected", "graph", "grow", "processors", "refusals",
-        "warnings",
+        "acls", "brokers", "changes", "create", "dataframes", "expected", "graph", "grow", "notes", "processors",
+        "refusals", "warnings",
     ]  # fmt: skip
     [check] = data["processors"]
     assert check == {
