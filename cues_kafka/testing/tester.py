@@ -24,7 +24,7 @@ from cues_kafka.errors import ConfigError, TaskStopped
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import hint, quoted
-from cues_kafka.ports import Sent
+from cues_kafka.ports import Clock, Sent
 from cues_kafka.records.bytes import ErrorMessage
 from cues_kafka.records.reading import records_of
 from cues_kafka.runtime.build import caller_of
@@ -35,6 +35,7 @@ from cues_kafka.runtime.prepare import prepare, selected
 from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.task.alone import Alone
+from cues_kafka.runtime.task.gate import Gate
 from cues_kafka.runtime.task.interpreter import Hook
 
 _Result = TypeVar("_Result")
@@ -64,6 +65,31 @@ class VirtualClock:
         self._now += max(0.0, seconds)
 
     sleep = advance
+
+
+class VirtualGate(Gate):
+    """A gate at which virtual time is waited for."""
+
+    __slots__ = ("_clock",)
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        if seconds > 0 and not self.closed:
+            self._clock.sleep(seconds)
+
+
+class VirtualWorker(ProcessorWorker):
+    """A worker whose tasks wait in virtual time before they recover."""
+
+    def on_assign(self, partitions: Sequence[int]) -> None:
+        """The same, with gates of virtual time."""
+        super().on_assign(partitions)
+        for partition in partitions:
+            self.lanes[partition].interpreter.gate = VirtualGate(self.clock)
 
 
 class Inline(Executor):
@@ -270,7 +296,7 @@ class Tester:
         hook, alone = self._hook(), Alone()
         for processor in selected(self.graph, self._only):
             width = self._facts.topics[processor.lead].partitions
-            worker = ProcessorWorker(
+            worker = VirtualWorker(
                 processor.name,
                 broker=self.broker,
                 clock=self.clock,

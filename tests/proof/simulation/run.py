@@ -30,12 +30,12 @@ from cues_kafka.runtime.prepare import prepare
 from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.task.alone import Alone
 from cues_kafka.runtime.task.lane import Lane
-from cues_kafka.testing.tester import VirtualClock
+from cues_kafka.testing.tester import VirtualClock, VirtualWorker
 from tests.proof.simulation.faults import Swarm, broker_for
 from tests.proof.simulation.graphs import ERRORS, build
 from tests.proof.simulation.options import Options, Part
 from tests.proof.simulation.slots import Query
-from tests.proof.simulation.strands import Killed, Lock, VirtualGate
+from tests.proof.simulation.strands import Killed, Lock
 
 _Result = TypeVar("_Result")
 
@@ -57,18 +57,16 @@ class Stuck(AssertionError):
     """The healed system did not deliver everything."""
 
 
-class SteppedWorker(ProcessorWorker):
+class SteppedWorker(VirtualWorker):
     """A worker whose tasks wait in virtual time."""
 
     simulation: Simulation
 
     def on_assign(self, partitions: Sequence[int]) -> None:
-        """The same, with locks and gates of the simulation."""
+        """The same, with locks of the simulation."""
         super().on_assign(partitions)
         for partition in partitions:
-            interpreter = self.lanes[partition].interpreter
-            interpreter.lock = cast(Any, Lock(self.simulation))
-            interpreter.gate = VirtualGate(self.simulation)
+            self.lanes[partition].interpreter.lock = cast(Any, Lock(self.simulation))
 
     def call_once(self) -> bool:
         """The same, and count the tasks that were called ahead."""

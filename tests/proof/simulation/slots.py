@@ -17,9 +17,10 @@ from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.build import caller_of
 from cues_kafka.runtime.spark.direct.slot import Slot
 from cues_kafka.runtime.specs import Identity, spec_of
+from cues_kafka.testing.tester import VirtualGate
 from tests.proof.simulation.faults import SimulatedCluster
 from tests.proof.simulation.options import Part
-from tests.proof.simulation.strands import Killed, Lock, VirtualGate
+from tests.proof.simulation.strands import Killed, Lock
 
 if TYPE_CHECKING:
     from tests.proof.simulation.run import Simulation
@@ -126,7 +127,7 @@ class Query:
         )
         interpreter = made._lane.interpreter  # the same two as of a worker's tasks
         interpreter.lock = cast(Any, Lock(simulation))
-        interpreter.gate = VirtualGate(simulation)
+        interpreter.gate = VirtualGate(simulation.clock)
         return made
 
     def wakes(self) -> list[float]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cues_kafka.runtime.task.gate import Gate
-
 if TYPE_CHECKING:
     from tests.proof.simulation.run import Simulation
 
@@ -50,18 +48,3 @@ class Lock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
-
-
-class VirtualGate(Gate):
-    """A gate at which virtual time is waited for."""
-
-    __slots__ = ("_simulation",)
-
-    def __init__(self, simulation: Simulation) -> None:
-        super().__init__()
-        self._simulation = simulation
-
-    def wait(self, seconds: float) -> None:
-        """Let time pass."""
-        if seconds > 0 and not self.closed:
-            self._simulation.elapse(seconds)

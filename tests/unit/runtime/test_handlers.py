@@ -33,8 +33,6 @@ from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.core.delivery import HEADER
 from cues_kafka.testing.tester import Crash, Tester, VirtualClock
 
-pytestmark = pytest.mark.usefixtures("no_waits")
-
 MOMENTS = st.sampled_from(["before", "after"])
 EFFECTS = st.sampled_from(["Call", "Begin", "Produce", "Flush", "Commit", "Init", "AssignReader", "ReadNewest"])
 CRASHES = st.lists(st.none() | st.builds(Crash, MOMENTS, EFFECTS, st.integers(1, 3)), min_size=1, max_size=4)

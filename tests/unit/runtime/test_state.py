@@ -37,8 +37,6 @@ from cues_kafka.runtime.native.worker import CHECK_TOPICS_S
 from cues_kafka.state.layers import Layers
 from cues_kafka.testing.tester import Crash, Tester
 
-pytestmark = pytest.mark.usefixtures("no_waits")
-
 MOMENTS = st.sampled_from(["before", "after"])
 EFFECTS = st.sampled_from(["Call", "Begin", "Produce", "Flush", "Commit", "Init", "AssignReader", "ReadNewest"])
 CRASHES = st.lists(st.none() | st.builds(Crash, MOMENTS, EFFECTS, st.integers(1, 3)), min_size=1, max_size=4)

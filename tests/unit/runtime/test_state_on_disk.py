@@ -19,8 +19,6 @@ from cues_kafka.state.on_disk import OnDisk
 from cues_kafka.state.stores import Cache
 from cues_kafka.testing.tester import Crash, Tester
 
-pytestmark = pytest.mark.usefixtures("no_waits")
-
 CHANGELOG = "g.count.counts.changelog"
 RETENTION_S = restoring.RETENTION_MS / 1000
 

@@ -6,9 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from cues_kafka import ConfigError, Graph, Processor, Source, Topic
+from cues_kafka import ConfigError, Graph, Processor, RetriableError, Source, Topic
+from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.errors import FactoryError
-from cues_kafka.testing.tester import Crash, Tester
+from cues_kafka.runtime.task.gate import Gate
+from cues_kafka.testing.tester import Crash, Tester, VirtualClock
 
 
 class Shelf:
@@ -74,3 +76,31 @@ def test_a_crash_that_never_comes_is_refused(moment: str, effect: str) -> None:
     """A test with a misspelt crash would pass for nothing."""
     with pytest.raises(ValueError, match=r"'before' or|did you mean 'Commit'"):
         Crash(moment, effect)
+
+
+class TwoRefusals(Faults):
+    """The first two attempts to take a transactional id fail."""
+
+    left = 2
+
+    def before(self, operation: str, client: str) -> None:
+        if operation == "init" and self.left:
+            self.left -= 1
+            raise RetriableError("no coordinator")
+
+
+def test_a_task_waits_in_virtual_time_before_it_recovers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test of a failed commit took real seconds."""
+
+    def wait(_: Gate, seconds: float) -> None:
+        raise AssertionError(f"{seconds} s of real time")
+
+    monkeypatch.setattr(Gate, "wait", wait)
+    shelf, broker = Shelf(), MemoryBroker(clock=VirtualClock(), faults=TwoRefusals())
+    tester = Tester(GRAPH, system={"db": shelf}, broker=broker)
+    tester.send("in", 7)
+    before = tester.clock.monotonic()
+    tester.run()
+
+    assert shelf.kept == [70]
+    assert tester.clock.monotonic() - before > 0.1

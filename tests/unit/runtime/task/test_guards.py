@@ -428,7 +428,7 @@ def test_a_stopped_task_that_owes_left_is_waited_for(monkeypatch: pytest.MonkeyP
     def hold() -> None:
         with stopped.interpreter.lock:
             held.set()
-            stopped.interpreter.gate.wait(10)
+            stopped.interpreter.gate._event.wait(10)
             threading.Event().wait(0.05)  # a task without patience gives up meanwhile
 
     holder = threading.Thread(target=hold)
