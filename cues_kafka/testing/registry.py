@@ -63,7 +63,8 @@ class TestRegistry:
         self._server = ThreadingHTTPServer(("127.0.0.1", port), Request)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, name="registry", daemon=True)
+        how = {"poll_interval": 0.01}  # `close` waits for the next look, which is half a second away by default
+        self._thread = threading.Thread(target=self._server.serve_forever, name="registry", kwargs=how, daemon=True)
         self._thread.start()
 
     def __enter__(self) -> Self:
