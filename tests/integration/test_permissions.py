@@ -290,6 +290,20 @@ def _is_repaired(cluster: Cluster, case: Case, works: Callable[[Case], None]) ->
     assert granted in ([wanted], [(case.user, "Describe", left.name), wanted]), left
 
 
+def test_a_sender_that_has_failed_says_why_at_each_send(cluster: Cluster) -> None:
+    """The client names the reason once; the second `send` waited 5 s for it, and named none."""
+    with closing(KafkaBroker(cluster.super_user)) as admin:
+        admin.create([NewTopic("closed.orders", 1)])
+    cluster.make_users(["stranger"])
+    [writing] = [acl for acl in permissions(shop("closed"), "sender") if acl.resource == "topic"]
+    cluster.grant(writing._replace(operation="Describe", name="closed.orders"), user="stranger")
+
+    with closing(KafkaBroker(cluster.login("stranger"))) as broker, closing(broker.sender("stranger")) as sender:
+        for _ in range(2):
+            with pytest.raises(BrokerError, match=r"user `stranger` may not write to topic `closed\.orders`"):
+                sender.send([("closed.orders", 0, None, b"x", [], 0)])
+
+
 def counted(order: dict[str, Any], counts: State[int]) -> None:
     """Count orders."""
     counts["all"] = counts.get("all", 0) + 1

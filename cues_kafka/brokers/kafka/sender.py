@@ -48,7 +48,7 @@ class KafkaSender:
             self._serve(producer.flush, min(left, 0.5), topics)
         if errors:
             error, at = errors[0]
-            self._await_reason(producer, error)
+            self._watch.await_reason(producer, error)
             raise self._failed(error, f"sending to {at.topic}", [at.topic], at=at)
         done = [place for place in places if place is not None]
         if len(done) < len(places):
@@ -84,17 +84,10 @@ class KafkaSender:
                     raise RetriableError(f"sender {self._name}: its queue stayed full", code="_QUEUE_FULL") from None
                 self._serve(producer.poll, 0.05, [topic])
             except CLIENT_ERRORS as problem:
-                self._await_reason(producer, error_of(problem))
+                self._watch.await_reason(producer, error_of(problem))
                 raise self._failed(problem, f"sending to {topic}", [topic]) from problem
             else:
                 return
-
-    def _await_reason(self, producer: Producer, error: KafkaError) -> None:
-        """Wait for the event that says why the client has failed: the failing call may come before it."""
-        deadline = time.monotonic() + 5.0
-        while name(error) == "_FATAL" and self._watch.fatal is None and time.monotonic() < deadline:
-            with suppress(*CLIENT_ERRORS):
-                producer.poll(0.05)
 
     def _serve(self, call: Callable[[float], int], timeout_s: float, topics: Sequence[str]) -> None:
         try:
@@ -111,6 +104,7 @@ class KafkaSender:
         at: TopicPartition | None = None,
     ) -> BrokerError:
         error = error_of(problem)
+        self._watch.keep_fatal(error)
         if "CLUSTER_AUTHORIZATION_FAILED" in (name(error), name(self._watch.fatal or error)):
             # An idempotent producer needs no more than a right to write to any topic.
             error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)

@@ -241,13 +241,10 @@ class KafkaSession:
         at: TopicPartition | None = None,
         needs: Sequence[Right] = (),
     ) -> BrokerError:
-        """Translate an error with its cause, which the client tells in `poll` only."""
-        if self._producer is not None:
-            try:
-                self._producer.poll(0.05)
-            except CLIENT_ERRORS as raised:  # after a fatal error poll itself raises it (2.16.1)
-                LOG.debug("poll after an error: %s", raised)
+        """Translate an error with its cause."""
         watch, error = self._watch, error_of(problem)
+        if self._producer is not None:
+            watch.await_reason(self._producer, error)
         if watch.unwritable and name(error) in (*HOLLOW, "_INCONSISTENT"):
             # The records of other topics are thrown away with the transaction that this one could not join.
             error, at = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), None

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Producer
 
-from cues_kafka.brokers.kafka.classify import because, name, translate
+from cues_kafka.brokers.kafka.classify import CLIENT_ERRORS, HOLLOW, because, error_of, name, translate
 from cues_kafka.brokers.kafka.opening import open_client
 from cues_kafka.brokers.kafka.rights import Right, user_of
 from cues_kafka.errors import BrokerError, FatalError
@@ -144,6 +144,9 @@ _VARYING: Final = re.compile(r"after \d+ms|, \d+ identical error\(s\) suppressed
 MOST_REASONS: Final = 4
 """How many causes an error's text names."""
 
+REASON_S: Final = 5.0
+"""How long a client that has failed is asked for the reason, in seconds."""
+
 KEPT_LINES: Final = 50
 """How many different lines of one client are remembered."""
 
@@ -211,7 +214,24 @@ class Watch:
         needs: Sequence[Right] = (),
     ) -> BrokerError:
         """Translate an error of the client, with what the client said of its cause; see `translate`."""
+        self.keep_fatal(error_of(problem))
         return translate(problem, doing, reasons=self.reasons, fatal=self.fatal, at=at, needs=needs, user=self.user)
+
+    def await_reason(self, client: Producer, error: KafkaError) -> None:
+        """
+        Serve a client that has failed: it names the causes of its errors in `poll` only.
+
+        Some errors say no more than that the client has failed before; the reason may come a moment after them. Wait
+        for it then.
+        """
+        deadline = time.monotonic() + REASON_S
+        while True:
+            try:
+                client.poll(0.05)
+            except CLIENT_ERRORS as raised:  # it raises a fatal error instead of reporting it (2.16.1)
+                self.on_error(error_of(raised))
+            if name(error) != "_FATAL" or self.fatal is not None or time.monotonic() >= deadline:
+                return
 
     @property
     def because(self) -> str:
@@ -294,8 +314,7 @@ class Watch:
 
     def on_error(self, error: KafkaError) -> None:
         """Take an error of the client that belongs to no call."""
-        if error.fatal():
-            self.fatal = self.fatal or error
+        self.keep_fatal(error)
         text = self._scrubbed(error.str())
         cause = likely_cause(error.str())
         self._keep_reason(
@@ -304,6 +323,11 @@ class Watch:
         if name(error) == "_AUTHENTICATION" and cause != CUT_OFF:
             _log_refusal(self.label, *((cause.sentence, cause.remedy) if cause else (_short(text), RESTART)))
         LOG.info("%s: %s: %s", self.label, name(error), text, extra={"client": self.label})
+
+    def keep_fatal(self, error: KafkaError) -> None:
+        """Keep the first fatal error: later calls, and those of other threads, only hear that the client has failed."""
+        if error.fatal() and name(error) not in HOLLOW:
+            self.fatal = self.fatal or error
 
     def on_statistics(self, text: str) -> None:
         """Take the client's statistics: the coordinator must not have seen more EndTxn requests than were asked for."""

@@ -381,19 +381,45 @@ def test_a_sender_that_has_failed_closes_without_an_error() -> None:
 
 
 def test_a_sender_says_why_its_client_has_failed_before_the_client_has_said_so() -> None:
-    """The call that fails only names the failure; the event with the reason is served a moment later."""
+    """The call that fails only names the failure; `poll` raises the reason a moment later, and once only."""
     sender = KafkaSender(NOWHERE, "early")
     real: Any = sender._producer
+    polls: list[KafkaError | None] = [None, KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no PID", True)]
 
     class Failing:
         def produce(self, *_: Any) -> None:
             raise KafkaException(KafkaError(KafkaError._FATAL, "Unable to produce message"))
 
         def poll(self, _: float) -> int:
-            sender._watch.on_error(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no PID", True))
+            if polls and (error := polls.pop(0)):
+                raise KafkaException(error)
             return 0
 
     sender._producer = Failing()  # type: ignore[assignment]
-    with pytest.raises(FatalError, match=r"kafka-acls .* --operation Write --topic orders"):
-        sender.send([("orders", None, None, b"x", [], 0)])
+    for _ in range(2):
+        with pytest.raises(FatalError, match=r"kafka-acls .* --operation Write --topic orders"):
+            sender.send([("orders", None, None, b"x", [], 0)])
+    real.flush(0)
+
+
+def test_a_session_says_why_its_client_has_failed_before_the_client_has_said_so() -> None:
+    """As a sender does. So a fence is known as one, and a client that has failed is not asked to abort."""
+    session = KafkaSession(NOWHERE, "early")
+    real: Any = session._producer
+    polls: list[KafkaError | None] = [None, KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "fenced", True)]
+
+    class Failing:
+        def produce(self, *_: Any) -> None:
+            raise KafkaException(KafkaError(KafkaError._FATAL, "Unable to produce message"))
+
+        def poll(self, _: float) -> int:
+            if polls and (error := polls.pop(0)):
+                raise KafkaException(error)
+            return 0
+
+    session._producer = Failing()  # type: ignore[assignment]
+    with pytest.raises(BrokerError, match=r"early: writing: .* \[INVALID_PRODUCER_EPOCH: fenced\]") as met:
+        session.produce([("orders", None, None, b"x", [], 0)])
+    assert met.value.fenced
+    assert session._watch.fatal is not None
     real.flush(0)
