@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,10 +41,30 @@ os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:-UsePerfData")
 if not any(entry.value == "cues_kafka.testing.fixtures" for entry in entry_points(group="pytest11")):
     pytest_plugins = ["cues_kafka.testing.fixtures"]
 
-LONGEST = ("tests/spark", "tests/test_demo.py", "tests/test_docs.py", "tests/proof")
-"""What takes minutes begins first, so that no worker waits for another one's last file."""
+ROOMS = ("tests/spark/test_staged", "tests/spark/")
+"""Each of them stays with one tester: the first test of a Spark session costs it 30 s of processor time."""
+
+LONGEST = (*ROOMS, "tests/proof/", "tests/test_docs.py", "tests/fault/", "tests/integration/", "tests/contract/")
+"""What takes minutes begins first, in this order, so that no tester waits for another one's last file."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """See `LONGEST`."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+
+    def place(item: pytest.Item) -> int:
+        return next((n for n, prefix in enumerate(LONGEST) if item.nodeid.startswith(prefix)), len(LONGEST))
+
+    items.sort(key=place)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Where files are shared out among testers: each room of `ROOMS` counts as one file."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    scheduler: Any = LoadFileScheduling(config, log)
+    file_of = scheduler._split_scope
+    scheduler._split_scope = lambda nodeid: next((room for room in ROOMS if nodeid.startswith(room)), file_of(nodeid))
+    return scheduler

@@ -169,6 +169,7 @@ def _open_transactions(kafka: KafkaFixture, topics: list[str]) -> list[TopicPart
         broker.close()
 
 
+@pytest.mark.full
 def test_a_jvm_that_is_killed_while_it_starts_is_started_again_and_one_at_work_ends_the_command_with_1(
     kafka: KafkaFixture, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -276,6 +276,7 @@ def numbers(orders: Any) -> Any:
     )
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("rocksdb")
 def test_state_of_ones_own_in_pandas_is_carried_over_a_restart(world: World, kafka: KafkaFixture) -> None:
     """`transformWithStateInPandas`: no number of a customer is given twice, and none is left out."""
@@ -358,6 +359,7 @@ def test_rows_that_do_not_fit_are_error_messages_of_the_same_publication(world: 
     assert (sum(one.errors for one in totals), sum(one.outputs for one in totals)) == (1, 4)
 
 
+@pytest.mark.full
 def test_a_deleted_checkpoint_is_refused_before_anything_is_written(world: World, kafka: KafkaFixture) -> None:
     """State that Spark kept is gone with it."""
     graph = make(kafka.unique("lost"))

@@ -82,7 +82,10 @@ SHAPES: list[Shape] = [
 ]
 
 
-@pytest.mark.parametrize("given", SHAPES, ids=[shape[0].__name__ for shape in SHAPES])
+@pytest.mark.parametrize(
+    "given",
+    [pytest.param(one, id=one[0].__name__, marks=() if one[0] is union else pytest.mark.full) for one in SHAPES],
+)
 def test_what_cannot_be_written_directly_is_staged(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path, given: Shape
 ) -> None:
