@@ -205,13 +205,15 @@ class Tester:
         Run until idle, or until the crash.
 
         A crash is like SIGKILL: nothing unwinds and nothing is closed; the thread of the run never continues. Call
-        `run` again to restart.
+        `run` again to restart, with another crash or without. A process that has not crashed goes on in the next run;
+        `restart` begins a new one.
 
         Raises:
             TaskStopped: a task stopped; or the exception of user code that no errors topic took.
         """
         self._crash, self._seen, self.crashed = crash, 0, False
         if crash is None:
+            self._parked = None  # no thread that kill() could leave behind
             self._run()
             return self
         failed: list[BaseException] = []
@@ -270,16 +272,14 @@ class Tester:
                     lane.stores.close(orderly=False)
 
     def _hook(self) -> Hook:
-        incarnation = self._parked
-
         def hook(moment: str, effect: str) -> None:
             crash = self._crash
             if crash is None or (moment, effect) != (crash.moment, crash.effect):
                 return
             self._seen += 1
             if self._seen == crash.nth:
-                assert incarnation, "call restart() before run(crash=...): this process began in a run without crash="
-                self._die(incarnation)
+                assert self._parked is not None, "a crash is set in a run that has a thread of its own"
+                self._die(self._parked)
 
         return hook
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from cues_kafka import ConfigError, Graph, Processor, RetriableError, Source, Topic
+from cues_kafka import ConfigError, Graph, Json, Processor, RetriableError, Source, State, Store, Topic
 from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.errors import FactoryError
 from cues_kafka.runtime.task.gate import Gate
@@ -104,3 +104,49 @@ def test_a_task_waits_in_virtual_time_before_it_recovers(monkeypatch: pytest.Mon
 
     assert shelf.kept == [70]
     assert tester.clock.monotonic() - before > 0.1
+
+
+def count(word: str, counts: State[int]) -> int:
+    counts[word] = counts.get(word, 0) + 1
+    return counts[word]
+
+
+COUNTING = Graph("g", Source("in"), Processor(count, inputs="in", outputs="out", state={"counts": Store(Json(int))}))
+LATE = Crash("before", "Commit", nth=10)
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [None, Crash("before", "Commit")],
+        [LATE, Crash("after", "Commit"), Crash("after", "Produce")],
+        [Crash("before", "Commit"), Crash("before", "Begin"), None, Crash("after", "Call"), Crash("before", "Commit")],
+    ],
+)
+def test_each_run_may_have_a_crash_of_its_own(runs: list[Crash | None]) -> None:
+    """Also where the run before it had none, or did not reach it: then the same process crashes."""
+    tester = Tester(COUNTING)
+    for crash in runs:
+        tester.send("in", "a")
+        tester.run(crash=crash)
+        assert tester.crashed == (crash not in (None, LATE))
+    tester.run()
+    assert tester.values("out") == [*range(1, len(runs) + 1)]
+    assert tester.state("counts") == {"a": len(runs)}
+
+
+def test_a_kill_needs_a_run_that_may_crash() -> None:
+    """Else it would hold the thread of the test without end."""
+
+    def deadly(word: str) -> str:
+        if word == "kill":
+            tester.kill()
+        return word
+
+    tester = Tester(Graph("g", Source("in"), Processor(deadly, inputs="in", outputs="out")))
+    tester.send("in", "a")
+    assert not tester.run_to_death()
+    tester.send("in", "kill")
+    with pytest.raises(AssertionError, match=r"kill\(\) needs a run with crash=, or run_to_death\(\)"):
+        tester.run()
+    assert tester.run_to_death()
