@@ -1,7 +1,7 @@
 """The other side: a good hand-written transactional loop with confluent-kafka.
 
-It consumes up to 10,000 messages, produces what the function gives in one transaction, counts the delivery reports,
-sends the positions with the group's metadata, commits. With `state` it also counts in a dictionary, and
+It consumes up to 10,000 messages (`--most`), produces what the function gives in one transaction, counts the delivery
+reports, sends the positions with the group's metadata, commits. With `state` it also counts in a dictionary, and
 writes the last count of each changed key to a changelog. Nothing else: no snapshot, no recovery but the client's, no
 error topic, no provenance. It dies at the first error, and does not restart itself.
 
@@ -20,9 +20,7 @@ from typing import Any
 import msgspec
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
-from benchmarks.work import Payment, count, forward, settle, settle_plain
-
-TAKE = 10_000
+from benchmarks.work import TAKE, Payment, count, forward, settle, settle_plain
 
 # Made once each, as the framework does it, with the same library.
 read_payment = msgspec.json.Decoder(Payment).decode
@@ -68,7 +66,7 @@ class Loop:
     """The loop: consume, produce, commit."""
 
     def __init__(
-        self, bootstrap: str, group: str, source: str, target: str, function: Callable[[bytes], bytes]
+        self, bootstrap: str, group: str, source: str, target: str, function: Callable[[bytes], bytes], *, most: int
     ) -> None:
         common = {"bootstrap.servers": bootstrap, "client.id": group}
         self.consumer = Consumer(
@@ -95,18 +93,19 @@ class Loop:
         self.target = target
         self.changelog = changelog(group)
         self.function = function
+        self.most = most
         self.stopping = False
         self.producer.init_transactions()
         self.consumer.subscribe([source])
 
     def full(self) -> list[Any]:
         """For throughput: wait a little for the messages of a whole transaction."""
-        return list(self.consumer.consume(TAKE, 0.1))
+        return list(self.consumer.consume(self.most, 0.1))
 
     def soon(self) -> list[Any]:
         """For latency: take all messages that are there, as soon as there is one."""
         first = self.consumer.poll(0.1)
-        return [] if first is None else [first, *self.consumer.consume(TAKE - 1, 0)]
+        return [] if first is None else [first, *self.consumer.consume(self.most - 1, 0)]
 
     def run(self, take: Callable[[], list[Any]]) -> None:
         """Run until SIGTERM."""
@@ -149,10 +148,11 @@ def main() -> None:
     for name in ("bootstrap", "group", "source", "target"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--codec", choices=tuple(FUNCTIONS), default="raw")
+    parser.add_argument("--most", type=int, default=TAKE)
     parser.add_argument("--take", choices=("full", "soon"), default="full")
     given = parser.parse_args()
     function = FUNCTIONS[given.codec]
-    loop = Loop(given.bootstrap, given.group, given.source, given.target, function)
+    loop = Loop(given.bootstrap, given.group, given.source, given.target, function, most=given.most)
 
     def stop(*_: object) -> None:
         loop.stopping = True

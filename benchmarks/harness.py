@@ -21,7 +21,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 from benchmarks import graphs
-from benchmarks.work import VALUE_BYTES
+from benchmarks.work import TAKE, VALUE_BYTES
 from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.ports import NewTopic, Watermarks
@@ -45,8 +45,9 @@ class Pipe:
     Attributes:
         name: of the graph; the hand-written loop's group.
         source, target: topics.
-        codec: `raw`, `json` (a dataclass), `dict` (JSON without a class) or `state` (raw, with a store).
+        codec: `raw`, `json` (a dataclass), `dict` (JSON without a class) or one of `graphs.STORES` (raw, with a store).
         partitions: of both topics.
+        most: messages in one transaction.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Pipe:
     target: str
     codec: str = "raw"
     partitions: int = 1
+    most: int = TAKE
 
     def group(self, side: str) -> str:
         """The group whose committed offsets show the progress."""
@@ -111,14 +113,14 @@ class Cluster:
         return self.broker.watermarks([place])[place]
 
 
-def values_of(codec: str, size: int = VALUE_BYTES) -> list[bytes]:
-    """A thousand values of 100 bytes. Random text compresses to about a half, JSON better, as real messages do."""
-    if codec in ("raw", "state"):
-        return [os.urandom(size // 2).hex().encode() for _ in range(1_000)]
+def values_of(codec: str, size: int = VALUE_BYTES, count: int = 1_000) -> list[bytes]:
+    """Different values of 100 bytes. Random text compresses to about a half, JSON better, as real messages do."""
+    if codec == "raw":
+        return [os.urandom(size // 2).hex().encode() for _ in range(count)]
     return [
         b'{"id":"%s","account":"%s","currency":"EUR","cents":%d,"settled":false}'
         % (os.urandom(10).hex().encode(), os.urandom(4).hex().encode(), 1_000_000 + i)
-        for i in range(1_000)
+        for i in range(count)
     ]
 
 
@@ -135,6 +137,7 @@ def environment(pipe: Pipe) -> dict[str, str]:
         "TARGET": pipe.target,
         "CODEC": pipe.codec,
         "PARTITIONS": str(pipe.partitions),
+        "MOST": str(pipe.most),
     }
     return {**os.environ, **{f"{graphs.ENV}{key}": value for key, value in names.items()}}
 
@@ -147,6 +150,7 @@ def hand_command(cluster: Cluster, pipe: Pipe, take: str) -> list[str]:
         "source": pipe.source,
         "target": pipe.target,
         "codec": pipe.codec,
+        "most": str(pipe.most),
         "take": take,
     }
     return [sys.executable, "-m", "benchmarks.hand", *(f"--{key}={value}" for key, value in options.items())]
@@ -156,7 +160,10 @@ def hand_command(cluster: Cluster, pipe: Pipe, take: str) -> list[str]:
 def side(name: str, cluster: Cluster, pipe: Pipe, *, take: str = "full") -> Iterator[psutil.Popen]:
     """Run one side as a child process, and stop it cleanly at the end."""
     command = cues_command(cluster) if name == "cues" else hand_command(cluster, pipe, take)
-    with child(command, environment(pipe)) as process:
+    with (
+        tempfile.TemporaryDirectory() as files,
+        child(command, {**environment(pipe), "CUES_KAFKA_STATE_DIR": files}) as process,
+    ):
         yield process
 
 

@@ -86,5 +86,8 @@ def run(name: str, pipe: Pipe, messages: int, cluster: Cluster) -> Run:
     cluster.delete(pipe.target)
     moved = messages - began[1]
     result = Run(moved / wall, cpu / moved * 1e6)
-    print(f"  {pipe.codec} {pipe.partitions} {name}: {result.per_s:,.0f}/s, {result.cpu_us:.2f} us CPU", flush=True)
+    print(
+        f"  {pipe.codec} {pipe.partitions} {pipe.most} {name}: {result.per_s:,.0f}/s, {result.cpu_us:.2f} us CPU",
+        flush=True,
+    )
     return result

@@ -8,6 +8,9 @@ from typing import Any
 
 VALUE_BYTES = 100
 
+TAKE = 10_000
+"""Messages in one transaction, on both sides where a program does not say otherwise."""
+
 
 @dataclass(frozen=True)
 class Payment:

@@ -61,16 +61,18 @@ class Expiring(Layers):
 
     def get(self, key: bytes) -> bytes | None:
         """See `Layers`."""
-        return self._alive(self.newest(key), self.time)
+        value = self.newest(key)
+        if value is None or int.from_bytes(value[:TIME_BYTES], "big") + self._ttl <= self.time:  # `alive`
+            return None
+        return value[TIME_BYTES:]
 
-    def change(self, key: bytes, value: bytes | None) -> None:
+    def change(self, key: bytes, value: bytes | None) -> bytes | None:
         """See `Layers`."""
-        before = self.newest(key)
         if value is None:
-            super().change(key, None)
-            return
-        super().change(key, self.time.to_bytes(TIME_BYTES, "big") + value)
+            return super().change(key, None)
+        before = super().change(key, self.time.to_bytes(TIME_BYTES, "big") + value)
         self._file(key, self.time, before)
+        return before
 
     def entries(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """See `Layers`."""

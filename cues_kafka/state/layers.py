@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Final
 
 from cues_kafka.errors import StoreFull
-from cues_kafka.state.entries import Changes, Entries, InMemory, Place, merged, size_of
+from cues_kafka.state.entries import Changes, Entries, InMemory, Place, merged
 
 MARK: Final = b"m"
 """Key of the mark with which each transaction of a task ends in the changelog: the task's step number (R4b)."""
@@ -40,7 +40,7 @@ class Layers:
     """
 
     entry: ClassVar[bytes] = ENTRY
-    __slots__ = ("_batch", "_committed", "_grown", "_lock", "_most", "_name", "_sealed", "_undo")
+    __slots__ = ("_batch", "_committed", "_each", "_grown", "_lock", "_most", "_name", "_sealed", "_undo")
 
     def __init__(self, most: int | None = None, entries: Entries | None = None, *, name: str = "the store") -> None:
         self._most = most
@@ -48,6 +48,7 @@ class Layers:
         self._grown = 0  # by the open batch
         self._lock = threading.Lock()
         self._committed: Entries = InMemory() if entries is None else entries
+        self._each = self._committed.each
         self._sealed: dict[int, Changes] = {}
         self._batch: Changes | None = None
         self._undo: list[tuple[bytes, Any, int]] = []  # what the step found in the batch, change by change
@@ -60,16 +61,20 @@ class Layers:
 
     def newest(self, key: bytes) -> bytes | None:
         """The newest value as it is kept."""
-        if self._batch is not None and (found := self._batch.get(key, _ABSENT)) is not _ABSENT:
+        batch = self._batch
+        if batch is not None and (found := batch.get(key, _ABSENT)) is not _ABSENT:
             return found  # type: ignore[return-value]
         for changes in reversed([*self._sealed.values()]):
             if key in changes:
                 return changes[key]
         return self._committed.get(key)
 
-    def change(self, key: bytes, value: bytes | None) -> None:
+    def change(self, key: bytes, value: bytes | None) -> bytes | None:
         """
         Change an entry in the present step; None deletes it.
+
+        Returns:
+            The value before, as it is kept.
 
         Raises:
             RuntimeError: no batch is open, or it became void meanwhile.
@@ -78,15 +83,19 @@ class Layers:
         batch = self._batch
         if batch is None:
             raise RuntimeError("a store is changed while its function is called, and not later")
-        more = 0
-        if self._most is not None:
-            each = self._committed.each
-            more = size_of(key, value, each) - size_of(key, self.newest(key), each)
-            if more > 0 and self._committed.size + self._grown + more > self._most:
-                raise StoreFull(f"the entries of {self._name} need more than max_bytes={self._most}")
-        self._undo.append((key, batch.get(key, _ABSENT), more))
+        was: Any = batch.get(key, _ABSENT)
+        before: bytes | None = self.newest(key) if was is _ABSENT else was
+        more, each = 0, self._each
+        if value is not None:  # `size_of`, without its calls
+            more = len(key) + len(value) + each
+        if before is not None:
+            more -= len(key) + len(before) + each
+        if more > 0 and self._most is not None and self._committed.size + self._grown + more > self._most:
+            raise StoreFull(f"the entries of {self._name} need more than max_bytes={self._most}")
+        self._undo.append((key, was, more))
         batch[key] = value
         self._grown += more
+        return before
 
     def entries(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """All entries whose keys begin with this, in the order of their bytes, as they are now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from cues_kafka.errors import CodecError
 from cues_kafka.ports import WireCodec
@@ -13,6 +13,7 @@ from cues_kafka.state.expiring import MESSAGES, MILLISECONDS, Expiring
 from cues_kafka.state.layers import Layers
 
 Value = TypeVar("Value")
+Other = TypeVar("Other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,16 @@ class State(MutableMapping[Any, Value]):
     def __init__(self, spec: StoreSpec, layers: Layers) -> None:
         self._spec, self._layers, self._late = spec, layers, 0
 
+    @overload
+    def get(self, key: Any) -> Value | None: ...
+    @overload
+    def get(self, key: Any, default: Value | Other) -> Value | Other: ...
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value; the default if there is no such entry. The inherited method raises and catches an error then."""
+        spec = self._spec
+        data = self._layers.get(spec.encode_key(key))
+        return default if data is None else spec.value.decode(data)
+
     def __getitem__(self, key: Any) -> Value:
         data = self._layers.get(self._spec.encode_key(key))
         if data is None:
@@ -72,15 +83,16 @@ class State(MutableMapping[Any, Value]):
         Raises:
             CodecError: the value does not fit the store's codec, or the entry is larger than its topic takes.
         """
-        at = self._spec.encode_key(key)
+        spec = self._spec
+        at = spec.encode_key(key)
         try:
-            data = self._spec.value.encode(value)
+            data = spec.value.encode(value)
         except CodecError as error:
-            raise CodecError(f"{self._spec.name}[{key!r:.60}]: {error}") from error
-        if len(at) + len(data) > self._spec.limit:
+            raise CodecError(f"{spec.name}[{key!r:.60}]: {error}") from error
+        if len(at) + len(data) > spec.limit:
             raise CodecError(
-                f"{self._spec.name}[{key!r:.60}]: the entry has {len(at) + len(data)} bytes, and its changelog takes "
-                f"{self._spec.limit}. Store less, or raise max.message.bytes of the changelog"
+                f"{spec.name}[{key!r:.60}]: the entry has {len(at) + len(data)} bytes, and its changelog takes "
+                f"{spec.limit}. Store less, or raise max.message.bytes of the changelog"
             )
         self._layers.change(at, data)
 

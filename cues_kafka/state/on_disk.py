@@ -34,9 +34,12 @@ FRONT: Final = b"k"
 PIECE: Final = 500
 """Entries that a scan takes at once."""
 
-MOST_READ: Final = 20_000
-MOST_READ_BYTES: Final = 4 * 2**20
-"""What is kept of entries that were read: a function often sets what it has read, and the size of that is asked for."""
+MOST_READ: Final = 10_000
+MOST_READ_BYTES: Final = 2 * 2**20
+"""
+What is kept of entries that were read, and again of those before: a function often sets what it has read, and the
+commit asks for the size of that, while the function reads for the next batch.
+"""
 
 MOST_MAPPED: Final = 2**44
 """The most addresses of the process for one file. They are no memory."""
@@ -66,8 +69,10 @@ class OnDisk:
         self._directory: Directory | None = None
         self._env: Any = None  # None: it is closed
         self._reader: Any = None  # what `get` sees
-        self._read: dict[bytes, bytes | None] = {}  # what it has seen of that
-        self._read_bytes = 0
+        # What it has seen of that, and what it saw earlier. They stay the same objects: `get` looks without the lock.
+        self._read: dict[bytes, bytes | None] = {}
+        self._read_before: dict[bytes, bytes | None] = {}
+        self._read_bytes = 0  # of the values in `_read`
         self._lock = threading.RLock()  # held by everything that reads; the calls of the library let other threads run
         self._writing = threading.RLock()  # held by everything that writes, outside of the other one
         self._spoilt = self._closed = False
@@ -126,7 +131,7 @@ class OnDisk:
     def _end(self) -> None:
         if self._env is not None:
             self._reader = None
-            self._read.clear()
+            self._forget()
             self._env.close()
             self._env = None
 
@@ -175,24 +180,31 @@ class OnDisk:
 
     def get(self, key: bytes) -> bytes | None:
         """See `Entries`."""
+        if (known := self._read.get(key, _UNKNOWN)) is not _UNKNOWN:
+            return known  # type: ignore[no-any-return]
         with self._lock:
-            if (known := self._read.get(key, _UNKNOWN)) is not _UNKNOWN:
-                return known  # type: ignore[no-any-return]
-            raw = len(key) <= RAW_BYTES
-            try:
-                found: bytes | None = self._open_reader().get(FRONT + key if raw else _short(key))
-            except self._lmdb.Error as error:
-                raise self._broken(error) from error
-            if found is not None:
-                found = found if raw else _value(found)
-                self._read_bytes += len(found)
-            if self._read_bytes > MOST_READ_BYTES or len(self._read) >= MOST_READ:
-                self._forget()
+            reader = self._open_reader()
+            found: bytes | None = self._read_before.get(key, _UNKNOWN)
+            if found is _UNKNOWN:
+                raw = len(key) <= RAW_BYTES
+                try:
+                    found = reader.get(FRONT + key if raw else _short(key))
+                except self._lmdb.Error as error:
+                    raise self._broken(error) from error
+                if found is not None and not raw:
+                    found = _value(found)
+            if len(self._read) >= MOST_READ or self._read_bytes > MOST_READ_BYTES:
+                self._read_before.clear()
+                self._read_before.update(self._read)
+                self._read.clear()
+                self._read_bytes = 0
             self._read[key] = found
+            self._read_bytes += len(found or b"")
             return found
 
     def _forget(self) -> None:
         self._read.clear()
+        self._read_before.clear()
         self._read_bytes = 0
 
     def __len__(self) -> int:
@@ -289,11 +301,13 @@ class OnDisk:
                     self._reader.abort()
                     self._reader = self._env.begin(db=self._data)
                     self.size = size
-                    read = self._read
+                    read, before = self._read, self._read_before
                     for key, value in newest:
                         if key in read:
                             read[key] = value
                             self._read_bytes += len(value or b"")
+                        elif key in before:
+                            before[key] = value
                 if newest and self._directory is not None:
                     self._directory.mark_progress()
             except (self._lmdb.CorruptedError, self._lmdb.PageNotFoundError, self._lmdb.InvalidError) as error:
@@ -305,32 +319,43 @@ class OnDisk:
     def _put(self, writing: Any, changes: list[tuple[bytes, bytes | None]]) -> int:
         """Take changes, in the order of their keys; gives by how much the entries grow."""
         grown, each, width = 0, self.each, self._width
-        get, read = writing.get, self._read.get
+        known = self._known(writing, changes)
         new, filed = list[tuple[bytes, bytes]](), list[tuple[bytes, bytes]]()
-        for key, value in changes:
+        parts, long = _Parts(width or 0), False
+        for (key, value), before in zip(changes, known, strict=True):
             raw = len(key) <= RAW_BYTES
             at = FRONT + key if raw else _short(key)
-            before = read(key, _UNKNOWN)
-            if before is _UNKNOWN and (before := get(at)) is not None and not raw:
-                before = _value(before)
             if before is not None:
                 grown -= len(key) + len(before) + each
-                if value is None:
-                    writing.delete(at)
             if value is not None:
                 grown += len(key) + len(value) + each
                 new.append((at, value if raw else _long(key, value)))
+                long = long or not raw
+            elif before is not None:
+                writing.delete(at)
             if width is not None:
-                was, now = _part(before, width), _part(value, width)
-                if was != now:
-                    if was is not None:
-                        writing.delete(was + at, db=self._times)
-                    if now is not None:
-                        filed.append((now + at, b"" if raw else key))
-        for entries, db in ((new, self._data), (filed, self._times)):
+                was = None if before is None else parts[before[:TIME_BYTES]]
+                now = None if value is None else parts[value[:TIME_BYTES]]
+                if was is not None and was != now:
+                    writing.delete(was + at, db=self._times)
+                if now is not None and was != now:
+                    filed.append((now + at, b"" if raw else key))
+        for entries, db in ((sorted(new) if long else new, self._data), (sorted(filed), self._times)):
             if entries:
-                writing.cursor(db=db).putmulti(sorted(entries))
+                writing.cursor(db=db).putmulti(entries)
         return grown
+
+    def _known(self, writing: Any, changes: list[tuple[bytes, bytes | None]]) -> list[bytes | None]:
+        """The committed values of the keys that are changed."""
+        read, before, found = self._read.get, self._read_before.get, list[Any]()
+        for key, _ in changes:
+            value = read(key, _UNKNOWN)
+            if value is _UNKNOWN and (value := before(key, _UNKNOWN)) is _UNKNOWN:
+                raw = len(key) <= RAW_BYTES
+                value = writing.get(FRONT + key if raw else _short(key))
+                value = value if raw or value is None else _value(value)
+            found.append(value)
+        return found
 
     def _kept(self, place: Place, size: int) -> bytes:
         found = {**place._asdict(), "topic_id": place.topic_id.hex()}
@@ -372,9 +397,13 @@ def _value(found: bytes) -> bytes:
     return found[4 + int.from_bytes(found[:4], "big") :]
 
 
-def _part(value: bytes | None, width: int) -> bytes | None:
-    """The beginning of the part of time in which the value was set."""
-    if value is None:
-        return None
-    time = int.from_bytes(value[:TIME_BYTES], "big")
-    return (time - time % width).to_bytes(TIME_BYTES, "big")
+class _Parts(dict[bytes, bytes]):
+    """The beginning of the part of time that a time is in; both as bytes."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+
+    def __missing__(self, time: bytes) -> bytes:
+        at = int.from_bytes(time, "big")
+        self[time] = part = (at - at % self._width).to_bytes(TIME_BYTES, "big")
+        return part

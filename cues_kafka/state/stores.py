@@ -95,15 +95,28 @@ class Stores:
         self._next: tuple[int, Positions, int, int] | None = None  # of a commit, see `will_stand_at`
         self.failed: str | None = None
 
-    def following(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, which begins a step whenever it is called."""
+    def following(self, fn: Callable[..., Any], made: Callable[[], int] | None = None) -> Callable[..., Any]:
+        """
+        The function, which begins a step whenever it is called.
+
+        Args:
+            fn: the function.
+            made: gives when the one message of this step was made. Needed where stores are `timed`.
+        """
         begin = self.begin_step if len(self.caches) > 1 else self.caches[0].layers.begin_step
 
         def call(*args: Any, **kwargs: Any) -> Any:
             begin()
             return fn(*args, **kwargs)
 
-        return call
+        def call_timed(*args: Any, **kwargs: Any) -> Any:
+            begin()
+            time = made()  # type: ignore[misc]
+            for layers, by_time in self._expiring:
+                layers.advance(time if by_time else layers.time + 1)
+            return fn(*args, **kwargs)
+
+        return call if made is None else call_timed
 
     @property
     def timed(self) -> bool:

@@ -100,7 +100,6 @@ class Caller:
         self._simple = processor.input_shape == "single" and not (
             processor.batch or processor.filter or call.wants_step or call.rest or call.is_async
         )
-        self._simple = self._simple and all(store.lifetime is None for store in processor.state.values())
         self._plain = self._simple and self._target is not None and self._target.provenance
 
         self._bytes_only = (
@@ -204,7 +203,7 @@ class Caller:
 
     def _run_simple(self, messages: Sequence[WireMessage], batch: Batch) -> None:
         """Call for one input whose value alone is passed, with any outputs: a shorter `_one`."""
-        decode, call, read = self._decoders[0].read, self._plain_call(batch), self._returned.read
+        decode, call, read = self._decoders[0].read, self._plain_call(batch, messages), self._returned.read
         reading = "raised" if self.processor.call.is_generator else "output"  # a generator runs while it is read
         came = headers_of_each(messages)
         self._coming = iter(messages)
@@ -569,7 +568,7 @@ class Caller:
         if (name := self._decoders[0].id_header) is not None and any(columns.came):
             pairs = zip(values, columns.came, strict=True)
             values = [data if data is None else in_front(came, name, data) for data, came in pairs]
-        target, call = self._target, self._plain_call(batch)
+        target, call = self._target, self._plain_call(batch, messages, times)
         assert target
         limit = target.max_bytes - OVERHEAD_BYTES - 2 * PLAIN_ROOM
         keyless = target.compacted and None in columns.keys
@@ -625,14 +624,21 @@ class Caller:
                     return
         self._emit(columns.cut(start, None), data, batch)
 
-    def _plain_call(self, batch: Batch) -> Callable[[Any], Any]:
+    def _plain_call(
+        self, batch: Batch, messages: Sequence[WireMessage], times: Sequence[int] = ()
+    ) -> Callable[[Any], Any]:
         fn, context, stores = self.processor.fn, batch.context.values, batch.context.stores
         if stores is not None:
-            fn = stores.following(fn)
+            fn = stores.following(fn, self._time_of_each(messages, times) if stores.timed else None)
         if self.processor.call.positional is None:
             binding = self._bindings[0]
             return lambda value: fn(**{binding: value}, **context)
         return (lambda value: fn(value, **context)) if context else fn
+
+    def _time_of_each(self, messages: Sequence[WireMessage], times: Sequence[int]) -> Callable[[], int]:
+        """Gives the timestamp of the message whose step is called: the last one that the loop has taken."""
+        known, count = times or [one.timestamp()[1] for one in messages], len(messages)
+        return lambda: known[count - 1 - length_hint(self._coming)]
 
     def _emit(self, columns: Columns, data: Sequence[bytes | None], batch: Batch) -> None:
         """Add usual results, column by column; None is nil."""

@@ -529,6 +529,9 @@ def last(reading: dict[str, Any], last: State[Any]) -> Any:
     return [before, reading["value"]]
 
 
+remembered = last
+
+
 def lasts(readings: list[dict[str, Any]], last: State[Any]) -> Any:
     """All at once: the newest of them says what time it is."""
     return [f"{[*last]}" for _ in readings]
@@ -541,23 +544,38 @@ def _at(seconds: float, sensor: str, value: Any) -> Message[Any]:
 NOON_MS = 1_767_268_800_000
 
 
+def one_of_many(reading: dict[str, Any], last: State[Any]) -> dict[str, Any]:
+    """The same, for a fork."""
+    return {"out": remembered(reading, last)}
+
+
+LOOPS: dict[str, dict[str, Any]] = {
+    "columns": {"fn": last, "outputs": "out"},
+    "one by one": {"fn": one_of_many, "outputs": {"out": "out"}},
+    "the long way": {"fn": last, "outputs": "out", "filter": lambda _: True},
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("restarts", [False, True])
-def test_an_entry_ends_by_the_time_of_messages(restarts: bool) -> None:
-    """Not of the clock; a failed step moves no time, and a restart changes nothing."""
-    processor = Processor(
-        last, inputs="in", outputs="out", state={"last": Store(Json(), ttl=timedelta(minutes=1))}, errors="bad"
-    )
+def test_an_entry_ends_by_the_time_of_messages(restarts: bool, loop: str) -> None:
+    """Not of the clock; neither a failed step nor an undecodable message moves it, and a restart changes nothing."""
+    state = {"last": Store(Json(), ttl=timedelta(minutes=1))}
+    processor = Processor(name="p", inputs="in", state=state, errors="bad", **LOOPS[loop])
     tester = Tester(Graph("g", Source("in"), processor, defaults=Topic(value=Json())))
+    raw = Tester(Graph("raw", Source("in"), defaults=Topic(value=Raw())), broker=tester.broker)
     for seconds, sensor, value in [
         *((0, "a", 1), (30, "b", 2), (59.999, "a", 3), (80, "a", "bad"), (50, "b", None), (90, "b", None)),
         *((119.998, "a", None), (119.999, "a", None)),
     ]:
+        raw.send("in", Message(b"{", timestamp_ms=NOON_MS + 200_000))
         tester.send("in", _at(seconds, sensor, value))
         if restarts:
             tester.run().restart()
     tester.run()
     assert tester.values("out") == [[None, 1], [None, 2], [1, 3], [2, None], [None, None], [3, None], [None, None]]
     assert tester.state("last") == {}
+    assert len(tester.messages("bad")) == 9
 
 
 def test_lists_of_messages_have_the_time_of_the_newest() -> None:
