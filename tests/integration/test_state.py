@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 from cues_kafka import (
@@ -32,12 +33,15 @@ from cues_kafka import (
 )
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.records import Attempt
-from cues_kafka.ports import TopicPartition
+from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.records.reading import read_record
 from cues_kafka.records.scanning import read_all
+from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.runtime.task.following import Tables
 from cues_kafka.runtime.task.restoring import Restoring
 from cues_kafka.state.layers import ENTRY
 from cues_kafka.state.stores import Cache
+from cues_kafka.state.tables import TableSpec
 from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 
@@ -154,6 +158,38 @@ def test_a_table_whose_log_was_cut_off_is_read_again(kafka: KafkaFixture) -> Non
         client.send(f"{name}.orders", {"id": 1, "customer": "c1", "sum": 5})
         running.wait_idle()
         assert [one.value["cents"] for one in client.messages(f"{name}.counted")] == [10]
+
+
+def test_a_task_that_comes_back_reads_its_tables_over_what_was_aborted(kafka: KafkaFixture) -> None:
+    """Its process reads on where it stood, up to an end that may have moved over an aborted message only."""
+    topic, broker = kafka.unique("customers"), open_broker(Kafka(kafka.bootstrap))
+    broker.create([NewTopic(topic, 1)])
+    spec = TableSpec(topic, topic, 1, True, bytes.decode, None, str.encode, bytes.decode, 10**6)
+    tables, place = Tables([spec]), TopicPartition(topic, 0)
+    producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+
+    def written(name: str, *, kept: bool) -> dict[str, str]:
+        """What a task sees that begins behind this transaction, and begins behind it once more."""
+        producer.begin_transaction()
+        producer.produce(topic, name, key="a")
+        producer.flush(30)
+        (producer.commit_transaction if kept else producer.abort_transaction)(30)
+        deadline = time.monotonic() + 30
+        while (marks := broker.watermarks([place])[place]).stable < marks.high or marks.high % 2:
+            assert time.monotonic() < deadline, "the marker is written behind the answer"
+        for _ in range(2):
+            tables.bring_up(0, broker, SystemClock(), group=topic, task="g.p/0", given_up=lambda: False)
+            assert tables._read[place].offset == marks.high
+        return dict(tables.values(0)[topic])
+
+    try:
+        assert written("Ann", kept=True) == {"a": "Ann"}
+        assert written("Bob", kept=False) == {"a": "Ann"}
+        assert written("Anna", kept=True) == {"a": "Anna"}
+    finally:
+        tables.close()
+        broker.close()
 
 
 def test_a_worker_on_the_same_machine_reads_only_what_is_new(

@@ -723,6 +723,13 @@ MUTANTS: tuple[Mutant, ...] = (
         (TABLES,),
     ),
     Mutant(
+        "a task that comes back reads its tables to their end",
+        "cues_kafka/runtime/task/following.py",
+        "            while left := [place for place in wanted",
+        "            while left := [place for place in missing",
+        (TABLES,),
+    ),
+    Mutant(
         "a task does not go on with a table that is no longer read",
         "cues_kafka/runtime/task/following.py",
         "                if not all(map(self._is_read, _places(spec, partition))):\n",

@@ -10,7 +10,7 @@ from typing import Any, Final
 from cues_kafka.codecs.framing import in_front
 from cues_kafka.errors import BrokerError, RetriableError
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Broker, Clock, Fetched, Reader, TopicPartition, headers_of
+from cues_kafka.ports import Broker, Clock, Fetched, Reader, TopicPartition, Watermarks, headers_of
 from cues_kafka.records.reading import PATIENCE_S
 from cues_kafka.state.tables import Held, TableSpec, TableView
 
@@ -48,7 +48,7 @@ class Tables:
         self, partition: int, broker: Broker, clock: Clock, *, group: str, task: str, given_up: Callable[[], bool]
     ) -> None:
         """
-        Read a task's tables up to their ends of now, unless that was done.
+        Read a task's tables up to their ends of now. What the process has read before, for another task too, is kept.
 
         Raises:
             RetriableError: the cluster does not answer, the entries do not fit, or the task was given up.
@@ -59,11 +59,9 @@ class Tables:
             missing = [
                 place for place in wanted if place not in self._read or self._held.get(place) is not self._read[place]
             ]
-            if not missing:
-                return
-            ends = {place: marks.stable for place, marks in self._begin(missing, broker, group).items()}
+            ends = {place: marks.stable for place, marks in self._begin(wanted, missing, broker, group).items()}
             heard_s = told_s = clock.monotonic()
-            while left := [place for place in missing if self._read[place].offset < ends[place]]:
+            while left := [place for place in wanted if self._read[place].offset < ends[place]]:
                 if given_up():
                     raise RetriableError(f"{task} was given up while its tables were read")
                 now = clock.monotonic()
@@ -115,17 +113,24 @@ class Tables:
     def _now(self, places: Iterable[TopicPartition]) -> list[Held]:
         return [held for place in places if (held := self._held.get(place)) is not None]
 
-    def _begin(self, places: Sequence[TopicPartition], broker: Broker, group: str) -> Mapping[TopicPartition, Any]:
+    def _begin(
+        self, wanted: Sequence[TopicPartition], missing: Sequence[TopicPartition], broker: Broker, group: str
+    ) -> Mapping[TopicPartition, Watermarks]:
+        """Ask where the wanted ones end, and read the missing ones from their beginning."""
         try:
-            marks = broker.watermarks(list(places))
+            marks = broker.watermarks(list(wanted))
+        except BrokerError as error:
+            raise RetriableError(f"a table cannot be read: {error}") from error
+        try:
             if self._reader is None:
                 self._reader = broker.reader(group)
-            self._reader.unassign(list(places))
-            self._reader.assign({place: marks[place].low for place in places})
+            if missing:
+                self._reader.unassign(list(missing))
+                self._reader.assign({place: marks[place].low for place in missing})
         except BrokerError as error:
             self._end()
             raise RetriableError(f"a table cannot be read: {error}") from error
-        self._read |= {place: Held(marks[place].low) for place in places}
+        self._read |= {place: Held(marks[place].low) for place in missing}
         return marks
 
     def _poll(self, timeout_s: float) -> bool:

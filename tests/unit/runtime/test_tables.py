@@ -26,6 +26,8 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.memory.clients import MemoryReader
 from cues_kafka.plan.plan import plan
 from cues_kafka.ports import Fetched
+from cues_kafka.runtime.task.following import Tables
+from cues_kafka.state.tables import TableSpec
 from cues_kafka.testing.tester import Crash, Tester
 
 CODECS = {"orders": Topic(value=Json(), partitions=3), "customers": Topic(value=Json(), partitions=3)}
@@ -149,6 +151,31 @@ def test_a_table_is_read_to_its_end_before_the_first_call() -> None:
     tester = Tester(graph, broker=before.broker)
     tester.run()
     assert tester.values("out") == ["1z of Zoe"]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_task_that_comes_back_reads_its_tables_to_their_end(*, whole: bool) -> None:
+    """Its process still has a whole table, as far as it was read: calls saw an older one than those before them."""
+    topics = {name: Topic(value=Json(), partitions=1) for name in CODECS}
+    tester = Tester(graph_of(Table("customers"), **topics))
+    tester.send("customers", Message("Ann", key="a"))
+    spec = TableSpec("customers", "customers", 1, whole, bytes.decode, None, str.encode, bytes.decode, 10**6)
+    tables = Tables([spec])
+
+    def bring_up() -> None:
+        tables.bring_up(0, tester.broker, tester.clock, group="g.priced", task="g.priced/0", given_up=lambda: False)
+
+    bring_up()
+    view = tables.values(0)["customers"]
+    assert dict(view) == {"a": '"Ann"'}
+    tables.leave(0)
+    tester.send("customers", Message("Anna", key="a"))
+    bring_up()
+    assert dict(view) == {"a": '"Anna"'}
+    tester.send("customers", Message("Annabel", key="a"))
+    bring_up()
+    assert dict(view) == {"a": '"Annabel"'}
+    tables.close()
 
 
 class BreakingReader(MemoryReader):
