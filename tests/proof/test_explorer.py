@@ -19,11 +19,12 @@ from cues_kafka.core.task import Doing, Task
 from tests.proof import model as explorer
 from tests.proof.model import trace
 from tests.proof.model.__main__ import PACKAGE, SHELL, main
-from tests.proof.model.mutant import NET, NET_AND_MOVE, Mutant, applied
+from tests.proof.model.mutant import CRASH, NET, NET_AND_MOVE, Mutant, applied
 from tests.proof.model.mutants import COVERED, MUTANTS
 from tests.proof.model.search import Found, Search
-from tests.proof.model.shell_mutants import HANDLERS as SHELL_MUTANTS
-from tests.proof.model.states import NO_FAULTS
+from tests.proof.model.shell_mutants import HANDLERS, TABLES
+from tests.proof.model.states import NO_FAULTS, State
+from tests.proof.model.tables import Looked
 from tests.proof.model.world import World
 from tests.proof.model.worlds import ONE, TWO, WORLDS, with_faults, world_of
 
@@ -35,6 +36,7 @@ STATES = dict.fromkeys(WORLDS, 6_000) | {
     "handler-alone": 20_000,
     "pipe": 60_000,
     "stop": 30_000,
+    "table-whole": 10_000,
     "join": 25_000,
 }
 """By world: how many `make test-full` looks at. These have fewer, but for `stop`, and are searched completely."""
@@ -69,7 +71,7 @@ def test_no_near_state_of_a_world_violates_an_invariant(name: str) -> None:
 @pytest.mark.full
 @pytest.mark.timeout(300)
 def test_none_of_100_000_distinct_states_violates_an_invariant() -> None:
-    """The pipe, the join, the worker alone, and the one with a handler completely."""
+    """The pipe, the join, the worker alone, those with a handler and with a table completely."""
     found = explored(STATES)
 
     assert sum(one.states for one in found.values()) >= 100_000
@@ -77,6 +79,7 @@ def test_none_of_100_000_distinct_states_violates_an_invariant() -> None:
     assert found["pipe"].complete
     assert found["join"].complete
     assert found["handler-alone"].complete
+    assert found["table-whole"].complete
 
 
 @pytest.mark.slow
@@ -112,6 +115,34 @@ def test_a_task_that_an_outage_stopped_says_left_when_it_is_revoked(monkeypatch:
     found = Search(World(with_faults("pipe", NET_AND_MOVE))).run()
 
     assert not found.violated, "\n".join(trace.lines(found.path, found.violated))
+
+
+def test_a_retry_may_see_a_newer_table_than_the_call_before() -> None:
+    """What a table showed is no part of the promise: the world has a call that saw 2 messages, and commits one of 3."""
+    world = world_of(with_faults("table-whole", CRASH))
+    states, step = reached(world, [world.first()]), ((0, 0),)
+
+    def committed(state: State) -> set[str]:
+        return {outcome.kind for outcome in world.part(state, 0).outputs if outcome.step == step}
+
+    called = [
+        state
+        for state in states
+        for lane in world.worker(state, 0).lanes
+        if lane is not None and lane.carried[:1] == ((step, "f"),) and lane.own == Looked(2, 2)
+    ]
+    assert called
+    assert set().union(*map(committed, reached(world, called))) == {"f2", "f3"}
+
+
+def reached(world: World, begin: Iterable[State]) -> set[State]:
+    """All states behind these."""
+    found, left = set(begin), list(begin)
+    while left:
+        following = {after for _, _, after in world.moves(left.pop())} - found
+        found |= following
+        left += following
+    return found
 
 
 def test_mutants_have_names_of_their_own_and_leave_nothing_behind() -> None:
@@ -185,7 +216,7 @@ def test_results_are_written_once_for_the_same_code(tmp_path: Path, capsys: pyte
     assert "is there already" in capsys.readouterr().out
 
 
-DRIVERS = {"handling.py", "handlers.py", "shell_mutants.py"}
+DRIVERS = {"following.py", "handling.py", "handlers.py", "shell_mutants.py"}
 """Files of the explorer that run code of the shell."""
 
 
@@ -209,11 +240,12 @@ def test_the_explorer_imports_the_core_and_of_the_shell_what_it_runs() -> None:
     assert {"cues_kafka.core.task", "cues_kafka.core"} <= names
     allowed = ("cues_kafka.core", "cues_kafka.ports", "tests.proof.model")
     assert all(name.startswith(allowed) for name in names if name.startswith("cues_kafka"))
-    assert {"cues_kafka.runtime.task.handling", "cues_kafka.state.handlers"} <= set(imported(drivers))
+    run = {"cues_kafka.runtime.task.handling", "cues_kafka.runtime.task.following.Tables", "cues_kafka.state.handlers"}
+    assert run <= set(imported(drivers))
 
 
 def test_the_digest_of_the_shell_covers_what_its_mutants_change() -> None:
     """A result of a world that runs the shell holds for as long as that code stays as it is."""
-    changed = {inspect.getfile(owner) for mutant in SHELL_MUTANTS for owner, _, _ in mutant.patches}
+    changed = {Path(inspect.getfile(owner)) for mutant in HANDLERS + TABLES for owner, _, _ in mutant.patches}
 
-    assert changed <= {str(PACKAGE / name) for name in SHELL}
+    assert {file for file in changed if file.is_relative_to(PACKAGE)} <= {PACKAGE / name for name in SHELL}

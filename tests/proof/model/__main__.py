@@ -27,8 +27,8 @@ def code() -> str:
 
 
 SHELL = (
-    *("runtime/calling/batch.py", "runtime/calling/caller.py", "runtime/task/handling.py"),
-    *("state/handlers.py", "state/layers.py", "state/stores.py"),
+    *("runtime/calling/batch.py", "runtime/calling/caller.py", "runtime/task/following.py"),
+    *("runtime/task/handling.py", "state/handlers.py", "state/layers.py", "state/stores.py", "state/tables.py"),
 )
 """What decides in the shell about the worlds that run its code."""
 
@@ -72,7 +72,7 @@ def _explore(setting: Setting, states: int | None, folder: Path | None) -> int:
     known = json.loads(file.read_text(encoding="utf-8")) if file and file.exists() else {}
     about = {
         "digest": code(),
-        "shell": shell() if setting.handlers else "",
+        "shell": shell() if setting.handlers or setting.tables else "",
         **asdict(setting),
         "faults": setting.faults._asdict(),
     }

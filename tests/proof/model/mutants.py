@@ -46,7 +46,7 @@ from tests.proof.model.mutant import (
     reports_ignored,
     suspect_trusted,
 )
-from tests.proof.model.shell_mutants import HANDLERS
+from tests.proof.model.shell_mutants import HANDLERS, TABLES
 from tests.proof.model.staged_mutants import COVERED_STAGED, STAGED
 from tests.proof.model.states import ONGOING, Turn
 from tests.proof.model.world import World
@@ -641,6 +641,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant("changes of a step with an output are dropped", "store", NOTHING, (_changes_kept("f"),)),
     Mutant("changes of a void batch stay in the process", "store", NET, (_overlay_kept(),), progress=False),
     *HANDLERS,
+    *TABLES,
     *STAGED,
 )
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Final
 
+from cues_kafka.ports import Watermarks
 from cues_kafka.runtime.calling.batch import EMPTY
 from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.task import handling
+from cues_kafka.runtime.task.following import Tables
 from cues_kafka.state.handlers import Handlers, Standing
-from tests.proof.model.mutant import CRASH, NET, NETS, NOTHING, Mutant, Patch
+from cues_kafka.state.tables import Held as HeldTable
+from tests.proof.model.mutant import CRASH, MOVE, NET, NETS, NOTHING, Mutant, Patch, around_world
+from tests.proof.model.states import Lane, Outcome
+from tests.proof.model.tables import TableWorld
 
 # State handlers.
 
@@ -91,4 +96,58 @@ HANDLERS: Final[tuple[Mutant, ...]] = (
     Mutant("steps are called again without a reset", "handler", NOTHING, ((handling, "_again", _called_on_traces),)),
     Mutant("a reset that takes too long is believed", "handler", NET, (_told_in_time(),)),
     Mutant("a batch whose handler failed goes on", "handler", NET, ((handling, "halt", lambda *_: None),)),
+)
+
+# Tables.
+
+
+def _brought_up_once() -> Patch:
+    """A table that the process has read is not read to its end again, whichever task begins."""
+    old = Tables.bring_up
+
+    def bring_up(self: Any, partition: int, *rest: Any, **more: Any) -> None:
+        if not self._read or self._left:
+            old(self, partition, *rest, **more)
+
+    return Tables, "bring_up", bring_up
+
+
+def _ends_not_asked() -> Patch:
+    """A task begins when the reader has begun."""
+    old = Tables._begin
+
+    def begin(self: Any, *given: Any) -> Any:
+        return {place: Watermarks(0, 0, 0) for place in old(self, *given)}
+
+    return Tables, "_begin", begin
+
+
+def _deletes_nothing() -> Patch:
+    """A message without a value is passed over."""
+    old = HeldTable.take
+
+    def take(self: Any, key: bytes, value: bytes | None, offset: int) -> None:
+        if value is not None:
+            old(self, key, value, offset)
+
+    return HeldTable, "take", take
+
+
+def _two_looks(old: Any, world: Any, lane: Lane) -> tuple[int, tuple[Outcome, ...]]:
+    """The first record of an outcome is of a call at the task's begin, the others are of the last call."""
+    number, outcomes = old(world, lane)
+    first = [one for one in outcomes if one.number == 0 and one.kind[0] in "of"]
+    return number, tuple(one._replace(kind=f"{one.kind[0]}{lane.own.due}") if one in first else one for one in outcomes)
+
+
+TABLES: Final[tuple[Mutant, ...]] = (
+    Mutant("a table is read to its end for the first task only", "table-whole", MOVE, (_brought_up_once(),)),
+    Mutant("a task begins before its table is at its end", "table", NOTHING, (_ends_not_asked(),)),
+    Mutant("a message that deletes an entry of a table is passed over", "table", NOTHING, (_deletes_nothing(),)),
+    Mutant(
+        "an outcome of two calls that saw different tables",
+        "table",
+        NOTHING,
+        (around_world("_loose", _two_looks, TableWorld),),
+    ),
 )

@@ -131,6 +131,7 @@ class Part(NamedTuple):
         base: deliveries, outputs, errors and nils before the task was moved last; `outputs` begin with that move.
         mover: incarnation of the tool that moved the task last.
         changes: the store's changelog.
+        table: messages of the table that arrived since the world began, in worlds with `Setting.tables`.
         wrong: a violation that was seen when it happened.
     """
 
@@ -153,6 +154,7 @@ class Part(NamedTuple):
     base: tuple[int, ...] = (0, 0, 0, 0)
     mover: str = ""
     changes: Changelog = ()
+    table: int = 0
     wrong: str = ""
 
 
@@ -223,6 +225,7 @@ class Setting:
         compacts: how many messages of the only input may be compacted away, at any time; never the last one.
         stores: user code changes a store.
         handlers: the store is a state handler's.
+        tables: `own`: user code looks up a table's partition; `whole`: a table that each process holds once.
         reorders: every second life of a worker declares its inputs in the other order (O7).
         start: see `Spec`.
         intruder: a program may write into the backing partition, with another transactional id.
@@ -250,6 +253,7 @@ class Setting:
     compacts: int = 0
     stores: bool = False
     handlers: bool = False
+    tables: str = ""
     reorders: bool = False
     start: str = "earliest"
     intruder: bool = False

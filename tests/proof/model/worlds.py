@@ -13,6 +13,7 @@ from dataclasses import replace
 from tests.proof.model.handlers import HandlerWorld
 from tests.proof.model.staged import StagedWorld
 from tests.proof.model.states import Faults, Setting
+from tests.proof.model.tables import TableWorld
 from tests.proof.model.world import World
 
 ONE = Faults(crash=1, move=1, net=1, zombie=1, total=1)
@@ -152,6 +153,14 @@ _WORLDS = [
         handlers=True,
         workers=("native",),
     ),
+    Setting(name="table", about="a table whose partition the task looks up", inputs=("fr",), tables="own"),
+    Setting(
+        name="table-whole",
+        about="a table that a process holds once, while its task leaves and comes back",
+        inputs=("fr",),
+        tables="whole",
+        workers=("native",),
+    ),
     Setting(name="slots", about="two Spark slots for one range", inputs=("oo",), workers=("slot", "slot")),
     Setting(name="both", about="a native worker and a Spark slot", inputs=("oo",), workers=("native", "slot")),
     replace(_STAGED, name="staged", about="a driver of Spark, its successors, and tasks of theirs that stay behind"),
@@ -187,6 +196,8 @@ def world_of(setting: Setting) -> World:
     """What a setting speaks of."""
     if setting.handlers:
         return HandlerWorld(setting)
+    if setting.tables:
+        return TableWorld(setting)
     return StagedWorld(setting) if "driver" in setting.workers else World(setting)
 
 
