@@ -108,7 +108,7 @@ class Maintenance:
         everyone: dict[str, Processor | DataFrameProcessor] = {**graph.processors, **graph.dataframes}
         if processor not in everyone:
             raise ConfigError(no_such_processor(graph.name, [processor], everyone))
-        facts = broker.facts(topics_to_ask(graph))
+        facts = self._facts = broker.facts(topics_to_ask(graph))
         declared, backing = everyone[processor], backing_topic(graph.name, processor)
         topics = declared.read_topics if isinstance(declared, DataFrameProcessor) else declared.input_topics
         for topic in (*topics, backing):
@@ -130,8 +130,8 @@ class Maintenance:
                 declared, lambda slot: frame_spec(graph.name, processor, slot, width, identity, inputs=declared.inputs)
             )
         else:
-            make = spec_of(graph, plan(graph, facts), declared, self._sizes[declared.lead], identity)
-            self.specs, self.staged = tuple(map(make, range(min(self._sizes.values())))), False
+            self._make = spec_of(graph, plan(graph, facts), declared, self._sizes[declared.lead], identity)
+            self.specs, self.staged = tuple(map(self._make, range(min(self._sizes.values())))), False
 
     def _frame(self, declared: DataFrameProcessor, make: Callable[[int], Spec]) -> tuple[tuple[Spec, ...], bool]:
         """Find out by its records how a processor of DataFrames is written, and in how many parts."""
@@ -312,11 +312,10 @@ class Maintenance:
         if not moves:
             return
         self._refuse_others()
-        lead, group = self._inputs_of[0].topic, self.specs[0].group
         with contextlib.ExitStack() as memberships:
             held = [
-                memberships.enter_context(_Membership(self._broker, one, lead, self._sizes[lead], self._clock))
-                for one in (group, *([holding] if holding else []))
+                memberships.enter_context(self._membership(one))
+                for one in (self.specs[0].group, *([holding] if holding else []))
             ]
             if holding:
                 self._refuse_moved_on(holding, moves)
@@ -324,6 +323,10 @@ class Maintenance:
                 for other in held[1:]:
                     other()
                 self._move(move, held[0])
+
+    def _membership(self, group: str) -> HeldGroup:
+        lead = self._inputs_of[0].topic
+        return HeldGroup(self._broker, group, lead, self._sizes[lead], self._clock)
 
     def _refuse_moved_on(self, group: str, moves: Sequence[PlannedMove]) -> None:
         """Refuse if another group has committed since the plan was made: its application ran again meanwhile."""
@@ -529,7 +532,7 @@ def rewrite(
         for topic in changelogs.values():
             yield topic, spec.partition, TOPIC, topic_ids[topic], None, 0
 
-    move = Move(after=_sequence(record), positions=positions, stores=tuple(marks.items()))
+    move = Move(after=_sequence(record), positions=positions, stores=tuple((kept | marks).items()))
     return PlannedMove(replace(spec, move=move), (), written)
 
 
@@ -577,7 +580,7 @@ def _notes(spec: Spec, record: Record | None, positions: Positions) -> list[str]
     return notes
 
 
-class _Membership:
+class HeldGroup:
     """The only member of a group for a moment. A call returns the proof, and fails when another member has joined."""
 
     def __init__(self, broker: Broker, group: str, topic: str, width: int, clock: Clock) -> None:

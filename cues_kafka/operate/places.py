@@ -36,7 +36,7 @@ def wanted(broker: Broker, to: str, places: Collection[TopicPartition]) -> dict[
         return {place: marks[place].stable for place in places}
     if to.startswith("group:"):
         found = of_group(broker, to.removeprefix("group:"), places)
-    elif (when := _time(to)) is not None:
+    elif (when := time_of(to)) is not None:
         asked = broker.offsets_at(dict.fromkeys(places, int(when.timestamp() * 1000)))
         found = {place: marks[place].stable if asked[place] is None else asked[place] or 0 for place in places}
     else:
@@ -86,7 +86,13 @@ def _lacking(group: str, asked: Collection[TopicPartition], found: Mapping[Topic
     )
 
 
-def _time(text: str) -> datetime | None:
+def time_of(text: str) -> datetime | None:
+    """
+    A time in ISO form; None: it is none.
+
+    Raises:
+        ConfigError: it has no zone.
+    """
     try:
         when = datetime.fromisoformat(text)
     except ValueError:

@@ -153,9 +153,10 @@ def _split_stores(processor: Processor, planned: ProcessorPlan, facts: ClusterFa
             continue
         yield (
             f"{planned.inputs[0][1]!r} has {count(planned.partitions or 0, 'partition')}, {changelog!r} has "
-            f"{known.partitions}. Messages of a key may now come to another task than the entry that they need, and a "
-            f"store cannot be split. Give {planned.name} a new name=: under it the store is built from the input, from "
-            "start= on, and outputs repeat. Or say Store(per_task=True), if its entries do not depend on keys."
+            f"{known.partitions}. Messages of a key may now come to another task than the entry that they need. Run "
+            f"'cues-kafka rebuild MODULE:GRAPH {planned.name}', which builds the stores again from the input. Where it "
+            f"cannot, give {planned.name} a new name=: under it the store is built from start= on, and outputs repeat. "
+            "Or say Store(per_task=True), if its entries do not depend on keys."
         )
 
 

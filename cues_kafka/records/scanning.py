@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import heapq
 import time
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from typing import TypeAlias
 
 from cues_kafka.graph.names import tools_group
-from cues_kafka.ports import Broker, TopicPartition, Watermarks, WireMessage
+from cues_kafka.ports import Broker, Reader, TopicPartition, Watermarks, WireMessage
+
+ROOM = 5_000
+"""Messages of a partition that may wait for those of others before it is paused."""
 
 SILENCE_S = 10.0
 """After this time without a message the cluster is asked whether it is there: readers are silent when it is gone."""
@@ -137,6 +142,81 @@ def read_range(
                     return
     finally:
         reader.close()
+
+
+def read_merged(broker: Broker, ranges: Ranges, *, group: str) -> Iterator[tuple[TopicPartition, WireMessage]]:
+    """
+    Read the committed messages of several ranges together, the oldest timestamps first.
+
+    The order of a partition is kept: of all partitions, the one goes on whose next message is the oldest. Partitions
+    that are far ahead are paused.
+
+    Args:
+        broker: the cluster.
+        ranges: what to read, at most up to the last stable offsets.
+        group: see `read_range`.
+
+    Raises:
+        BrokerError: see `read_range`.
+    """
+    at = {place: start for place, (start, end) in ranges.items() if start < end}
+    if not at:
+        return
+    waiting: dict[TopicPartition, deque[WireMessage]] = {place: deque() for place in at}
+    heads: list[tuple[int, TopicPartition]] = []
+    lacking, paused = set(at), set[TopicPartition]()
+    reader = broker.reader(group, prompt=True)
+    try:
+        reader.assign(at)
+        while lacking or heads:
+            while lacking:
+                _fetch(broker, reader, ranges, at, waiting)
+                for place in [*lacking]:
+                    if waiting[place]:
+                        heapq.heappush(heads, (waiting[place][0].timestamp()[1], place))
+                    if waiting[place] or place not in at:
+                        lacking.discard(place)
+                full = {place for place in at if len(waiting[place]) > ROOM} - paused
+                if full:
+                    reader.pause(full)
+                    paused |= full
+            _, place = heapq.heappop(heads)
+            mine = waiting[place]
+            yield place, mine.popleft()
+            if mine:
+                heapq.heappush(heads, (mine[0].timestamp()[1], place))
+            elif place in at:
+                lacking.add(place)
+                if place in paused:
+                    paused.discard(place)
+                    reader.resume([place])
+    finally:
+        reader.close()
+
+
+def _fetch(
+    broker: Broker,
+    reader: Reader,
+    ranges: Ranges,
+    at: dict[TopicPartition, int],
+    waiting: Mapping[TopicPartition, deque[WireMessage]],
+) -> None:
+    """Wait until something comes; a partition that is read to its end leaves `at`."""
+    heard_s = time.monotonic()
+    while not (found := reader.poll(1.0)):
+        if time.monotonic() - heard_s >= SILENCE_S:
+            broker.watermarks([*at])
+            heard_s = time.monotonic()
+    for place, messages, eof in found:
+        if place not in at:
+            continue
+        end = ranges[place][1]
+        waiting[place].extend(message for message in messages if message.offset() < end)
+        behind = [messages[-1].offset() + 1] if messages else []
+        at[place] = max([at[place], *behind, *([eof] if eof is not None else [])])
+        if at[place] >= end:
+            del at[place]
+            reader.unassign([place])
 
 
 def holds_messages(broker: Broker, place: TopicPartition, start: int, end: int, *, group: str) -> bool:

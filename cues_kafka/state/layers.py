@@ -210,6 +210,10 @@ class Layers:
         with self._lock:
             self._committed.apply(entries, place)
 
+    def kept(self) -> Iterator[tuple[bytes, bytes]]:
+        """The committed entries as the changelog has them, in the order of keys; nothing is committed meanwhile."""
+        return self._committed.scan(b"")
+
     def clear(self, why: str = "") -> None:
         """Forget all committed entries."""
         with self._lock:

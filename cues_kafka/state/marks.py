@@ -15,6 +15,9 @@ from cues_kafka.errors import RecoveryError
 NO_MARK: Final = -1
 """Stands for the mark of a changelog without one."""
 
+UNFINISHED: Final = "-"
+"""Stands among the stores in a record of a task whose stores are being rebuilt: it must not run meanwhile (X3)."""
+
 BETWEEN: Final = 4096
 """Marks for each step: its own, and those of tools behind it."""
 

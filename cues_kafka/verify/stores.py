@@ -42,8 +42,8 @@ SHOWN: Final = 5
 """Keys of a store that the report shows."""
 
 REBUILD: Final = (
-    "an update was lost, or another program wrote to the changelog. Stop that program, and give the processor a new "
-    "name=: it then builds its stores from the input, as far as that is there"
+    "an update was lost, or another program wrote to the changelog. Stop that program, and run `cues-kafka rebuild` "
+    "for this processor: it builds its stores again from the input, as far as that is there"
 )
 
 REMEDY: Final = (
@@ -214,6 +214,9 @@ class StoreScan:
     def _recomputed(self, task: TaskBooks, record: Record, caller: Caller, spec: Any) -> list[Cache]:
         if why := obstacle(task.processor, self._pure):
             raise NotRecomputed(why)
+        width = self._facts.topics[task.processor.lead].partitions
+        if width > record.born and not all(store.per_task for store in task.processor.state.values()):
+            raise NotRecomputed("its input got more partitions since it first ran, and entries followed their keys")
         starts = {binding: self._start(task, binding) for binding in task.bindings}
         ends = {position.binding: position.offset for position in record.positions}
         ids = {position.binding: position.topic_id for position in record.positions}

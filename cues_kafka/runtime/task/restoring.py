@@ -14,6 +14,7 @@ from cues_kafka.records.reading import PATIENCE_S
 from cues_kafka.state.entries import Place
 from cues_kafka.state.expiring import Expiring
 from cues_kafka.state.layers import MARK, TOPIC
+from cues_kafka.state.marks import UNFINISHED
 from cues_kafka.state.stores import Cache, Stores
 
 log = get_logger("cues_kafka.state")
@@ -26,10 +27,13 @@ RETENTION_MS: Final = 86_400_000
 
 
 LOST: Final = (
-    "give the processor a new name: it builds its stores from start= on, and its outputs repeat. Or give the store "
-    "another name: it begins empty, and the task goes on where it stands"
+    "run `cues-kafka rebuild` for this processor, which builds its stores again from its input. Where the input does "
+    "not hold all messages, give the store another name: it begins empty, and the task goes on where it stands"
 )
 """What to do where the entries of a changelog are gone."""
+
+
+FINISH: Final = "run `cues-kafka rebuild` for this processor again, to its end"
 
 
 class ChangelogEnds(NamedTuple):
@@ -70,7 +74,7 @@ class Restoring:
     group: str
     given_up: Callable[[], bool]
 
-    def bring_up(self, stores: Stores, kept: Kept) -> None:
+    def bring_up(self, stores: Stores, kept: Kept, *, whole: bool = True) -> None:
         """
         Bring the stores up to the high watermarks of now: a last stable offset may hide changes that are committed.
 
@@ -82,13 +86,17 @@ class Restoring:
         Args:
             stores: those of the task; what they have read before is kept.
             kept: what the newest record says of them.
+            whole: whether the changelogs must have all that the record says.
 
         Raises:
             RetriableError: no progress, for example because of an open transaction; the changelog ends elsewhere; or
                 the task was given up.
-            ConfigError: there are entries that no record of this task knows, or a changelog is gone.
+            ConfigError: there are entries that no record of this task knows, a changelog is gone, or the stores are
+                being rebuilt.
             BrokerError: a changelog cannot be read.
         """
+        if UNFINISHED in dict(kept):
+            raise ConfigError("its stores are being rebuilt, and that is not finished", remedy=FINISH)  # X3
         stores.open()
         expected, asked_ms = dict(kept), int(self.clock.time() * 1000)
         facts = self.broker.facts([one.spec.changelog for one in stores.caches])
@@ -110,7 +118,8 @@ class Restoring:
             if one.inherited and why is not None:
                 self._begin_again(one, found, why)
                 self._read_up(one, found)
-            self._compare(one, step)
+            if whole:
+                self._compare(one, step)
 
     def _begin_again(self, one: Cache, found: ChangelogEnds, why: str) -> None:
         one.layers.clear(why if one.inherited else "")

@@ -1,4 +1,4 @@
-"""What tests of the runtime share."""
+"""What unit tests share."""
 
 from __future__ import annotations
 

@@ -1,0 +1,544 @@
+"""
+Make the stores of a processor again from its input: after its function was fixed, or its input got more partitions.
+
+The function is called for all messages below the positions of the tasks, with empty stores, and what it returns is
+dropped. Then the difference to the present entries goes into the changelogs, together with a record of the task, in
+one transaction for each task, however large: so a task has its old entries or the new ones (X3).
+
+Each task calls its own partition, unless the input got more partitions since the processor's first start. Then keys
+have moved, and a message belongs to the task that gets the next message of its key. No task may run between: each one
+gets a record first that says so, then come the partitions that are missing, and each one gets its entries.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby, islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from cues_kafka.brokers.murmur2 import partition_for
+from cues_kafka.brokers.patience import ask_again
+from cues_kafka.core.records import Record, Snapshot, Start
+from cues_kafka.core.recover import first_positions, foreign
+from cues_kafka.core.spec import Move, Spec
+from cues_kafka.errors import CodecError, ConfigError, RecoveryError, RetriableError
+from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.handler import Handler
+from cues_kafka.graph.processor import Processor
+from cues_kafka.operate.moving import HeldGroup, Maintenance, PlannedMove, rewrite
+from cues_kafka.operate.places import time_of
+from cues_kafka.operate.rebuilt import Rebuilt, finished
+from cues_kafka.plan.plan import plan
+from cues_kafka.ports import Broker, Clock, TopicPartition, Watermarks, WireMessage
+from cues_kafka.records.reading import read_record
+from cues_kafka.records.scanning import Ranges, read_merged, read_range
+from cues_kafka.runtime.build import caller_of, state_dir_of
+from cues_kafka.runtime.calling.batch import Batch
+from cues_kafka.runtime.calling.caller import Caller
+from cues_kafka.runtime.task.interpreter import Hook
+from cues_kafka.runtime.task.restoring import Restoring
+from cues_kafka.state.marks import UNFINISHED
+from cues_kafka.state.stores import Stores
+from cues_kafka.words import count
+
+CHUNK: Final = 1_000
+"""Messages whose outputs are in memory at once."""
+
+FENCE_S: Final = 30.0
+
+STALE: Final = "STALE_END"
+LOST_S: Final = 3.0
+"""How long a changelog that does not end where the record says may be the old answer of a broker."""
+
+FRESH: Final = (
+    "Give the processor a new name= instead: under it the stores are built from start= on, and outputs repeat"
+)
+
+
+def obstacle(processor: Processor, *, pure: bool) -> str | None:
+    """Why a processor's stores cannot be made again, with the remedy; None: they can."""
+    name = processor.name
+    if not processor.state:
+        return f"{name!r} has no stores, so there is nothing to rebuild"
+    if handlers := [one for one, store in processor.state.items() if isinstance(store, Handler)]:
+        return f"{name!r} has state handlers ({', '.join(handlers)}), whose entries only they know. {FRESH}"
+    if processor.tables:
+        topics = ", ".join(map(repr, processor.tables))
+        return f"{name!r} looks things up in {topics}, which may have changed since. {FRESH}"
+    if processor.input_shape == "join":
+        return f"{name!r} is a join, which pairs messages from the beginning of its inputs. {FRESH}"
+    if processor.has_effects and not pure:
+        kind = "effects=True" if processor.effects else "no outputs, so it counts as a sink"
+        return f"{name!r} has {kind}: a call might repeat its effects. If it does no harm, add --pure"
+    if processor.retry and not pure:
+        return f"{name!r} has retry=, so its function depends on something outside. If a call does no harm, add --pure"
+    return None
+
+
+class Rebuild(Maintenance):
+    """
+    Rebuilds the stores of one processor; a context manager, which holds its group where it writes.
+
+    Attributes:
+        notes: what the operator should know besides, once `look` has begun.
+        progress: told how many offsets were read, of how many.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        broker: Broker,
+        processor: str,
+        *,
+        who: str,
+        since: str | None = None,
+        allow_missing: bool = False,
+        allow_strays: bool = False,
+        pure: bool = False,
+        system: Mapping[str, Any] | None = None,
+        cluster: Any = None,
+        progress: Callable[[int, int], None] | None = None,
+        clock: Clock | None = None,
+        hook: Hook | None = None,
+    ) -> None:
+        """
+        Args:
+            graph: the graph.
+            broker: the cluster.
+            processor: name of the processor.
+            who: the records name it as their writer.
+            since: `earliest`, or a time in ISO form: messages before it are left out; None: where the processor began.
+            allow_missing: whether messages that are gone from the input are left out.
+            allow_strays: whether messages are ignored that are not delivered yet and that no task will deliver whose
+                store has the entries of their keys.
+            pure: whether the function may be called although it has effects or retries.
+            system: values of `Graph(system=)`.
+            cluster: options of the cluster, for codecs and for the directory of stores on the disk.
+            progress: told how many offsets were read, of how many.
+            clock: time.
+            hook: crash points, see `interpreter`.
+
+        Raises:
+            ConfigError: the graph has no such processor, it was never started here, or its stores cannot be rebuilt.
+        """
+        if processor in graph.dataframes:
+            raise ConfigError(
+                f"{processor!r} is a processor of DataFrames: Spark keeps its state. Use cues-kafka reset"
+            )
+        if processor in graph.processors and (why := obstacle(graph.processors[processor], pure=pure)):
+            raise ConfigError(why)
+        super().__init__(graph, broker, processor, who=who, clock=clock, hook=hook)
+        self._graph, self._processor = graph, graph.processors[processor]
+        self._since, self._allow_missing, self._allow_strays = since, allow_missing, allow_strays
+        self._cluster, self._system = cluster, system or {}
+        self.progress = progress
+        self._planned = plan(graph, self._facts)
+        self._changelogs = dict(self._planned[processor].changelogs)
+        if missing := sorted({*self._changelogs.values(), *self._processor.output_topics} - self._facts.topics.keys()):
+            raise ConfigError(
+                f"topics {', '.join(map(repr, missing))} do not exist. `cues-kafka plan MODULE:GRAPH --apply` creates "
+                "them"
+            )
+        self._width = self._facts.topics[self._processor.lead].partitions
+        self.specs = tuple(map(self._make, range(self._width)))
+        self._member: HeldGroup | None = None
+        self._stack = contextlib.ExitStack()
+        self._read = self._to_read = self._born = 0
+        self.notes: list[str] = []
+
+    # Holding the group
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._stack.close()
+
+    def hold(self) -> None:
+        """
+        Keep workers out until the end, and end the transactions that dead ones left open.
+
+        Raises:
+            RecoveryError: the group has members.
+        """
+        self._refuse_others()
+        self._member = self._stack.enter_context(self._membership(self.specs[0].group))
+        for spec in self.specs[: self._backing_size]:
+            session = self._broker.session(spec.transactional_id)
+            try:
+                session.init(timeout_s=FENCE_S)
+            finally:
+                session.abandon()
+
+    def _tick(self) -> None:
+        """Stay in the group, and notice workers that join."""
+        if self._member is not None:
+            self._member()
+
+    @property
+    def _backing_size(self) -> int:
+        return self._sizes[self.specs[0].backing]
+
+    # What the stores become
+
+    def look(self) -> Iterator[list[Rebuilt]]:
+        """
+        Call the function, and compare; gives tasks that must be written together. Their entries are gone with the next.
+
+        Raises:
+            ConfigError: the stores cannot be rebuilt.
+            RecoveryError: the group has members, a task must deliver first, or the input does not hold what is needed.
+            BrokerError: the cluster does not answer.
+        """
+        if self._member is None:
+            self._refuse_others()
+        records = self._records()
+        self._refuse_records(records)
+        born = self._born = min(record.born for record in records if record)
+        ranges = self._ranges(records, born)
+        places: list[list[int]] = [[partition] for partition, record in enumerate(records) if record]
+        routes: Callable[[TopicPartition, WireMessage], int] | None = None
+        if self._moved(born):
+            self._refuse_unknown(ranges, records, born)
+            places, routes = [list(range(self._width))], self._route
+        self._to_read += sum(end - start for start, end in ranges.values())
+        system = dict(self._system)
+        with contextlib.ExitStack() as stack:
+            scratch = self._scratch(stack)
+            caller = caller_of(
+                *(self._graph, self._processor, self._facts, system, self._broker.max_bytes),
+                cluster=self._cluster,
+                state_dir=scratch,
+            )
+            stack.callback(caller.close)
+            for group in places:
+                rebuilt = [self._empty(partition, records[partition], caller) for partition in group]
+                try:
+                    mine = {place: found for place, found in ranges.items() if place.partition in group}
+                    self._call_all({one.spec.partition: one for one in rebuilt}, mine, caller, routes)
+                    yield [one.compare() for one in rebuilt]
+                finally:
+                    for one in rebuilt:
+                        one.close()
+
+    def _scratch(self, stack: contextlib.ExitStack) -> Path | None:
+        """A directory for the entries of stores that are on the disk, removed in the end."""
+        root = state_dir_of(self._cluster, self._facts)
+        if root is None or not any(store.on_disk for store in self._processor.state.values()):
+            return None
+        root.mkdir(parents=True, exist_ok=True)
+        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rebuild-", dir=root)))
+
+    def _records(self) -> list[Record | None]:
+        """The newest record of each task."""
+        found: list[Record | None] = [None] * self._width
+        for spec in self.specs[: self._backing_size]:
+            found[spec.partition] = self._newest(spec, *self._backing(spec)[::2])
+        return found
+
+    @property
+    def _widened(self) -> bool:
+        """Whether the input got partitions that the stores do not have: no worker starts then."""
+        return any(self._facts.topics[topic].partitions < self._width for topic in self._changelogs.values())
+
+    def _refuse_records(self, records: Sequence[Record | None]) -> None:
+        if not any(records):
+            raise ConfigError(f"{self._processor.name!r} has no record, so there is nothing to rebuild: it never ran")
+        for spec, record in zip(self.specs, records, strict=True):
+            if record is None:
+                continue
+            if refusal := foreign(spec, record):
+                raise RecoveryError(f"{spec.name}: {refusal.halt}")
+            if {(p.binding, p.topic) for p in record.positions} != set(spec.inputs):
+                raise RecoveryError(f"{spec.name}: its inputs are not those of its record. Declare them as they were.")
+            for position in record.positions:
+                if position.topic_id != self._ids[position.topic]:
+                    raise RecoveryError(
+                        f"{spec.name}: {position.topic!r} was deleted and recreated, so what the task delivered is "
+                        f"gone. {FRESH}"
+                    )
+            if isinstance(record, Snapshot) and not self._widened:
+                raise RecoveryError(
+                    f"{spec.name}: a batch of {count(record.steps, 'step')} was announced and is not delivered yet. "
+                    "Run the worker until it is, stop it, and run the command again."
+                )
+
+    def _moved(self, born: int) -> bool:
+        """Whether keys have moved between partitions since the processor's first start."""
+        apart = [name for name, store in self._processor.state.items() if store.per_task]
+        if self._width <= born or len(apart) == len(self._processor.state):
+            return False
+        if apart:
+            raise ConfigError(
+                f"{self._processor.name!r}: its input had {born} partitions and has {self._width}. Its store "
+                f"{apart[0]!r} is of a task (per_task=True) and others are by key, so one call would have to change "
+                f"the stores of two tasks. {FRESH}"
+            )
+        return True
+
+    # What there is to read
+
+    def _ranges(self, records: Sequence[Record | None], born: int) -> Ranges:
+        """What each task has delivered of its inputs, as far as it is there and wanted."""
+        ends = {
+            TopicPartition(position.topic, spec.partition): position.offset
+            for spec, record in zip(self.specs, records, strict=True)
+            for position in (record.positions if record else ())
+        }
+        for place in ends:
+            if "compact" in self._facts.topics[place.topic].config.get("cleanup.policy", "delete"):
+                raise ConfigError(
+                    f"{place.topic!r} is compacted, so it does not hold all messages that made the stores. Keep the "
+                    "entries, or read a topic that keeps every message"
+                )
+        marks = self._broker.watermarks([*ends])
+        if self._since is None:
+            starts = self._beginnings(records, born)
+        else:
+            starts = dict.fromkeys(ends, 0) if self._since == "earliest" else self._since_time(marks)
+        missing = [
+            f"{place.topic}/{place.partition}: offsets [{start}, {marks[place].low})"
+            for place, start in starts.items()
+            if start < min(marks[place].low, ends[place])
+        ]
+        if missing and not self._allow_missing:
+            raise RecoveryError(
+                f"{'; '.join(missing)} are gone from the input (retention or trim), and the entries that they made "
+                "would be too. Add --allow-missing to rebuild without them."
+            )
+        self.notes += [f"{text} are gone from the input: entries that they made are not rebuilt" for text in missing]
+        return {place: (max(starts[place], marks[place].low), end) for place, end in ends.items()}
+
+    def _since_time(self, marks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
+        when = time_of(self._since or "")
+        if when is None:
+            raise ConfigError(f"--from {self._since}: write earliest, or a time such as 2026-11-23T10:00:00Z")
+        found = self._broker.offsets_at(dict.fromkeys(marks, int(when.timestamp() * 1000)))
+        self.notes.append(f"messages before {self._since} are left out: entries that they made are not rebuilt")
+        return {place: marks[place].high if offset is None else offset for place, offset in found.items()}
+
+    def _beginnings(self, records: Sequence[Record | None], born: int) -> dict[TopicPartition, int]:
+        """Where each task began: as its first record says, or its declaration where that is compacted away."""
+        found = {}
+        for spec, record in zip(self.specs, records, strict=True):
+            first = self._first(spec) if record else None
+            for position in record.positions if record else ():
+                known = [p.offset for p in (first.positions if first else ()) if p.binding == position.binding]
+                start = self._planned.start_of(self._processor, spec.partition)
+                if not known and start == "latest" and spec.partition < born:
+                    raise ConfigError(
+                        f"{spec.name} began at the end of its input (start='latest'), and where that was is compacted "
+                        "away. Say --from earliest, or --from a time"
+                    )
+                place = TopicPartition(position.topic, spec.partition)
+                found[place] = known[0] if known else start if isinstance(start, int) else 0
+        return found
+
+    def _first(self, spec: Spec) -> Start | None:
+        """The first record of a task; None: compaction has taken it."""
+        low, _, high = self._backing(spec)
+        place = TopicPartition(spec.backing, spec.partition)
+        message = next(iter(read_range(self._broker, place, low, high, group=spec.group)), None)
+        try:
+            record = read_record(message) if message is not None else None
+        except CodecError:
+            return None
+        return record if isinstance(record, Start) and record.sequence == 0 else None
+
+    # Keys that moved
+
+    def _route(self, place: TopicPartition, message: WireMessage) -> int:
+        """The task that gets the next message of this one's key; without a key, its own."""
+        key = message.key()
+        return place.partition if key is None else partition_for(key, self._width)
+
+    def _refuse_unknown(self, ranges: Ranges, records: Sequence[Record | None], born: int) -> None:
+        """
+        Look at the keys of all messages: whether they stand where the default partitioner puts them, now or with fewer
+        partitions; and whether messages that are not delivered yet wait in partitions that their keys have left.
+        """
+        marks = self._broker.watermarks([
+            TopicPartition(i.topic, spec.partition) for spec in self.specs for i in spec.inputs
+        ])  # fmt: skip
+        whole = {
+            place: (ranges[place][0] if place in ranges else mark.low, mark.stable) for place, mark in marks.items()
+        }
+        self._to_read += sum(end - start for start, end in whole.values())
+        strays = Counter[TopicPartition]()
+        first: dict[TopicPartition, int] = {}
+        for place, message in self._messages(whole):
+            if (key := message.key()) is None or partition_for(key, self._width) == place.partition:
+                continue
+            if not any(partition_for(key, width) == place.partition for width in range(born, self._width)):
+                raise ConfigError(
+                    f"{place.topic}/{place.partition} at {message.offset()}: the default partitioner (murmur2) puts "
+                    f"its key into partition {partition_for(key, self._width)}, and with fewer partitions not here "
+                    "either. So it is not known which task gets the next message of a key, and the stores cannot be "
+                    f"divided. {FRESH}"
+                )
+            if message.offset() >= ranges.get(place, (0, 0))[1]:
+                strays[place] += 1
+                first.setdefault(place, message.offset())
+        if not strays:
+            return
+        text = ", ".join(
+            f"{n} in {place.topic}/{place.partition}, from {first[place]} on" for place, n in strays.items()
+        )
+        if not self._allow_strays:
+            raise RecoveryError(
+                f"{count(strays.total(), 'message')} ({text}) {'is' if strays.total() == 1 else 'are'} not delivered "
+                "yet, and another task has the entries of these keys now. Let workers deliver everything before "
+                "partitions are added. Add --allow-strays to go on: their calls find no entries, and the stores are "
+                "right again after a second rebuild."
+            )
+        self.notes.append(f"{text}: these messages will be delivered without the entries of their keys")
+
+    # Calls
+
+    def _messages(self, ranges: Ranges) -> Iterator[tuple[TopicPartition, WireMessage]]:
+        """Read ranges together, and tell how far it is."""
+        before, at = self._read, {place: start for place, (start, _) in ranges.items()}
+        for seen, (place, message) in enumerate(read_merged(self._broker, ranges, group=self.specs[0].group)):
+            yield place, message
+            at[place] = message.offset() + 1
+            if seen % CHUNK == 0:
+                self._tell(before + sum(at[one] - start for one, (start, _) in ranges.items()))
+        self._tell(before + sum(end - start for start, end in ranges.values()))
+
+    def _tell(self, read: int) -> None:
+        self._read = read
+        self._tick()
+        if self.progress:
+            self.progress(read, self._to_read)
+
+    def _empty(self, partition: int, record: Record | None, caller: Caller) -> Rebuilt:
+        spec = self.specs[partition]
+        context = caller.context_of(spec)
+        assert context.stores is not None
+        context.stores.open()
+        return Rebuilt(spec, record, context, *self._present(spec, record, caller))
+
+    def _present(self, spec: Spec, record: Record | None, caller: Caller) -> tuple[Stores | None, bool]:
+        """The entries that the changelogs have, and whether some are lost; None: the task has no changelogs yet."""
+        if any(spec.partition >= self._facts.topics[topic].partitions for topic in self._changelogs.values()):
+            return None, False
+        stores = caller.context_of(spec).stores
+        assert stores is not None
+        kept = finished(record) if record else ()
+        restoring = Restoring(self._broker, self._clock, spec.name, spec.partition, spec.group, lambda: False)
+        try:
+            ask_again(lambda: restoring.bring_up(stores, kept), LOST_S, while_=lambda error: error.code == STALE)
+        except (ConfigError, RetriableError) as error:
+            if isinstance(error, RetriableError) and error.code != STALE:
+                raise
+            self.notes.append(f"{spec.name}: {error}")
+            restoring.bring_up(stores, kept, whole=False)
+            return stores, True
+        return stores, False
+
+    def _call_all(
+        self,
+        rebuilt: Mapping[int, Rebuilt],
+        ranges: Ranges,
+        caller: Caller,
+        routes: Callable[[TopicPartition, WireMessage], int] | None,
+    ) -> None:
+        indices: dict[str, list[int]] = {}
+        for index, (_, topic) in enumerate(self._processor.inputs):
+            indices.setdefault(topic, []).append(index)
+        alts = self._processor.input_shape == "alts"
+        coming = self._messages(ranges)
+        while chunk := list(islice(coming, CHUNK)):
+            mine: dict[int, list[tuple[int, Any]]] = {}
+            for place, message in chunk:
+                target = mine.setdefault(routes(place, message) if routes else place.partition, [])
+                target += [(place.partition, (index, message) if alts else message) for index in indices[place.topic]]
+            for partition, steps in mine.items():
+                for source, run in groupby(steps, key=lambda step: step[0]):
+                    self._call(rebuilt[partition], source, [step for _, step in run], caller)
+
+    def _call(self, one: Rebuilt, source: int, steps: list[Any], caller: Caller) -> None:
+        """Call the function for these messages of a partition, and keep its changes."""
+        stores = one.context.stores
+        assert stores is not None
+        ids = {binding: self._ids[topic] for binding, topic in self._processor.inputs}
+        while steps:
+            batch = Batch(self.specs[source], 0, ids, one.context)
+            stores.begin_batch(0)
+            ended = caller.run(steps, batch)
+            one.calls += ended
+            one.raised += batch.errors
+            if batch.halt is not None:
+                if batch.halt.kind != "unhandled":
+                    raise RecoveryError(f"{caller.place(steps, ended)}: {batch.halt}")
+                ended, one.calls, one.raised = ended + 1, one.calls + 1, one.raised + 1
+            stores.before_commit(0, batch.records)
+            stores.after_commit(0)
+            if stores.failed is not None:
+                raise RecoveryError(f"{one.spec.name}: {stores.failed}")
+            steps = steps[ended:]
+
+    # Writing
+
+    def write(self, group: Sequence[Rebuilt]) -> int:
+        """
+        Write what `look` gave; `hold` was called before. Gives the number of tasks that were written.
+
+        Raises:
+            RecoveryError: a worker has joined, or a task has moved since.
+            BrokerError: the cluster refused. Another run writes the other tasks.
+        """
+        assert self._member is not None
+        together = len(group) > 1 and any(one.due for one in group)
+        if together:
+            self._announce(group)
+        written = 0
+        for one in group:
+            if together or one.due:
+                record = self._newest(one.spec, *self._backing(one.spec)[::2])
+                assert record
+                record = replace(record, stores=finished(record))
+                ids = {topic: self._ids[topic] for topic in self._changelogs.values()}
+                self._move(rewrite(one.spec, record, record.positions, one.changes, ids), self._member)
+                written += 1
+        return written
+
+    def _announce(self, group: Sequence[Rebuilt]) -> None:
+        """
+        Say in a record of each task that its stores are not finished, then add partitions.
+
+        Those of the changelogs come last: without them no worker starts, and with them each task has its record.
+        """
+        assert self._member is not None
+        present = [one for one in group if one.spec.partition < self._backing_size]
+        for one in present:
+            self._begin(one)
+        own = (self.specs[0].backing, self._planned[self._processor.name].replay)
+        for growth in self._planned.grow:
+            if growth.topic in own:
+                self._broker.add_partitions(growth.topic, growth.wanted)
+        for one in group[len(present) :]:
+            self._begin(one)
+        for topic in self._changelogs.values():
+            self._broker.add_partitions(topic, self._width)
+
+    def _begin(self, one: Rebuilt) -> None:
+        assert self._member is not None
+        if one.unfinished:
+            return
+        record, spec = one.record, one.spec
+        inputs = self._inputs(spec)
+        positions = record.positions if record else first_positions(spec, inputs, self._born)
+        move = Move(
+            after=record.sequence if record else -1,
+            positions=positions,
+            stores=(*(record.stores if record else ()), (UNFINISHED, 0)),
+        )
+        spec = replace(spec, move=move, width=self._born)  # a first record says with how many partitions all began
+        self._move(PlannedMove(spec, ()), self._member)

@@ -1,0 +1,212 @@
+"""`rebuild` on a real broker: as a program, after partitions were added, and through SIGKILL (X3)."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cues_kafka import (
+    ConfigError,
+    Graph,
+    Json,
+    Kafka,
+    Message,
+    Processor,
+    Source,
+    State,
+    Store,
+    TaskStopped,
+    Topic,
+    connect,
+)
+from cues_kafka import start as started
+from cues_kafka.brokers.kafka import KafkaBroker
+from cues_kafka.brokers.murmur2 import partition_for
+from cues_kafka.operate.rebuilding import Rebuild
+from cues_kafka.testing.fixtures import KafkaFixture
+from cues_kafka.verify.scan import verify
+from tests.fault.support import until
+
+WORDS = [f"w{n}" for n in range(12)]
+
+MODULE = """
+from tests.fault.test_rebuild import fixed, graph_of
+graph = graph_of({prefix!r}, fixed)
+"""
+
+SESSION_S = 6.0
+"""How long a tool that was killed is a member of the group; brokers take no less."""
+
+
+def count(word: str, counts: State[int]) -> int:
+    """How often a word came."""
+    counts[word] = counts.get(word, 0) + 1
+    return counts[word]
+
+
+def fixed(word: str, counts: State[int]) -> int:
+    """The same in tens, and without one of them."""
+    if word == "w3":
+        raise ValueError("never this one")
+    counts[word] = counts.get(word, 0) + 10
+    return counts[word]
+
+
+def graph_of(prefix: str, fn: Any = count) -> Graph:
+    """Words are counted, in two partitions at first."""
+    return Graph(
+        prefix,
+        Source(f"{prefix}.words"),
+        Processor(
+            fn,
+            name="count",
+            inputs=f"{prefix}.words",
+            outputs=f"{prefix}.numbers",
+            state={"counts": Store(Json(int))},
+        ),
+        defaults=Topic(value=Json(), partitions=2),
+        errors=f"{prefix}.errors",
+    )
+
+
+class World:
+    """One graph on the cluster, and what plain Python says of it."""
+
+    def __init__(self, kafka: KafkaFixture, directory: Path) -> None:
+        self.prefix = kafka.unique("rb").replace("_", "-")
+        self.options = Kafka(kafka.bootstrap, session_timeout_s=SESSION_S)
+        self.broker = KafkaBroker(self.options)
+        self.sent = Counter[str]()
+        self.module = directory / "counting.py"
+        self.module.write_text(MODULE.format(prefix=self.prefix))
+
+    def run(self, fn: Any, *words: str, width: int = 2) -> dict[str, int]:
+        """Deliver these words; the entries of all tasks, each of which is where its key belongs."""
+        self.sent.update(words)
+        found: dict[str, int] = {}
+        with started(graph_of(self.prefix, fn), self.options) as running:
+            for word in words:
+                running.send(f"{self.prefix}.words", Message(word, key=word))
+            running.wait_idle(timeout_s=60)
+        with connect(self.options, graph_of(self.prefix, fn)) as client:
+            for partition in range(width):
+                view = client.table("count", "counts", partition=partition)
+                assert {partition_for(word.encode(), width) for word in view} <= {partition}
+                found |= view.copy()
+        return found
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the program."""
+        program = [sys.executable, "-m", "cues_kafka.cli.main", "rebuild", f"{self.module}:graph", "count", *arguments]
+        return subprocess.run(
+            [*program, "--bootstrap", self.options.bootstrap], capture_output=True, text=True, check=False, timeout=100
+        )
+
+    def widen(self, width: int) -> None:
+        """The input gets more partitions."""
+        self.broker.add_partitions(f"{self.prefix}.words", width)
+
+    @property
+    def in_tens(self) -> dict[str, int]:
+        """What the fixed function makes of everything that was sent."""
+        return {word: 10 * n for word, n in self.sent.items() if word != "w3"}
+
+    def die(self, point: tuple[str, str, int]) -> None:
+        """Rebuild in a process that is killed there, and wait until the group has forgotten it."""
+        context = multiprocessing.get_context("forkserver")
+        process = context.Process(target=rebuild_and_die, args=(self.options.bootstrap, self.prefix, point))
+        process.start()
+        process.join(100)
+        assert process.exitcode == -signal.SIGKILL, point
+        until(lambda: not self.broker.members(f"{self.prefix}.count"), "the group forgets it", timeout_s=30)
+
+    def rebuild(self) -> int:
+        """Rebuild in this process; gives how many tasks were written."""
+        with Rebuild(graph_of(self.prefix, fixed), self.broker, "count", who="test", cluster=self.options) as tool:
+            tool.hold()
+            return sum(map(tool.write, tool.look()))
+
+
+def rebuild_and_die(bootstrap: str, prefix: str, point: tuple[str, str, int]) -> None:
+    """The body of a process that is killed before or after the nth effect of a name."""
+    seen = 0
+
+    def hook(moment: str, effect: str) -> None:
+        nonlocal seen
+        if (moment, effect) == point[:2]:
+            seen += 1
+            if seen == point[2]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    options = Kafka(bootstrap, session_timeout_s=SESSION_S)
+    graph = graph_of(prefix, fixed)
+    with Rebuild(graph, KafkaBroker(options), "count", who="dying", cluster=options, hook=hook) as tool:
+        tool.hold()
+        for group in tool.look():
+            tool.write(group)
+
+
+def test_a_fixed_function_gets_its_entries_and_then_added_partitions(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """Said first, done with --yes. The graph then goes on as plain Python says, and `verify` finds nothing wrong."""
+    world = World(kafka, tmp_path)
+    assert world.run(count, *WORDS, *WORDS[:4]) == world.sent
+
+    said = world.command()
+    assert said.returncode == 1, said.stdout + said.stderr
+    assert sum(int(line.split()[1]) for line in said.stdout.splitlines()) == 16
+    assert "Nothing was changed" in said.stderr
+    done = world.command("--yes")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "count: 2 tasks rebuilt"), done.stderr
+    assert world.run(fixed) == world.in_tens
+    world.widen(3)
+    with pytest.raises(ConfigError, match=r"Run 'cues-kafka rebuild MODULE:GRAPH count'"):
+        world.run(fixed)
+    done = world.command("--yes")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "count: 3 tasks rebuilt"), done.stderr
+    assert world.run(fixed, *WORDS, width=3) == world.in_tens
+    report = verify(graph_of(world.prefix, fixed), world.broker, state=True)
+    assert report.anomalies == 0, str(report)
+
+
+EFFECTS = ("Init", "FetchOffsets", "FetchWatermark", "ReadNewest", "FetchInputs", "Begin", "SendOffsets", "Produce")
+LATE = ("Flush", "Commit", "Stop")
+FEW = [("after", "Commit", 4)]
+"""All tasks are announced, and one of them has its new entries."""
+ALL = [(moment, effect, nth) for effect in (*EFFECTS, *LATE) for moment in ("before", "after") for nth in (2, 5)]
+
+
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("points", [pytest.param(FEW, id="few"), pytest.param(ALL, id="all", marks=pytest.mark.full)])
+def test_a_rebuild_that_is_killed_is_ended_by_the_next(
+    kafka: KafkaFixture, tmp_path: Path, points: list[tuple[str, str, int]]
+) -> None:
+    """Until then no task runs on half of it, whatever the effect at which it died."""
+    for number, point in enumerate(points):
+        (directory := tmp_path / str(number)).mkdir()
+        world = World(kafka, directory)
+        world.run(count, *WORDS)
+        world.widen(3)
+        world.die(point)
+        with pytest.raises((ConfigError, TaskStopped), match="cues-kafka rebuild"):
+            world.run(fixed)
+        assert world.rebuild() == 3
+        assert world.run(fixed, *WORDS, width=3) == world.in_tens, point
+
+
+def test_a_worker_keeps_the_rebuild_out(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """It is named, and goes on."""
+    world = World(kafka, tmp_path)
+    with started(graph_of(world.prefix), world.options, instance="here") as running:
+        done = world.command("--yes")
+        running.send(f"{world.prefix}.words", "w1")
+        running.wait_idle(timeout_s=30)
+    assert done.returncode == 1
+    assert "has members (here" in done.stderr
