@@ -119,7 +119,9 @@ def prepare(setup: Setup, values: list[Any], errors: bool = True) -> None:
     setup.send(*(json.dumps(v).encode() for v in values), transaction=True)
 
 
-@pytest.mark.parametrize("make", [deadly_graph, undecodable_graph], ids=["function", "decoder"])
+@pytest.mark.parametrize(
+    "make", [deadly_graph, pytest.param(undecodable_graph, marks=pytest.mark.full)], ids=["function", "decoder"]
+)
 def test_a_message_that_kills_its_process_is_quarantined_and_the_rest_proceeds(
     setup: Setup, make: Callable[..., Graph]
 ) -> None:

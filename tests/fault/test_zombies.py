@@ -80,8 +80,10 @@ def delivered(setup: Setup) -> int:
     return int(backing(setup.bootstrap, setup.backing)[0][-1]["totals"]["deliveries"])
 
 
-FEW = [("before Init", 1), ("after SendOffsets", 2), ("before Commit", 2), ("after Call", 1)]
+FEW = [("before Commit", 2), ("after Call", 1)]
 """The second transaction of the child is its batch, the first its snapshot."""
+
+FULL = [("before Init", 1), ("after SendOffsets", 2)]
 
 MORE = [
     ("after Init", 1),
@@ -97,7 +99,14 @@ MORE = [
 ]
 
 
-@pytest.mark.parametrize(("where", "count"), [*FEW, *(pytest.param(*point, marks=pytest.mark.slow) for point in MORE)])
+@pytest.mark.parametrize(
+    ("where", "count"),
+    [
+        *FEW,
+        *(pytest.param(*point, marks=pytest.mark.full) for point in FULL),
+        *(pytest.param(*point, marks=pytest.mark.slow) for point in MORE),
+    ],
+)
 def test_a_worker_that_sleeps_through_its_end_doubles_nothing(setup: Setup, where: str, count: int) -> None:
     """Paused before its init, in mid-transaction, before its commit, in user code."""
     world = pause_and_wake(setup, where, count)

@@ -378,14 +378,19 @@ def test_the_start_of_a_name_is_kept_for_another_checkpoint_too(world: World, tm
     ("options", "text"),
     [
         ({"minPartitions": 8}, "minPartitions is refused: each partition of a topic is read by one Spark task"),
-        ({"maxRecordsPerPartition": 8}, "maxRecordsPerPartition is refused: each partition"),
-        ({"maxOffsetsPerTrigger": 8}, "maxOffsetsPerTrigger is refused: a batch has no trigger"),
         ({"startingOffset": "earliest"}, "did you mean startingOffsets?"),
-        ({"kafka.isolation.level": "read_uncommitted"}, "must be read_committed"),
-        ({"kafka.max.poll.records": 500}, "kafka.queued.min.messages"),
-        ({"kafka.fetch.min.bytes": "many"}, 'for configuration property "fetch.min.bytes"'),
         ({"subscribe": "no-such-topic-anywhere"}, "topics that are not there: no-such-topic-anywhere"),
-        ({"startingOffsets": "latest"}, "cannot begin at the latest offsets"),
+        *(
+            pytest.param(*case, marks=pytest.mark.full)  # the process that refuses it ends, and another one imports all
+            for case in (
+                ({"maxRecordsPerPartition": 8}, "maxRecordsPerPartition is refused: each partition"),
+                ({"maxOffsetsPerTrigger": 8}, "maxOffsetsPerTrigger is refused: a batch has no trigger"),
+                ({"kafka.isolation.level": "read_uncommitted"}, "must be read_committed"),
+                ({"kafka.max.poll.records": 500}, "kafka.queued.min.messages"),
+                ({"kafka.fetch.min.bytes": "many"}, 'for configuration property "fetch.min.bytes"'),
+                ({"startingOffsets": "latest"}, "cannot begin at the latest offsets"),
+            )
+        ),
     ],
 )
 def test_a_batch_with_a_bad_option_is_refused(world: World, options: dict[str, Any], text: str) -> None:
