@@ -93,6 +93,13 @@ Texts of Spark after it lost a process or a connection.
 A message that kills its process is tried until it is quarantined.
 """
 
+_UNSTARTED: Final = "Python worker failed to connect back"
+
+
+def unstarted(error: Exception) -> bool:
+    """Whether Spark gave a Python process up that was still starting; it waits 10 s, and has no setting for that."""
+    return _UNSTARTED in str(error)
+
 
 def passes(error: Exception) -> bool:
     """Whether the same query may succeed a moment later, with the same code and settings."""

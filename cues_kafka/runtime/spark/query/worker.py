@@ -31,7 +31,7 @@ from cues_kafka.ports import Clock, TopicPartition
 from cues_kafka.runtime.spark.query.entering import enter_all
 from cues_kafka.runtime.spark.query.files import has_jvm
 from cues_kafka.runtime.spark.query.offset_log import drop_unfinished
-from cues_kafka.runtime.spark.query.outcome import STOPPED_MARK, Outcome, brief, outcome_of_row, passes
+from cues_kafka.runtime.spark.query.outcome import STOPPED_MARK, Outcome, brief, outcome_of_row, passes, unstarted
 from cues_kafka.runtime.spark.query.run import QuerySettings, Run
 from cues_kafka.runtime.spark.query.slots import standing
 from cues_kafka.runtime.spark.shipping import NotShipped, packed, rehearse
@@ -51,6 +51,10 @@ A slot that is killed inside its transaction leaves it open until the next start
 Only user code takes longer, and is cut off.
 """
 
+
+MAX_UNSTARTED: Final = 5
+"""How often in a row a Python process may start too slowly before that stops the processor: as often as a task recovers
+(R7). On a machine under load some take longer than Spark waits."""
 
 _WAITS: Final = "Waiting for data to arrive"
 """Spark's message when a trigger has found no work."""
@@ -84,6 +88,7 @@ class SparkWorker:
         self._outcomes: dict[int, Outcome] = {}
         self._stops: list[Stopped] = []
         self._entered = self._rehearsed = self._done = self._cut_off = False
+        self._unstarted = 0  # how often a Python process did not start in time, since something was delivered
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._told = threading.Event()
@@ -204,7 +209,9 @@ class SparkWorker:
                     self._read_failure(error)
                 if self._stopping.wait(pause_s):
                     return
-                pause_s = RESTART_FIRST_S if self._delivered() > before else min(pause_s * 2, RESTART_MAX_S)
+                delivered = self._delivered() > before
+                pause_s = RESTART_FIRST_S if delivered else min(pause_s * 2, RESTART_MAX_S)
+                self._unstarted = 0 if delivered else self._unstarted
         except BaseException as error:  # a worker without its thread must not look alive
             if not self._stopping.is_set():
                 self.failed = error
@@ -350,6 +357,10 @@ class SparkWorker:
             self._end_of_run()
             return
         text, checkpoint = brief(str(error)), self._settings.checkpoint
+        if unstarted(error) and self._unstarted < MAX_UNSTARTED:
+            self._unstarted += 1
+            log.warning("failed", processor=self.name, why=text, round=self._unstarted)
+            return
         again = "start again" if self._ends_by_itself and not passes(error) else "the query is tried again by itself"
         remedy = f"fix the cause; {again}. --log-level debug shows all that Spark says"
         if _NOT_EMPTY in str(error):

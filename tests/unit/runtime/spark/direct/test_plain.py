@@ -232,3 +232,16 @@ def test_a_query_that_ends_by_itself_is_tried_again_where_something_was_lost(
     worker, starts = ended(world, [ending, ending], monkeypatch)
 
     assert (starts, worker.over, worker.failed) == (3, True, None)
+
+
+@pytest.mark.parametrize(("times", "stops"), [(1, 0), (5, 0), (6, 1)])
+def test_a_python_process_that_starts_too_slowly_stops_nothing_before_the_sixth_time(
+    world: World, times: int, stops: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark waits 10 s for it. On a busy machine that ended `wait_idle`, although the next try went well."""
+    late = PySparkException("[STREAM_FAILED] terminated with exception: Python worker failed to connect back.")
+    worker, starts = ended(world, [late] * times, monkeypatch)
+
+    assert (starts, worker.over, worker.failed) == (times + 1, True, None)
+    assert caplog.text.count("failed processor='pipe' why='[STREAM_FAILED]") == times - stops
+    assert caplog.text.count("stopped processor='pipe'") == stops
