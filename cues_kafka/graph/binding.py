@@ -240,7 +240,7 @@ class Traits:
     @classmethod
     def of(cls, fn: Callable[..., Any]) -> Traits:
         """Read them from a function and its annotations."""
-        plain = _unwrapped(fn)
+        plain = unwrapped(fn)
         returns = _return_annotation(plain)
         origin = typing.get_origin(returns) or returns
         is_async = inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain)
@@ -257,7 +257,7 @@ class Traits:
         return cls(is_async, is_generator, returns)
 
 
-def _unwrapped(fn: Callable[..., Any]) -> Any:
+def unwrapped(fn: Callable[..., Any]) -> Any:
     """The function below partials, wrappers, bound methods and ``__call__``."""
     while isinstance(fn, functools.partial):
         fn = fn.func
@@ -285,23 +285,24 @@ def _type_argument(annotation: Any, index: int) -> Any:
     return arguments[index] if arguments else _Unknown
 
 
-def _possible_types(annotation: Any) -> Iterator[Any]:
+def possible_types(annotation: Any) -> Iterator[Any]:
     """The types that a value may have, without None; empty if they are not known."""
     origin = typing.get_origin(annotation)
     if origin is typing.Union or isinstance(annotation, types.UnionType):
         for member in typing.get_args(annotation):
-            yield from _possible_types(member)
+            yield from possible_types(member)
     elif (plain := getattr(annotation, "__supertype__", None) or getattr(annotation, "__value__", None)) is not None:
-        yield from _possible_types(plain)  # a NewType, or an alias of Python 3.12
+        yield from possible_types(plain)  # a NewType, or an alias of Python 3.12
     elif origin is typing.Annotated:
-        yield from _possible_types(typing.get_args(annotation)[0])
+        yield from possible_types(typing.get_args(annotation)[0])
     elif annotation not in (_Unknown, Any, object, None, type(None), typing.NoReturn, typing.Never) and not isinstance(
         annotation, typing.TypeVar
     ):
         yield annotation
 
 
-def _as_text(annotation: Any) -> str:
+def as_text(annotation: Any) -> str:
+    """An annotation as it is written."""
     return annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
 
 
@@ -315,7 +316,7 @@ def _check_returns(traits: Traits, processor: Processor) -> None:
                 "Return a list, or drop batch=True."
             )
         results = _batch_results(results, processor.label)
-    members = [member for member in _possible_types(results) if not (processor.batch and _is_exception(member))]
+    members = [member for member in possible_types(results) if not (processor.batch and _is_exception(member))]
     match processor.output_shape:
         case "none":
             _check_nothing(traits, members, processor.label)
@@ -328,19 +329,19 @@ def _check_returns(traits: Traits, processor: Processor) -> None:
 def shows_bindings(fn: Callable[..., Any], *, batch: bool) -> bool:
     """Whether the annotation of a function's result names the output bindings, so that they could be checked."""
     traits = Traits.of(fn)
-    results = [_type_argument(member, 0) for member in _possible_types(traits.returns)] if batch else [traits.returns]
-    members = [member for result in results for member in _possible_types(result) if not _is_exception(member)]
+    results = [_type_argument(member, 0) for member in possible_types(traits.returns)] if batch else [traits.returns]
+    members = [member for result in results for member in possible_types(result) if not _is_exception(member)]
     return bool(members) and all(_bindings_of(member, traits) for member in members)
 
 
 def _batch_results(returns: Any, label: str) -> Any:
     """The type of one result of a batch."""
-    for member in _possible_types(returns):
+    for member in possible_types(returns):
         origin = typing.get_origin(member) or member
         if not _is_subclass(origin, abc.Sequence) or issubclass(origin, str | bytes):
             raise GraphError(
                 f"{label}: batch=True returns as many results as it got messages, but the function is "
-                f"annotated -> {_as_text(returns)}. Return a list of results, or drop batch=True."
+                f"annotated -> {as_text(returns)}. Return a list of results, or drop batch=True."
             )
         arguments = typing.get_args(member)
         return typing.Union[arguments] if origin is tuple and arguments else _type_argument(member, 0)  # noqa: UP007
@@ -363,7 +364,7 @@ def _check_nothing(traits: Traits, members: list[Any], label: str) -> None:
         )
     if members:
         raise GraphError(
-            f"{label}: the function returns {_as_text(members[0])}, but there are no outputs. "
+            f"{label}: the function returns {as_text(members[0])}, but there are no outputs. "
             'Declare outputs="topic", or annotate -> None and return nothing.'
         )
 
@@ -378,7 +379,7 @@ def _check_one(members: list[Any], label: str) -> None:
         key, value = _mapping_types(member)
         if typing.get_origin(key) is Literal or (typing.get_origin(value) or value) is Message:
             raise GraphError(
-                f"{label}: the function returns messages by binding ({_as_text(member)}), but outputs= is one "
+                f"{label}: the function returns messages by binding ({as_text(member)}), but outputs= is one "
                 'topic. Return the message itself, or declare outputs={"binding": "topic"}.'
             )
 
@@ -393,7 +394,7 @@ def _check_many(traits: Traits, members: list[Any], processor: Processor) -> Non
         if not (origin is Out if traits.is_generator else _is_subclass(origin, abc.Mapping)):
             raise GraphError(
                 f"{processor.label}: outputs= has bindings ({quoted(declared)}), but the function {gives} "
-                f"{_as_text(member)}. {fix}"
+                f"{as_text(member)}. {fix}"
             )
         for name in _bindings_of(member, traits):
             if name not in declared:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.annotations import check_annotations
 from cues_kafka.graph.names import MAX_TOPIC_CHARS, check_topic, hint, quoted
 from cues_kafka.graph.ready import check_by
 
@@ -39,6 +40,7 @@ def check_wiring(graph: Graph) -> None:
                     f"{label}: processor {p.name!r} reads {topic!r}, which is the framework's own. Read another topic."
                 )
     for processor in graph.processors.values():
+        check_annotations(processor)
         if processor.lead not in error_topics:
             check_by(processor, graph.topic(processor.lead))
         errors = graph.errors_of(processor)

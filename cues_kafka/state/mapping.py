@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, ClassVar, TypeVar, overload
 
 from cues_kafka.errors import CodecError
 from cues_kafka.ports import WireCodec
@@ -55,8 +55,12 @@ class State(MutableMapping[Any, Value]):
     One store of one task. Changes are kept when the step ends as outputs or nil, and committed with it.
 
     A value that you get is yours: to change the store, set it again.
+
+    Attributes:
+        passed_by: the argument of `Processor` whose parameters get one.
     """
 
+    passed_by: ClassVar = "state"
     __slots__ = ("_late", "_layers", "_spec")
 
     def __init__(self, spec: StoreSpec, layers: Layers) -> None:

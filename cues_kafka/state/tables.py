@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from cues_kafka.state.entries import size_of
 
@@ -70,8 +70,12 @@ class TableView(Mapping[Any, Value_co]):
     A table as a function sees it: read-only, as new as it was read. A value that you get is yours.
 
     Which version a step saw is no part of its promise: a later attempt may see a newer one.
+
+    Attributes:
+        passed_by: the argument of `Processor` whose parameters get one.
     """
 
+    passed_by: ClassVar = "tables"
     __slots__ = ("_held", "_spec")
 
     def __init__(self, spec: TableSpec, held: Callable[[], list[Held]]) -> None:
