@@ -33,7 +33,7 @@ NEAREST = 1_500
 
 STATES = dict.fromkeys(WORLDS, 6_000) | {
     "alone": 20_000,
-    "handler-alone": 20_000,
+    "handler-alone": 10_000,
     "pipe": 60_000,
     "stop": 30_000,
     "table-whole": 10_000,

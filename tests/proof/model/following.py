@@ -178,7 +178,7 @@ class Reads:
         self._spec = TableSpec(
             *(NAME, NAME, width, whole), lambda data: data, None, lambda key: key, lambda data: data, 10**6
         )
-        self._width = width
+        self._whole, self._width = whole, width
         self._known: dict[Any, tuple[Look, ...]] = {}
 
     def brought_up(self, before: Following, partition: int, come: tuple[int, ...], room: int) -> tuple[Look, ...]:
@@ -222,7 +222,7 @@ class Reads:
         except RetriableError:
             failed = True
         shown, after = tuple(sorted(tables.values(partition)[NAME].items())), self._kept(tables)
-        held = next((place.held for place in after.places if place.partition == partition), None)
+        held = next((place.held for place in after.places if self._whole or place.partition == partition), None)
         return Look(after, failed, shown, held.offset if held else 0, int(bool(fault)))
 
     def _made(self, before: Following, source: Source) -> Tables:

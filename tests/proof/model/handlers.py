@@ -24,7 +24,7 @@ class HandlerWorld(World):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        self._calling = Calling(self._spec(0, 0, 0))
+        self._calling = Calling(self._spec(0, 0, 0), asks="c" in setting.inputs[0])
 
     def _kept(self, lane: Lane) -> Kept:
         kept = lane.own
@@ -84,6 +84,7 @@ class HandlerWorld(World):
             kept=self._kept(turn.lane),
             committed=turn.lane.store.value,
             record=record.sequence,
+            begun=bool(record.stores),
             steps=steps,
             kinds="".join(self._kind(turn.p, step) for step in steps),
             chunk=chunk,

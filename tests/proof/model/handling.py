@@ -100,6 +100,7 @@ class Asked(NamedTuple):
         kept: what the process keeps.
         committed: the store as the process knows it.
         record: sequence number of the newest record.
+        begun: whether an attempt that delivers is committed.
         steps: of the batch; the first chunk has `chunk` of them.
         kinds: of their messages.
         chunk: see `steps`.
@@ -110,6 +111,7 @@ class Asked(NamedTuple):
     kept: Kept
     committed: Value
     record: int
+    begun: bool
     steps: tuple[Step, ...]
     kinds: str
     chunk: int
@@ -161,12 +163,12 @@ class Steps(StateHandler):
 
     def reset(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
         """Become what is committed."""
-        self._run.reset()
+        self._run.reset(initial=False)
         self.told = Told(value_of({int(key): int(value) for key, value in entries}))
 
     def reset_to_initial(self) -> None:
         """Become nothing."""
-        self._run.reset()
+        self._run.reset(initial=True)
         self.told = Told()
 
     def drain(self) -> Iterator[bytes]:
@@ -237,8 +239,10 @@ class Run:
             self.failed = self.failed if method == "retire" else method
             raise Broken(method)
 
-    def reset(self) -> None:
+    def reset(self, *, initial: bool) -> None:
         """The handler is reset; it may raise, or take too long."""
+        if initial is self.asked.begun:
+            self.wrong = f"a reset {'to the beginning' if initial else 'to entries'} where begun={self.asked.begun}"
         if not self.began:
             self.row += 1
             if self.row > MAX_RESETS + 1:
@@ -277,9 +281,15 @@ class Run:
 
 
 class Calling:
-    """A processor with a state handler, as the shell calls it."""
+    """
+    A processor with a state handler, as the shell calls it.
 
-    def __init__(self, spec: Spec) -> None:
+    Args:
+        spec: a task of it.
+        asks: whether user code takes its step, and so may ask for a commit: such functions are called another way.
+    """
+
+    def __init__(self, spec: Spec, *, asks: bool) -> None:
         self._spec = spec
         self._known: dict[Asked, tuple[Went, ...]] = {}
         self._run: Any = None
@@ -287,7 +297,7 @@ class Calling:
         names = (TOPIC, "out", "errors", CHANGELOG)
         facts = ClusterFacts(1, {name: TopicFacts(name, name[-1].encode() * 16, 1) for name in names})
         processor = Processor(
-            self._called,
+            self._called_with_step if asks else self._called,
             name="p",
             inputs={"a": TOPIC},
             outputs="out",
@@ -316,6 +326,12 @@ class Calling:
         made: bytes | None = self._run.call(steps, ((0, offset),), self._kinds[offset])
         return made
 
+    def _called_with_step(self, a: bytes, steps: Steps, step: Any) -> bytes | None:
+        made = self._called(a, steps)
+        if self._kinds[int(a)] == "c":
+            step.request_commit()
+        return made
+
     def _went(self, run: Run) -> Went:
         asked = run.asked
         self._kinds = {step[0][1]: kind for step, kind in zip(asked.steps, asked.kinds, strict=True)}
@@ -330,6 +346,9 @@ class Calling:
         except Killed:
             return Went(Kept(), faults=run.faults, killed=len(batch.steps) + batch.deliveries, wrong=run.wrong)
         carried, changes = self._read(batch, asked.steps[: batch.deliveries])
+        ended = asked.kinds[: batch.deliveries]
+        if "c" in ended[:-1] and not asked.quarantine:
+            run.wrong = f"a commit was asked for, and {ended!r} come with it"
         before = {place: step[0][1] for place, step in enumerate(asked.committed) if step}
         if run.failed and batch.deliveries:
             run.wrong = f"{batch.deliveries} steps are to be committed, and {run.failed}() of the handler failed"

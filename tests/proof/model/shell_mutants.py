@@ -73,6 +73,18 @@ def _told_early() -> Patch:
     return handling, "seal", seal
 
 
+def _not_closed() -> Patch:
+    """Where user code asks for a commit, the batch goes on."""
+    old = Caller._settle
+
+    def settle(self: Any, taken: Any, batch: Any, *rest: Any) -> bool:
+        ended = old(self, taken, batch, *rest)
+        batch.closed = False
+        return ended
+
+    return Caller, "_settle", settle
+
+
 HANDLERS: Final[tuple[Mutant, ...]] = (
     Mutant("a checkpoint behind the commit of its batch", "handler", NOTHING, _checkpoint_later()),
     Mutant(
@@ -95,6 +107,7 @@ HANDLERS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant("steps are called again without a reset", "handler", NOTHING, ((handling, "_again", _called_on_traces),)),
     Mutant("a reset that takes too long is believed", "handler", NET, (_told_in_time(),)),
+    Mutant("a commit that user code asks for comes later", "handler-alone", NOTHING, (_not_closed(),)),
     Mutant("a batch whose handler failed goes on", "handler", NET, ((handling, "halt", lambda *_: None),)),
 )
 

@@ -210,7 +210,7 @@ class Setting:
         name: for the command line.
         about: what it is for.
         inputs: by binding, messages by offset: `o`utput, `f`ork, `e`rror, `n`il, `?` any of o, n and e, `r` may be
-            retried, `k` kills, `s` stops on purpose, `.` a marker.
+            retried, `k` kills, `s` stops on purpose, `.` a marker; with `handlers`, `c` asks for a commit.
         pairing: see `Spec`.
         workers: `native`, `slot`, or `tool` with `moves`; in staged worlds see `staging`.
         partitions: of each input; all have the same messages, except for `others`.

@@ -33,19 +33,20 @@ class TableWorld(World):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        self._reads = Reads(whole=setting.tables == "whole", width=setting.partitions)
+        self._width = 1 if setting.tables == "whole" else setting.partitions
+        self._reads = Reads(whole=setting.tables == "whole", width=self._width)
 
     def moves(self, s: State) -> Moves:
         """See `World.moves`."""
         out = super().moves(s)
-        for p, part in enumerate(self.parts(s)):
+        for p, part in enumerate(self.parts(s)[: self._width]):
             if FIRST + part.table < len(TABLE):
                 after = self._put_part(s, p, part._replace(table=part.table + 1))
                 out.append(((f"table p{p}", f"has {FIRST + part.table + 1} messages"), False, after))
         return out
 
     def _come(self, s: State) -> tuple[int, ...]:
-        return tuple(FIRST + part.table for part in self.parts(s))
+        return tuple(FIRST + part.table for part in self.parts(s)[: self._width])
 
     def first(self) -> State:
         """See `World.first`. Behind it stands what each process keeps of the table."""
@@ -96,7 +97,9 @@ class TableWorld(World):
                 told = self._failed(after, w, p, lane, "a table cannot be read")
                 out.append(((self._name(w, p), f"cannot read the table {look.after}"), calm, told))
             else:
-                begun = turn._replace(s=after, lane=lane._replace(own=Looked(come[p])), owner=calm)
+                begun = turn._replace(
+                    s=after, lane=lane._replace(own=Looked(come[min(p, self._width - 1)])), owner=calm
+                )
                 super()._begin_to_read(begun, assign)
 
     def _run(self, turn: Turn, steps: tuple[Step, ...]) -> None:
