@@ -182,6 +182,7 @@ def test_events_that_come_again_are_passed_on_once(example: Example) -> None:
         assert Counter(example.found("unique")) == Counter([*m.EVENTS, more])
 
 
+@pytest.mark.full
 @of("alarms")
 def test_alarms_are_raised_once_though_the_state_is_carried_over_a_restart(example: Example) -> None:
     """A row of hot readings may begin in one micro-batch and end in the next."""
