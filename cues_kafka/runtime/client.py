@@ -25,7 +25,7 @@ from cues_kafka.runtime.calling.outputs import Target, payload
 from cues_kafka.runtime.calling.step import Received
 from cues_kafka.runtime.queries import processor_with
 from cues_kafka.runtime.specs import Identity
-from cues_kafka.runtime.store_view import StoreView, ViewPlace
+from cues_kafka.runtime.store_view import MAX_BYTES, StoreView, ViewPlace
 from cues_kafka.runtime.task.clock import SystemClock
 
 INIT_TIMEOUT_S = 30.0
@@ -141,18 +141,30 @@ class Client:
             found = read_newest(self._broker, ranges, last, since_ms, group=self._group(topic))
         return [self._received(topic, message) for message in found]
 
-    def table(self, processor: str, store: str, *, partition: int | None = None, timeout_s: float = 60.0) -> StoreView:
+    def table(
+        self,
+        processor: str,
+        store: str,
+        *,
+        partition: int | None = None,
+        timeout_s: float = 60.0,
+        max_bytes: int = MAX_BYTES,
+    ) -> StoreView:
         """
         Follow a store of a processor that runs anywhere, as a read-only mapping. It closes with the client.
+
+        All its entries are held in memory, also those of a store that the workers keep on the disk.
 
         Args:
             processor: its name.
             store: the store's name.
             partition: the entries of this task only; None: of all tasks.
             timeout_s: how long to wait until the view has what is committed now.
+            max_bytes: memory that the entries may take, about. A view that needs more raises ConfigError at each look.
 
         Raises:
-            ConfigError: the graph has no such store or partition, or was never started on this cluster.
+            ConfigError: the graph has no such store or partition, was never started on this cluster, or the entries
+                need more memory.
             BrokerError: the changelog cannot be read.
             TimeoutError: it was not read to its end in time.
         """
@@ -182,6 +194,7 @@ class Client:
                 tools_group(self._graph.name),
             ),
             SystemClock(),
+            max_bytes=max_bytes,
         )
         self._tables.append(view)
         return view.open(timeout_s)

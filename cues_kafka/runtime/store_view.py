@@ -30,6 +30,9 @@ REBUILD_S: Final = 3600.0
 """A view that heard nothing of the cluster for longer reads everything again. Compaction takes the mark of a deleted
 entry after `delete.retention.ms`, a day by default, and a reader that missed it would keep the entry."""
 
+MAX_BYTES: Final = 1024**3
+"""Memory that the entries may take, about."""
+
 PAUSE_FIRST_S: Final = 0.5
 PAUSE_MAX_S: Final = 30.0
 """How long a view waits before it reads again after an error; the pause doubles."""
@@ -55,9 +58,13 @@ class ViewPlace:
     group: str
 
 
+class ViewFull(ConfigError):
+    """The entries of a store need more memory than its view may take. Give `table` more, or one partition of it."""
+
+
 class StoreView(Mapping[Any, Any]):
     """
-    The committed entries of a store, read-only, in any process.
+    The committed entries of a store, read-only, in any process. They are held in memory.
 
     The view has whole transactions only, and those of one task in their order. It follows the store within a moment of
     each commit; `wait_for` waits until it has what became of a message. While the cluster does not answer, it keeps
@@ -66,7 +73,10 @@ class StoreView(Mapping[Any, Any]):
     Between two look-ups the entries may change: use `copy`, `items` or `scan`, which have all entries as of one moment.
     """
 
-    def __init__(self, broker: Broker, spec: StoreSpec, place: ViewPlace, clock: Clock) -> None:
+    def __init__(
+        self, broker: Broker, spec: StoreSpec, place: ViewPlace, clock: Clock, *, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self._most = max_bytes
         self._broker = broker
         self._spec = spec
         self._place = place
@@ -132,9 +142,7 @@ class StoreView(Mapping[Any, Any]):
                 "Leave partition= out of table(...)"
             )
         with self._news:
-            self._news.wait_for(
-                lambda: self._closing.is_set() or self._positions().get(place, 0) > sent.offset, timeout_s
-            )
+            self._news.wait_for(lambda: self._ended or self._positions().get(place, 0) > sent.offset, timeout_s)
             self._check_open()
             at, error = self._positions().get(place), self._error
         if at is None or at <= sent.offset:
@@ -218,9 +226,15 @@ class StoreView(Mapping[Any, Any]):
     def _final(self) -> bool:
         return self._error is not None and not isinstance(self._error, RetriableError)
 
+    @property
+    def _ended(self) -> bool:
+        return self._closing.is_set() or isinstance(self._error, ViewFull)
+
     def _check_open(self) -> None:
         if self._closing.is_set():
             raise RuntimeError(f"{self!r} is closed")
+        if isinstance(self._error, ViewFull):
+            raise self._error
 
     def _positions(self) -> dict[TopicPartition, int]:
         parts = (self._parts or {}).items()
@@ -252,6 +266,11 @@ class StoreView(Mapping[Any, Any]):
             try:
                 self._follow()
                 pause_s = PAUSE_FIRST_S
+            except ViewFull as error:  # what it has read may be less than what is committed, so it shows nothing
+                log.error("table full", changelog=self._spec.changelog, error=str(error))
+                self._parts = None
+                self._tell(error)
+                return
             except (BrokerError, ConfigError, CodecError) as error:
                 self._tell(error)
                 log.warning("table not read", changelog=self._spec.changelog, error=str(error), again_in_s=pause_s)
@@ -268,7 +287,7 @@ class StoreView(Mapping[Any, Any]):
 
     def _follow(self) -> None:
         """Read all entries, show them, and follow until the view is closed or has to read them again."""
-        width = self._width()
+        width, ids = self._shape()
         partitions = range(width) if self._place.partition is None else [self._place.partition]
         parts = {p: Followed(self._spec.ttl, self._spec.unit) for p in partitions}
         changelogs = [TopicPartition(self._spec.changelog, p) for p in partitions]
@@ -290,9 +309,11 @@ class StoreView(Mapping[Any, Any]):
                 heard = bool(found)
                 if now_s - asked_s >= CHECK_S:
                     asked_s = now_s
-                    there = self._ask_width()
+                    there = self._ask_shape()
                     heard = heard or there is not None
-                    if there not in (None, width):
+                    if there is not None and there[1] != ids:
+                        log.warning("recreated", changelog=self._spec.changelog, then="the table is read again")
+                    if there not in (None, (width, ids)):
                         return
                 if heard and now_s - heard_s > REBUILD_S:
                     return
@@ -306,13 +327,13 @@ class StoreView(Mapping[Any, Any]):
         finally:
             reader.close()
 
-    def _width(self) -> int:
-        """How many tasks there are: those whose two topics have the partition."""
+    def _shape(self) -> tuple[int, tuple[bytes, ...]]:
+        """How many tasks there are: those whose two topics have the partition; and the ids of these topics."""
         wanted = [self._spec.changelog, self._place.backing]
-        there = self._broker.partitions(wanted)
+        there = self._broker.facts(wanted).topics
         if missing := sorted(set(wanted) - there.keys()):
             raise ConfigError(f"topics {quoted(missing)} do not exist; start the graph that declares the store")
-        return min(there.values())
+        return min(one.partitions for one in there.values()), tuple(there[topic].topic_id for topic in wanted)
 
     def _first_record(self, place: TopicPartition, marks: Watermarks, part: Followed) -> int:
         """Take the newest record of a task; gives the offset behind it."""
@@ -330,15 +351,15 @@ class StoreView(Mapping[Any, Any]):
             self._closing.wait(max(0.0, until_s - self._clock.monotonic()))
         return found
 
-    def _ask_width(self) -> int | None:
-        """See `_width`; None: the cluster does not answer, and the error says why."""
+    def _ask_shape(self) -> tuple[int, tuple[bytes, ...]] | None:
+        """See `_shape`; None: the cluster does not answer, and the error says why."""
         try:
-            width = self._width()
+            shape = self._shape()
         except RetriableError as error:
             self._tell(error)
             return None
         self._tell(None)
-        return width
+        return shape
 
     def _take(
         self, found: list[Fetched], parts: Mapping[int, Followed], marks: Mapping[TopicPartition, Watermarks]
@@ -355,6 +376,11 @@ class StoreView(Mapping[Any, Any]):
             stable = marks[place].stable
             if (eof is not None and eof >= stable) or (messages and messages[-1].offset() >= stable - 1):
                 done.add(place)
+        if sum(part.size for part in parts.values()) > self._most:
+            raise ViewFull(
+                f"{self!r} needs more memory than table(..., max_bytes={self._most}), and shows nothing. Raise it "
+                "where the memory is there, or follow one partition= in each process"
+            )
         return done
 
     def _take_record(self, part: Followed, message: WireMessage) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from cues_kafka.ports import Positions
-from cues_kafka.state.entries import Changes
+from cues_kafka.state.entries import Changes, size_of
 from cues_kafka.state.expiring import MILLISECONDS, Expiring, alive
 from cues_kafka.state.layers import ENTRY, MARK
 from cues_kafka.state.marks import NO_MARK, order
@@ -28,9 +28,10 @@ class Followed:
 
     Attributes:
         positions: of the newest record whose changes are all in the entries; empty before the first such record.
+        size: of what is held in memory, about.
     """
 
-    __slots__ = ("_coming", "_held", "_kept", "_mark", "_now", "_records", "_ttl", "_unit", "positions")
+    __slots__ = ("_coming", "_held", "_kept", "_mark", "_now", "_records", "_ttl", "_unit", "positions", "size")
 
     def __init__(self, ttl: int | None = None, unit: bytes = MILLISECONDS) -> None:
         self._ttl = ttl
@@ -38,6 +39,7 @@ class Followed:
         self._now = self._coming = 0  # the task's time; that of the transaction whose mark comes next
         self._kept: dict[bytes, bytes] = {}
         self.positions: Positions = ()
+        self.size = 0
         self._held: Changes = {}
         self._mark = _NONE
         self._records: deque[tuple[int, Positions]] = deque()
@@ -62,7 +64,9 @@ class Followed:
             self._mark = int(value or _NONE)
             self._advance()
         elif key[:1] == (ENTRY if self._ttl is None else Expiring.entry):
-            self._held[key[1:]] = value
+            at = key[1:]
+            self.size += size_of(at, value) - size_of(at, self._held.get(at))
+            self._held[at] = value
         elif key == self._unit:
             self._coming = int(value or b"0")
 
@@ -79,6 +83,7 @@ class Followed:
 
     def _apply(self) -> None:
         for key, value in self._held.items():
+            self.size -= size_of(key, self._kept.get(key))
             if value is None:
                 self._kept.pop(key, None)
             else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,7 +28,7 @@ from cues_kafka import (
 )
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.ports import Sent, TopicPartition
+from cues_kafka.ports import ClusterFacts, Sent, TopicPartition
 from cues_kafka.runtime import store_view
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.testing.tester import Tester
@@ -325,3 +327,59 @@ def test_a_view_notices_new_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
             assert sent.partition == 1
             view.wait_for(sent)
             assert view.copy() == {"ann": 1, "bob": 2}
+
+
+def test_a_view_notices_a_changelog_that_was_recreated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its id: a reader may go on in the new topic as if nothing had happened."""
+    monkeypatch.setattr(store_view, "CHECK_S", 0.1)
+    tester, changelog = Tester(graph_of(1)), "bank.add.balances.changelog"
+    tester.send("payments", pay("ann", 1))
+    tester.run()
+    again, (facts, follow) = threading.Event(), (tester.broker.facts, StoreView._follow)
+
+    def other(topics: Collection[str]) -> ClusterFacts:
+        found = facts(topics)
+        new = {topic: replace(one, topic_id=b"another".ljust(16)) for topic, one in found.topics.items()}
+        return replace(found, topics=found.topics | {changelog: new[changelog]})
+
+    def followed(view: StoreView) -> None:
+        again.set()
+        follow(view)
+
+    with tester._client.table("add", "balances") as view:
+        monkeypatch.setattr(StoreView, "_follow", followed)
+        assert not again.wait(0.5)
+        monkeypatch.setattr(tester.broker, "facts", other)
+        assert again.wait(30)
+        assert view.copy() == {"ann": 1}
+
+
+@pytest.mark.parametrize("ttl", [None, "1 day"])
+def test_a_view_that_needs_more_memory_than_it_may_take_says_so(ttl: str | None) -> None:
+    """When it is opened, and later; it shows nothing rather than less than what is committed."""
+    store = Store(Json(int), ttl=ttl)
+    processor = Processor(add, inputs="payments", outputs="done", state={"balances": store}, errors="bank.errors")
+    tester = Tester(Graph("bank", Source("payments"), processor, defaults=Topic(partitions=1)))
+    most, told = 1_500, r"StoreView\('add', 'balances'\) needs more memory than table\(..., max_bytes=1500\)"
+
+    def sent(accounts: Iterable[str], cents: int) -> Sent:
+        for account in accounts:
+            last = tester.send("payments", pay(account, cents))
+            tester.run()
+        return last
+
+    with tester._client.table("add", "balances", max_bytes=most) as view:
+        sent("abc", 1)
+        for _ in range(20):  # the same entries, and entries that are deleted, take no more room
+            sent("abc", 1)
+            sent("de", 1)
+            last = sent("de", -1)
+        view.wait_for(last)
+        assert view.copy() == {"a": 21, "b": 21, "c": 21}
+        with pytest.raises(ConfigError, match=told):
+            view.wait_for(sent("defghijk", 1))
+        with pytest.raises(ConfigError, match=told):
+            view["a"]
+    with pytest.raises(ConfigError, match=told):
+        tester._client.table("add", "balances", max_bytes=most)
+    assert len(tester._client.table("add", "balances")) == 11
