@@ -340,7 +340,7 @@ def test_a_view_notices_a_changelog_that_was_recreated(monkeypatch: pytest.Monke
     def other(topics: Collection[str]) -> ClusterFacts:
         found = facts(topics)
         new = {topic: replace(one, topic_id=b"another".ljust(16)) for topic, one in found.topics.items()}
-        return replace(found, topics=found.topics | {changelog: new[changelog]})
+        return replace(found, topics={**found.topics, changelog: new[changelog]})
 
     def followed(view: StoreView) -> None:
         again.set()
