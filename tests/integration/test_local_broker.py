@@ -207,7 +207,7 @@ def test_a_start_whose_port_is_taken_is_repeated_with_other_ports(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("nodes", [1, 3])
+@pytest.mark.parametrize("nodes", [1, pytest.param(3, marks=pytest.mark.full)])
 def test_everything_dies_with_a_parent_that_is_killed(
     parent: Callable[[int], tuple[subprocess.Popen[str], list[int], Path]], nodes: int
 ) -> None:

@@ -70,7 +70,7 @@ def pairs(name: str) -> Graph:
     "options",
     [
         {"assignor": "cooperative-sticky"},
-        {"assignor": "range"},
+        pytest.param({"assignor": "range"}, marks=pytest.mark.full),
         {"group_protocol": "consumer", "assignor": "uniform"},
     ],
     ids=["cooperative", "eager", "consumer"],
