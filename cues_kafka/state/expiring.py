@@ -145,7 +145,7 @@ class Expiring(Layers):
 
     def load_time(self, time: int) -> None:
         """Take the task's time from the changelog."""
-        self.time = self._before = self._committed_time = max(self._committed_time, time)
+        self.time = self._before = self._committed_time = time
 
     def clear(self, why: str = "") -> None:
         """See `Layers`."""

@@ -133,7 +133,7 @@ class Changelog:
                 self.entries.pop(key, None)
             else:
                 self.entries[key] = value
-        self._held, self.time = {}, max(self.time, self._coming)
+        self._held, self.time = {}, self._coming
 
     def show(self, key: bytes) -> str:
         """A key as people know it."""

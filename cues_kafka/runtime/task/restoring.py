@@ -224,8 +224,9 @@ class Restoring:
             one.written_to = value or b"" if key == TOPIC else one.written_to
         marks = [value for key, value in found if key == MARK]
         step = int(marks[-1] or b"-1") if marks else one.place.step
-        time = max((int(value or b"0") for key, value in found if key in times), default=0)
-        place = one.place._replace(offset=behind, step=step, time=max(one.place.time, time))
+        said = [value for key, value in found if key in times]
+        time = int(said[-1] or b"0") if said else one.place.time  # the last one counts: a reset turns it back (X3)
+        place = one.place._replace(offset=behind, step=step, time=time)
         layers.load(((key[1:], value) for key, value in found if key[:1] == layers.entry), place)
         if isinstance(layers, Expiring):
             layers.load_time(time)
