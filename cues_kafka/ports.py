@@ -399,6 +399,10 @@ class Broker(Inlet, Protocol):
         """Raise a topic's partition count to `total` and wait until they exist; a smaller count changes nothing."""
         ...
 
+    def configure(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Set these settings of a topic; its others stay."""
+        ...
+
     def delete(self, topics: Sequence[str]) -> None:
         """Delete topics; one that does not exist is ignored."""
         ...

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cues_kafka.cli import broker, config, docs, maintenance, plan, rebuild, run, schemas, verify
+from cues_kafka.cli import broker, config, cuts, docs, maintenance, plan, rebuild, run, schemas, verify
 from cues_kafka.cli.options import Command, Program
 
 app = typer.Typer(
@@ -26,6 +26,8 @@ app.command(cls=Command, epilog=maintenance.reset_epilog)(maintenance.reset)
 app.command(cls=Command, epilog=maintenance.adopt_epilog)(maintenance.adopt)
 app.command("accept-loss", cls=Command, epilog=maintenance.accept_loss_epilog)(maintenance.accept_loss)
 app.command(cls=Command, epilog=rebuild.epilog)(rebuild.rebuild)
+app.command(cls=Command, epilog=cuts.drain_epilog)(cuts.drain)
+app.command(cls=Command, epilog=cuts.cuts_epilog)(cuts.cuts)
 app.command(cls=Command, epilog=config.epilog)(config.config)
 app.add_typer(schemas.app, name="schemas")
 app.add_typer(broker.app, name="broker")

@@ -11,6 +11,7 @@ import typer
 
 from cues_kafka.cli.config import Bootstrap, File, Profile
 from cues_kafka.cli.options import BROKEN, Target, at_least
+from cues_kafka.errors import ConfigError
 from cues_kafka.words import count
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ Examples:
   # skip what one task has not delivered yet
   cues-kafka reset shop:graph check --to latest --partition 2 --yes
   cues-kafka reset shop:graph check --to 2026-11-23T10:00:00Z --yes
+  # the whole graph, with its stores
+  cues-kafka reset shop:graph --to cut:before-upgrade --yes
 
 Stop the workers of the processor, or its query on Spark, first. Exits with 1
 if nothing was done, and with 2 if the graph or a setting is wrong.
@@ -59,13 +62,16 @@ nothing was done, and with 2 if the graph or a setting is wrong.
 
 def reset(
     target: Target,
-    processor: Name,
+    processor: Annotated[
+        str | None, typer.Argument(metavar="[PROCESSOR]", hidden=True, help="A processor in this graph.")
+    ] = None,
     *,
     to: Annotated[
         str,
         typer.Option(
             metavar="PLACE",
-            help="earliest (repeats outputs), latest (skips messages), a time, group:NAME, or a JSON file of offsets.",
+            help="earliest (repeats outputs), latest (skips messages), a time, group:NAME, a JSON file of offsets, "
+            "or cut:NAME for the whole graph.",
         ),
     ] = "earliest",
     partition: Annotated[
@@ -77,16 +83,48 @@ def reset(
     file: File = None,
 ) -> None:
     """
-    Restart a processor at another place.
+    Restart a processor elsewhere, or a whole graph at a cut.
 
     From the beginning (earliest), outputs repeat. From the end (latest), messages are skipped. A time stands for the
     first message that is not older, group:NAME for what a consumer group has committed, and a JSON file for offsets by
     topic and partition. DataFrames that shuffle or keep state restart as a whole, and with a new checkpoint.
+
+    With cut:NAME all processors and their stores go back to where they stood when `drain` took the cut. What the graph
+    has written since then stays, and is written again.
     """
+    if to.startswith("cut:"):
+        if processor is not None or partition is not None:
+            raise ConfigError("--to cut:NAME resets the whole graph. Leave out PROCESSOR and --partition.")
+        _go_back(target, to.removeprefix("cut:"), yes=yes, bootstrap=bootstrap, profile=profile, file=file)
+        return
+    if processor is None:
+        raise ConfigError("which processor? Write cues-kafka reset MODULE:GRAPH PROCESSOR, or give --to cut:NAME.")
     _act(
         target, processor, lambda tool: tool.reset(to=to, partition=partition),
         who="reset", yes=yes, bootstrap=bootstrap, profile=profile, file=file,
     )  # fmt: skip
+
+
+def _go_back(
+    target: str, name: str, *, yes: bool, bootstrap: str | None, profile: str | None, file: Path | None
+) -> None:
+    from cues_kafka.cli.loading import opened
+    from cues_kafka.operate.going_back import GoBack
+
+    with opened(target, bootstrap, profile, file) as (graph, broker):
+        tool = GoBack(graph, broker, who=f"reset on {socket.gethostname()}")
+        planned = tool.plan(name)
+        for move in planned.all:
+            for note in move.notes:
+                typer.echo(f"{move.spec.name}: {note}")
+        if not planned.all and not planned.unfinished:
+            typer.echo(f"{graph.name}: nothing to do, all tasks stand at cut {name} already")
+            return
+        if not yes:
+            typer.echo("Nothing was changed. Add --yes to do it.", err=True)
+            raise typer.Exit(BROKEN)
+        tool.carry_out(planned, tell=typer.echo)
+        typer.echo(f"{graph.name}: stands at cut {name}")
 
 
 def adopt(

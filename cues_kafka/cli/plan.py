@@ -29,7 +29,7 @@ Examples:
   cues-kafka plan path/shop.py:graph --offline
   # the commands that grant each role its permissions
   cues-kafka plan shop:graph --acls
-  # create topics, and add partitions to the framework's own
+  # create topics, and give the framework's own what they lack
   cues-kafka plan shop:graph --apply
   cues-kafka plan shop:graph --json | jq .refusals
 
@@ -43,7 +43,7 @@ def plan(
     *,
     offline: Annotated[bool, typer.Option("--offline", help="Ask no cluster.")] = False,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Create the topics and add the partitions that are printed.")
+        bool, typer.Option("--apply", help="Create the topics, and make the changes to topics that are printed.")
     ] = False,
     topics: Annotated[bool, typer.Option("--topics", help="Add all names and the settings of new topics.")] = False,
     acls: Annotated[bool, typer.Option("--acls", help="Add the permissions that each role needs.")] = False,
@@ -149,6 +149,7 @@ def _plan(
             apply_plan(planned, broker)
             done = [f"{count(len(planned.create), 'topic')} created"] if planned.create else []
             done += [f"partitions added to {count(len(planned.grow), 'topic')}"] if planned.grow else []
+            done += [f"{count(len(planned.alter), 'setting')} changed"] if planned.alter else []
             typer.echo(f"Applied: {', '.join(done) or 'nothing had to change'}.", err=True)
         return planned
     finally:

@@ -289,6 +289,7 @@ def to_dict(graph: Graph) -> dict[str, Any]:
         "topics": {name: _topic_to_json(topic) for name, topic in graph.topics.items()},
         "system": {name: reference(factory) for name, factory in graph.system.items()},
         "strategy": graph.strategy,
+        **({} if graph.cuts is None else {"cuts": graph.cuts}),
     }
 
 
@@ -307,6 +308,7 @@ def from_dict(data: Mapping[str, Any]) -> Graph:
             topics={name: _topic_from_json(topic) for name, topic in data.get("topics", {}).items()},
             system={name: resolve(factory) for name, factory in data.get("system", {}).items()},
             strategy=data.get("strategy", "exactly-once"),
+            cuts=data.get("cuts"),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise GraphError(f"The data does not describe a graph: {error}. Write it with Graph.to_dict().") from error

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, TypeAlias, get_args
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.binding import bind
+from cues_kafka.graph.durations import milliseconds, written
 from cues_kafka.graph.names import (
     backing_topic,
     changelog_topic,
     check_name,
     check_written_topic,
+    control_topic,
     quoted,
     replay_topic,
 )
@@ -49,6 +52,7 @@ class Graph:
         topics: settings of single topics, over the defaults.
         system: factories of objects that a worker process opens once and closes at its end, such as a database.
         strategy: strategy of all processors without one of their own.
+        cuts: how long a cut of the whole graph can be gone back to, such as "7 days"; None: no cuts are taken.
         sources: sources by topic.
         processors: processors by name, their calls resolved with `system`.
         dataframes: processors of DataFrames by name.
@@ -61,6 +65,7 @@ class Graph:
     topics: Mapping[str, Topic]
     system: Mapping[str, Callable[[], Any]]
     strategy: Strategy
+    cuts: str | None
     sources: Mapping[str, Source] = field(compare=False, repr=False)
     processors: Mapping[str, Processor] = field(compare=False, repr=False)
     dataframes: Mapping[str, DataFrameProcessor] = field(compare=False, repr=False)
@@ -74,6 +79,7 @@ class Graph:
         topics: Mapping[str, Topic] | None = None,
         system: Mapping[str, Callable[[], Any]] | None = None,
         strategy: Strategy = "exactly-once",
+        cuts: str | timedelta | None = None,
     ) -> None:
         check_name(name, "Graph")
         set_fields(
@@ -85,6 +91,7 @@ class Graph:
             topics=check_mapping(topics, f"Graph {name!r}: topics"),
             system=check_mapping(system, f"Graph {name!r}: system"),
             strategy=strategy,
+            cuts=_duration(cuts, name),
         )
         _check_graph_settings(self)
         _check_parts_once(self)
@@ -98,6 +105,10 @@ class Graph:
         )
         check_wiring(self)
         check_topics(self)
+        if self.cuts is not None:
+            from cues_kafka.graph.topology import check_cuts  # noqa: PLC0415  # it is built on this module
+
+            check_cuts(self)
 
     def topic(self, name: str) -> Topic:
         """A topic's settings: its own over the defaults."""
@@ -112,6 +123,11 @@ class Graph:
     def strategy_of(self, processor: Processor | str) -> Strategy:
         """The strategy of a processor: its own, else the graph's."""
         return (self.processors[processor] if isinstance(processor, str) else processor).strategy or self.strategy
+
+    @property
+    def cuts_ms(self) -> int | None:
+        """`cuts` in milliseconds; None: no cuts are taken."""
+        return None if self.cuts is None else milliseconds(self.cuts, "cuts")
 
     @property
     def default_source(self) -> Source | None:
@@ -141,8 +157,11 @@ class Graph:
         return tuple(sorted({*self.sources, *self.error_topics(), *outputs}))
 
     def internal_topics(self) -> tuple[str, ...]:
-        """The framework's own topics, processor by processor: backing, replay (with an errors topic), changelogs."""
-        names = []
+        """
+        The framework's own topics, processor by processor: backing, replay (with an errors topic), changelogs; and the
+        control topic, of a graph with cuts.
+        """
+        names = [] if self.cuts is None else [control_topic(self.name)]
         for p in self.processors.values():
             names.append(backing_topic(self.name, p.name))
             if self.errors_of(p) is not None:
@@ -152,7 +171,7 @@ class Graph:
 
     def settings(self) -> dict[str, Any]:
         """The keyword arguments that, with name and parts, construct an equal graph."""
-        names = ("errors", "defaults", "topics", "system", "strategy")
+        names = ("errors", "defaults", "topics", "system", "strategy", "cuts")
         return {name: getattr(self, name) for name in names}
 
     def merge(self, *others: Graph, name: str | None = None) -> Graph:
@@ -211,6 +230,13 @@ class Graph:
         from cues_kafka.graph.topology import isomorphic  # noqa: PLC0415  # as in `merge`
 
         return isomorphic(self, other)
+
+
+def _duration(cuts: str | timedelta | None, graph: str) -> str | None:
+    try:
+        return None if cuts is None else written(cuts, "cuts")
+    except ValueError as error:
+        raise GraphError(f"Graph {graph!r}: {error}.") from error
 
 
 def _part(part: Any, graph: str) -> Declaration:

@@ -148,3 +148,8 @@ def replay_topic(graph: str, processor: str) -> str:
 def changelog_topic(graph: str, processor: str, store: str) -> str:
     """The topic of a store's changes."""
     return f"{graph}.{processor}.{store}.changelog"
+
+
+def control_topic(graph: str) -> str:
+    """The topic that has the cuts of a graph, and tells its workers to pause."""
+    return f"{graph}.control"

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import no_such_processor
+from cues_kafka.graph.names import no_such_processor, quoted
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 
 Node: TypeAlias = tuple[str, str]
@@ -104,6 +104,49 @@ def cycles(graph: Graph) -> tuple[tuple[str, ...], ...]:
         if name in reach[name] and not any(name in group for group in groups):
             groups.append(tuple(other for other in needs if other in reach[name] and name in reach[other]))
     return tuple(groups)
+
+
+# --- Cuts
+
+
+def feeders(graph: Graph) -> dict[str, frozenset[str]]:
+    """For each topic that the graph writes, the processors that write it: outputs, appended messages or errors."""
+    found: dict[str, set[str]] = {}
+    for edge in edges(graph):
+        if not edge.reads:
+            found.setdefault(edge.topic, set()).add(edge.processor)
+    return {topic: frozenset(names) for topic, names in found.items()}
+
+
+def check_cuts(graph: Graph) -> None:
+    """
+    Check that a graph with `cuts=` can come to rest while nothing is taken from its sources (X4).
+
+    Raises:
+        GraphError: it has processors of DataFrames or a cycle, or a topic that others write to, too.
+    """
+    label = f"Graph {graph.name!r}, cuts="
+    if graph.dataframes:
+        raise GraphError(
+            f"{label}: {quoted(graph.dataframes)} work on DataFrames, and Spark keeps their place and their state. Put "
+            "them into a graph of their own, without cuts=."
+        )
+    writers = feeders(graph)
+    needs = {
+        name: frozenset(feeder for topic in one.input_topics for feeder in writers.get(topic, ()))
+        for name, one in graph.processors.items()
+    }
+    if around := [name for name in needs if name in _reachable(needs, name)]:
+        raise GraphError(
+            f"{label}: {quoted(around)} feed each other in a cycle, which never comes to rest. Leave cuts= out."
+        )
+    for name, one in graph.processors.items():
+        if mixed := [topic for topic in one.input_topics if topic in writers and topic in graph.sources]:
+            raise GraphError(
+                f"{label}: {name!r} reads {quoted(mixed)}, which is a Source and an output as well. After a reset, "
+                "messages of applications could not be told from those that the graph writes again. Give the outputs "
+                "a topic of their own, and read both with alts=."
+            )
 
 
 # --- Shape

@@ -27,6 +27,8 @@ def check_wiring(graph: Graph) -> None:
     for source in graph.sources:
         if source in error_topics:
             raise GraphError(f"{label}: Source({source!r}) is an errors topic as well. Give one of them another topic.")
+    if owned := sorted(internal.intersection(graph.topics_written())):
+        raise GraphError(f"{label}: only the framework writes {quoted(owned)}. Choose other topics.")
     for p in graph.all_processors.values():
         for topic in p.output_topics:
             if topic in error_topics:

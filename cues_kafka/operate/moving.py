@@ -634,7 +634,7 @@ class HeldGroup:
 
 def apply_plan(planned: Plan, broker: Broker) -> None:
     """
-    Create the topics of a plan, and add missing partitions to the framework's own topics.
+    Create the topics of a plan, and give the framework's own topics the partitions and settings that they need.
 
     Raises:
         ConfigError: the plan is refused.
@@ -644,3 +644,5 @@ def apply_plan(planned: Plan, broker: Broker) -> None:
     broker.create(planned.create)
     for growth in planned.grow:
         broker.add_partitions(growth.topic, growth.wanted)
+    for setting in planned.alter:
+        broker.configure(setting.topic, {setting.name: setting.wanted})

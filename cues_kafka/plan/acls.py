@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 from cues_kafka.graph.names import (
     backing_topic,
     changelog_topic,
+    control_topic,
     group_id,
     sender_id,
     tools_group,
@@ -132,14 +133,21 @@ def _needed(graph: Graph) -> Iterator[Acl]:
     yield from _topics("sender", graph.sources, Write="send")
     declared = [topic for topic in used if topic in graph.topics_written() or topic in graph.topics]
     yield from _topics("deployer", (*declared, *own), Create="create the topic")
+    if graph.cuts is not None:
+        control = control_topic(graph.name)
+        yield from _topics("worker", [control], Read="hear of a pause, and read cuts", Write="pause, and write cuts")
+        changelogs = [
+            changelog_topic(graph.name, p.name, store) for p in graph.processors.values() for store in p.state
+        ]
+        yield from _topics("deployer", changelogs, AlterConfigs="keep what a cut needs")
+        own = tuple(topic for topic in own if topic != control)
     yield from _topics("deployer", own, Alter="add partitions when an input has more")
     yield from _topics("operator", errors, Read="read error messages")
     yield from _topics("verifier", used, Read="compare inputs and outputs")
     checkers: tuple[Role, ...] = ("worker", "deployer", "verifier")
+    asked = (*used, *graph.internal_topics())
     for role in checkers:  # a plan asks for all topics of the graph, also when only some processors run
-        yield from _topics(
-            role, (*used, *own), Describe="see whether it is there", DescribeConfigs="check its settings"
-        )
+        yield from _topics(role, asked, Describe="see whether it is there", DescribeConfigs="check its settings")
     readers: tuple[Role, ...] = ("operator", "verifier") if errors else ("verifier",)
     for role in readers:  # a client that reads must name a group and find its coordinator, although it never joins
         why = "read; nothing joins it or commits there"

@@ -17,7 +17,14 @@ from cues_kafka.core.hashing import fingerprint
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.binding import shows_bindings
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import backing_topic, changelog_topic, group_id, replay_topic, transactional_prefix
+from cues_kafka.graph.names import (
+    backing_topic,
+    changelog_topic,
+    control_topic,
+    group_id,
+    replay_topic,
+    transactional_prefix,
+)
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.graph.topic import Topic
 from cues_kafka.plan.acls import Acl, acls_of
@@ -26,8 +33,16 @@ from cues_kafka.plan.notes import notes_of
 from cues_kafka.plan.processors import FramePlan, PlannedTask, ProcessorPlan
 from cues_kafka.plan.refusals import misspelt_inputs, refusals_of, undeclared_inputs, unread_settings, warnings_of
 from cues_kafka.plan.text import frame_data, lines, processor_data
-from cues_kafka.plan.topics import Growth, backing_config, in_sync, partitions_of, replication
-from cues_kafka.ports import ClusterFacts, NewTopic, TopicPartition, Watermarks
+from cues_kafka.plan.topics import (
+    Growth,
+    NewSetting,
+    backing_config,
+    in_sync,
+    kept_for_cuts,
+    partitions_of,
+    replication,
+)
+from cues_kafka.ports import ClusterFacts, NewTopic, TopicFacts, TopicPartition, Watermarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +56,7 @@ class Plan:
         processors: the processors, in the order of declaration.
         create: topics to create, the user's before the framework's own.
         grow: topics of the framework's own that need more partitions.
+        alter: settings of topics of the framework's own that have to change.
         dataframes: processors of DataFrames, in the order of declaration; their tasks are slots on Spark.
         acls: the permissions that are needed, sorted.
         warnings: what is allowed but weakens something, in full sentences.
@@ -65,6 +81,7 @@ class Plan:
     changes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     begins: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
+    alter: tuple[NewSetting, ...] = ()
 
     def __getitem__(self, processor: str) -> ProcessorPlan:
         """
@@ -134,6 +151,7 @@ class Plan:
             "dataframes": [frame_data(one) for one in self.dataframes],
             "create": [asdict(topic) for topic in self.create],
             "grow": [growth._asdict() for growth in self.grow],
+            "alter": [setting._asdict() for setting in self.alter],
             "expected": list(self.expected),
             "changes": list(self.changes),
             "acls": [acl._asdict() for acl in self.acls],
@@ -160,7 +178,7 @@ def plan(graph: Graph, facts: ClusterFacts | None = None, *, accept_unchecked: b
     processors = tuple(_processor_plan(graph, processor, sizes, facts) for processor in graph.processors.values())
     frames = tuple(_frame_plan(graph, frame, sizes, facts) for frame in graph.dataframes.values())
     brokers, known = (None, {}) if facts is None else (facts.brokers, facts.topics)
-    own = _own_topics(processors, frames, brokers)
+    own = _own_topics(graph, processors, frames, brokers)
     wanted = _user_topics(graph, brokers) | own
     unread = tuple(unread_settings(graph, facts))
     return Plan(
@@ -189,6 +207,7 @@ def plan(graph: Graph, facts: ClusterFacts | None = None, *, accept_unchecked: b
         ),
         dataframes=frames,
         notes=tuple(notes_of(graph, sizes)),
+        alter=tuple(_settings_for_cuts(graph, processors, known)),
         expected=tuple(sorted({topic for _, topic in undeclared_inputs(graph)})) if facts is None else (),
     )
 
@@ -282,14 +301,29 @@ def _user_topics(graph: Graph, brokers: int | None) -> _Wanted:
     return found
 
 
-def _own_topics(processors: Iterable[ProcessorPlan], frames: Iterable[FramePlan], brokers: int | None) -> _Wanted:
+def _settings_for_cuts(
+    graph: Graph, processors: Iterable[ProcessorPlan], known: Mapping[str, TopicFacts]
+) -> Iterator[NewSetting]:
+    """Changelogs that compaction would take from before a cut can be gone back to. A longer time is left as it is."""
+    for name, wanted in kept_for_cuts(graph).items():
+        for topic in (topic for one in processors for _, topic in one.changelogs if topic in known):
+            was = known[topic].config.get(name)
+            if was is not None and int(was) < int(wanted):
+                yield NewSetting(topic, name, was, wanted)
+
+
+def _own_topics(
+    graph: Graph, processors: Iterable[ProcessorPlan], frames: Iterable[FramePlan], brokers: int | None
+) -> _Wanted:
     """Topics of the framework's own whose size is known."""
     kept = backing_config(brokers)
+    changes = kept | kept_for_cuts(graph)
     replayed = kept | {"cleanup.policy": "delete", "retention.ms": "-1"}  # a replay stays due until it is done
     found: dict[str, tuple[int | None, dict[str, str]]] = {}
     for one in processors:
         found[one.backing] = one.partitions, kept
         found |= {one.replay: (one.partitions, replayed)} if one.replay else {}
-        found |= {topic: (one.partitions, kept) for _, topic in one.changelogs}
+        found |= {topic: (one.partitions, changes) for _, topic in one.changelogs}
     found |= {frame.backing: (frame.slots, kept) for frame in frames}
+    found |= {control_topic(graph.name): (1, kept)} if graph.cuts is not None else {}
     return {topic: (width, config) for topic, (width, config) in found.items() if width is not None}

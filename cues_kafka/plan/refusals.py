@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from cues_kafka.graph import topology
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import hint, quoted
+from cues_kafka.graph.names import control_topic, hint, quoted
 from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.acls import grant
 from cues_kafka.plan.processors import FramePlan, ProcessorPlan
@@ -39,6 +39,8 @@ def refusals_of(
         yield from _split_stores(graph.processors[one.name], one, facts)
     for frame in frames:
         yield from _wrong_cleanup_policy((frame.backing,), facts)
+    if graph.cuts is not None:
+        yield from _wrong_cleanup_policy((control_topic(graph.name),), facts)
     yield from _small_batches(graph, facts)
     if facts.brokers >= REPLICATION and (frames or any(one.strategy == "exactly-once" for one in processors)):
         for topic in sorted(facts.topics.keys() & {*topics_to_ask(graph)}):

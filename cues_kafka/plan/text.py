@@ -29,6 +29,8 @@ def lines(planned: Plan, *, topics: bool, acls: bool, principals: Mapping[str, s
     yield from _section("Topics that must exist", planned.expected)
     yield from _section("Topics to create", [_new_topic(topic, settings=topics) for topic in planned.create])
     yield from _section("Partitions to add", [f"{g.topic}: from {g.partitions} to {g.wanted}" for g in planned.grow])
+    altered = [f"{one.topic}: {one.name} from {one.was} to {one.wanted}" for one in planned.alter]
+    yield from _section("Settings to change", altered)
     yield from _section("Changes elsewhere", planned.changes)
     yield from _section("Output bindings not checked", [_not_checked(p) for p in planned.processors if p.unchecked])
     yield from _section("Notes", planned.notes)

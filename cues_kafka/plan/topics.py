@@ -30,6 +30,27 @@ class Growth(NamedTuple):
     wanted: int
 
 
+class NewSetting(NamedTuple):
+    """A setting of a topic of the framework's own that has to change."""
+
+    topic: str
+    name: str
+    was: str
+    wanted: str
+
+
+CLOCKS_MS = 60 * 60 * 1000
+"""By how much the clocks of brokers and tools may differ, where a cut's age is compared with what compaction keeps."""
+
+KEEPS = "min.compaction.lag.ms"
+"""So long after a change compaction leaves alone what it replaced, and the changelog can be read up to a cut."""
+
+
+def kept_for_cuts(graph: Graph) -> dict[str, str]:
+    """Settings of the changelogs of a graph with cuts."""
+    return {} if graph.cuts_ms is None else {KEEPS: str(graph.cuts_ms + CLOCKS_MS)}
+
+
 def topics_to_ask(graph: Graph) -> tuple[str, ...]:
     """The topics whose facts `plan` needs: those that the user named, and the framework's own."""
     return (*graph.topics_used(), *graph.internal_topics())

@@ -17,6 +17,7 @@ from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import Broker, Sent, TopicPartition
 from cues_kafka.records.scanning import due, holds_messages, unstable
 from cues_kafka.runtime.client import Client
+from cues_kafka.runtime.native.pauses import Pauses
 from cues_kafka.runtime.queries import Answer, Question, ask, has_passed, processor_with
 from cues_kafka.runtime.status import Status
 from cues_kafka.runtime.system import System
@@ -45,6 +46,7 @@ class Running(Client):
         self._news = threading.Condition()
         self._version = 0
         self._over = False
+        self._pauses: Pauses | None = None  # None: the graph has no cuts
         self._outputs: list[TopicPartition] | None = None  # of the processors that run here, once asked
 
     # Making it, see `start`.
@@ -55,7 +57,7 @@ class Running(Client):
             self._version += 1
             self._news.notify_all()
 
-    def run(self, workers: Sequence[Worker], *, timeout_s: float | None) -> None:
+    def run(self, workers: Sequence[Worker], *, timeout_s: float | None, pauses: Pauses | None = None) -> None:
         """
         Start the workers. With a time-out, wait until every task has a record, so that `latest` means now (R5).
 
@@ -63,7 +65,9 @@ class Running(Client):
             TaskStopped: a task refuses to start.
             TimeoutError: tasks were not ready in time.
         """
-        self._workers = list(workers)
+        self._workers, self._pauses = list(workers), pauses
+        if pauses is not None:
+            pauses.start()
         for worker in workers:
             worker.start()
         if timeout_s is not None:
@@ -356,6 +360,8 @@ class Running(Client):
             worker.stop(leave=leave)
         for worker in self._workers:
             worker.join()
+        if self._pauses is not None:
+            self._pauses.stop()
         self.changed()
         self.close()
         self._system.close()

@@ -9,10 +9,13 @@ from cues_kafka.brokers.options import Kafka, Memory
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.names import control_topic, group_id
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.observe.log import get_logger
 from cues_kafka.plan.inspectors import Terms
+from cues_kafka.ports import Broker
 from cues_kafka.runtime.build import caller_of, state_dir_of
+from cues_kafka.runtime.native.pauses import Pauses
 from cues_kafka.runtime.native.worker import CallPolicy, ProcessorWorker, WorkerOptions
 from cues_kafka.runtime.prepare import prepare, selected
 from cues_kafka.runtime.running import Running
@@ -71,6 +74,11 @@ def start(
             "start(Graph(...), Kafka(...)); a name of the form MODULE:GRAPH is for the commands"
         )
     if engine is not None:
+        if graph.cuts is not None:
+            raise ConfigError(
+                f"graph {graph.name!r} has cuts=, which needs workers that pause: run it natively, or leave cuts= out "
+                f"to run it on {engine.runtime}"
+            )
         only = carried(graph, engine, only)
         engine.check(graph, only)
     elif frames := sorted(name for name in graph.dataframes if only is None or name in only):
@@ -89,17 +97,20 @@ def start(
     except BaseException:
         broker.close()
         raise
-    native = "memory" if isinstance(options, Memory) else "native"
-    identity = Identity.of_process(engine.runtime if engine else native, instance)
+    here = "memory" if isinstance(options, Memory) else "native"
+    identity = Identity.of_process(engine.runtime if engine else here, instance)
     running = Running(graph, broker, system, name=identity.name, planned=planned, cluster=options)
     try:
         workers: list[Worker] = []
+        native: list[ProcessorWorker] = []
+        processors = [] if engine else selected(graph, only)
+        pauses = _pauses(graph, broker, processors, running, native)
         if engine is not None:
             jobs = [Job(graph, name, options, planned, facts, broker, running.changed) for name in only or ()]
             workers += map(engine.worker, jobs)
-        for processor in () if engine else selected(graph, only):
+        for processor in processors:
             width = facts.topics[processor.lead].partitions
-            workers.append(
+            native.append(
                 ProcessorWorker(
                     processor.name,
                     broker=broker,
@@ -116,15 +127,40 @@ def start(
                         revoke_timeout_s=_revoke_timeout_s(options),
                         calls=calls or CallPolicy(),
                         hook=hook,
+                        held=pauses.why if pauses else _never_held,
                     ),
                     changed=running.changed,
                 )
             )
-        running.run(workers, timeout_s=timeout_s)
+        running.run([*workers, *native], timeout_s=timeout_s, pauses=pauses)
     except BaseException:
         running.abandon()
         raise
     return running
+
+
+def _pauses(
+    graph: Graph,
+    broker: Broker,
+    processors: Sequence[Processor],
+    running: Running,
+    native: Sequence[ProcessorWorker],
+) -> Pauses | None:
+    """What holds back the workers of this process; None: nothing does."""
+    if graph.cuts is None or not processors:
+        return None
+
+    def changed() -> None:
+        for worker in native:
+            worker.look()
+        running.changed()
+
+    group = group_id(graph.name, processors[0].name)
+    return Pauses(broker, control_topic(graph.name), group, SystemClock(), changed)
+
+
+def _never_held(_: str) -> str:
+    return ""
 
 
 def carried(graph: Graph, engine: Engine, only: Sequence[str] | None) -> list[str]:

@@ -25,6 +25,7 @@ class TaskStatus:
         hash: the delivery hash of that message, in hexadecimal.
         unreachable_s: how long the cluster has not answered; 0: it answers.
         calling: a call of the function that takes longer than a second, ``calling for 75 s: orders/0 at 17``.
+        held: why nothing is called at present: a cut is taken, or a reset is not complete; empty: nothing is held back.
     """
 
     task: str
@@ -37,6 +38,7 @@ class TaskStatus:
     hash: str = ""
     calling: str = ""
     unreachable_s: float = 0.0
+    held: str = ""
 
     def __str__(self) -> str:
         places = ", ".join(f"{p.topic}@{p.offset}" for p in self.positions)
@@ -44,6 +46,8 @@ class TaskStatus:
         line = f"{self.task}  {self.state}  {places}  {t.deliveries} delivered, {t.errors} errors, {t.nils} nil"
         if self.calling:
             line = f"{line}  {self.calling}"
+        if self.held:
+            line = f"{line}  HELD BACK: {self.held}"
         if self.unreachable_s:
             line = f"{line}  cluster unreachable for {self.unreachable_s:.0f} s"
         return f"{line}  STOPPED: {self.stopped} ({self.remedy})" if self.stopped else line
@@ -64,8 +68,8 @@ class Status:
         return "\n".join(str(task) for task in self.tasks) or "no tasks in this process"
 
 
-def task_status(lane: Lane, *, calling: str = "", unreachable_s: float = 0.0) -> TaskStatus:
-    """Make the status of one task; its worker knows how long its call takes and whether the cluster answers."""
+def task_status(lane: Lane, *, calling: str = "", unreachable_s: float = 0.0, held: str = "") -> TaskStatus:
+    """Make the status of one task; its worker knows what of it the lane does not."""
     task, halt = lane.task, lane.stopped
     return TaskStatus(
         task=lane.spec.name,
@@ -77,4 +81,5 @@ def task_status(lane: Lane, *, calling: str = "", unreachable_s: float = 0.0) ->
         **(lane.stopped_at if halt else {}),
         calling=calling,
         unreachable_s=unreachable_s,
+        held=held,
     )

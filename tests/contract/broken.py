@@ -432,6 +432,21 @@ class CreatesAnew(Cluster):
                 self._create(topic)
 
 
+class ConfiguresAnew(Cluster):
+    """A setting replaces all others."""
+
+    def configure(self, topic: str, settings: Any) -> None:
+        with self.changed:
+            self._topics[topic] = replace(self._topics[topic], config={"cleanup.policy": "delete", **settings})
+
+
+class IgnoresSettings(Cluster):
+    """A setting is not taken."""
+
+    def configure(self, topic: str, settings: Any) -> None:
+        """Nothing."""
+
+
 class LosesConfig(Cluster):
     """The configuration of a topic is not told."""
 
@@ -548,4 +563,5 @@ BREAKS: dict[str, list[type[MemoryBroker]]] = {
         _with(log_type=StableTimes),
     ],
     "creating_a_topic_again_leaves_it_as_it_is": [on_cluster(CreatesAnew), on_cluster(LosesConfig)],
+    "a_setting_is_changed_and_the_others_stay": [on_cluster(ConfiguresAnew), on_cluster(IgnoresSettings)],
 }

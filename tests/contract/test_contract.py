@@ -764,6 +764,16 @@ def test_partition_counts_come_without_the_topics_that_are_not_there(world: Worl
     assert "__consumer_offsets" not in listed
 
 
+def test_a_setting_is_changed_and_the_others_stay(world: World) -> None:
+    """`plan --apply` makes changelogs keep what a cut needs."""
+    topic = world.topic(config={"cleanup.policy": "compact"})
+
+    world.broker.configure(topic, {"min.compaction.lag.ms": "60000"})
+    config = world.broker.facts([topic]).topics[topic].config
+
+    assert (config["min.compaction.lag.ms"], config["cleanup.policy"]) == ("60000", "compact")
+
+
 def test_the_offset_of_a_time_is_that_of_the_first_message_at_or_past_it(world: World) -> None:
     """Where a read begins that is told a time; an open transaction hides nothing from it."""
     topic, now = world.topic(), int(time.time() * 1000)

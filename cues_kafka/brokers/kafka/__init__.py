@@ -65,6 +65,9 @@ class KafkaBroker:
     def add_partitions(self, topic: str, total: int) -> None:
         self._admin.add_partitions(topic, total)
 
+    def configure(self, topic: str, settings: Mapping[str, str]) -> None:
+        self._admin.configure(topic, settings)
+
     def delete(self, topics: Sequence[str]) -> None:
         self._admin.delete(topics)
 

@@ -12,7 +12,11 @@ from typing import Any, Final
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import ConfigResource  # the package does not export these names to type checkers
+from confluent_kafka.admin._config import (  # the package does not export these names to type checkers
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions
@@ -157,6 +161,20 @@ class Admin:
         ignore = {"INVALID_PARTITIONS"}  # it has as many, or more
         self._result(asked[topic], f"adding partitions to {topic}", Right("Alter", "topic", topic), ignore=ignore)
         self._until(lambda: self._all_led({topic: total}), f"the {total} partitions of {topic} are not led by brokers")
+
+    def configure(self, topic: str, settings: Mapping[str, str]) -> None:
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        [asked] = self._ask(self._client.incremental_alter_configs, [resource]).values()
+        self._result(asked, f"setting {', '.join(settings)} of {topic}", Right("AlterConfigs", "topic", topic))
+
+        def there() -> bool:
+            found = self._configs([topic]).get(topic)
+            return found is None or settings.items() <= found.items()
+
+        self._until(there, f"the settings {', '.join(settings)} of {topic} are still the old ones")
 
     def delete(self, topics: Sequence[str]) -> None:
         if not topics:

@@ -23,6 +23,7 @@ KINDS: Final = {
 _VERBS: Final = {
     ("DescribeConfigs", "topic"): "read the settings of",
     ("Alter", "topic"): "add partitions to",
+    ("AlterConfigs", "topic"): "change the settings of",
     ("Write", "topic"): "write to",
     ("Write", "transactional-id"): "use",
 }

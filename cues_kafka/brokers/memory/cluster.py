@@ -127,6 +127,11 @@ class Cluster:
             self._set_partitions(topic, total)
             self.changed.notify_all()
 
+    def configure(self, topic: str, settings: Mapping[str, str]) -> None:
+        with self.changed:
+            facts = self._facts_of(topic)
+            self._topics[topic] = replace(facts, config={**facts.config, **settings})
+
     def _set_partitions(self, topic: str, total: int) -> None:
         facts = self._topics[topic]
         for partition in range(facts.partitions, total):

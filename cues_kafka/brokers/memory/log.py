@@ -23,6 +23,7 @@ DEFAULTS = {
     "message.timestamp.after.max.ms": "3600000",
     "message.timestamp.before.max.ms": str((1 << 63) - 1),
     "message.timestamp.type": "CreateTime",
+    "min.compaction.lag.ms": "0",
     "min.insync.replicas": "1",
     "retention.bytes": "-1",
     "retention.ms": "604800000",

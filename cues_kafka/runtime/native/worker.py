@@ -126,6 +126,7 @@ class WorkerOptions:
         alone: shared by all tasks of the process.
         inlet: where the inputs are; None: topics of the broker.
         observers: told what each task does, besides the log.
+        held: why the tasks of a processor are held back now, see `pauses`; empty: they are not.
     """
 
     instance: str | None = None
@@ -136,6 +137,7 @@ class WorkerOptions:
     alone: Alone = PROCESS
     inlet: Inlet | None = None
     observers: Sequence[Observer] = ()
+    held: Callable[[str], str] = lambda _: ""
 
 
 class ProcessorWorker(Worker):
@@ -213,6 +215,10 @@ class ProcessorWorker(Worker):
         for thread in self._threads:
             thread.start()
 
+    def look(self) -> None:
+        """Look again whether the tasks are held back."""
+        self._notify()
+
     def stop(self, *, leave: bool) -> None:
         """
         Ask to stop; `join` waits for it.
@@ -235,8 +241,9 @@ class ProcessorWorker(Worker):
         """The tasks that the group gave to this process."""
         silent = self._silent_since_s
         silent_s = 0.0 if silent is None else self.clock.monotonic() - silent
+        held = self._options.held(self.name)
         return [
-            task_status(lane, calling=self._long_call(lane), unreachable_s=silent_s)
+            task_status(lane, calling=self._long_call(lane), unreachable_s=silent_s, held=held)
             for _, lane in sorted(self.lanes.copy().items())
         ]
 
@@ -493,6 +500,8 @@ class ProcessorWorker(Worker):
     def call_once(self) -> bool:
         """Call user code for each task that has messages; whether any had."""
         self._ask_what_is_due()
+        if self._options.held(self.name):  # what is under way is committed; nothing more is called
+            return False
         worked = False
         for lane in list(self.lanes.values()):
             event = lane.work()

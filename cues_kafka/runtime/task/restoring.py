@@ -225,7 +225,7 @@ class Restoring:
         marks = [value for key, value in found if key == MARK]
         step = int(marks[-1] or b"-1") if marks else one.place.step
         said = [value for key, value in found if key in times]
-        time = int(said[-1] or b"0") if said else one.place.time  # the last one counts: a reset turns it back (X3)
+        time = int(said[-1] or b"0") if said else one.place.time  # the last one counts: a reset turns it back (X4)
         place = one.place._replace(offset=behind, step=step, time=time)
         layers.load(((key[1:], value) for key, value in found if key[:1] == layers.entry), place)
         if isinstance(layers, Expiring):

@@ -588,8 +588,8 @@ def test_a_plan_is_plain_data_with_stable_keys() -> None:
     data = json.loads(json.dumps(plan(PIPE, facts(orders=2)).to_dict()))
 
     assert sorted(data) == [
-        "acls", "brokers", "changes", "create", "dataframes", "expected", "graph", "grow", "notes", "processors",
-        "refusals", "warnings",
+        "acls", "alter", "brokers", "changes", "create", "dataframes", "expected", "graph", "grow", "notes",
+        "processors", "refusals", "warnings",
     ]  # fmt: skip
     [check] = data["processors"]
     assert check == {

@@ -1,0 +1,116 @@
+"""``cues-kafka drain`` and ``cues-kafka cuts``: cuts of a whole graph, to which it can be reset."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from cues_kafka.cli.config import Bootstrap, File, Profile
+from cues_kafka.cli.options import Target
+from cues_kafka.errors import ConfigError
+from cues_kafka.words import count
+
+drain_epilog = """
+\b
+Examples:
+  # before an upgrade, while the workers run
+  cues-kafka drain shop:graph --cut before-upgrade
+  cues-kafka drain shop:graph --cut before-upgrade --timeout 60
+
+The graph must say how long a cut holds: Graph(..., cuts="7 days"). `reset --to
+cut:NAME` goes back to it. Ctrl-C ends the wait, and the workers go on. So they
+do within 30 s if this command is killed. Exits with 1 if no cut was taken, and
+with 2 if the graph or a setting is wrong.
+"""
+
+cuts_epilog = """
+\b
+Examples:
+  cues-kafka cuts shop:graph
+  cues-kafka cuts shop:graph --delete before-upgrade
+
+Exits with 1 if the cluster does not answer, and with 2 if there is no such
+cut, or the graph or a setting is wrong.
+"""
+
+
+def drain(
+    target: Target,
+    *,
+    cut: Annotated[str, typer.Option("--cut", metavar="NAME", help="Name of the cut that is taken.")],
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long the graph may take to come to rest.")
+    ] = 300.0,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    file: File = None,
+) -> None:
+    """
+    Let a graph come to rest, take a cut of it, and let it go on.
+
+    Workers pause what reads from sources, and deliver what is between processors. Then the cut is written: where each
+    task stands, and where its stores stand. The workers need not stop.
+    """
+    from cues_kafka.cli.loading import opened
+    from cues_kafka.operate.cuts import Drain
+
+    if not timeout > 0:
+        raise ConfigError(f"--timeout {timeout:g}: takes a number of seconds above 0.")
+    with opened(target, bootstrap, profile, file) as (graph, broker), _interrupts() as ended:
+        tool = Drain(graph, broker, who=f"drain on {socket.gethostname()}")
+        taken = tool.take(cut, timeout_s=timeout, tell=lambda text: typer.echo(f"{graph.name}: {text}"), ended=ended)
+        stores = sum(len(one.stores) for one in taken.processors.values())
+        typer.echo(f"{graph.name}: cut {cut} is taken: {count(taken.tasks, 'task')}, {count(stores, 'store')}")
+
+
+def cuts(
+    target: Target,
+    *,
+    delete: Annotated[str | None, typer.Option(metavar="NAME", help="Delete this cut.")] = None,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    file: File = None,
+) -> None:
+    """List the cuts of a graph, or delete one."""
+    from cues_kafka.cli.loading import opened
+    from cues_kafka.operate.cuts import cuts_of, delete_cut
+
+    with opened(target, bootstrap, profile, file) as (graph, broker):
+        if delete is not None:
+            delete_cut(graph, broker, delete)
+            typer.echo(f"{graph.name}: cut {delete} is deleted")
+            return
+        found = cuts_of(graph, broker)
+        for one in found:
+            when = datetime.fromtimestamp(one.at_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            until = datetime.fromtimestamp((one.at_ms + one.keeps_ms) / 1000, UTC).isoformat(timespec="seconds")
+            typer.echo(
+                f"{one.name}  {when}  {count(one.tasks, 'task')}  stores until {until.replace('+00:00', 'Z')}  {one.by}"
+            )
+        if not found:
+            typer.echo(f"{graph.name}: no cuts")
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """SIGINT and SIGTERM as an event; a second one kills."""
+    ended = threading.Event()
+
+    def on(number: int, _: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        ended.set()
+
+    before = {number: signal.signal(number, on) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield ended
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,568 @@
+"""Cuts: where all tasks of a graph stood at one moment, with their stores (X4).
+
+`take_cut` lets a running graph come to rest: workers pause what reads from outside, and what is behind it delivers the
+rest. Then each message that the graph has written to itself is delivered, so positions and stores say all.
+
+The pause only makes that likely. Whether it happened is seen in the logs. The ends of all backing topics, changelogs
+and inputs between processors are asked twice. Where none has moved, and no transaction is open, all of them stood there
+together between the two questions. So a cut is right without clocks, and whatever workers do.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from cues_kafka.core.records import Record
+from cues_kafka.errors import BrokerError, CodecError, ConfigError, GraphError, RecoveryError, RetriableError
+from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.names import (
+    backing_topic,
+    changelog_topic,
+    check_name,
+    control_topic,
+    group_id,
+    quoted,
+    tools_group,
+)
+from cues_kafka.graph.processor import Processor
+from cues_kafka.graph.topology import feeders
+from cues_kafka.plan.plan import plan
+from cues_kafka.plan.topics import topics_to_ask
+from cues_kafka.ports import Broker, Clock, ClusterFacts, Sender, TopicPartition, Watermarks
+from cues_kafka.records.control import (
+    PAUSE,
+    Control,
+    GraphCut,
+    InputCut,
+    Pause,
+    ProcessorCut,
+    StoreCut,
+    encode,
+    key_of,
+)
+from cues_kafka.records.reading import record_below
+from cues_kafka.records.scanning import holds_messages, read_all, unstable
+from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.words import count
+
+LEASE_S: Final = 30.0
+"""How long workers pause for a tool of which they hear nothing."""
+
+RENEWALS: Final = 3
+"""How often a lease is renewed before it ends."""
+
+LOOK_FIRST_S: Final = 0.02
+LOOK_MAX_S: Final = 0.5
+"""How long to wait before the graph is looked at again; the pause doubles while nothing changes."""
+
+TELL_S: Final = 2.0
+"""How often the same is told again."""
+
+WRITE_S: Final = 15.0
+"""How long a record of the control topic may take."""
+
+UNMANNED_S: Final = 5.0
+"""After this time without progress it is asked whether a worker runs what is waited for."""
+
+SHOWN: Final = 3
+"""Tasks that a text names."""
+
+AT_ONCE: Final = 16
+"""How many backing partitions are read side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A processor, with its names on the cluster and its number of tasks."""
+
+    processor: Processor
+    group: str
+    backing: str
+    stores: Mapping[str, str]
+    width: int
+
+    def inner(self, fed: Mapping[str, frozenset[str]]) -> list[str]:
+        """The inputs that the graph writes itself."""
+        return [topic for topic in self.processor.input_topics if topic in fed]
+
+
+class _Rest(NamedTuple):
+    """
+    The graph at one look.
+
+    Attributes:
+        records: the newest records, by processor and partition.
+        marks: of everything that is looked at.
+        waiting: inputs between processors with messages that are not delivered, by task.
+        open: partitions that an open transaction writes to.
+    """
+
+    records: Mapping[tuple[str, int], Record]
+    marks: Mapping[TopicPartition, Watermarks]
+    waiting: Mapping[tuple[str, int], Sequence[TopicPartition]]
+    open: frozenset[TopicPartition]
+
+
+class ControlTopic:
+    """
+    The control topic of a graph, as tools read and write it.
+
+    Args:
+        graph: the graph.
+        broker: the cluster.
+        facts: what the cluster says of it; None: ask.
+
+    Raises:
+        ConfigError: the graph takes no cuts, or its topic does not exist.
+    """
+
+    def __init__(self, graph: Graph, broker: Broker, facts: ClusterFacts | None = None) -> None:
+        if graph.cuts is None:
+            raise ConfigError(
+                f'graph {graph.name!r} takes no cuts. Declare Graph(..., cuts="7 days"), then run `cues-kafka plan '
+                "MODULE:GRAPH --apply` and restart the workers."
+            )
+        self.topic = control_topic(graph.name)
+        found = (broker.facts([self.topic]) if facts is None else facts).topics
+        if self.topic not in found:
+            raise ConfigError(
+                f"topic {self.topic!r} does not exist. Run `cues-kafka plan MODULE:GRAPH --apply`, then restart the "
+                "workers, so that they follow it."
+            )
+        self._broker, self._group = broker, tools_group(graph.name)
+        self._sender: Sender | None = None
+
+    def read(self) -> Control:
+        """What it says now."""
+        control = Control()
+        control.feed(read_all(self._broker, self.topic, 1, group=self._group))
+        return control
+
+    def write(self, key: bytes, value: bytes | None) -> None:
+        """Write a record; None takes it back."""
+        self._sender = self._sender or self._broker.sender(self._group)
+        self._sender.send([(self.topic, 0, key, value, None, 0)], timeout_s=WRITE_S)
+
+    def close(self) -> None:
+        """Release the client."""
+        if self._sender is not None:
+            self._sender.close()
+
+
+class Drain:
+    """
+    Brings a graph to rest and takes a cut.
+
+    Args:
+        graph: the graph.
+        broker: the cluster.
+        who: who takes it, for the records.
+        clock: time.
+        lease_s: see `Pause`.
+
+    Raises:
+        ConfigError: the graph takes no cuts, its topics are not prepared for them, or it was never started.
+    """
+
+    def __init__(
+        self, graph: Graph, broker: Broker, *, who: str, clock: Clock | None = None, lease_s: float = LEASE_S
+    ) -> None:
+        self._graph, self._broker, self._who, self._lease_s = graph, broker, who, lease_s
+        self._clock = clock or SystemClock()
+        facts = broker.facts(topics_to_ask(graph))
+        self._control = ControlTopic(graph, broker, facts)
+        self._fed = feeders(graph)
+        self._parts = {name: _part(graph, one, facts) for name, one in graph.processors.items()}
+        self._ids = {topic: found.topic_id.hex() for topic, found in facts.topics.items()}
+        _refuse_unprepared(graph, facts)
+        self._token = secrets.token_hex(8)
+        self._records: dict[TopicPartition, tuple[int, Record | None]] = {}
+        self._delivered: dict[TopicPartition, tuple[int, int, bool]] = {}
+        self._paused: tuple[str, ...] = ()
+        self._renewed_s = float("-inf")
+        self._moving: tuple[str, ...] = ()
+
+    def take(
+        self,
+        name: str,
+        *,
+        timeout_s: float = 300.0,
+        tell: Callable[[str], None] = lambda _: None,
+        ended: threading.Event | None = None,
+    ) -> GraphCut:
+        """
+        Take a cut, and let the workers go on.
+
+        Args:
+            name: of the cut; no other cut of the graph has it.
+            timeout_s: how long the graph may take to come to rest.
+            tell: told what is waited for.
+            ended: set it to end the wait; the workers go on.
+
+        Raises:
+            ConfigError: the name cannot be used.
+            RecoveryError: the graph did not come to rest, `ended` was set, or another tool is at work.
+            BrokerError: the cluster refused.
+        """
+        self._refuse_name(name)
+        ended = threading.Event() if ended is None else ended
+        began_s = self._clock.monotonic()
+        self._records_before()
+        try:
+            cut = self._at_rest(name, timeout_s, tell, ended)
+            self._control.write(key_of(name), encode(cut))
+        finally:
+            paused = f"; paused for {self._clock.monotonic() - began_s:.1f} s" if self._paused else ""
+            self._go_on(tell)
+            self._control.close()
+        tell(f"workers go on{paused}")
+        return cut
+
+    def _refuse_name(self, name: str) -> None:
+        try:
+            check_name(name, f"cut {name!r}")
+        except GraphError as error:
+            raise ConfigError(str(error)) from None
+        control = self._control.read()
+        if name in control.names:
+            raise ConfigError(
+                f"there is a cut {name!r} already. Give another name, or delete it with `cues-kafka cuts MODULE:GRAPH "
+                f"--delete {name}`."
+            )
+        if control.resetting:
+            raise RecoveryError(
+                f"a reset to {_wanted(control)} is not complete. Run `cues-kafka reset MODULE:GRAPH --to "
+                f"{_wanted(control)} --yes` to its end first."
+            )
+        if (found := control.pause()) is not None:
+            pause, at_ms = found
+            left_s = pause.lease_s - (self._clock.time() - at_ms / 1000)
+            if left_s > 0:
+                raise RecoveryError(
+                    f"{pause.by} takes cut {pause.cut!r} just now. Wait for it; if it died, its pause ends within "
+                    f"{left_s:.0f} s."
+                )
+
+    def _records_before(self) -> None:
+        """Read the newest records before anything is paused, so that the pause is short."""
+        places = [TopicPartition(one.backing, p) for one in self._parts.values() for p in range(one.width)]
+        self._newest(self._broker.watermarks(places))
+
+    # Coming to rest
+
+    def _at_rest(self, name: str, timeout_s: float, tell: Callable[[str], None], ended: threading.Event) -> GraphCut:
+        deadline, look_s = self._clock.monotonic() + timeout_s, LOOK_FIRST_S
+        said = _Said(tell, self._clock)
+        why = "the cluster did not answer"
+        before: _Rest | None = None
+        while True:
+            if ended.is_set():
+                raise RecoveryError("interrupted: the cut was not taken, and the workers go on")
+            try:
+                rest = self._look()
+                self._pause(name, rest)
+                if before is not None and self._is_still(before, rest):
+                    return self._cut(name, rest)
+                why, before = self._why(before, rest), rest
+                self._refuse_unmanned(said, rest)
+            except RetriableError as error:
+                why, before = f"the cluster does not answer: {error}", None
+            if self._clock.monotonic() >= deadline:
+                raise RecoveryError(f"the graph did not come to rest in {timeout_s:g} s: {why}")
+            look_s = LOOK_FIRST_S if said.say(why) else min(look_s * 2, LOOK_MAX_S)
+            ended.wait(look_s)
+
+    def _look(self) -> _Rest:
+        """Ask for all ends, and for the records below them."""
+        marks = self._broker.watermarks(self._places())
+        backing = {part.backing for part in self._parts.values()}
+        found = self._newest({place: one for place, one in marks.items() if place.topic in backing})
+        records = {}
+        for name, part in self._parts.items():
+            for p in range(part.width):
+                record = found[TopicPartition(part.backing, p)]
+                if record is None:
+                    raise RecoveryError(
+                        f"{name}/{p} has no record yet, so it stands nowhere. Start the graph once with all of its "
+                        "processors."
+                    )
+                records[name, p] = record
+        waiting = {
+            (name, p): there
+            for name, part in self._parts.items()
+            for p in range(part.width)
+            if (there := list(self._undelivered(part, p, records[name, p], marks)))
+        }
+        return _Rest(records, marks, waiting, frozenset(unstable(marks)))
+
+    def _places(self) -> list[TopicPartition]:
+        """What must not move: records, changelogs, and inputs between processors."""
+        return [
+            TopicPartition(topic, p)
+            for part in self._parts.values()
+            for topic in (part.backing, *part.stores.values(), *part.inner(self._fed))
+            for p in range(part.width)
+        ]
+
+    def _newest(self, marks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, Record | None]:
+        """The newest committed record of each task; only what has moved is read again."""
+        due = [place for place, one in marks.items() if self._records.get(place, (-1, None))[0] != one.stable]
+
+        def read(place: TopicPartition) -> tuple[int, Record | None]:
+            low, stable, _ = marks[place]
+            try:
+                group = tools_group(self._graph.name)
+                return stable, record_below(self._broker, place, low, stable, self._clock, group=group)
+            except CodecError as error:
+                raise RecoveryError(
+                    f"the newest record of {place.topic}/{place.partition} cannot be read: {error}"
+                ) from error
+
+        if due:
+            with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="cut") as pool:
+                self._records |= dict(zip(due, pool.map(read, due), strict=True))
+        return {place: self._records[place][1] for place in marks}
+
+    def _undelivered(
+        self, part: _Part, p: int, record: Record, marks: Mapping[TopicPartition, Watermarks]
+    ) -> Iterator[TopicPartition]:
+        """Inputs of a task that the graph writes, with messages behind its position."""
+        for position in record.positions:
+            place = TopicPartition(position.topic, p)
+            if position.topic in part.inner(self._fed) and self._holds(place, position.offset, marks[place].stable):
+                yield place
+
+    def _holds(self, place: TopicPartition, start: int, end: int) -> bool:
+        if start >= end:
+            return False
+        known = self._delivered.get(place)
+        if known is None or known[:2] != (start, end):
+            holds = holds_messages(self._broker, place, start, end, group=tools_group(self._graph.name))
+            self._delivered[place] = known = (start, end, holds)
+        return known[2]
+
+    def _pause(self, cut: str, rest: _Rest) -> None:
+        """Pause what all messages have passed; renew the lease."""
+        busy = {name for name, _ in rest.waiting}
+        paused: list[str] = []
+        waiting = list(self._parts)
+        while ready := [name for name in waiting if name not in busy and self._feeders(name) <= {*paused}]:
+            paused += ready
+            waiting = [name for name in waiting if name not in ready]
+        names, now = tuple(sorted(paused)), self._clock.monotonic()
+        if names == self._paused and now - self._renewed_s < self._lease_s / RENEWALS:
+            return
+        pause = Pause(by=self._who, token=self._token, cut=cut, processors=names, lease_s=self._lease_s)
+        self._control.write(PAUSE, encode(pause))
+        self._paused, self._renewed_s = names, now
+
+    def _feeders(self, name: str) -> frozenset[str]:
+        part = self._parts[name]
+        return frozenset(feeder for topic in part.inner(self._fed) for feeder in self._fed[topic])
+
+    def _is_still(self, before: _Rest, now: _Rest) -> bool:
+        """Whether everything stood still and was delivered between two looks; the group's offsets must say the same."""
+        self._moving = tuple(
+            f"{name}/{p}" for (name, p), record in now.records.items() if before.records.get((name, p)) != record
+        )
+        highs = [{place: one.high for place, one in rest.marks.items()} for rest in (before, now)]
+        if now.open or before.open or now.waiting or before.waiting or self._moving or highs[0] != highs[1]:
+            return False
+        for name, part in self._parts.items():
+            said = {
+                TopicPartition(position.topic, p): position.offset
+                for p in range(part.width)
+                for position in now.records[name, p].positions
+            }
+            committed = self._broker.committed(part.group, list(said))
+            if any(offset not in (None, said[place]) for place, offset in committed.items()):
+                return False  # a leader that is none any more gave an old end of the log
+        return True
+
+    def _why(self, before: _Rest | None, rest: _Rest) -> str:
+        """What is waited for, in words."""
+        if rest.waiting:
+            tasks = [
+                f"{name}/{p} has messages to deliver on {quoted(place.topic for place in places)}"
+                f"{self._partner(name, places)}"
+                for (name, p), places in sorted(rest.waiting.items())
+            ]
+            return _some(tasks)
+        if rest.open:
+            return "transactions are open on " + _some(
+                [f"{place.topic}/{place.partition}" for place in sorted(rest.open)]
+            )
+        if self._moving:
+            return (
+                f"{_some(self._moving)} still {'commits' if len(self._moving) == 1 else 'commit'}. If that goes on, "
+                f"their workers do not follow {self._control.topic!r}: restart them with this graph; their logs say "
+                "whether they may read it"
+            )
+        return "the ends of its topics are compared"
+
+    def _partner(self, name: str, places: Sequence[TopicPartition]) -> str:
+        one = self._parts[name].processor
+        lacking = one.input_shape == "join" and len(places) < len(one.input_topics)
+        return ", which have no partner in the join: send the messages that are missing" if lacking else ""
+
+    def _refuse_unmanned(self, said: _Said, rest: _Rest) -> None:
+        """Refuse to wait for tasks that no worker runs."""
+        if said.since_s < UNMANNED_S:
+            return
+        for name in dict.fromkeys(name for name, _ in rest.waiting):
+            if not self._broker.members(self._parts[name].group):
+                raise RecoveryError(
+                    f"{self._why(None, rest)}, and no worker runs {name!r}. Start its workers; `cues-kafka run "
+                    "MODULE:GRAPH` runs all processors."
+                )
+
+    def _go_on(self, tell: Callable[[str], None]) -> None:
+        """Take the pause back."""
+        if not self._paused:
+            return
+        try:
+            self._control.write(PAUSE, None)
+        except BrokerError as error:
+            tell(f"the pause could not be taken back ({error}); workers go on by themselves within {self._lease_s:g} s")
+
+    def _cut(self, name: str, rest: _Rest) -> GraphCut:
+        keeps_ms = self._graph.cuts_ms
+        assert keeps_ms is not None
+        parts = {one: self._part_of(one, part, rest) for one, part in self._parts.items()}
+        return GraphCut(name=name, graph=self._graph.name, by=self._who, keeps_ms=keeps_ms, processors=parts)
+
+    def _part_of(self, name: str, part: _Part, rest: _Rest) -> ProcessorCut:
+        records = [rest.records[name, p] for p in range(part.width)]
+        inputs = {}
+        for binding, topic in part.processor.inputs:
+            found = [next((at for at in one.positions if at[:2] == (binding, topic)), None) for one in records]
+            offsets = tuple(at.offset for at in found if at is not None and at.topic_id.hex() == self._ids[topic])
+            if len(offsets) < part.width:
+                raise RecoveryError(
+                    f"the records of {name!r} have no position of {topic!r} as it is now: the declaration of its "
+                    "inputs changed, or the topic was recreated. See why its tasks stop, and take the cut then."
+                )
+            inputs[binding] = InputCut(topic=topic, topic_id=self._ids[topic], offsets=offsets)
+        stores = {}
+        for store, topic in part.stores.items():
+            marks = [rest.marks[TopicPartition(topic, p)] for p in range(part.width)]
+            stores[store] = StoreCut(
+                topic=topic,
+                topic_id=self._ids[topic],
+                starts=tuple(one.low for one in marks),
+                ends=tuple(one.high for one in marks),
+                marks=tuple(dict(record.stores).get(store) for record in records),
+            )
+        return ProcessorCut(steps=tuple(record.step for record in records), inputs=inputs, stores=stores)
+
+
+class _Said:
+    """Tells what is waited for, when it changes and from time to time."""
+
+    def __init__(self, tell: Callable[[str], None], clock: Clock) -> None:
+        self._tell, self._clock = tell, clock
+        self._text, self._at_s, self._since_s = "", float("-inf"), clock.monotonic()
+
+    @property
+    def since_s(self) -> float:
+        """For how long the same is waited for."""
+        return self._clock.monotonic() - self._since_s
+
+    def say(self, text: str) -> bool:
+        """Tell a text; whether it is another one than before."""
+        now, changed = self._clock.monotonic(), text != self._text
+        if changed:
+            self._text, self._since_s = text, now
+        if now - self._at_s >= TELL_S:
+            self._at_s = now
+            self._tell(f"waiting: {text}")
+        return changed
+
+
+def cuts_of(graph: Graph, broker: Broker) -> list[GraphCut]:
+    """
+    The cuts of a graph, the oldest first.
+
+    Raises:
+        ConfigError: the graph takes no cuts, or its control topic does not exist.
+        CodecError: a cut cannot be read.
+    """
+    control = ControlTopic(graph, broker).read()
+    return [found for name in control.names if (found := control.cut(name)) is not None]
+
+
+def delete_cut(graph: Graph, broker: Broker, name: str) -> None:
+    """
+    Delete a cut.
+
+    Raises:
+        ConfigError: there is no such cut, or a reset to it is not complete.
+    """
+    topic = ControlTopic(graph, broker)
+    control = topic.read()
+    if name not in control.names:
+        raise ConfigError(no_such_cut(name, control))
+    if control.resetting and _wanted(control) == f"cut:{name}":
+        raise ConfigError(
+            f"a reset to cut {name!r} is not complete, and needs it. Run `cues-kafka reset MODULE:GRAPH --to "
+            f"cut:{name} --yes` to its end first."
+        )
+    topic.write(key_of(name), None)
+    topic.close()
+
+
+def no_such_cut(name: str, control: Control) -> str:
+    """The message of an error about a cut that a graph does not have."""
+    return f"there is no cut {name!r}. The cuts of this graph are {quoted(control.names)}."
+
+
+def _wanted(control: Control) -> str:
+    """Where a reset that is not complete moves the tasks: ``cut:NAME``."""
+    try:
+        reset = control.reset()
+    except CodecError:
+        return "a cut"
+    return f"cut:{reset.cut}" if reset else ""
+
+
+def _part(graph: Graph, one: Processor, facts: ClusterFacts) -> _Part:
+    backing = backing_topic(graph.name, one.name)
+    stores = {store: changelog_topic(graph.name, one.name, store) for store in one.state}
+    missing = [topic for topic in (backing, *one.input_topics, *stores.values()) if topic not in facts.topics]
+    if missing:
+        raise ConfigError(
+            f"topics {quoted(missing)} do not exist: {one.name!r} was never started on this cluster, or they are gone. "
+            "Start the graph once with all of its processors."
+        )
+    width = facts.topics[backing].partitions
+    if wider := [topic for topic in one.input_topics if facts.topics[topic].partitions != width]:
+        raise ConfigError(
+            f"{quoted(wider)} has more partitions than {one.name!r} has tasks ({width}). Run `cues-kafka plan "
+            "MODULE:GRAPH --apply`, and take the cut when the new tasks run."
+        )
+    return _Part(one, group_id(graph.name, one.name), backing, stores, width)
+
+
+def _refuse_unprepared(graph: Graph, facts: ClusterFacts) -> None:
+    """Refuse if compaction may take from a changelog what a cut needs."""
+    changelogs = {changelog_topic(graph.name, p.name, store) for p in graph.processors.values() for store in p.state}
+    if hidden := sorted(changelogs.intersection(facts.unchecked)):
+        raise ConfigError(
+            f"the settings of {quoted(hidden)} may not be read, so it is not known how long a cut holds. Grant this "
+            "user DescribeConfigs on them; `cues-kafka plan MODULE:GRAPH --acls` prints the command."
+        )
+    if altered := plan(graph, facts).alter:
+        shown = ", ".join(f"{one.topic} has {one.name}={one.was}, and {one.wanted} is needed" for one in altered)
+        raise ConfigError(
+            f"compaction would take what a cut needs: {shown}. Run `cues-kafka plan MODULE:GRAPH --apply`."
+        )
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = f", and {count(len(texts) - SHOWN, 'more task')}" if len(texts) > SHOWN else ""
+    return ", ".join(texts[:SHOWN]) + more

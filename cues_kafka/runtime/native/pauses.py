@@ -1,0 +1,137 @@
+"""When the workers of a process hold their tasks back: while a cut is taken, and while a reset is not complete.
+
+A thread follows the graph's control topic. A cut is right whether or not workers pause in time, since the tool that
+takes it sees each task that moves meanwhile (X4). So a pause may end by its lease. A reset is another thing: between
+tasks at the cut and others that are not there yet, messages would be lost or repeated. So workers also wait until they
+have read the topic to its end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from cues_kafka.errors import BrokerError, CodecError
+from cues_kafka.observe.log import get_logger
+from cues_kafka.ports import Broker, Clock, Reader, TopicPartition
+from cues_kafka.records.control import Control
+
+log = get_logger("cues_kafka.control")
+
+POLL_S: Final = 0.2
+"""How long one fetch waits. `stop` waits for it."""
+
+AGAIN_FIRST_S: Final = 0.5
+AGAIN_MAX_S: Final = 30.0
+"""How long to wait before the topic is read again after an error; the pause doubles."""
+
+
+class Pauses:
+    """
+    Says whether the tasks of a processor are held back, and why.
+
+    Args:
+        broker: the cluster.
+        topic: the control topic.
+        group: a group that the caller may describe; the reader does not join it or commit there.
+        clock: time.
+        changed: called when the answer may have changed.
+    """
+
+    def __init__(self, broker: Broker, topic: str, group: str, clock: Clock, changed: Callable[[], None]) -> None:
+        self._broker, self._group, self._clock, self._changed = broker, group, clock, changed
+        self._place = TopicPartition(topic, 0)
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._reset: str | None = f"{topic} is not read to its end yet"
+        self._paused: frozenset[str] = frozenset()
+        self._until_s = 0.0
+        self._why = ""
+        self._held: tuple[str | None, frozenset[str]] = (None, frozenset())  # as the topic says, for the log
+        self._thread = threading.Thread(target=self._run, name="control", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow the topic."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop following."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def why(self, processor: str) -> str:
+        """Why the tasks of a processor are held back now; empty: they are not."""
+        with self._lock:
+            if self._reset is not None:
+                return self._reset
+            if not self._paused:
+                return ""
+            if self._clock.monotonic() >= self._until_s:
+                log.warning("lease ended", was=self._why)
+                self._paused = frozenset()
+            return self._why if processor in self._paused else ""
+
+    # The thread
+
+    def _run(self) -> None:
+        again_s = AGAIN_FIRST_S
+        while not self._stopping.is_set():
+            try:
+                self._follow()
+            except (BrokerError, CodecError) as error:
+                log.warning("control topic not read", topic=self._place.topic, error=str(error), again_in_s=again_s)
+                self._stopping.wait(again_s)
+                again_s = min(again_s * 2, AGAIN_MAX_S)
+            except BaseException as error:  # tasks must not go on as if nothing could hold them back
+                with self._lock:
+                    self._reset = f"the thread that follows {self._place.topic} ended: {error!r}"
+                raise
+
+    def _follow(self) -> None:
+        marks = self._broker.watermarks([self._place])[self._place]
+        control, due = Control(), marks.low < marks.stable
+        reader = self._broker.reader(self._group)
+        try:
+            reader.assign({self._place: marks.low})
+            if not due:
+                self._take(control, live=False)
+            while not self._stopping.is_set():
+                found, end = self._poll(reader, control)
+                live, due = not due, due and end < marks.stable
+                if found and not due:
+                    self._take(control, live=live)
+        finally:
+            reader.close()
+
+    def _poll(self, reader: Reader, control: Control) -> tuple[bool, int]:
+        """One fetch: whether it brought something, and the offset behind it."""
+        found, end = reader.poll(POLL_S), 0
+        for _, messages, eof in found:
+            control.feed(messages)
+            end = max(end, messages[-1].offset() + 1 if messages else 0, eof or 0)
+        return bool(found), end
+
+    def _take(self, control: Control, *, live: bool) -> None:
+        """Hold back what the topic says now; `live`: what is new came while the topic was followed."""
+        reset, paused, until_s, why = None, frozenset[str](), 0.0, ""
+        if control.resetting:
+            under_way = control.reset()
+            assert under_way is not None
+            reset = (
+                f"the reset to cut {under_way.cut!r} by {under_way.by} is not complete: tasks wait until the same "
+                "command has moved the rest of them"
+            )
+        if (found := control.pause()) is not None:
+            pause, at_ms = found
+            passed_s = 0.0 if live else max(0.0, self._clock.time() - at_ms / 1000)  # clocks may differ
+            if passed_s < pause.lease_s:
+                paused, until_s = frozenset(pause.processors), self._clock.monotonic() + pause.lease_s - passed_s
+            why = f"paused by {pause.by}, which takes cut {pause.cut!r}"
+        with self._lock:
+            before, self._held = self._held, (reset, paused)
+            self._reset, self._paused, self._until_s, self._why = reset, paused, until_s, why
+        if before != self._held:
+            log.warning("held back" if reset or paused else "goes on", processors=sorted(paused), why=reset or why)
+        self._changed()
