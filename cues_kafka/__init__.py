@@ -21,6 +21,7 @@ from cues_kafka.errors import (
     GraphError,
     HandlerFailed,
     Interrupt,
+    LateMessage,
     OutputError,
     RecoveryError,
     RetriableError,
@@ -37,7 +38,9 @@ from cues_kafka.graph.handler import Handler, StateHandler
 from cues_kafka.graph.message import Message, Out
 from cues_kafka.graph.processor import DataFrameProcessor, Processor, Source, processor
 from cues_kafka.graph.ready import Dedupe, Header, rekey
+from cues_kafka.graph.timers import Timer, Timers
 from cues_kafka.graph.topic import Topic
+from cues_kafka.graph.windows import Tumbling
 
 if TYPE_CHECKING:
     from cues_kafka.brokers.options import Kafka, Memory, Registry
@@ -97,6 +100,7 @@ __all__ = [
     "Json",
     "JsonSchema",
     "Kafka",
+    "LateMessage",
     "Limits",
     "Memory",
     "Message",
@@ -122,7 +126,10 @@ __all__ = [
     "TableView",
     "TaskElsewhere",
     "TaskStopped",
+    "Timer",
+    "Timers",
     "Topic",
+    "Tumbling",
     "UnstableOffsets",
     "connect",
     "has_tag",

@@ -71,6 +71,10 @@ class HandlerFailed(CuesError):
     """A method of a state handler failed or took too long. Fix it; the task is tried again with back-off."""
 
 
+class LateMessage(CuesError):
+    """A message came after its window was closed. Declare a longer `grace=`, or `late="drop"`."""
+
+
 class TaskElsewhere(CuesError):
     """The task with this key runs in another process. Ask that process, or read the store with `table`.
 

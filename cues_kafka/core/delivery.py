@@ -10,7 +10,10 @@ The header is one line of text, so that any Kafka tool shows it::
     | task
     version
 
-A row of a staged batch names no message: `1 shop.totals/2 17 - 3/90 -` is row 3 of the 90 of part 2.
+A row of a staged batch names no message: `1 shop.totals/2 17 - 3/90 -` is row 3 of the 90 of part 2. What a timer's
+step gives names the timer and the messages whose step set it (F1); its key is in base64::
+
+    1 shop.check/3 18 timer 0/1 1767225600000:azE@orders:Zm9vYmFyYmF6cXV4Lg@4711
 
 What is the same for a whole batch stands first, so that a worker formats it once per batch.
 """
@@ -21,7 +24,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cues_kafka.core.hashing import delivery_hash
+from cues_kafka.core.hashing import delivery_hash, timer_hash
 from cues_kafka.errors import CodecError
 from cues_kafka.ports import Coordinates
 
@@ -29,6 +32,9 @@ HEADER = "cues"
 """Name of the provenance header."""
 
 _VERSION = b"1"
+
+TIMER = "timer"
+"""Stands in the place of the consumed messages where a timer began the step: no binding is without a colon there."""
 
 
 def show_topic_id(topic_id: bytes) -> str:
@@ -54,6 +60,32 @@ def provenance_prefix(task: str, sequence: int, inputs: Iterable[tuple[str, byte
     return b"%b %b %d %b " % (_VERSION, task.encode(), sequence, places.encode() or b"-")
 
 
+def show_origin(consumed: Iterable[Coordinates]) -> bytes:
+    """The messages of a step as one word: `orders:Zm9vYmFyYmF6cXV4Lg@4711`, with commas between those of a join."""
+    places = [f"{one.binding}:{show_topic_id(one.topic_id)}@{one.offset}" for one in consumed]
+    return ",".join(places).encode()
+
+
+def parse_origin(origin: str, partition: int) -> tuple[Coordinates, ...]:
+    """
+    Read what `show_origin` wrote.
+
+    Raises:
+        ValueError: it is no such word.
+    """
+    found = []
+    for one in origin.split(","):
+        place, _, offset = one.partition("@")
+        binding, _, topic_id = place.partition(":")
+        found.append(Coordinates(binding, parse_topic_id(topic_id), partition, int(offset)))
+    return tuple(found)
+
+
+def show_timer(key: str, due_ms: int, origin: bytes) -> bytes:
+    """The last word of the header of what a timer's step gives."""
+    return b"%d:%b@%b" % (due_ms, urlsafe_b64encode(key.encode()).rstrip(b"="), origin)
+
+
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """A provenance header, parsed.
@@ -63,7 +95,8 @@ class Provenance:
         sequence: of the batch's attempt.
         index: this record is number `index` (from 0) ...
         count: ... of `count` records of this delivery.
-        consumed: coordinates of the consumed messages.
+        consumed: coordinates of the consumed messages; where a timer began the step, of those whose step set it.
+        timer: key and due time in milliseconds of the timer that began the step; None: messages did.
     """
 
     task: str
@@ -71,12 +104,15 @@ class Provenance:
     index: int
     count: int
     consumed: tuple[Coordinates, ...]
+    timer: tuple[str, int] | None = None
 
     @property
     def hash(self) -> bytes:
-        """The delivery hash."""
-        name, _, _ = self.task.rpartition("/")
+        """The delivery hash, or the timer's."""
+        name, _, partition = self.task.rpartition("/")
         graph, _, processor = name.partition(".")
+        if self.timer is not None:
+            return timer_hash(graph, processor, int(partition), *self.timer, self.consumed)
         return delivery_hash(graph, processor, self.consumed)
 
 
@@ -95,6 +131,8 @@ def parse_provenance(header: bytes) -> Provenance:
             )
         partition = int(task.rpartition("/")[2])
         index, _, count = part.partition("/")
+        if places == TIMER:
+            return _of_timer(task, int(sequence), int(index), int(count), offsets)
         consumed = (
             ()
             if offsets == "-"
@@ -108,3 +146,10 @@ def parse_provenance(header: bytes) -> Provenance:
         return Provenance(task, int(sequence), int(index), int(count), consumed)
     except ValueError as error:
         raise CodecError(f"not a provenance header: {header[:80]!r} ({error})") from None
+
+
+def _of_timer(task: str, sequence: int, index: int, count: int, word: str) -> Provenance:
+    timer, _, origin = word.partition("@")
+    due_ms, _, key = timer.partition(":")
+    consumed = parse_origin(origin, int(task.rpartition("/")[2]))
+    return Provenance(task, sequence, index, count, consumed, (urlsafe_b64decode(key + "==").decode(), int(due_ms)))

@@ -112,21 +112,23 @@ class Await:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """P4: call user code for exactly the ranges that were polled, in this order of bindings."""
+    """P4: call user code for exactly the ranges that were polled, in this order of bindings; or fire timers (F3)."""
 
     ends: Positions
     steps: int
     choice: Choice
     starts: int
+    timers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Q3: make one error message of this single step, from its undecoded bytes."""
+    """Q3: make one error message of this single step, from its undecoded bytes, or of this timer (F3)."""
 
     ends: Positions
     choice: Choice
     starts: int
+    timers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

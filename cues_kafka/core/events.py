@@ -67,11 +67,16 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """A batch is fetched and not decoded: `steps` deliveries up to `ends`, in this order of bindings."""
+    """
+    A batch is fetched and not decoded: `steps` deliveries up to `ends`, in this order of bindings.
+
+    With `timers` that many timers are due instead, and `ends` are the positions of the task (F3).
+    """
 
     ends: Positions
     steps: int
     choice: Choice = ()
+    timers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

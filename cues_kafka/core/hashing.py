@@ -14,8 +14,10 @@ from cues_kafka.ports import Coordinates
 
 _DELIVERY = b"\x01"  # version of the encoding
 _PLAN = b"\x01"
+_TIMER = b"\x01"
 _COUNT = struct.Struct(">H")
 _PLACE = struct.Struct(">16sIQ")  # topic id, partition, offset
+_DUE = struct.Struct(">Iq")  # partition, milliseconds since 1970
 
 
 @lru_cache(maxsize=1024)  # names: a few for each graph, the same for every delivery
@@ -38,10 +40,36 @@ def delivery_hash(graph: str, processor: str, consumed: Sequence[Coordinates]) -
     Returns:
         16 bytes, BLAKE2b.
     """
-    parts = [_DELIVERY, _text(graph), _text(processor), _COUNT.pack(len(consumed))]
+    parts = [_DELIVERY, _text(graph), _text(processor), *_places(consumed)]
+    return blake2b(b"".join(parts), digest_size=16, person=b"cues.delivery").digest()
+
+
+def _places(consumed: Sequence[Coordinates]) -> list[bytes]:
+    parts = [_COUNT.pack(len(consumed))]
     for binding, topic_id, partition, offset in sorted(consumed):
         parts += (_text(binding), _PLACE.pack(topic_id, partition, offset))
-    return blake2b(b"".join(parts), digest_size=16, person=b"cues.delivery").digest()
+    return parts
+
+
+def timer_hash(  # noqa: PLR0917  what names a task, and what names its timer
+    graph: str, processor: str, partition: int, key: str, due_ms: int, origin: Sequence[Coordinates]
+) -> bytes:
+    """
+    Name the step that one timer begins (F1). It is the same on every attempt, as a `delivery_hash` is.
+
+    Args:
+        graph: name of the graph.
+        processor: name of the processor.
+        partition: the task's.
+        key: of the timer.
+        due_ms: the time at which the timer is due, in milliseconds since 1970.
+        origin: coordinates of the messages whose step set it: when it has fired, another step may set it again.
+
+    Returns:
+        16 bytes, BLAKE2b.
+    """
+    parts = (_TIMER, _text(graph), _text(processor), _DUE.pack(partition, due_ms), *_places(origin), key.encode())
+    return blake2b(b"".join(parts), digest_size=16, person=b"cues.timer").digest()
 
 
 def fingerprint(processor: str, kind: str, inputs: Iterable[tuple[str, bytes]]) -> bytes:

@@ -116,30 +116,47 @@ def _inputs_fetched(task: Task, event: on.InputsFetched) -> Next:
         case Fresh():
             return _release(task) if task.leaving else (replace(task, state=Doing.FETCHING_SIBLING), do.FetchSibling())
         case Delivered(record):
-            task = replace(task, record=record, careful_until=record.careful_until, choice=record.choice)
+            task = _as_recorded(replace(task, record=record), record)
             return _assign(replace(task, first=task.first or task.careful), record.positions)
         case Pending(record, starts):
             return _assign(_retry(replace(task, record=record), record, starts), record.positions)
 
 
+def _as_recorded(task: Task, record: Record) -> Task:
+    """The task with what the record says of careful mode and of a choice that is kept."""
+    timers = record.careful_timers
+    return replace(task, careful_until=record.careful_until, careful_timers=timers, choice=record.choice)
+
+
 def _retry(task: Task, record: Snapshot, starts: int) -> Task:
-    """Q1 to Q3: deliver the same ranges again; after two deaths on several steps, deliver step by step."""
-    until = record.careful_until or (record.ends if starts >= CAREFUL_AT else ())
-    kept = record.choice if until or task.spec.effects else ()
-    task = replace(task, first=True, careful_until=until, choice=kept)
+    """Q1 to Q3, F3: deliver the same ranges or timers again; after two deaths on several steps, step by step."""
+    task = _as_recorded(task, record)
+    if starts >= CAREFUL_AT and record.timers:
+        task = replace(task, careful_timers=task.careful_timers or record.steps)
+    elif starts >= CAREFUL_AT:
+        task = replace(task, careful_until=task.careful_until or record.ends)
+    kept = task.choice if task.careful_until or task.spec.effects else ()
+    task = replace(task, first=True, choice=kept)
     if starts >= CAREFUL_AT and record.steps > 1:
         return task
     if record.writer.incarnation == task.spec.writer.incarnation and not record.left:
         # After P8 the newest record is this very snapshot, so S1 holds; another one would only delay the call.
         task = replace(task, first=False, owner=record.owner)
-    return replace(task, due=Due(record.ends, record.steps, take(record.choice, record.steps), starts))
+    return replace(task, due=_due(record, starts))
+
+
+def _due(record: Snapshot, starts: int) -> Due:
+    """What a snapshot announces; timers have no binding that a choice could name."""
+    choice = () if record.timers else take(record.choice, record.steps)
+    return Due(record.ends, record.steps, choice, starts, record.timers)
 
 
 def _assign(task: Task, positions: Positions) -> Next:
     if task.quarantined and not task.spec.errors:
         places = ", ".join(f"{p.topic}/{task.spec.partition} at {p.offset}" for p in positions)
+        what = f"the first timer, with {places} next," if task.due and task.due.timers else f"the message {places}"
         # "At least": deaths before the message had a snapshot of its own are not in this count (Q1, Q2).
-        text = f"the message {places} killed its process at least {task.due.starts if task.due else 0} times"
+        text = f"{what} killed its process at least {task.due.starts if task.due else 0} times"
         return _stop(task, on.Halt("refused", text, "declare an errors topic, which takes it, or fix the function"))
     if task.leaving:
         return _leave(task, Doing.RELEASED)
@@ -312,7 +329,7 @@ def _on_from(task: Task, record: Record) -> Next:
             return _assign(task, record.positions)
         case Doing.CALLING:
             assert isinstance(record, Snapshot)
-            due = Due(record.ends, record.steps, take(record.choice, record.steps), record.starts)
+            due = _due(record, record.starts)
             # With effects, a step that a retry delays keeps its place: a target would take another message under its
             # step number for it (I7, E1).
             choice = record.choice if task.spec.effects or task.careful else ()
@@ -326,8 +343,8 @@ def _on_from(task: Task, record: Record) -> Next:
             return replace(task, state=Doing.READY, first=True), do.Await()  # no snapshot stands before the due step
         case _:
             # Careful mode ends with the attempt that reaches its end; else its choice would hold for later messages.
-            task = replace(task, careful_until=record.careful_until, choice=record.choice, fenced_twice=False)
-            return replace(task, state=Doing.READY, due=None), do.Await()
+            task = _as_recorded(task, record)
+            return replace(task, state=Doing.READY, due=None, fenced_twice=False), do.Await()
 
 
 def _discard(task: Task, text: str) -> Next:
@@ -357,7 +374,8 @@ def _polled(task: Task, event: on.Polled) -> Next:
         task = _polled_again(task, task.due, event)
     due = task.due
     if task.quarantined and due:
-        return replace(task, state=Doing.CALLING, first=False), do.Quarantine(due.ends, due.choice, due.starts)
+        quarantine = do.Quarantine(due.ends, due.choice, due.starts, due.timers)
+        return replace(task, state=Doing.CALLING, first=False), quarantine
     if due and not task.first:
         # User code is called again in the same start: its snapshot is the newest record already.
         return replace(task, state=Doing.CALLING), _call(due)
@@ -366,13 +384,18 @@ def _polled(task: Task, event: on.Polled) -> Next:
 
 def _polled_again(task: Task, due: Due, event: on.Polled) -> Task:
     """P2: the same ranges and all of their steps; fewer only if compaction may take messages (`Spec.compacted`)."""
-    fewer = task.spec.compacted and 0 < event.steps < due.steps
-    if due.ends != event.ends or (event.steps != due.steps and not fewer):
-        name = f"{task.spec.name}: due up to {due.ends}, {due.steps} steps"
-        raise IllegalEvent(f"{name}; polled up to {event.ends}, {event.steps} steps")
+    fewer = task.spec.compacted and not due.timers and 0 < event.steps < due.steps
+    same = due.ends == event.ends and due.timers == event.timers
+    if not same or (event.steps != due.steps and not fewer):
+        name = f"{task.spec.name}: due up to {due.ends}, {due.steps} {_kind(due)}"
+        raise IllegalEvent(f"{name}; polled up to {event.ends}, {event.steps} {_kind(event)}")
     # The deaths count on several steps. A single step that is left has no death of its own yet (Q2, Q3).
     starts = 0 if event.steps == 1 < due.steps else due.starts
     return replace(task, due=replace(due, steps=event.steps, starts=starts))
+
+
+def _kind(ranges: Due | on.Polled) -> str:
+    return "timers" if ranges.timers else "steps"
 
 
 def _called(task: Task, event: on.Called) -> Next:
@@ -391,8 +414,8 @@ def _called(task: Task, event: on.Called) -> Next:
 
 def _idle(task: Task, event: on.Idle) -> Next:
     """P1; over due ranges only if compaction may have taken all of their messages (`Spec.compacted`)."""
-    if task.due and not (task.spec.compacted and event.positions == task.due.ends):
-        name = f"{task.spec.name}: due up to {task.due.ends}, {task.due.steps} steps"
+    if task.due and (task.due.timers or not (task.spec.compacted and event.positions == task.due.ends)):
+        name = f"{task.spec.name}: due up to {task.due.ends}, {task.due.steps} {_kind(task.due)}"
         raise IllegalEvent(f"{name}; idle at {event.positions}")
     task = replace(task, choice=())  # what it may still name was compacted away
     return _transact(task, _attempt(task, event.positions, Totals()), Doing.READY)
@@ -408,7 +431,7 @@ def _attempt(task: Task, positions: Positions, batch: Totals) -> Attempt:
 
 
 def _call(due: Due) -> do.Call:
-    return do.Call(due.ends, due.steps, due.choice, due.starts)
+    return do.Call(due.ends, due.steps, due.choice, due.starts, due.timers)
 
 
 # Endings.

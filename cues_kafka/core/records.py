@@ -35,6 +35,7 @@ class Totals(NamedTuple):
         taken: steps that the positions went past. Under exactly-once they are settled in the same transaction.
         dropped: steps that were taken and never settled, which only at-most-once allows.
         drained: output messages of no step: what a state handler gives when its region is drained.
+        timers: steps of `deliveries` that no message began but a timer (F1).
     """
 
     deliveries: int = 0
@@ -45,6 +46,7 @@ class Totals(NamedTuple):
     taken: int = 0
     dropped: int = 0
     drained: int = 0
+    timers: int = 0
 
     @property
     def settled(self) -> Totals:
@@ -137,6 +139,7 @@ class Record:
         starts: deaths in user code of exactly these ranges and this choice (Q1).
         left: the writer stopped cleanly while this snapshot was its newest record (Q1).
         careful_until: one step per transaction up to here (Q2); empty: careful mode is off.
+        careful_timers: timers that are due and must fire one per transaction (F3); 0: none must.
         choice: alts only. In a snapshot, the order of bindings; in an attempt, what remains of that order, which is
             kept with effects and in careful mode.
         owner: sequence of the first record of this start of the task; effects are fenced by it (E1).
@@ -166,6 +169,7 @@ class Record:
     starts: int = 0
     left: bool = False
     careful_until: Positions = ()
+    careful_timers: int = 0
     choice: Choice = ()
     owner: int = 0
     epoch: int = 0
@@ -188,10 +192,15 @@ class Start(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot(Record):
-    """The task is about to deliver the ranges from `positions` up to `ends`, which hold `steps` deliveries."""
+    """
+    The task is about to deliver the ranges from `positions` up to `ends`, which hold `steps` deliveries.
+
+    With `timers` it is about to fire its first `steps` timers instead; then the ranges are empty (F3).
+    """
 
     ends: Positions
     steps: int
+    timers: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -213,6 +213,11 @@ def _other_topics(spec: Spec, record: Record, inputs: Mapping[str, InputFacts]) 
                 f"topic {position.topic!r} was deleted and recreated: offsets mean other messages now",
                 f"run `cues-kafka reset` for {spec.processor!r} to start at the new topic's beginning",
             )
+    if isinstance(record, Snapshot) and record.timers and not spec.timers:
+        return _refuse(
+            f"the processor {spec.processor!r} declares no timers any more, and an announced timer is due",
+            "start the former version until it has fired what it announced, then this one",
+        )
     if isinstance(record, Snapshot) and record.fingerprint != plan_of(spec, inputs):
         return _refuse(
             "the declaration of the inputs changed while a batch of steps was being delivered",

@@ -63,6 +63,7 @@ class Spec:
         staged: the role of a slot of a staged processor; such a slot has no inputs (T2, T3).
         move: what a tool does to the task (X2); None if the task is run to deliver.
         stores: each with its changelog.
+        timers: the last store holds the task's timers, which user code sets (F1).
         writer: what this process signs records with.
     """
 
@@ -85,6 +86,7 @@ class Spec:
     staged: Role | None = None
     move: Move | None = None
     stores: tuple[tuple[str, str], ...] = ()
+    timers: bool = False
     writer: Writer
 
     @property

@@ -41,12 +41,17 @@ class Doing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """The task must deliver exactly these ranges next, in this order of bindings. `starts` deaths count on them."""
+    """
+    The task must deliver exactly these ranges next, in this order of bindings. `starts` deaths count on them.
+
+    With `timers` it must fire exactly its first `steps` timers next (F3).
+    """
 
     ends: Positions
     steps: int
     choice: Choice
     starts: int
+    timers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,7 @@ class Task:
         due: ranges that must be delivered as they are: those of a retry, or of the snapshot just committed.
         first: this start of the task has begun no batch of steps yet (S1).
         careful_until: one step per transaction up to here (Q2).
+        careful_timers: how many timers must fire one per transaction (F3).
         choice: what remains of a recorded choice of alts, with effects and in careful mode.
         owner: sequence of the first record of this start; None before it.
         rounds: returns to R1 since the last commit of an attempt (R7).
@@ -89,6 +95,7 @@ class Task:
     due: Due | None = None
     first: bool = True
     careful_until: Positions = ()
+    careful_timers: int = 0
     choice: Choice = ()
     owner: int | None = None
     rounds: int = 0
@@ -108,8 +115,8 @@ class Task:
 
     @property
     def careful(self) -> bool:
-        """Whether the next step must be alone in its transaction (Q2)."""
-        return before(self.positions, self.careful_until)
+        """Whether the next step must be alone in its transaction (Q2, F3)."""
+        return self.careful_timers > 0 or before(self.positions, self.careful_until)
 
     @property
     def snapshot_due(self) -> bool:

@@ -43,20 +43,23 @@ def start_of(task: Task, positions: Positions, born: int) -> Start:
 
 
 def snapshot_of(task: Task, polled: on.Polled) -> Snapshot:
-    """P2: these ranges come next."""
+    """P2, F3: these ranges or timers come next."""
     newest = task.record
     assert newest
+    delivered = 0 if polled.timers else polled.steps
     return following(
         Snapshot,
         task.spec,
         newest,
         starts=task.due.starts if task.due else 0,
         careful_until=task.careful_until,
-        choice=joined(polled.choice, drop(task.choice, polled.steps)),  # all that remains: a death forgets nothing
+        careful_timers=task.careful_timers,
+        choice=joined(polled.choice, drop(task.choice, delivered)),  # all that remains: a death forgets nothing
         owner=_owner(task),
         fingerprint=_plan(task),
         ends=polled.ends,
         steps=polled.steps,
+        timers=polled.timers,
     )
 
 
@@ -75,7 +78,9 @@ def attempt_of(task: Task, positions: Positions, batch: Totals) -> Attempt:
         batch=batch,
         stores=_kept(task, newest, batch),
         careful_until=task.careful_until if careful else (),
-        choice=drop(task.choice, batch.taken) if careful or task.spec.effects else (),
+        # A batch without timers shows that none is due any more: due timers come before any message (F2).
+        careful_timers=max(0, task.careful_timers - batch.timers) if batch.timers else 0,
+        choice=drop(task.choice, batch.taken - batch.timers) if careful or task.spec.effects else (),
         owner=_owner(task),
         fingerprint=_plan(task),
     )

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.message import Message, Out
 from cues_kafka.graph.names import hint, quoted
+from cues_kafka.graph.timers import Timers
 
 if TYPE_CHECKING:
     from cues_kafka.graph.processor import Processor
@@ -82,7 +83,8 @@ def bind(processor: Processor, system: Iterable[str] | None = None) -> CallShape
     rest = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
     required = {name for name, p in by_name.items() if p.default is inspect.Parameter.empty}
     if not rest:
-        _check_taken(by_name, where, processor.label)
+        others = asked_for(processor.timers[1].fn)[0] if processor.timers else frozenset()
+        _check_taken({*by_name, *others}, where, processor.label)
     if processor.may_miss_bindings:
         _check_defaults(processor, [name for name in named if name in required])
     context = dict(_declared_context(places, by_name, rest=rest))
@@ -139,7 +141,7 @@ def _signature(fn: Callable[..., Any], label: str) -> list[inspect.Parameter]:
 
 def _places(processor: Processor, system: Iterable[str] | None) -> dict[ContextSource, tuple[str, ...]]:
     return {
-        "state": tuple(processor.state),
+        "state": tuple(name for name, store in processor.state.items() if not isinstance(store, Timers)),
         "tables": tuple(processor.tables),
         "opts": tuple(processor.opts),
         "tailers": tuple(processor.tailers),
@@ -179,7 +181,16 @@ def _check_first(parameters: list[inspect.Parameter], where: Mapping[str, str], 
         )
 
 
-def _check_taken(by_name: Mapping[str, inspect.Parameter], where: Mapping[str, str], label: str) -> None:
+def asked_for(fn: Callable[..., Any]) -> tuple[frozenset[str], bool]:
+    """The names of a function's parameters, and whether it takes all others, too (``**rest``)."""
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (ValueError, TypeError):
+        return frozenset(), False
+    return frozenset(one.name for one in parameters), any(one.kind is one.VAR_KEYWORD for one in parameters)
+
+
+def _check_taken(by_name: Collection[str], where: Mapping[str, str], label: str) -> None:
     for name, place in where.items():
         if name not in by_name and place != "system":  # all processors share the system; each takes what it needs
             raise GraphError(

@@ -21,6 +21,7 @@ from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
 from cues_kafka.graph.handler import Handler
 from cues_kafka.graph.names import check_topic, hint, no_such_processor, quoted
 from cues_kafka.graph.processor import DataFrameProcessor, Declaration, Processor, Source
+from cues_kafka.graph.timers import Timers
 from cues_kafka.graph.topic import Topic
 
 VERSION = 1
@@ -205,6 +206,8 @@ def _retry_from_json(data: Mapping[str, Any]) -> Retry:
 def _store_to_json(store: Store) -> dict[str, Any]:
     if isinstance(store, Handler):
         return {"make": reference(store.make), **{name: getattr(store, name) for name in _OF_HANDLER}}
+    if isinstance(store, Timers):
+        return {"fire": reference(store.fn), "by": store.by, "max_bytes": store.max_bytes}
     key = {} if store.key is None else {"key": _codec_to_json(store.key)}
     ttl = {} if store.ttl is None else {"ttl": store.ttl}
     messages = {} if store.ttl_messages is None else {"ttl_messages": store.ttl_messages}
@@ -215,6 +218,8 @@ def _store_to_json(store: Store) -> dict[str, Any]:
 def _store_from_json(data: Mapping[str, Any]) -> Store:
     if "make" in data:
         return Handler(resolve(data["make"]), **{name: data[name] for name in _OF_HANDLER})
+    if "fire" in data:
+        return Timers(resolve(data["fire"]), by=data["by"], max_bytes=data["max_bytes"])
     codecs: dict[str, Any] = {name: _codec_from_json(data[name]) for name in ("value", "key") if name in data}
     return Store(
         **codecs,

@@ -30,6 +30,7 @@ from cues_kafka.graph.processor import (
     Processor,
     Source,
     Strategy,
+    bind_timers,
     check_mapping,
 )
 from cues_kafka.graph.topic import Topic, check_choice, read_only, set_fields
@@ -298,5 +299,5 @@ def _check_parts_once(graph: Graph) -> None:
 def _resolved(processor: Processor, graph: Graph) -> Processor:
     """The same processor, its call decided with what the graph's system offers."""
     resolved = processor.replace()
-    set_fields(resolved, call=bind(processor, graph.system))
+    set_fields(resolved, call=bind(processor, graph.system), timer_call=bind_timers(processor, graph.system))
     return resolved

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from cues_kafka.errors import GraphError
-from cues_kafka.graph.binding import CallShape, bind
+from cues_kafka.graph.binding import CallShape, asked_for, bind
 from cues_kafka.graph.declare import CodecSpec, CommitPolicy, Retry, Store, Table
 from cues_kafka.graph.handler import Handler, StateHandler
 from cues_kafka.graph.kind import KINDS, InputShape, OutputShape
 from cues_kafka.graph.names import check_name, check_topic, check_written_topic, quoted
+from cues_kafka.graph.timers import Timers
 from cues_kafka.graph.topic import check_choice, check_count, check_flag, read_only, set_fields
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -152,6 +153,7 @@ class Processor(BoundFunction):
             older than a time, or at an offset of each partition of its only input.
         quarantine_after: after how many deaths of its process a message becomes an error message; None: never.
         call: how `fn` is called.
+        timer_call: how the function of its `Timers` is called; None: it has none.
     """
 
     errors: str | Literal[False] | None
@@ -170,6 +172,7 @@ class Processor(BoundFunction):
     start: Start
     quarantine_after: int | None
     call: CallShape = field(compare=False, repr=False)
+    timer_call: CallShape | None = field(compare=False, repr=False)
 
     def __init__(
         self,
@@ -218,7 +221,7 @@ class Processor(BoundFunction):
         )
         _check_settings(self, label)
         _check_topics_once(self, label)
-        set_fields(self, call=bind(self))
+        set_fields(self, call=bind(self), timer_call=bind_timers(self))
         _check_concurrency(self, label)
 
     @property
@@ -248,6 +251,11 @@ class Processor(BoundFunction):
         return (*(topic for _, topic in self.outputs), *self.appenders.values())
 
     @property
+    def timers(self) -> tuple[str, Timers] | None:
+        """Its timers with their name in `state=`; None: it has none."""
+        return next(((name, one) for name, one in self.state.items() if isinstance(one, Timers)), None)
+
+    @property
     def has_effects(self) -> bool:
         """Whether it does something outside of Kafka: it is declared so, or it writes to no topic."""
         return self.effects or not (self.outputs or self.appenders)
@@ -255,6 +263,37 @@ class Processor(BoundFunction):
     def replace(self, **changes: Any) -> Processor:
         """The same declaration with other arguments, validated again."""
         return Processor(**{**self.arguments(), **changes})
+
+
+def bind_timers(processor: Processor, system: Iterable[str] | None = None) -> CallShape | None:
+    """
+    Decide how the function of a processor's timers is called: with the timer, and by name with what it asks for.
+
+    Raises:
+        GraphError: see `bind`.
+    """
+    if processor.timers is None:
+        return None
+    own, timers = processor.timers
+    asked, everything = asked_for(timers.fn)
+
+    def kept(given: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: one for name, one in given.items() if name != own and (everything or name in asked)}
+
+    outputs = dict(processor.outputs) if processor.output_shape == "many" else next(iter(processor.output_topics), None)
+    try:
+        stands_in = Processor(
+            timers.fn,
+            inputs=processor.lead,
+            outputs=outputs,
+            state=kept(processor.state),
+            tables=kept(processor.tables),
+            opts=kept(processor.opts),
+            name=processor.name,
+        )
+        return bind(stands_in, system)
+    except GraphError as error:
+        raise GraphError(f"{timers!r}, which is called with a timer: {error}") from None
 
 
 def _name_of(fn: Any) -> str:
@@ -354,6 +393,7 @@ def _check_settings(processor: Processor, label: str) -> None:
         check_name(name, f"{label}, state=")
         if not isinstance(store, Store):
             raise GraphError(f"{label}: state= gives {name!r} {store!r}. Write state={{{name!r}: {_kept(store)}}}.")
+    _check_timers(processor, label)
     for name, table in processor.tables.items():
         check_name(name, f"{label}, tables=")
         if not isinstance(table, Table):
@@ -380,6 +420,19 @@ def _check_settings(processor: Processor, label: str) -> None:
             f"{label}: batch=True gets lists of equal length, but here a step may miss bindings. "
             "Drop batch=True, or use inputs= without filter=."
         )
+
+
+def _check_timers(processor: Processor, label: str) -> None:
+    found = [name for name, store in processor.state.items() if isinstance(store, Timers)]
+    if len(found) > 1:
+        raise GraphError(f"{label}: state= has several Timers, {quoted(found)}. Keep one, and tell by the timer's key.")
+    if found and processor.batch:
+        raise GraphError(
+            f"{label}: Timers with batch=True: a timer must fire before the message behind it, and a list has both. "
+            "Have the function take one message."
+        )
+    if found and any(isinstance(store, Handler) for store in processor.state.values()):
+        raise GraphError(f"{label}: Timers with a Handler: only stores are taken back where a timer fails. Use Store.")
 
 
 def _check_start(processor: Processor, label: str) -> None:

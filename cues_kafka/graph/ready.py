@@ -59,7 +59,7 @@ def Dedupe(  # noqa: N802  it stands where `Processor` stands
     Raises:
         GraphError: something does not fit.
     """
-    _check(name, by)
+    check_place(name, by)
     try:
         within = within if type(within) is int else written(within, "within")  # type: ignore[arg-type]
     except ValueError as error:
@@ -84,7 +84,7 @@ def rekey(name: str, *, inputs: str, outputs: str, by: By, **settings: Any) -> P
     Raises:
         GraphError: something does not fit.
     """
-    _check(name, by)
+    check_place(name, by)
     return Processor(keyed, name=name, inputs=inputs, outputs=outputs, opts={"by": by}, **settings)
 
 
@@ -131,7 +131,7 @@ def first(_: Any, step: Any, seen: Any, by: Any) -> Any:
             at = f"{received.topic}/{received.partition} at {received.offset}"
             step.log.warning("older than the bound", at=at, messages=late)
         return _copy(received)
-    key = _id(_found(by, received))
+    key = _id(found(by, received))
     if key in seen:
         return None
     seen[key] = b""
@@ -141,7 +141,7 @@ def first(_: Any, step: Any, seen: Any, by: Any) -> Any:
 def keyed(_: Any, step: Any, by: Any) -> Message:
     """The function of `rekey`."""
     received = step.inputs[step.binding]
-    return _copy(received, _found(by, received))
+    return _copy(received, found(by, received))
 
 
 def _copy(received: Any, key: Any = None) -> Message:
@@ -149,17 +149,19 @@ def _copy(received: Any, key: Any = None) -> Message:
     return Message(received.value, key=key, headers=[one for one in received.headers if one[0] != PROVENANCE])
 
 
-def _check(name: str, by: By) -> None:
+def check_place(name: str, by: By) -> None:
+    """Refuse what names no place in a message."""
     if not ((isinstance(by, str | Header) and by) or callable(by)):
         raise GraphError(f'{name}: by={by!r}. Name a field of the value, or write Header("name") or a function.')
 
 
-def _found(by: By, received: Any) -> Any:
+def found(by: By, received: Any) -> Any:
+    """What is there in a received message."""
     if isinstance(by, Header):
-        found = [data for name, data in received.headers if name == by.name]
-        if not found:
+        values = [data for name, data in received.headers if name == by.name]
+        if not values:
             raise LookupError(f"the message has no header {by.name!r}")
-        return found[-1]
+        return values[-1]
     value = received.value
     if callable(by):
         return by(value)

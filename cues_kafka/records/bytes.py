@@ -105,9 +105,7 @@ def encode_record(record: Record) -> bytes:
     if record.staged:
         data = _pack(_staged(), _staged_fields(record))
     elif record.stores:
-        data = _pack(
-            _kept(), _fields(record) | {"stores": [{"store": one, "step": step} for one, step in record.stores]}
-        )
+        data = _pack(_kept(), _fields(record) | _store_fields(record))
     else:
         data = _pack(_backing(), _fields(record))
     if len(data) > RECORD_LIMIT:
@@ -153,6 +151,14 @@ def _fields(record: Record) -> dict[str, Any]:
     }
 
 
+def _store_fields(record: Record) -> dict[str, Any]:
+    return {
+        "stores": [{"store": one, "step": step} for one, step in record.stores],
+        "careful_timers": record.careful_timers,
+        "timers": isinstance(record, Snapshot) and record.timers,
+    }
+
+
 def _staged_fields(record: Record) -> dict[str, Any]:
     staged = {name: getattr(record.staged, name) for name in Staged.__slots__}
     return _common(record) | {"staged": staged | {"extents": [extent._asdict() for extent in staged["extents"]]}}
@@ -172,7 +178,7 @@ def decode_record(data: bytes) -> Record:
         raise CodecError(f"A backing record has version {version}; this program knows {VERSION}. Update cues-kafka.")
     fields |= read(fields)
     kind = _KINDS[fields.pop("kind")]
-    snapshot = {name: fields.pop(name) for name in ("ends", "steps")}
+    snapshot = {name: fields.pop(name) for name in ("ends", "steps", "timers") if name in fields}
     return kind(
         **fields
         | {

@@ -22,6 +22,7 @@ from cues_kafka.graph.handler import Handler
 from cues_kafka.graph.message import key_bytes
 from cues_kafka.graph.names import changelog_topic
 from cues_kafka.graph.processor import Processor
+from cues_kafka.graph.timers import Timers
 from cues_kafka.graph.topic import Topic
 from cues_kafka.plan.refusals import LEAST_BYTES
 from cues_kafka.ports import ClusterFacts, TopicFacts, WireMessage, headers_of
@@ -35,6 +36,7 @@ from cues_kafka.state.entries import TIME_BYTES
 from cues_kafka.state.handlers import Handlers
 from cues_kafka.state.mapping import StoreSpec
 from cues_kafka.state.on_disk import library
+from cues_kafka.state.scheduled import key_of, timer_of
 from cues_kafka.state.stores import Stores
 from cues_kafka.state.tables import TableSpec
 
@@ -73,7 +75,8 @@ def caller_of(
     }
     errors = graph.errors_of(processor)
     places: Mapping[str, Mapping[str, Any]] = {"opts": processor.opts, "system": system}
-    values = {name: places[source][name] for name, source in processor.call.context.items() if source in places}
+    asked = {**(processor.timer_call.context if processor.timer_call else {}), **processor.call.context}
+    values = {name: places[source][name] for name, source in asked.items() if source in places}
     changelogs = {name: changelog_topic(graph.name, processor.name, name) for name in processor.state}
     if state_dir is not None and any(store.on_disk for store in processor.state.values()):
         library()  # a missing package is told before the start
@@ -92,9 +95,11 @@ def caller_of(
     def context_of(spec: Spec) -> CallContext:
         stores = Stores(specs, spec.partition) if specs else None
         own = {**(stores.values if stores else {}), **(tables.values(spec.partition) if tables else {})}
-        given = {**values, **own}
+        everything = {**values, **own}
+        given = {name: one for name, one in everything.items() if name in processor.call.context}
+        timed = {name: everything[name] for name in processor.timer_call.context} if processor.timer_call else {}
         handlers = Handlers(declared, given, stores, monotonic) if declared and stores else None
-        return CallContext(given, stores, stores, tables, handlers)
+        return CallContext(given, stores, stores, tables, handlers, timed)
 
     return Caller(
         processor,
@@ -131,12 +136,16 @@ def store_spec(
     if declared.key is not None:
         key = codec_for(declared.key, MadeFor(topic, cluster, "key"))
         encode_key, decode_key = key.encode, key.decode
+    timers = declared.by if isinstance(declared, Timers) else None
+    if timers is not None:
+        encode_key, decode_key = (lambda timer: key_of(*timer)), timer_of
     value = codec_for(declared.value, MadeFor(topic, cluster))
     limit = max_bytes - OVERHEAD_BYTES - TIME_BYTES
     return StoreSpec(
         *(name, topic, value, encode_key, decode_key, limit, declared.max_bytes),
         *(declared.lifetime, declared.by_time),
         directory if declared.on_disk else None,
+        timers,
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar, overload
 
 from cues_kafka.errors import CodecError
+from cues_kafka.graph.timers import Times
 from cues_kafka.ports import WireCodec
 from cues_kafka.state.expiring import MESSAGES, MILLISECONDS, Expiring
 from cues_kafka.state.layers import Layers
@@ -31,6 +32,7 @@ class StoreSpec:
         ttl: how long an entry lives: milliseconds of message time, or a number of steps; None: until it is deleted.
         by_time: whether it is message time.
         directory: where the entries of all tasks of the store are kept on the disk; None: in memory.
+        timers: if its entries are timers: whose time counts, see `graph.timers.Timers`; None: it is a store.
     """
 
     name: str
@@ -43,6 +45,7 @@ class StoreSpec:
     ttl: int | None = None
     by_time: bool = True
     directory: Path | None = None
+    timers: Times | None = None
 
     @property
     def unit(self) -> bytes:

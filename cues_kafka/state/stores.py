@@ -14,6 +14,7 @@ from cues_kafka.state.expiring import Expiring, part_of
 from cues_kafka.state.layers import TOPIC, Layers
 from cues_kafka.state.mapping import State, StoreSpec
 from cues_kafka.state.on_disk import OnDisk
+from cues_kafka.state.scheduled import Scheduled
 
 
 @dataclass(slots=True)
@@ -80,7 +81,8 @@ class Stores:
     The stores of one task; a `ports.Sink`.
 
     Attributes:
-        values: the stores as the function gets them, by name.
+        values: the stores as the function gets them, by name; its timers are not among them.
+        timers: those of the task; None: it has none.
         caches: the same, for restoring and reading.
         failed: why what was committed is not in the entries; None: it is.
     """
@@ -89,7 +91,10 @@ class Stores:
         self._partition = partition
         self.caches = [Cache(spec, _layers(spec, partition)) for spec in specs]
         self._expiring = [(one.layers, one.spec.by_time) for one in self.caches if isinstance(one.layers, Expiring)]
-        self.values: Mapping[str, State[Any]] = {one.spec.name: State(one.spec, one.layers) for one in self.caches}
+        self.values: Mapping[str, State[Any]] = {
+            one.spec.name: State(one.spec, one.layers) for one in self.caches if one.spec.timers is None
+        }
+        self.timers = next((one.layers for one in self.caches if isinstance(one.layers, Scheduled)), None)
         self._lock = threading.Lock()
         self._positions: Positions | None = None  # up to which the committed entries are true; None: not known
         self._next: tuple[int, Positions, int, int] | None = None  # of a commit, see `will_stand_at`
@@ -238,6 +243,9 @@ def _layers(spec: StoreSpec, partition: int) -> Layers:
     entries = None
     if spec.directory is not None:
         entries = OnDisk(spec.directory / str(partition), spec.most, width=spec.ttl and part_of(spec.ttl))
+    if spec.timers is not None:
+        assert spec.ttl is not None
+        return Scheduled(spec.most, spec.ttl, spec.limit, clock=spec.timers == "clock", name=repr(spec.name))
     if spec.ttl is None:
         return Layers(spec.most, entries, name=repr(spec.name))
     return Expiring(spec.most, spec.ttl, spec.unit, entries, name=repr(spec.name))

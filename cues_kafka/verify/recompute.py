@@ -19,6 +19,10 @@ CHUNK: Final = 1_000
 """Steps whose outputs are in memory at once."""
 
 
+ALL: Final = 1 << 62
+"""Timers that may fire between these steps: all that are due."""
+
+
 class NotRecomputed(Exception):
     """A store cannot be recomputed; the text is the reason, as a clause."""
 
@@ -35,9 +39,12 @@ def obstacle(processor: Processor, pure: Container[str]) -> str | None:
     asking = f"if a second call does no harm and gives the same, add --pure {name}"
     if handlers := [name for name, store in processor.state.items() if isinstance(store, Handler)]:
         return f"the entries of its state handlers ({', '.join(handlers)}) depend on where its batches ended"
+    if processor.timers and processor.timers[1].by == "clock":
+        return "its timers go by the clock, and when they fired among the messages is not kept"
     if processor.tables:
         return f"it looks things up in {', '.join(map(repr, processor.tables))}, which may have changed since"
-    if [one for one, place in processor.call.context.items() if place == "system"]:
+    timed = processor.timer_call.context if processor.timer_call else {}
+    if "system" in (*processor.call.context.values(), *timed.values()):
         return "its function takes values of system=, which verify does not open"
     if processor.input_shape == "alts":
         return "it takes its inputs in turns, and the order is not kept"
@@ -83,7 +90,7 @@ def recompute(
         called = [step for step in chunk if not failed(step)]
         found = found.plus(Totals(deliveries=len(chunk) - len(called), errors=len(chunk) - len(called)))
         while called:
-            batch = Batch(spec, 0, topic_ids, context)
+            batch = Batch(spec, 0, topic_ids, context, most=ALL)
             stores.begin_batch(0)
             ended = _call(caller, called, batch)
             stores.before_commit(0, batch.records)
@@ -98,18 +105,22 @@ def _call(caller: Caller, steps: Sequence[Any], batch: Batch) -> int:
     try:
         ended = caller.run(steps, batch)
     except CuesError as error:
-        raise NotRecomputed(f"at {caller.place(steps, batch.deliveries)}: {error}") from error
+        raise NotRecomputed(
+            f"at {caller.place(steps, min(batch.begun_by_messages, len(steps) - 1))}: {error}"
+        ) from error
     if batch.halt is not None:
-        raise NotRecomputed(f"its function ended otherwise at {caller.place(steps, ended)}: {batch.halt.text}")
+        raise NotRecomputed(
+            f"its function ended otherwise at {caller.place(steps, min(ended, len(steps) - 1))}: {batch.halt.text}"
+        )
     return ended
 
 
 def _compare(found: Totals, said: Totals) -> None:
-    if found.deliveries != said.deliveries:
-        raise NotRecomputed(
-            f"its inputs hold {found.deliveries} steps below its positions, and its totals say {said.deliveries}"
-        )
-    counts = [(name, getattr(found, name), getattr(said, name)) for name in ("outputs", "errors", "nils")]
+    steps, expected = found.deliveries - found.timers, said.deliveries - said.timers
+    if steps != expected:
+        raise NotRecomputed(f"its inputs hold {steps} steps below its positions, and its totals say {expected}")
+    names = ("outputs", "errors", "nils", "timers")
+    counts = [(name, getattr(found, name), getattr(said, name)) for name in names]
     if differing := [f"{now} {name} instead of {then}" for name, now, then in counts if now != then]:
         raise NotRecomputed(
             f"called again, its function gave {', '.join(differing)}: it depends on more than its messages, or was "

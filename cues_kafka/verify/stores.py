@@ -124,7 +124,8 @@ class StoreScan:
             found.problems += [f"store {name!r}: its changelog is gone, and so are its entries" for name in gone]
             return found
         self._beyond(task, found)
-        system = dict.fromkeys(n for n, place in task.processor.call.context.items() if place == "system")
+        calls = (task.processor.call, *([task.processor.timer_call] if task.processor.timer_call else []))
+        system = dict.fromkeys(n for call in calls for n, place in call.context.items() if place == "system")
         caller = caller_of(
             self._graph, task.processor, self._facts, system, self._sweeper.broker.max_bytes, cluster=self._cluster
         )

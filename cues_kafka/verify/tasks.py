@@ -15,6 +15,7 @@ from cues_kafka.plan.plan import Plan
 from cues_kafka.ports import ClusterFacts, TopicPartition, Watermarks
 from cues_kafka.verify.books import Books, unmarked_limit
 from cues_kafka.verify.drains import Drains
+from cues_kafka.verify.fires import Fires
 from cues_kafka.verify.ledger import EXISTS, UNFOUNDED, Balance, Marks, Track, mismatched
 from cues_kafka.verify.report import TaskReport
 from cues_kafka.words import count
@@ -29,6 +30,7 @@ class TaskBooks(Books):
         columns: of a join, the offsets of each input's messages.
         strays: outcomes that name something other than an input of the task.
         drains: messages that its state handlers held back.
+        fires: outcomes of its timers.
         behind: offsets that are not delivered yet.
     """
 
@@ -43,6 +45,7 @@ class TaskBooks(Books):
         self.marks: dict[str, Marks] = {}
         self.columns: dict[str, array[int]] = {}
         self.drains = Drains(-1)
+        self.fires = Fires(-1)
 
     @property
     def join(self) -> bool:
@@ -75,7 +78,8 @@ class TaskBooks(Books):
     def open(self) -> None:
         """Begin the books at what the newest record says."""
         super().open()
-        self.drains = Drains(self.record.sequence if self.record else -1)
+        known = self.record.sequence if self.record else -1
+        self.drains, self.fires = Drains(known), Fires(known)
         begin = {position.binding: position.offset for position in self.chain.begin or ()}
         end = {position.binding: position.offset for position in self.record.positions} if self.record else {}
         bindings = [binding for binding, _ in self.names.inputs]
@@ -156,13 +160,17 @@ class TaskBalance:
             self._limits.append("no record yet, so never started")
         self._check_inputs()
         visible, hidden_part = self._books()
-        steps = self._steps(visible)
+        fires = task.fires
+        steps = self._steps(visible) + totals.timers
         unfounded = sum(one.unfounded for one in visible) + self._strays() + self._mispaired()
         seen = sum(one.seen for one in (*visible, *hidden_part)) - sum(one.unfounded for one in visible)
+        seen += fires.outputs + fires.errors
         outputs = sum(one.outputs for one in (*visible, *hidden_part))
-        errors = sum(one.errors for one in (*visible, *hidden_part))
-        messages = outputs + self._sum("more")
-        duplicated, out_of_order = self._sum("duplicated") + task.drains.duplicated, self._sum("out_of_order")
+        messages = outputs + self._sum("more") + fires.messages
+        outputs += fires.outputs
+        errors = sum(one.errors for one in (*visible, *hidden_part)) + fires.errors
+        duplicated = self._sum("duplicated") + task.drains.duplicated + fires.duplicated
+        out_of_order = self._sum("out_of_order")
         ahead = self._ahead()
         lost, torn = steps - seen - totals.nils, self._torn()
         if malformed := self._sum("malformed") + task.strays.malformed:
@@ -181,6 +189,8 @@ class TaskBalance:
         if not (lost or torn or duplicated or unfounded or ahead or self._limits):
             self._compare(outputs, errors, messages)
         self._compare_drained()
+        if fires.duplicated:
+            self._details.append(f"duplicated: {count(fires.duplicated, 'outcome')} of timers")
         self._tell("duplicated", "duplicated")
         self._tell("out of order", "out of order")
         return TaskReport(
@@ -232,7 +242,7 @@ class TaskBalance:
 
     def _steps(self, visible: Sequence[Balance]) -> int:
         """Steps below the positions; those that are trimmed away, as the totals count them."""
-        task, said = self._task, self._totals.deliveries
+        task, said = self._task, self._totals.deliveries - self._totals.timers
         found = min(map(len, task.columns.values())) if task.join else sum(one.exist for one in visible)
         trimmed = self._trimmed()
         if task.join and not trimmed and len({len(column) for column in task.columns.values()}) > 1:
@@ -286,7 +296,7 @@ class TaskBalance:
         return len(wrong)
 
     def _torn(self) -> int:
-        count = 0
+        count = self._task.fires.torn
         for binding, marks in self._task.marks.items():
             torn = marks.torn()
             count += len(torn)

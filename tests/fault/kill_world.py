@@ -9,11 +9,28 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from cues_kafka import Graph, Handler, Json, Kafka, Out, Processor, Source, State, StateHandler, Store, Topic, start
+from cues_kafka import (
+    Graph,
+    Handler,
+    Json,
+    Kafka,
+    Message,
+    Out,
+    Processor,
+    Source,
+    State,
+    StateHandler,
+    Step,
+    Store,
+    Timer,
+    Timers,
+    Topic,
+    start,
+)
 from cues_kafka.runtime import CommitPolicy
 
 PARTITIONS = 2
-TOPICS = ("clean", "all", "even", "pairs", "tallies")
+TOPICS = ("clean", "all", "even", "pairs", "tallies", "echoes")
 BAD, NIL, WORSE, WORST = 7, 3, 4, 5
 """Of ten numbers: one becomes an error, one nothing, one an error after it has changed a store, and one a handler."""
 
@@ -76,6 +93,20 @@ def tally(n: int, seen: State[Any]) -> list[int]:
     return [n, seen[kind]]
 
 
+def call(n: int, step: Step) -> int:
+    """Pipe with timers: each is due before the next message."""
+    step.schedule(str(n), at=step.time_ms)
+    return n
+
+
+def echo(timer: Timer, echoes: State[Any], step: Step) -> Message:
+    """What a timer gives: how many there were; one of them fails behind its change."""
+    echoes["all"] = echoes.get("all", 0) + 1
+    if int(timer.key) % 10 == WORSE:
+        raise ValueError(f"worse {timer.key}")
+    return Message(-int(echoes["all"]), partition=int(step.task.rpartition("/")[2]))
+
+
 def keep(pairs: list[int], step: Any) -> None:
     """Sink: an effect whose name is the delivery hash."""
     with open(os.environ["LEDGER"], "a", encoding="utf-8") as ledger:  # noqa: PTH123 - appended in one write
@@ -84,7 +115,7 @@ def keep(pairs: list[int], step: Any) -> None:
 
 def graph(prefix: str) -> Graph:
     """
-    Four kinds of processors, one with a store and one with a handler, between topics of one test's own.
+    Four kinds of processors, with a store, a handler and timers, between topics of one test's own.
 
     Quarantine is off: forty kills from outside may meet one message three times, and it would become an error (I11).
     """
@@ -103,6 +134,13 @@ def graph(prefix: str) -> Graph:
         ),
         Processor(
             tally, inputs=f"{prefix}.clean", outputs=f"{prefix}.tallies", state={"seen": Store(Json(int))}, **never
+        ),
+        Processor(
+            call,
+            inputs=f"{prefix}.clean",
+            outputs=f"{prefix}.echoes",
+            state={"echoes": Store(Json(int)), "timers": Timers(echo)},
+            **never,
         ),
         Processor(keep, inputs=f"{prefix}.pairs", **never),
         errors=f"{prefix}.failed",
@@ -132,6 +170,7 @@ def expected(numbers: Mapping[int, int]) -> dict[str, Any]:
     """What must be there for these numbers, each in its partition; plain Python, in order per partition."""
     world: dict[str, Any] = {name: [[] for _ in range(PARTITIONS)] for name in TOPICS}
     seen: Counter[tuple[int, int]] = Counter()
+    echoes: Counter[int] = Counter()
     kinds: Counter[tuple[int, str]] = Counter()
     world["failed"] = sorted(n for n in numbers if n % 10 == BAD)
     for n, partition in numbers.items():
@@ -139,6 +178,10 @@ def expected(numbers: Mapping[int, int]) -> dict[str, Any]:
             continue
         world["clean"][partition].append(n)
         world["all"][partition].append(n)
+        world["echoes"][partition].append(n)
+        if n % 10 != WORSE:
+            echoes[partition] += 1
+            world["echoes"][partition].append(-echoes[partition])
         if n % 10 != WORST:
             kinds[partition, str(n % 3)] += 1
             world["pairs"][partition].append([n, n])

@@ -356,8 +356,9 @@ def check_chain(partitions: Sequence[Sequence[Mapping[str, Any]]]) -> None:
         sequences = [r["sequence"] for r in records]
         assert sequences == list(range(sequences[0], sequences[0] + len(records))), sequences
         for before, after in pairwise(records):
-            batch = after["batch"] if after["kind"] == "Attempt" else dict.fromkeys(before["totals"], 0)
-            assert after["totals"] == {k: v + batch[k] for k, v in before["totals"].items()}, (before, after)
+            batch = after["batch"] if after["kind"] == "Attempt" else {}
+            sums = {k: before["totals"].get(k, 0) + batch.get(k, 0) for k in before["totals"] | after["totals"]}
+            assert after["totals"] == sums, (before, after)
 
 
 def _text(header: str | bytes | None) -> str:

@@ -87,8 +87,9 @@ def test_kills_around_every_effect_change_nothing_that_is_committed(
     report = verify(graph, broker)
     assert report.ok, str(report)
     stores = verify(graph, broker, state=True)
-    assert stores.anomalies == stores["tally"].not_recomputed == 0, str(stores)
+    assert stores.anomalies == stores["tally"].not_recomputed == stores["call"].not_recomputed == 0, str(stores)
     assert stores["tally"].entries
+    assert stores["call"].entries
     for processor in graph.processors:
         check_chain(backing(kafka.bootstrap, f"{prefix}.{processor}.backing"))
     kept = Counter(tuple(json.loads(line)[1]) for line in ledger.read_text().splitlines())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.ports import BatchReport, Positions, Sink, WireMessage
+from cues_kafka.runtime.calling.fired import Fired
 from cues_kafka.runtime.calling.outbox import Outbox
 from cues_kafka.runtime.calling.outputs import Now
 from cues_kafka.runtime.task.following import Tables
@@ -33,6 +35,7 @@ class CallContext:
         stores: the task's stores, which are then the sink, too; None: it has none.
         tables: those that it looks up; None: it has none.
         handlers: those of its stores that are objects of the user's; None: it has none.
+        timed: as `values`, for the function of its timers.
     """
 
     values: Mapping[str, Any]
@@ -40,6 +43,7 @@ class CallContext:
     stores: Stores | None = None
     tables: Tables | None = None
     handlers: Handlers | None = None
+    timed: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Mark(NamedTuple):
@@ -53,9 +57,10 @@ class Mark(NamedTuple):
     size: int
     notes: int
     drained: int
+    timers: int
 
 
-EMPTY = Mark(0, 0, 0, 0, 0, 0, 0, 0)
+EMPTY = Mark(0, 0, 0, 0, 0, 0, 0, 0, 0)
 """That of a batch without a step."""
 
 
@@ -71,13 +76,16 @@ class Batch:
         context: what the calls have besides their messages.
         starts: deaths on exactly these steps so far.
         records: what to produce.
-        deliveries, outputs, errors, messages, drained: counts, see `Totals`.
+        deliveries, outputs, errors, messages, drained, timers: counts, see `Totals`.
         size: bytes of keys and values.
         halt: why it ended early.
         cause: the user's exception behind `halt`.
         closed: whether it is committed as it is: the user asked for a commit (`step.request_commit`), or a step spoiled
             the handlers.
         spoiled: whether the step behind its last one raised, and so left its traces in the handlers.
+        most: how many steps it may have before a timer that is due must wait for the next batch (F3).
+        until_s: when timers that are due must wait for the next batch, by `now`.
+        fired: the timer whose step is taken now; None: messages are.
         steps: those of its earlier chunks; only kept where there are handlers.
         retrying: earlier calls of its first step; only kept where there are handlers.
         now: the monotonic clock that retries are timed by.
@@ -98,6 +106,10 @@ class Batch:
     errors: int = 0
     messages: int = 0
     drained: int = 0
+    timers: int = 0
+    most: int = 0
+    until_s: float = math.inf
+    fired: Fired | None = None
     size: int = 0
     halt: Halt | None = None
     cause: BaseException | None = None
@@ -120,14 +132,14 @@ class Batch:
         """What the batch holds now."""
         return Mark(
             *(len(self.records), self.deliveries, self.outputs, self.errors, self.messages, self.size, len(self.notes)),
-            self.drained,
+            *(self.drained, self.timers),
         )
 
     def back_to(self, mark: Mark) -> None:
         """Drop what was added since."""
         self.records.cut(mark.records)
         self.deliveries, self.outputs, self.errors = mark.deliveries, mark.outputs, mark.errors
-        self.messages, self.size, self.drained = mark.messages, mark.size, mark.drained
+        self.messages, self.size, self.drained, self.timers = mark.messages, mark.size, mark.drained, mark.timers
         del self.notes[mark.notes :]
 
     def report(self) -> BatchReport:
@@ -141,7 +153,13 @@ class Batch:
     def totals(self) -> Totals:
         """Counts for the record."""
         nils = self.deliveries - self.outputs - self.errors
-        return Totals(self.deliveries, self.outputs, self.errors, nils, self.messages, drained=self.drained)
+        more = {"drained": self.drained, "timers": self.timers}
+        return Totals(self.deliveries, self.outputs, self.errors, nils, self.messages, **more)
+
+    @property
+    def begun_by_messages(self) -> int:
+        """Steps that messages began, and no timer."""
+        return self.deliveries - self.timers
 
     def prefix(self, bindings: tuple[str, ...]) -> bytes:
         """The shared part of the provenance header of steps that consume these bindings."""

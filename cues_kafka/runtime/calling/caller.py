@@ -26,6 +26,7 @@ from cues_kafka.records.bytes import ErrorMessage, encode_error
 from cues_kafka.runtime.calling.batch import Batch, CallContext, Mark, Retrying, Taken
 from cues_kafka.runtime.calling.coroutines import Coroutines, Ended
 from cues_kafka.runtime.calling.failures import UNDECODED, Failure, Outage, error_message, note, place, show
+from cues_kafka.runtime.calling.fired import Fired
 from cues_kafka.runtime.calling.outputs import (
     HEADER_BYTES,
     OVERHEAD_BYTES,
@@ -39,6 +40,7 @@ from cues_kafka.runtime.calling.outputs import (
 )
 from cues_kafka.runtime.calling.plain import PLAIN_ROOM, Ahead, Columns, light, second
 from cues_kafka.runtime.calling.step import Received, Step, unreadable
+from cues_kafka.state.scheduled import Scheduled
 
 
 class Decoder(NamedTuple):
@@ -89,6 +91,7 @@ class Caller:
         self._release = release
         self._bindings = tuple(binding for binding, _ in processor.inputs)
         self._retry = processor.retry.classes if processor.retry else ()
+        self._timed_fn: Callable[..., Any] = processor.timers[1].fn if processor.timers else _nothing
         call = processor.call
         one = processor.output_shape == "one" and not call.is_generator
         self._target = next(iter(returned.targets.values())) if one else None
@@ -96,9 +99,13 @@ class Caller:
         self.batch_bytes = min((most for most in bounds if most is not None), default=None)
         """Bytes of the largest record batch that all output topics take; None: not known."""
         self._coroutines = Coroutines(processor.concurrency) if call.is_async else None
+        timed = processor.timer_call
+        self._fire = (
+            None if timed is None else Returned(processor.output_shape, returned.targets, generator=timed.is_generator)
+        )
         self._coming: Iterator[Any] | None = None
         self._simple = processor.input_shape == "single" and not (
-            processor.batch or processor.filter or call.wants_step or call.rest or call.is_async
+            processor.batch or processor.filter or call.wants_step or call.rest or call.is_async or timed
         )
         self._plain = self._simple and self._target is not None and self._target.provenance
 
@@ -125,9 +132,9 @@ class Caller:
             retrying: earlier calls of the first step.
 
         Returns:
-            How many steps ended.
+            How many steps ended. Timers that fired between them are not counted.
         """
-        before = batch.deliveries
+        before = batch.begun_by_messages
         self._coming = None
         if batch.context.sink is not None and batch.context.stores is None:
             self._run_with_sink(batch.context.sink, steps, batch, retrying)
@@ -137,7 +144,7 @@ class Caller:
             self._run_simple(steps, batch)
         else:
             self._run_others(steps, batch, retrying)
-        return batch.deliveries - before
+        return batch.begun_by_messages - before
 
     def under_way(self, steps: Sequence[Any], ended: int) -> int:
         """
@@ -154,6 +161,8 @@ class Caller:
 
     def place(self, steps: Sequence[Any], index: int) -> str:
         """Where a step of a chunk stands, ``orders/3 at 17``; with `batch=True`, the first and the last of the call."""
+        if isinstance(steps[index], Fired):
+            return steps[index].place  # type: ignore[no-any-return]
         at = place(self._take(steps[index]))
         return f"{at} to {place(self._take(steps[-1]))}" if self.processor.batch and len(steps) > 1 else at
 
@@ -170,6 +179,89 @@ class Caller:
                 if not self._one(self._take(step), batch, retrying) or batch.closed:
                     break
                 retrying = None
+                if self._fire is not None and not self.fire(batch, batch.most - batch.deliveries):
+                    break
+
+    # Timers
+
+    def fire(self, batch: Batch, most: int, retrying: Retrying | None = None) -> bool:
+        """
+        Call the timers' function for the timers that are due, the one that comes first first (F2).
+
+        Args:
+            batch: gets the results, as with `run`. It is `closed` where timers that are due must wait for the next one.
+            most: how many may fire.
+            retrying: earlier calls for the first one.
+
+        Returns:
+            Whether a message may be delivered next.
+        """
+        timers = self._timers_of(batch)
+        timers.tell(batch.today() / 1000)
+        while not (batch.halt or batch.closed) and (due := timers.due) is not None:
+            if most <= 0 or batch.now() >= batch.until_s:
+                batch.closed = True
+                break
+            batch.fired = Fired(batch.spec, due)
+            try:
+                self._fire_one(batch.fired, batch, retrying)
+            finally:
+                batch.fired = None
+            most, retrying = most - 1, None
+        return not (batch.halt or batch.closed)
+
+    def _timers_of(self, batch: Batch) -> Scheduled:
+        stores = batch.context.stores
+        assert stores is not None
+        assert stores.timers is not None
+        return stores.timers
+
+    def _fire_one(self, fired: Fired, batch: Batch, retrying: Retrying | None) -> None:
+        """F4: the timer is removed with its step, however that ends; only a step that did not end keeps it."""
+        stores, timers, call = batch.context.stores, self._timers_of(batch), self.processor.timer_call
+        assert stores is not None
+        assert call is not None
+        assert self._fire is not None
+        taken = fired.taken(self._bindings)
+        failure = Failure(taken, batch, retrying, kind="raised")
+        stores.begin_step()
+        timers.unschedule(fired.set.key, fired.set.due_ms)
+        given = batch.context.timed
+        if call.wants_step:
+            failure.step = self._step(taken, {}, batch, retrying)
+            given = {**given, "step": failure.step}
+        try:
+            result = self._timed_fn(fired.timer, **given)
+            failure.kind = "raised" if call.is_generator else "output"
+            payloads = self._fire.read(result, fired.set.key.encode())
+            failure.kind = "output"
+            if payloads:
+                self._add(taken, batch, payloads)
+                batch.outputs += 1
+            batch.deliveries += 1
+        except BaseException as error:
+            if not self._fail(error, failure):
+                return
+            timers.unschedule(fired.set.key, fired.set.due_ms)  # the failure has taken back what the step did
+        batch.timers += 1
+        if failure.step is not None and failure.step.commit_requested:
+            batch.closed = True
+
+    def quarantine_timer(self, batch: Batch) -> None:
+        """End the step of the timer that comes first as an error, without calling user code (Q3, F3)."""
+        timers, stores = self._timers_of(batch), batch.context.stores
+        first = timers.first
+        assert stores is not None
+        assert first is not None
+        batch.fired = Fired(batch.spec, first)
+        try:
+            stores.begin_step()
+            failure = Failure(batch.fired.taken(self._bindings), batch, None, kind="quarantine")
+            if self._fail(RuntimeError(f"killed its process at least {batch.starts} times"), failure):
+                timers.unschedule(first.key, first.due_ms)
+                batch.timers += 1
+        finally:
+            batch.fired = None
 
     def _run_with_sink(self, sink: Sink, steps: Sequence[Any], batch: Batch, retrying: Retrying | None) -> None:
         """Call for one step at a time, so that the sink can take back what a failed step wrote."""
@@ -259,10 +351,19 @@ class Caller:
     def _step(self, taken: Taken, received: Mapping[str, Received], batch: Batch, retrying: Retrying | None) -> Step:
         attempt = retrying.attempt if retrying else 0
         places = self.coordinates(taken, batch)
-        return Step(batch.spec.graph, self.processor.name, places, received, attempt=attempt, starts=batch.starts)
+        stores, fired = batch.context.stores, batch.fired
+        return Step(
+            *(batch.spec.graph, self.processor.name, places, received),
+            attempt=attempt,
+            starts=batch.starts,
+            timers=None if stores is None else stores.timers,
+            timer=None if fired is None else fired.timer,
+        )
 
     def coordinates(self, taken: Taken, batch: Batch) -> tuple[Coordinates, ...]:
-        """The coordinates of consumed messages, in the order of bindings."""
+        """The coordinates of consumed messages, in the order of bindings; of a timer, those whose step set it."""
+        if batch.fired is not None:
+            return batch.fired.consumed
         return tuple(
             Coordinates(self._bindings[i], batch.topic_ids[self._bindings[i]], batch.spec.partition, message.offset())
             for i, message in taken
@@ -307,8 +408,11 @@ class Caller:
         """Add payloads as records; if one is too large, none is added."""
         messages = tuple([message for _, message in taken])
         origin = origin or Origin(messages)
-        prefix = batch.prefix(tuple([self._bindings[index] for index, _ in taken]))
-        offsets = b",".join([b"%d" % message.offset() for message in messages])
+        if batch.fired is None:
+            prefix = batch.prefix(tuple([self._bindings[index] for index, _ in taken]))
+            offsets = b",".join([b"%d" % message.offset() for message in messages])
+        else:
+            prefix, offsets = batch.fired.prefix(batch.sequence), batch.fired.word
         own, today = batch.spec.partition, batch.today
         rows = (
             record(made, origin, own, b"%b%d/%d %b" % (prefix, index, len(payloads), offsets), today)
@@ -327,8 +431,11 @@ class Caller:
         """
         origin = Origin(tuple(one for _, one in failure.taken))
         key, value = message.key, encode_error(message)
-        prefix = failure.batch.prefix(tuple([self._bindings[index] for index, _ in failure.taken]))
-        provenance = len(prefix) + OFFSET_BYTES * (len(failure.taken) + 1)
+        if (fired := failure.batch.fired) is None:
+            prefix = failure.batch.prefix(tuple([self._bindings[index] for index, _ in failure.taken]))
+            provenance = len(prefix) + OFFSET_BYTES * (len(failure.taken) + 1)
+        else:
+            provenance = len(fired.prefix(failure.batch.sequence)) + len(fired.word) + OFFSET_BYTES
         heavy = provenance + len(HEADER) + HEADER_BYTES if provenance > PROVENANCE_BYTES else 0
         room = errors.max_bytes - OVERHEAD_BYTES - len(value) - heavy
         if len(key or b"") > room:

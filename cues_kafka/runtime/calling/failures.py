@@ -61,7 +61,18 @@ class Failure:
         )
         at = f" at {where}" if what == "raised" and (where := location(error)) else ""
         shown = text_of(error) if self.kind == "output" else show(error)
-        return f"{place(self.taken)} {what}: {shown}{at}"
+        return f"{self.place} {what}: {shown}{at}"
+
+    @property
+    def place(self) -> str:
+        """Where its messages stand, or which timer it is."""
+        fired = self.batch.fired
+        return place(self.taken) if fired is None else fired.place
+
+    def hash(self, consumed: Sequence[Coordinates]) -> bytes:
+        """The delivery hash (O4), or the timer's (F1)."""
+        spec, fired = self.batch.spec, self.batch.fired
+        return delivery_hash(spec.graph, spec.processor, consumed) if fired is None else fired.hash
 
 
 def place(taken: Sequence[tuple[int, WireMessage]]) -> str:
@@ -71,10 +82,9 @@ def place(taken: Sequence[tuple[int, WireMessage]]) -> str:
 
 def note(failure: Failure, error: BaseException, consumed: Sequence[Coordinates]) -> dict[str, Any]:
     """Keys and values for the log: which step failed, and how."""
-    spec = failure.batch.spec
     return {
-        "at": place(failure.taken),
-        "hash": delivery_hash(spec.graph, spec.processor, consumed).hex(),
+        "at": failure.place,
+        "hash": failure.hash(consumed).hex(),
         "kind": failure.kind,
         "error": show(error)[:MOST_TEXT],
         "where": location(error),
@@ -127,15 +137,20 @@ def error_message(
         task=spec.name,
         consumed=tuple(consumed),
         topics=tuple(m.topic() for _, m in failure.taken),
-        hash=delivery_hash(spec.graph, processor.name, consumed),
+        hash=failure.hash(consumed),
         kind=failure.kind,
         exception=type(error).__qualname__,
         text=text_of(error),
         location=location(error),
-        context=dict(failure.step.context) if failure.step else {},
+        context={**_timer_of(failure), **(failure.step.context if failure.step else {})},
         attempts=(failure.retrying.attempt if failure.retrying else 0) + 1,
         starts=failure.batch.starts,
         timestamp_ms=int(time.time() * 1000),
         key=lead.key(),
         payload=unread.value() if failure.kind in UNDECODED else None,
     )
+
+
+def _timer_of(failure: Failure) -> dict[str, str]:
+    fired = failure.batch.fired
+    return {} if fired is None else {"timer.key": fired.set.key, "timer.due": fired.timer.due.isoformat()}

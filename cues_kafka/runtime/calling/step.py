@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
-from cues_kafka.core.delivery import HEADER
+from cues_kafka.core.delivery import HEADER, show_origin
 from cues_kafka.core.hashing import delivery_hash
-from cues_kafka.errors import CodecError
+from cues_kafka.errors import CodecError, GraphError
 from cues_kafka.graph.message import travels
+from cues_kafka.graph.timers import Timer, due_ms
 from cues_kafka.observe.log import Logger, get_logger
 from cues_kafka.ports import UNREADABLE, Coordinates, Headers, WireMessage, headers_of
+from cues_kafka.state.scheduled import Scheduled
 
 _log = get_logger("cues_kafka.step")
 
@@ -125,11 +128,12 @@ class Step:
         attempt: 0 at the first call, one more at each retry in this process.
         starts: how often a process has died on exactly this batch.
         replay: the number of this replay of an error; None: this is no replay.
+        timer: the timer that began this step; None: messages did. Then `inputs` is empty.
     """
 
     __slots__ = (
-        "_consumed", "_graph", "attempt", "binding", "commit_requested", "context", "inputs", "processor", "replay",
-        "starts", "task",
+        "_consumed", "_graph", "_timers", "attempt", "binding", "commit_requested", "context", "inputs", "processor",
+        "replay", "starts", "task", "timer",
     )  # fmt: skip
 
     def __init__(
@@ -141,8 +145,12 @@ class Step:
         *,
         attempt: int = 0,
         starts: int = 0,
+        timers: Scheduled | None = None,
+        timer: Timer | None = None,
     ) -> None:
         self._graph = graph
+        self._timers = timers
+        self.timer = timer
         self._consumed = consumed
         self.inputs = inputs
         self.binding = consumed[0].binding
@@ -156,7 +164,9 @@ class Step:
 
     @property
     def hash(self) -> str:
-        """The delivery hash (O4), 32 hexadecimal digits. It is the same on every attempt."""
+        """The delivery hash (O4), or the timer's (F1), 32 hexadecimal digits. It is the same on every attempt."""
+        if self.timer is not None:
+            return self.timer.hash
         return delivery_hash(self._graph, self.processor, self._consumed).hex()
 
     def error_context(self, **fields: object) -> None:
@@ -167,7 +177,77 @@ class Step:
         """Commit right after this step."""
         self.commit_requested = True
 
+    def schedule(self, key: str, *, at: int | datetime) -> None:
+        """
+        Set a timer: the function of the processor's `Timers` is called when that time has come (F1 to F4).
+
+        It is set when this step ends as outputs or nil. The same key at the same time is one timer, at another time
+        another one. A time that has passed already is due at once: before the task's next message.
+
+        Args:
+            key: text of your own, such as the key of the message.
+            at: when it is due: milliseconds since the epoch, or a `datetime` with a zone.
+
+        Raises:
+            ValueError: `at` is no such time, or `key` is no text.
+            GraphError: the processor declares no timers.
+        """
+        self._declared().schedule(_text(key), due_ms(at), show_origin(self._consumed))
+
+    def unschedule(self, key: str, *, at: int | datetime) -> bool:
+        """
+        Remove a timer.
+
+        Args:
+            key: what it was scheduled under.
+            at: for when.
+
+        Returns:
+            Whether it was set, and had not fired.
+
+        Raises:
+            ValueError, GraphError: see `schedule`.
+        """
+        return self._declared().unschedule(_text(key), due_ms(at))
+
+    @property
+    def time_ms(self) -> int:
+        """
+        The time by which the processor's timers are due (F2), in milliseconds since the epoch.
+
+        By messages it is the newest timestamp among those that the task has processed, this one with them.
+
+        Raises:
+            GraphError: see `schedule`.
+        """
+        return self._declared().now_ms
+
+    def count_late(self) -> int:
+        """
+        Count a message that came too late for its window, and give how many this process has met.
+
+        Raises:
+            GraphError: see `schedule`.
+        """
+        timers = self._declared()
+        timers.late += 1
+        return timers.late
+
+    def _declared(self) -> Scheduled:
+        if self._timers is None:
+            raise GraphError(
+                f'Processor {self.processor!r} declares no timers. Write state={{"timers": Timers(function)}}: the '
+                "function is called with each timer that is due."
+            )
+        return self._timers
+
     @property
     def log(self) -> Logger:
         """A logger that names the task and the delivery."""
         return _log.bind(task=self.task, hash=self.hash)
+
+
+def _text(key: object) -> str:
+    if type(key) is not str:
+        raise ValueError(f"{key!r:.60} is no key of a timer: keys are text")
+    return key

@@ -28,6 +28,7 @@ from cues_kafka.runtime.task import handling
 from cues_kafka.runtime.task.alone import ASK_AGAIN_S, Alone
 from cues_kafka.runtime.task.interpreter import Hook, Interpreter, World
 from cues_kafka.runtime.task.restoring import Restoring
+from cues_kafka.state.scheduled import Scheduled
 from cues_kafka.state.stores import Stores
 
 log = get_logger("cues_kafka.task")
@@ -119,6 +120,7 @@ class Lane:
         self._restart_at_s = 0.0
         self._limit = min(FIRST_BATCH, policy.max_messages)
         self._chunk = 1
+        self._fire_at_s: float | None = None
         self._calling: tuple[list[Any], Batch, int] | None = None
         self._committed_at_s = clock.monotonic()
         world = World(broker, clock, self.assign, membership, hook, caller.batch_bytes, inlet, observers)
@@ -159,6 +161,8 @@ class Lane:
         buffer = self.buffer
         if buffer is None or buffer.ready or self._working or self.busy:
             return False
+        if self._fire_at_s is not None and self._fire_at_s <= self._clock.monotonic():
+            return False
         return isinstance(self.interpreter.effect, do.Await) and self._batch is None and self._retrying is None
 
     @property
@@ -167,7 +171,9 @@ class Lane:
         if (now := self._calling) is None:
             return None
         steps, batch, before = now
-        return Calling(steps, self._caller.under_way(steps, batch.deliveries - before))
+        if (fired := batch.fired) is not None:
+            return Calling([fired], 0)
+        return Calling(steps, self._caller.under_way(steps, batch.begun_by_messages - before)) if steps else None
 
     def place(self, calling: Calling) -> str:
         """Where the messages of a call stand."""
@@ -193,7 +199,13 @@ class Lane:
             return self._restart_at_s
         if self._ask_at_s is not None:
             return self._ask_at_s
-        return self._retry_at_s if self._retrying else None
+        return self._retry_at_s if self._retrying else self._fire_at_s
+
+    @property
+    def waits_for_timer(self) -> bool:
+        """Whether `wake_at_s` is when a timer will be due by the clock."""
+        wake, fire = self.wake_at_s, self._fire_at_s
+        return wake is not None and wake == fire and fire > self._clock.monotonic()
 
     def assign(self, positions: Positions) -> None:
         """Void everything that was fetched and called, and point the reader: positions come from recoveries (R6)."""
@@ -207,6 +219,7 @@ class Lane:
             stores.stand_at(None)
             self._restoring.bring_up(stores, record.stores if record else ())
             stores.stand_at(positions)
+            self._fire_at_s = self._next_fire_s()
         if (handlers := self._context.handlers) is not None:
             handlers.void(initial=not (record and record.stores))
         if (tables := self._context.tables) is not None:
@@ -243,7 +256,22 @@ class Lane:
                 self.post()
             return event
         finally:
+            self._fire_at_s = self._next_fire_s()
             self._working = False
+
+    def _next_fire_s(self) -> float | None:
+        """When to call `work` for the timer that comes first."""
+        timers, due = self._timers, self.task.due
+        if timers is None or self.buffer is None or (due is not None and not due.timers):
+            return None
+        timers.tell(self._clock.time())
+        if (first := timers.first) is None or (not timers.clock and first.due_ms > timers.now_ms):
+            return None
+        return self._clock.monotonic() + max(0.0, first.due_ms - timers.now_ms) / 1000
+
+    @property
+    def _timers(self) -> Scheduled | None:
+        return None if self._context.stores is None else self._context.stores.timers
 
     def _work(self) -> on.Event | None:
         if self.interpreter.gate.closed:
@@ -454,6 +482,11 @@ class Lane:
 
     def _polled(self, task: Task, buffer: Buffer) -> on.Event | None:
         """Announce steps (P2): none is decoded, filtered or shown to user code before its snapshot is committed."""
+        timers = self._timers
+        if timers is not None:
+            timers.tell(self._clock.time())
+        if timers is not None and (task.due.timers if task.due else timers.due is not None):
+            return self._announce_timers(task, buffer, timers)
         if due := task.due:
             if not buffer.holds(due.ends):
                 return None
@@ -482,6 +515,22 @@ class Lane:
                 return None
             self._cut = cut
         return on.Polled(cut.ends, len(cut.steps), cut.choice)
+
+    def _announce_timers(self, task: Task, buffer: Buffer, timers: Scheduled) -> on.Event | None:
+        """F3: due timers come next, and no message. Those that are announced already fire again, all of them."""
+        if due := task.due:
+            count = due.steps
+            if timers.count_due(count) < count:
+                if timers.clock:
+                    return None  # the clock of the process that announced them was ahead
+                text = f"{timers.count_due(count)} of the {count} announced timers are there"
+                return on.Failed(text, self._clock.monotonic(), remedy="find who else writes the changelog of timers")
+        else:
+            count = timers.count_due(1 if task.careful else self._limit)
+        with self._lock:
+            if self.buffer is not buffer:
+                return None
+        return on.Polled(task.positions, count, timers=True)
 
     def _worth_announcing(self) -> int:
         """
@@ -532,11 +581,18 @@ class Lane:
                 return 0
             batch = self._batch
         limit = 1 if task.careful else self._limit
+        fired = 0
+        if (timers := self._timers) is not None and not (batch and (batch.halt or batch.closed)):
+            timers.tell(self._clock.time())
+            if timers.due is not None:
+                batch = batch or self._open(task, most=limit)
+                fired = self._fire(batch, limit - batch.deliveries, buffer)
+                batch.closed = batch.closed or task.careful
         left = ready = min(buffer.ready, limit - (batch.deliveries if batch else 0))
         deadline = self._clock.monotonic() + self._policy.max_seconds
         while left > 0 and not (batch and (batch.halt or batch.closed or batch.size >= self._policy.max_bytes)):
             if batch is None:
-                batch = self._open(task)
+                batch = self._open(task, most=limit)
                 if batch.halt:
                     break
             cut = self._next_cut(task, buffer, min(left, self._chunk_size(left)))
@@ -554,7 +610,23 @@ class Lane:
         with self._lock:
             if self.buffer is buffer:
                 self._batch = batch
-        return ready - left
+        return ready - left + fired
+
+    def _fire(self, batch: Batch, most: int, buffer: Buffer) -> int:
+        """Fire timers that are due, ahead of the next message (F2); gives how many steps ended."""
+        retrying, self._retrying = self._retrying, None
+        before = batch.deliveries
+        self.interpreter.point("before", "Call")
+        self._calling = [], batch, 0
+        try:
+            self._caller.fire(batch, most, retrying)
+        finally:
+            self._calling = None
+        self.interpreter.point("after", "Call")
+        batch.ends = batch.ends or buffer.positions
+        if batch.halt and batch.halt.kind == "retry":
+            self._retry_later(retrying if batch.deliveries == before else None, buffer, batch.about)
+        return batch.deliveries - before
 
     def _chunk_size(self, left: int) -> int:
         return left if self._caller.processor.batch else max(self._chunk, self._caller.least_steps)
@@ -564,7 +636,7 @@ class Lane:
             return buffer.cut_chosen(limit, task.choice, task.careful_until)
         return buffer.cut(limit)
 
-    def _open(self, task: Task, starts: int = 0) -> Batch:
+    def _open(self, task: Task, starts: int = 0, *, most: int = 0) -> Batch:
         topic_ids = {p.binding: p.topic_id for p in task.positions}
         clock, today = self._clock, Now(self._clock.time)
         if self._context.tables is not None:
@@ -574,16 +646,17 @@ class Lane:
         batch = Batch(
             self.spec, task.next_sequence, topic_ids, self._context, starts=starts, now=clock.monotonic, today=today
         )
+        batch.most, batch.until_s = most, batch.began_s + self._policy.max_seconds
         if self._context.handlers is not None:
             handling.begin(batch)
         return batch
 
     def _call(self, steps: list[Any], batch: Batch, buffer: Buffer) -> int:
         """Call user code for one chunk; gives how many of its steps ended."""
-        began = self._clock.monotonic()
+        began, before = self._clock.monotonic(), batch.deliveries
         retrying, self._retrying = self._retrying, None
         self.interpreter.point("before", "Call")
-        self._calling = steps, batch, batch.deliveries
+        self._calling = steps, batch, batch.begun_by_messages
         try:
             if self._context.handlers is None:
                 done = self._caller.run(steps, batch, retrying)
@@ -595,7 +668,7 @@ class Lane:
         quick = self._clock.monotonic() - began < CHUNK_S
         self._chunk = min(self._chunk * 2, MAX_CHUNK) if quick else max(1, self._chunk // 2)
         if batch.halt and batch.halt.kind == "retry":
-            self._retry_later(retrying if done == 0 else None, buffer, batch.about)
+            self._retry_later(retrying if batch.deliveries == before else None, buffer, batch.about)
         return done
 
     def _retry_later(self, before: Retrying | None, buffer: Buffer, about: Mapping[str, Any]) -> None:
@@ -631,6 +704,11 @@ class Lane:
 
     def _called(self, task: Task, buffer: Buffer, call: do.Call) -> on.Event | None:
         """Call user code under a snapshot (P4), for exactly what was polled."""
+        if call.timers:
+            batch = self._open(task, call.starts)
+            self._fire(batch, call.steps, buffer)
+            batch.ends = call.ends
+            return self._close(batch)
         cut = self._take_cut(buffer)
         if cut is None:
             return None
@@ -654,7 +732,14 @@ class Lane:
         return cut
 
     def _quarantined(self, task: Task, buffer: Buffer, quarantine: do.Quarantine) -> on.Event | None:
-        """End a step as an error without calling user code (Q3)."""
+        """End a step as an error without calling user code (Q3, F3)."""
+        if quarantine.timers:
+            batch = self._open(task, quarantine.starts)
+            self.interpreter.point("before", "Quarantine")
+            self._caller.quarantine_timer(batch)
+            self.interpreter.point("after", "Quarantine")
+            batch.ends = quarantine.ends
+            return self._close(batch)
         cut = self._take_cut(buffer)
         if cut is None:
             return None

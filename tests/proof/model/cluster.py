@@ -148,6 +148,7 @@ class Cluster:
             compacted=setting.compacts > 0,
             move=move,
             stores=((stores.STORE, "g.p.steps.changelog"),) if setting.stores else (),
+            timers=bool(setting.timers),
             writer=Writer(f"g.p.{p}", kind, f"w{w}", f"w{w}.{deaths}"),
         )
 

@@ -30,7 +30,7 @@ class HandlerWorld(World):
         kept = lane.own
         return kept if isinstance(kept, Kept) else Kept()
 
-    def _value(self, lane: Lane) -> Value:
+    def _value(self, p: int, lane: Lane) -> Value:
         return self._kept(lane).value if lane.carried else lane.store.value
 
     def _tell(self, s: State, w: int, p: int, lane: Lane, *key: Any) -> State:

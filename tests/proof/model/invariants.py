@@ -19,6 +19,7 @@ from tests.proof.model import staging, stores
 from tests.proof.model.machine import offsets_of
 from tests.proof.model.staging import Staging
 from tests.proof.model.states import IDLE, ONGOING, Part, State, Step
+from tests.proof.model.timers import TimerWorld, judged, messages_of
 from tests.proof.model.world import World
 
 
@@ -85,22 +86,27 @@ def _counted(world: World, part: Part, record: Record, steps: list[Step]) -> str
     rows = zip(world.places, part.begin or (0,) * len(ends), ends, strict=True)
     below = [sum(begin <= o < end for o in places) for places, begin, end in rows]
     due = max(below) if world.setting.pairing == "join" else sum(below)
-    delivered = {offset for step in steps for _, offset in step}
+    messages = messages_of(steps)
+    delivered = {offset for step in messages for _, offset in step}
     due -= sum(offset < ends[0] and offset not in delivered for offset in part.cleaned)
     totals = Totals(*(now - was for now, was in zip(record.totals, part.base, strict=False)))
     if not record.step == record.totals.taken == record.totals.deliveries:
         return f"I13: {record.step} steps beside {record.totals}, and each of them is settled when it is taken"
     if part.phase == IDLE and part.held != ends and not part.reset:
         return f"I2: group offsets {part.held} beside positions {ends}"
+    due += record.totals.timers
     if totals.deliveries != due or totals.outputs + totals.errors + totals.nils != due:
         return f"I3, I13: {due} messages lie below {ends}, the record counts {totals}"
     if len(steps) != totals.outputs + totals.errors:
         return f"I2, I3: {len(steps)} deliveries have outcomes, the record counts {totals}"
-    if any(offset >= ends[b] for step in steps for b, offset in step):
+    if any(offset >= ends[b] for step in messages for b, offset in step):
         return f"I2: an outcome above the position {ends}"
     if world.setting.stores:
         kinds = {one.step: one.kind for one in part.outputs}
-        return stores.judged(part.changes, record, {step: kinds[step] for step in steps})
+        delivered_steps = {step: kinds[step] for step in steps}
+        if isinstance(world, TimerWorld):
+            return judged(world, part.changes, record, delivered_steps)
+        return stores.judged(part.changes, record, delivered_steps)
     if world.setting.effects:
         return _effects(part, record, steps)
     return _starved(world, steps) if world.setting.turns else ""

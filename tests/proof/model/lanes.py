@@ -28,6 +28,7 @@ from tests.proof.model.states import (
     NET,
     ONGOING,
     PAST_GATE,
+    Delivered,
     Lane,
     Moves,
     Outcome,
@@ -322,7 +323,7 @@ class Lanes(Cluster):
         delivers = isinstance(record, Attempt) and record.batch.deliveries
         return self.machine.records.number(record), outcomes_of(lane.carried) if delivers else ()
 
-    def _value(self, lane: Lane) -> stores.Value:
+    def _value(self, p: int, lane: Lane) -> Any:
         """The store behind the steps that are carried; those that failed are undone."""
         return lane.store.value + tuple(step for step, kind in lane.carried if self._keeps(kind))
 
@@ -347,7 +348,7 @@ class Lanes(Cluster):
         opened = part._replace(phase=ONGOING, marked=True)
         landed = opened._replace(log=(*part.log, self._entry(number)))
         if lane.carried and self.setting.stores and isinstance(self.machine.record(number), Attempt):
-            changes = stores.written(part.changes, self.machine.record(number).step, self._value(lane))
+            changes = stores.written(part.changes, self.machine.record(number).step, self._value(p, lane))
             opened, landed = opened._replace(changes=changes), landed._replace(changes=changes)
         full = landed._replace(loose=part.loose + outcomes)
         text = f"produce: {shown(self.machine.record(number))} at {high}, {len(outcomes)} outcomes"
@@ -383,7 +384,7 @@ class Lanes(Cluster):
         ended = self._ended(s, p)
         failed = lane
         if self.setting.stores and isinstance(self.task(lane).pending, Attempt):
-            lane = lane._replace(store=lane.store._replace(value=self._value(lane)))
+            lane = lane._replace(store=lane.store._replace(value=self._value(p, lane)))
         out.append(((who, "commit: done"), owner, self._tell(ended, w, p, lane, "committed", None)))
         variants = [("lost", s), ("done, no reply", ended), ("will come late", self._send(s, ("end", p)))]
         self._lose(s, w, p, failed, "commit", *variants, out=out)
@@ -529,8 +530,8 @@ class Lanes(Cluster):
         task, who = self.task(lane), self._name(w, p)
         offsets = offsets_of(task.positions)
         wrong = self._identified(task, steps)
-        for kinds, halt in self._results(p, steps):
-            done = tuple(zip(steps, kinds, strict=False))
+        for done, halt in self._results(turn, steps):
+            kinds = "".join(kind for _, kind in done)
             begun = len(done) + (halt == "retry")  # who asks to be called again has acted already
             after = self._applied(s, p, task, list(steps[:begun]))
             if wrong:
@@ -552,7 +553,9 @@ class Lanes(Cluster):
             ends = self._behind(offsets, tuple(step for step, _ in done)) if done else ()
             if lane.fetched and task.due and len(done) == len(steps):
                 ends = offsets_of(task.due.ends)  # a whole batch ends where it was announced to
-            told = self._tell(after, w, p, lane._replace(carried=done, fetched=()), "called", ends, counts(kinds), halt)
+            told = self._tell(
+                after, w, p, lane._replace(carried=done, fetched=()), "called", ends, self._counts(done), halt
+            )
             out.append(((who, f"calls user code: {kinds or 'nothing'} {halt}"), owner and halt != "retry", told))
         self._deaths_inside(turn, task, steps)
 
@@ -565,11 +568,11 @@ class Lanes(Cluster):
                 after = self._dead(self._applied(spent, p, task, list(steps[:count])), w)
                 out.append(((f"w{w}", f"dies in user code after {count} effects"), False, after))
 
-    def _results(self, p: int, steps: tuple[Step, ...]) -> Iterator[tuple[str, str]]:
-        """What user code may give: a kind for each step that it ended, and why not for more."""
+    def _results(self, turn: Turn, steps: tuple[Step, ...]) -> Iterator[tuple[Delivered, str]]:
+        """What user code may give: the steps that it ended with what became of them, and why not more."""
         found = [("", "")]
         for step in steps:
-            kind = self._kind(p, step)
+            kind = self._kind(turn.p, step)
             more = []
             for kinds, halt in found:
                 if halt:
@@ -577,7 +580,11 @@ class Lanes(Cluster):
                 else:
                     more += [(kinds + k if not h else kinds, h) for k, h in MEANS[kind]]
             found = more
-        yield from found
+        yield from ((tuple(zip(steps, kinds, strict=False)), halt) for kinds, halt in found)
+
+    def _counts(self, done: Delivered) -> tuple[int, ...]:
+        """`Totals` of steps that ended so."""
+        return counts("".join(kind for _, kind in done))
 
     def _kind(self, p: int, step: Step) -> str:
         binding, offset = step[0]
@@ -621,7 +628,7 @@ class Lanes(Cluster):
                 s, p, part._replace(wrong=f"I11: several messages up to {offsets_of(quarantine.ends)} are taken out")
             )
         carried = lane._replace(carried=((steps[0], "q"),), fetched=())
-        told = self._tell(s, w, p, carried, "called", ends, counts("q"), "")
+        told = self._tell(s, w, p, carried, "called", ends, self._counts(carried.carried), "")
         out.append(((self._name(w, p), "takes the message out, undecoded"), owner, told))
 
     def _stopped(self, turn: Turn, stop: do.Stop) -> None:

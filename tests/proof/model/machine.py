@@ -164,8 +164,8 @@ def _newest(machine: Machine, number: int, _: tuple[int, ...]) -> on.Event:
     return on.NewestRead(machine.record(number) if number >= 0 else None)
 
 
-def _polled(machine: Machine, ends: tuple[int, ...], steps: int, choice: Choice) -> on.Event:
-    return on.Polled(machine.facts.positions(ends), steps, choice)
+def _polled(machine: Machine, ends: tuple[int, ...], steps: int, choice: Choice, timers: bool = False) -> on.Event:
+    return on.Polled(machine.facts.positions(ends), steps, choice, timers)
 
 
 def _called(machine: Machine, ends: tuple[int, ...], counts: tuple[int, ...], kind: str) -> on.Event:

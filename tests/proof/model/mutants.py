@@ -49,6 +49,7 @@ from tests.proof.model.mutant import (
 from tests.proof.model.shell_mutants import HANDLERS, TABLES
 from tests.proof.model.staged_mutants import COVERED_STAGED, STAGED
 from tests.proof.model.states import ONGOING, Turn
+from tests.proof.model.timer_mutants import COVERED_TIMERS, TIMERS
 from tests.proof.model.world import World
 
 # The core's rules.
@@ -276,7 +277,7 @@ def _overlay_kept() -> Patch:
 
     def failed(old: Any, world: World, *given: Any, **more: Any) -> Any:
         s, w, p, lane, *rest = given
-        held = lane.store._replace(value=world._value(lane)) if lane.carried else lane.store
+        held = lane.store._replace(value=world._value(p, lane)) if lane.carried else lane.store
         return old(world, s, w, p, lane._replace(store=held), *rest, **more)
 
     return around_world("_failed", failed)
@@ -642,6 +643,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant("changes of a void batch stay in the process", "store", NET, (_overlay_kept(),), progress=False),
     *HANDLERS,
     *TABLES,
+    *TIMERS,
     *STAGED,
 )
 
@@ -651,6 +653,7 @@ COVERED: Final[tuple[tuple[Mutant, str], ...]] = (
     (Mutant("unstable offsets read as they are", "pipe", ZOMBIE, (_unstable_read(),)), "init before reading"),
     (Mutant("no return to R1 when blocked", "pipe", ZOMBIE, (_blocked_waits(),)), "offsets first: nobody blocks"),
     (Mutant("group offsets not compared", "pipe", NET, (_OFFSETS_TRUSTED,)), "P6a"),
+    *COVERED_TIMERS,
     *COVERED_STAGED,
 )
 """Rules that another one covers for, within these faults; together they are among the mutants."""

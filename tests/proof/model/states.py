@@ -226,6 +226,8 @@ class Setting:
         stores: user code changes a store.
         handlers: the store is a state handler's.
         tables: `own`: user code looks up a table's partition; `whole`: a table that each process holds once.
+        timers: by the offset of the message that sets it, when a timer is due, see `timers`; `.` sets none.
+        fires: by the same offset, what becomes of the timer, as in `inputs`.
         reorders: every second life of a worker declares its inputs in the other order (O7).
         start: see `Spec`.
         intruder: a program may write into the backing partition, with another transactional id.
@@ -254,6 +256,8 @@ class Setting:
     stores: bool = False
     handlers: bool = False
     tables: str = ""
+    timers: str = ""
+    fires: str = ""
     reorders: bool = False
     start: str = "earliest"
     intruder: bool = False
@@ -312,8 +316,11 @@ def newest_below(log: tuple[int, ...], high: int) -> int | None:
 
 
 def ranges(record: Record) -> tuple[int, ...]:
-    """What a snapshot is about: where its ranges begin and end; empty for other records."""
-    return offsets_of(record.positions) + offsets_of(record.ends) if isinstance(record, Snapshot) else ()
+    """What a snapshot is about: where its ranges begin and end, or which timers; empty for other records."""
+    if not isinstance(record, Snapshot):
+        return ()
+    timers = (record.step, record.steps) if record.timers else ()
+    return offsets_of(record.positions) + offsets_of(record.ends) + timers
 
 
 def outcomes_of(carried: Delivered) -> tuple[Outcome, ...]:

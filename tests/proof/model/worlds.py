@@ -14,6 +14,7 @@ from tests.proof.model.handlers import HandlerWorld
 from tests.proof.model.staged import StagedWorld
 from tests.proof.model.states import Faults, Setting
 from tests.proof.model.tables import TableWorld
+from tests.proof.model.timers import TimerWorld
 from tests.proof.model.world import World
 
 ONE = Faults(crash=1, move=1, net=1, zombie=1, total=1)
@@ -170,6 +171,32 @@ _WORLDS = [
         partitions=2,
         batch=1,
     ),
+    Setting(
+        name="timers",
+        about="timers that messages set, one of which fails",
+        inputs=("oo",),
+        stores=True,
+        timers="10",
+        fires="oe",
+    ),
+    Setting(
+        name="timers-retry",
+        about="a timer that is called again, and a message that fails and sets none",
+        inputs=("oe",),
+        workers=("native",),
+        stores=True,
+        timers="00",
+        fires="ro",
+    ),
+    Setting(
+        name="timers-kill",
+        about="a timer that kills its process, in a batch",
+        inputs=("oo",),
+        workers=("native",),
+        stores=True,
+        timers="11",
+        fires="ko",
+    ),
     Setting(name="slots", about="two Spark slots for one range", inputs=("oo",), workers=("slot", "slot")),
     Setting(name="both", about="a native worker and a Spark slot", inputs=("oo",), workers=("native", "slot")),
     replace(_STAGED, name="staged", about="a driver of Spark, its successors, and tasks of theirs that stay behind"),
@@ -207,7 +234,9 @@ def world_of(setting: Setting) -> World:
         return HandlerWorld(setting)
     if setting.tables:
         return TableWorld(setting)
-    return StagedWorld(setting) if "driver" in setting.workers else World(setting)
+    if "driver" in setting.workers:
+        return StagedWorld(setting)
+    return TimerWorld(setting) if setting.timers else World(setting)
 
 
 LEVELS = {1: ONE, 2: TWO, 3: THREE}

@@ -7,11 +7,20 @@ import subprocess
 import sys
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cues_kafka.core.delivery import Provenance, parse_provenance, parse_topic_id, provenance_prefix, show_topic_id
-from cues_kafka.core.hashing import delivery_hash, fingerprint
+from cues_kafka.core.delivery import (
+    Provenance,
+    parse_provenance,
+    parse_topic_id,
+    provenance_prefix,
+    show_origin,
+    show_timer,
+    show_topic_id,
+)
+from cues_kafka.core.hashing import delivery_hash, fingerprint, timer_hash
 from cues_kafka.errors import CodecError
 from cues_kafka.ports import Coordinates
 
@@ -35,6 +44,14 @@ DELIVERIES = [
     (("größe", "prüfe", [Coordinates("eingänge", ID, 2**31 - 1, 1)]), "ee84aac24f3d05142e1d1d6bf163eb46"),
     (("shop", "check", []), "95277afe609a320cc9c4f3fda17094ff"),
 ]
+TIMERS = [
+    (("shop", "check", 3, "k", 1767225600000, [ORDER]), "b68475f64e3d25bccc824084ac0d2eac"),
+    (("shop", "check", 3, "k", 1767225600001, [ORDER]), "472164dde42f706f5aed70117cba750d"),
+    (("shop", "check", 4, "k", 1767225600000, [ORDER]), "7b5a9507da8515624667ff16267a75cb"),
+    (("shop", "check", 3, "größe", 0, [ORDER]), "d4fec897667e2f4f443ea14ee9237d0a"),
+    (("shop", "check", 3, "k", 1767225600000, [ORDER._replace(offset=4712)]), "3dbae5f952676937624ae14f893b5b96"),
+    (("shops", "check", 3, "k", 1767225600000, [ORDER]), "44907b746b4a7789566aba70f01fcb78"),
+]
 PLANS = [
     (("check", "single", [("orders", ID)]), "0bb099aac095370e"),
     (("check", "join", [("orders", ID)]), "33842c4deeaacaec"),
@@ -50,6 +67,28 @@ HEADERS = [
         b"1 shop.pair/0 0 left:AAECAwQFBgcICQoLDA0ODw,right:8PHy8_T19vf4-fr7_P3-_w 2/3 5,6",
     ),
 ]
+
+
+@pytest.mark.parametrize(("arguments", "golden"), TIMERS)
+def test_hashes_of_timers_are_golden(arguments: Any, golden: str) -> None:
+    """F1: always the same bytes, and other ones than those of a message's delivery."""
+    assert timer_hash(*arguments).hex() == golden
+
+
+def test_the_header_of_a_timer_names_the_timer_and_who_set_it() -> None:
+    """F1, O8: one line of text, also where the key has blanks and signs that mean something in it."""
+    origin = show_origin([ORDER, ORDER._replace(binding="other", offset=7)])
+    header = b"1 shop.check/3 18 timer 1/2 " + show_timer("a b@c:d", 1767225600000, origin)
+
+    found = parse_provenance(header)
+
+    assert header.count(b" ") == 5
+    assert found == Provenance(
+        "shop.check/3", 18, 1, 2, (ORDER, ORDER._replace(binding="other", offset=7)), ("a b@c:d", 1767225600000)
+    )
+    assert found.hash == timer_hash("shop", "check", 3, "a b@c:d", 1767225600000, found.consumed)
+    with pytest.raises(CodecError):
+        parse_provenance(header.replace(b"@", b"."))
 
 
 @pytest.mark.parametrize(("arguments", "golden"), DELIVERIES)

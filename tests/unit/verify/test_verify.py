@@ -357,6 +357,33 @@ def test_what_handlers_held_back_is_counted(vandal: Vandal) -> None:
     assert "seen: 3 messages that its state handlers held back; its totals say 2" in str(list(report.lines))
 
 
+def fired(part: str, sequence: int, word: str = "5:aw@input:AAECAwQFBgcICQoLDA0ODw@1", topic: str = "out") -> Any:
+    """An outcome of a timer's step."""
+    header = f"1 g.same/0 {sequence} timer {part} {word}".encode()
+    return topic, 0, b"k", b"1", [(HEADER, header)], 0
+
+
+def test_outcomes_of_timers_are_counted(vandal: Vandal) -> None:
+    """One with two messages, as the totals say; then a message again, an error besides, one lost, one without sense."""
+    [offset] = vandal.feed()
+    two = Totals(2, 2, 0, 0, 3, timers=1)
+    vandal.write(vandal.attempt(two, stores=(("timers", 8),)), vandal.outcome(offset, sequence=2))
+    sequence = vandal.newest.sequence
+    assert wrong(verify(PIPE, vandal.broker)) == {"lost": 1}
+    vandal.write(fired("0/2", sequence))
+    assert wrong(verify(PIPE, vandal.broker)) == {"torn": 1}
+    vandal.write(fired("1/2", sequence))
+    assert wrong(verify(PIPE, vandal.broker)) == {}
+    vandal.write(fired("1/2", sequence))
+    report = verify(PIPE, vandal.broker)
+    assert wrong(report) == {"duplicated": 1}
+    assert "duplicated: 1 outcome of timers" in str(list(report.lines))
+    vandal.write(fired("0/1", sequence, topic="bad"))
+    assert wrong(verify(PIPE, vandal.broker)) == {"duplicated": 2}
+    vandal.write(fired("0/1", sequence, word="5:aw"))
+    assert wrong(verify(PIPE, vandal.broker)) == {"duplicated": 2, "problems": 1}
+
+
 def test_an_error_besides_an_output_is_found(vandal: Vandal) -> None:
     """Whichever comes first, it is counted once."""
     vandal.write(vandal.outcome(4, topic="bad"))

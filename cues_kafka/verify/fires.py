@@ -1,0 +1,88 @@
+"""The books of `verify` for steps that timers began (F1): they name a timer, and consume no message of an input."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cues_kafka.verify.ledger import ERROR, OUTPUT, Marks, Track
+
+
+class FiredOnce(NamedTuple):
+    """
+    What was seen of one timer's step.
+
+    Attributes:
+        kind: `OUTPUT` or `ERROR`.
+        of: records that it has.
+        mask: a bit for each that was seen.
+    """
+
+    kind: int
+    of: int
+    mask: int
+
+
+class Fires:
+    """
+    The outcomes of the timers of one task. Each timer that left one takes about 300 bytes.
+
+    Attributes:
+        known: sequence number of its newest record; outcomes of later attempts are not judged.
+        duplicated: records for which another outcome of the same timer leaves no room.
+    """
+
+    def __init__(self, known: int) -> None:
+        self.known = known
+        self.duplicated = 0
+        self._seen: dict[bytes, FiredOnce] = {}
+
+    def track(self, sequence: int, kind: int, strays: Marks) -> Track:
+        """Where to note the outcomes of one attempt; headers that make no sense are among the strays."""
+        return _Fired(self, sequence, kind, strays)
+
+    def note(self, sequence: int, timer: bytes, index: int, of: int, kind: int) -> None:
+        """Note a record."""
+        if sequence > self.known:
+            return
+        seen = self._seen.get(timer, FiredOnce(kind, of, 0))
+        if (seen.kind, seen.of) != (kind, of) or seen.mask >> index & 1:
+            self.duplicated += 1
+            return
+        self._seen[timer] = seen._replace(mask=seen.mask | 1 << index)
+
+    @property
+    def outputs(self) -> int:
+        """Timers whose step ended with an output."""
+        return sum(seen.kind == OUTPUT for seen in self._seen.values())
+
+    @property
+    def errors(self) -> int:
+        """Timers whose step ended with an error message."""
+        return sum(seen.kind == ERROR for seen in self._seen.values())
+
+    @property
+    def messages(self) -> int:
+        """Output messages, each once."""
+        return sum(seen.mask.bit_count() for seen in self._seen.values() if seen.kind == OUTPUT)
+
+    @property
+    def torn(self) -> int:
+        """Timers of whose records some were seen and others were not."""
+        return sum(seen.mask != (1 << seen.of) - 1 for seen in self._seen.values())
+
+
+class _Fired(Track):
+    """The outcomes of timers in one attempt, in one partition of one topic."""
+
+    __slots__ = ("_fires", "_sequence")
+
+    def __init__(self, fires: Fires, sequence: int, kind: int, strays: Marks) -> None:
+        super().__init__(strays, kind, (0,))  # `ends`: every message goes through `several`
+        self._fires, self._sequence = fires, sequence
+
+    def several(self, part: bytes, where: bytes) -> None:
+        """Note a message."""
+        index, _, count = part.partition(b"/")
+        if b"@" not in where or not 0 <= int(index) < int(count):
+            raise ValueError(part)
+        self._fires.note(self._sequence, where, int(index), int(count), self.kind)
