@@ -17,7 +17,9 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby, islice
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -203,9 +205,10 @@ class Rebuild(Maintenance):
         born = self._born = min(record.born for record in records if record)
         ranges = self._ranges(records, born)
         places: list[list[int]] = [[partition] for partition, record in enumerate(records) if record]
+        older: Mapping[TopicPartition, int] = {}
         routes: Callable[[TopicPartition, WireMessage], int] | None = None
         if self._moved(born):
-            self._refuse_unknown(ranges, records, born)
+            older = self._older(ranges, born)
             places, routes = [list(range(self._width))], self._route
         self._to_read += sum(end - start for start, end in ranges.values())
         system = dict(self._system)
@@ -221,7 +224,10 @@ class Rebuild(Maintenance):
                 rebuilt = [self._empty(partition, records[partition], caller) for partition in group]
                 try:
                     mine = {place: found for place, found in ranges.items() if place.partition in group}
-                    self._call_all({one.spec.partition: one for one in rebuilt}, mine, caller, routes)
+                    first = {place: (start, older.get(place, start)) for place, (start, _) in mine.items()}
+                    rest = {place: (older.get(place, start), end) for place, (start, end) in mine.items()}
+                    for part in (first, rest):
+                        self._call_all({one.spec.partition: one for one in rebuilt}, part, caller, routes)
                     yield [one.compare() for one in rebuilt]
                 finally:
                     for one in rebuilt:
@@ -358,10 +364,14 @@ class Rebuild(Maintenance):
         key = message.key()
         return place.partition if key is None else partition_for(key, self._width)
 
-    def _refuse_unknown(self, ranges: Ranges, records: Sequence[Record | None], born: int) -> None:
+    def _older(self, ranges: Ranges, born: int) -> dict[TopicPartition, int]:
         """
         Look at the keys of all messages: whether they stand where the default partitioner puts them, now or with fewer
         partitions; and whether messages that are not delivered yet wait in partitions that their keys have left.
+
+        Returns:
+            For each partition, the offset behind the last message whose key has left it. What is below was sent before
+            the partitions were added, so it comes first, whatever timestamps say.
         """
         marks = self._broker.watermarks([
             TopicPartition(i.topic, spec.partition) for spec in self.specs for i in spec.inputs
@@ -371,7 +381,7 @@ class Rebuild(Maintenance):
         }
         self._to_read += sum(end - start for start, end in whole.values())
         strays = Counter[TopicPartition]()
-        first: dict[TopicPartition, int] = {}
+        first, older = dict[TopicPartition, int](), dict[TopicPartition, int]()
         for place, message in self._messages(whole):
             if (key := message.key()) is None or partition_for(key, self._width) == place.partition:
                 continue
@@ -382,11 +392,13 @@ class Rebuild(Maintenance):
                     "either. So it is not known which task gets the next message of a key, and the stores cannot be "
                     f"divided. {FRESH}"
                 )
-            if message.offset() >= ranges.get(place, (0, 0))[1]:
+            if message.offset() < ranges.get(place, (0, 0))[1]:
+                older[place] = message.offset() + 1
+            else:
                 strays[place] += 1
                 first.setdefault(place, message.offset())
         if not strays:
-            return
+            return older
         text = ", ".join(
             f"{n} in {place.topic}/{place.partition}, from {first[place]} on" for place, n in strays.items()
         )
@@ -398,6 +410,7 @@ class Rebuild(Maintenance):
                 "right again after a second rebuild."
             )
         self.notes.append(f"{text}: these messages will be delivered without the entries of their keys")
+        return older
 
     # Calls
 
@@ -505,9 +518,22 @@ class Rebuild(Maintenance):
                 assert record
                 record = replace(record, stores=finished(record))
                 ids = {topic: self._ids[topic] for topic in self._changelogs.values()}
-                self._move(rewrite(one.spec, record, record.positions, one.changes, ids), self._member)
+                changes = partial(self._in_time, one)
+                self._move(rewrite(one.spec, record, record.positions, changes, ids), self._member)
                 written += 1
         return written
+
+    def _in_time(self, one: Rebuilt) -> Iterator[tuple[str, bytes, bytes | None]]:
+        """The changes, as long as the coordinator lets a transaction last."""
+        began_s, timeout_s = self._clock.monotonic(), getattr(self._cluster, "transaction_timeout_s", inf)
+        for number, change in enumerate(one.changes()):
+            if number % CHUNK == 0 and self._clock.monotonic() - began_s > timeout_s:
+                raise RecoveryError(
+                    f"{one.spec.name}: writing {count(one.added + one.changed + one.removed, 'change')} takes longer "
+                    f"than a transaction may last. Raise transaction_timeout_s={timeout_s:g}, which brokers allow up "
+                    "to 900, and run the command again. The entries of the task are as they were."
+                )
+            yield change
 
     def _announce(self, group: Sequence[Rebuilt]) -> None:
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from cues_kafka import (
     DataFrameProcessor,
     Graph,
     Handler,
+    Interrupt,
     Json,
     Kafka,
     Message,
@@ -32,6 +33,7 @@ from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.operate import rebuilding
 from cues_kafka.operate.rebuilding import Rebuild
+from cues_kafka.operate.rebuilt import Rebuilt
 from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.runtime.task.gate import Gate
 from cues_kafka.testing.tester import Crash, Tester
@@ -56,7 +58,13 @@ def fixed(word: str, counts: State[int]) -> int:
 
 
 def graph_of(
-    fn: Callable[..., Any] = count, *, partitions: int = 1, store: Any = None, config: Any = None, **options: Any
+    fn: Callable[..., Any] = count,
+    *,
+    partitions: int = 1,
+    store: Any = None,
+    config: Any = None,
+    errors: str | None = "r.errors",
+    **options: Any,
 ) -> Graph:
     """Words are counted."""
     options = {"inputs": "words", "outputs": "numbers", "state": {"counts": store or Store(Json(int))}} | options
@@ -66,7 +74,7 @@ def graph_of(
         Processor(fn, name="count", **options),
         defaults=Topic(value=Json(), partitions=partitions),
         topics={"words": Topic(value=Json(), partitions=partitions, config=config or {})},
-        errors="r.errors",
+        errors=errors,
     )
 
 
@@ -172,8 +180,9 @@ def test_entries_follow_their_keys_into_added_partitions(born: int, width: int) 
     assert "its input got more partitions since" in "\n".join(report.lines)
 
 
-def test_words_of_a_moved_key_are_taken_in_their_order() -> None:
-    """What stands in the old partition comes first: the timestamps tell."""
+@pytest.mark.parametrize("step_ms", [1, -1])
+def test_words_of_a_moved_key_are_taken_in_their_order(step_ms: int) -> None:
+    """What stands in the old partition comes first, whatever the timestamps say."""
 
     def last(n: dict[str, Any], counts: State[int]) -> None:
         counts[n["word"]] = n["n"]
@@ -181,8 +190,8 @@ def test_words_of_a_moved_key_are_taken_in_their_order() -> None:
     graph = graph_of(last)
     tester = Tester(graph)
     for n in range(5):
-        tester.clock.advance(1)
-        tester.send("words", Message({"word": "ann", "n": n}, key="ann"))
+        made_ms = 10**12 + n * step_ms
+        tester.send("words", Message({"word": "ann", "n": n}, key="ann", timestamp_ms=made_ms))
     tester.run()
     tester.stop()
     width = next(w for w in range(2, 9) if partition_for(b"ann", w))
@@ -190,8 +199,8 @@ def test_words_of_a_moved_key_are_taken_in_their_order() -> None:
     rebuild(tester, graph)
     after = Tester(graph, broker=tester.broker)
     for n in range(5, 9):
-        tester.clock.advance(1)
-        after.send("words", Message({"word": "ann", "n": n}, key="ann"))
+        made_ms = 10**12 + n * step_ms
+        after.send("words", Message({"word": "ann", "n": n}, key="ann", timestamp_ms=made_ms))
     assert after.run().state("counts") == {"ann": 8}
     after.stop()
     assert rebuild(tester, graph)[0].endswith("nothing changes")
@@ -552,3 +561,52 @@ def test_entries_on_disk_are_made_on_the_disk(tmp_path: Path) -> None:
     ]
     assert [*(tmp_path / "here").iterdir()] == []
     assert entries(tester, after) == {word: 10 for word in WORDS if word not in ("ann", "bob")}
+
+
+def test_a_transaction_that_would_last_too_long_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text names the setting."""
+    tester, changes = ran(graph_of(), *WORDS), Rebuilt.changes
+    before = tester.records("count")
+
+    def slow(one: Rebuilt) -> Iterator[tuple[str, bytes, bytes | None]]:
+        tester.clock.advance(31)
+        yield from changes(one)
+
+    monkeypatch.setattr(Rebuilt, "changes", slow)
+    with pytest.raises(RecoveryError, match=r"than a transaction may last\. Raise transaction_timeout_s=30"):
+        rebuild(tester, graph_of(fixed), cluster=Kafka("localhost:1", transaction_timeout_s=30.0))
+    assert tester.records("count") == before
+    assert entries(tester, graph_of()) == dict.fromkeys(WORDS, 1)
+
+
+def test_functions_of_lists_and_without_an_errors_topic_are_called_as_ever() -> None:
+    """A list in which one call raises is called one by one; a step that would stop the task changes nothing."""
+
+    def many(words: list[str], counts: State[int]) -> list[int]:
+        for word in words:
+            counts[word] = counts.get(word, 0) + 1
+        return [1 for _ in words]
+
+    def strict(words: list[str], counts: State[int]) -> list[int]:
+        if "bob" in words:
+            raise ValueError("no bob")
+        return many(words, counts)
+
+    for errors in ("r.errors", None):
+        graph, after = (graph_of(fn, batch=True, inputs={"words": "words"}, errors=errors) for fn in (many, strict))
+        tester = ran(graph, *WORDS, "ann")
+        assert rebuild(tester, after) == ["count/0: 9 calls, 1 raised; 7 entries: 0 added, 0 changed, 1 removed"]
+        assert entries(tester, after) == {word: 1 + (word == "ann") for word in WORDS if word != "bob"}
+
+
+def test_a_function_that_interrupts_ends_the_rebuild() -> None:
+    """It asks to stop, and nothing was written."""
+
+    def stopping(word: str, counts: State[int]) -> int:
+        raise Interrupt("not now")
+
+    tester = ran(graph_of(), "ann")
+    before = tester.records("count")
+    with pytest.raises(RecoveryError, match="words/0 at 0: Interrupt: not now"):
+        rebuild(tester, graph_of(stopping))
+    assert tester.records("count") == before
