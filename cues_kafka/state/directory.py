@@ -6,8 +6,8 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import threading
+import time
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,9 @@ BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 MOST_DEATHS: Final = 3
 """How many processes in a row may die with these entries open, before any of them has committed."""
+
+UNUSED_S: Final = 7 * 86_400
+"""So long no process has used the files of a task that are removed. They are a copy, so this costs time at most."""
 
 _held: set[str] = set()  # by this process: the lock of the operating system is between processes only
 _holding = threading.Lock()
@@ -59,6 +62,7 @@ class Directory:
         self._progressed = False
         if not self._own:
             log.warning("in use", directory=str(wanted), instead=str(self.path))
+        _tidy(wanted.parent)
 
     def why_unfit(self) -> str | None:
         """Why the entries that are there cannot be trusted; None: they can, or there is no file."""
@@ -102,7 +106,7 @@ class Directory:
     def leave(self) -> None:
         """Let others have the directory."""
         if not self._own:
-            shutil.rmtree(self.path, ignore_errors=True)
+            _remove(self.path)
         with _holding:
             _held.discard(str(self.path))
         os.close(self._lock)
@@ -143,6 +147,36 @@ def _taken(path: Path) -> int | None:
             return None
         _held.add(str(path))
         return lock
+
+
+def _tidy(stores: Path) -> None:
+    """Remove the files of other tasks that no process has open, nor had within `UNUSED_S`: the tasks are elsewhere."""
+    for path in sorted(marker.parent for marker in stores.glob("*/state.json")):
+        with contextlib.suppress(OSError):  # another process does the same, or it may not be removed
+            if not _is_unused(path) or (lock := _taken(path)) is None:
+                continue
+            try:
+                if _is_unused(path):
+                    _remove(path)
+                    log.info("removed", directory=str(path), why=f"unused for {UNUSED_S // 86_400} days")
+            finally:
+                with _holding:
+                    _held.discard(str(path))
+                os.close(lock)
+
+
+def _is_unused(path: Path) -> bool:
+    """Whether none of its files was written for that long."""
+    now = time.time()
+    return now - max((one.stat().st_mtime for one in path.iterdir()), default=now) > UNUSED_S
+
+
+def _remove(path: Path) -> None:
+    """Remove a directory that this process holds; the lock is the last file to go: then another one may take it."""
+    for name in ("entries", "entries-lock", "state.json", "state.new", "lock"):
+        (path / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # another process has taken it since
+        path.rmdir()
 
 
 def boot_id() -> str:

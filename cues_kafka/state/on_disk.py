@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import zlib
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +24,7 @@ from cues_kafka.state.entries import TIME_BYTES, Place
 
 log = get_logger("cues_kafka.state")
 
-VERSION: Final = 1
+VERSION: Final = 2
 """The form of what is in the file; another one is wiped."""
 
 RAW_BYTES: Final = 448
@@ -45,6 +46,15 @@ MOST_MAPPED: Final = 2**44
 """The most addresses of the process for one file. They are no memory."""
 
 META: Final = b"place"
+
+SUM_BYTES: Final = 4
+"""Behind each value: the checksum of key and value. LMDB has none, and a file may be on a disk that flips bits."""
+
+WHOLE: Final = 0x2144DF1C
+"""The checksum of anything that ends with its own one."""
+
+MOST_CHECKED: Final = 2**28
+"""Bytes of the largest file whose entries are all checked when it is opened; those of others, when they are read."""
 
 UNREADABLE: Final = "it cannot be read"
 
@@ -170,11 +180,24 @@ class OnDisk:
         if found is None:
             self.size = 0
             return Place()
-        kept = json.loads(found)
+        kept = json.loads(_opened(META, found))
         if kept["version"] != VERSION or kept["width"] != self._width:
             raise ValueError("another release, or another lifetime, has written it")
         self.size = int(kept["size"])
+        if directory.data.stat().st_size <= MOST_CHECKED:
+            self._check()
         return Place(bytes.fromhex(kept["topic_id"]), kept["offset"], kept["step"], kept["time"], kept["proven_ms"])
+
+    def _check(self) -> None:
+        """Read all entries: a key that is damaged is missing where it is looked for."""
+        size, count = 0, 0
+        for at, found in self._reader.cursor():
+            value = _opened(at, found)
+            size += self.each + (len(value) - 4 if len(at) > RAW_BYTES + 1 else len(at) - len(FRONT) + len(value))
+            count += 1
+        filed = count if self._width is None else self._reader.stat(db=self._times)["entries"]
+        if (size, filed) != (self.size, count):
+            raise DamagedError("entries are missing")
 
     # Read
 
@@ -187,12 +210,13 @@ class OnDisk:
             found: bytes | None = self._read_before.get(key, _UNKNOWN)
             if found is _UNKNOWN:
                 raw = len(key) <= RAW_BYTES
+                at = FRONT + key if raw else _short(key)
                 try:
-                    found = reader.get(FRONT + key if raw else _short(key))
-                except self._lmdb.Error as error:
+                    found = reader.get(at)
+                    if found is not None:
+                        found = _opened(at, found) if raw else _value(_opened(at, found))
+                except (self._lmdb.Error, DamagedError) as error:
                     raise self._broken(error) from error
-                if found is not None and not raw:
-                    found = _value(found)
             if len(self._read) >= MOST_READ or self._read_bytes > MOST_READ_BYTES:
                 self._read_before.clear()
                 self._read_before.update(self._read)
@@ -263,9 +287,10 @@ class OnDisk:
                             more = cursor.set_range(begin)
                         piece: list[tuple[bytes, bytes]] = []
                         while more and len(piece) < PIECE:
-                            piece.append(cursor.item())
+                            at, value = cursor.item()
+                            piece.append((at, _opened(at, value) if db is self._data else value))
                             more = cursor.next()
-                    except self._lmdb.Error as error:
+                    except (self._lmdb.Error, DamagedError) as error:
                         raise self._broken(error) from error
                 yield from piece
                 if not more:
@@ -296,7 +321,7 @@ class OnDisk:
                 with self._env.begin(write=True, db=self._data) as writing:
                     size = self.size + self._put(writing, newest)
                     if place is not None:
-                        writing.put(META, self._kept(place, size), db=self._meta)
+                        writing.put(META, _closed(META, self._kept(place, size)), db=self._meta)
                 with self._lock:
                     self._reader.abort()
                     self._reader = self._env.begin(db=self._data)
@@ -310,7 +335,9 @@ class OnDisk:
                             before[key] = value
                 if newest and self._directory is not None:
                     self._directory.mark_progress()
-            except (self._lmdb.CorruptedError, self._lmdb.PageNotFoundError, self._lmdb.InvalidError) as error:
+            except (
+                *(self._lmdb.CorruptedError, self._lmdb.PageNotFoundError, self._lmdb.InvalidError, DamagedError),
+            ) as error:
                 self._spoilt = True
                 raise RetriableError(f"the store in {self._path} cannot be read: {error}") from error
             except (self._lmdb.Error, OSError) as error:
@@ -329,7 +356,7 @@ class OnDisk:
                 grown -= len(key) + len(before) + each
             if value is not None:
                 grown += len(key) + len(value) + each
-                new.append((at, value if raw else _long(key, value)))
+                new.append((at, _closed(at, value if raw else _long(key, value))))
                 long = long or not raw
             elif before is not None:
                 writing.delete(at)
@@ -352,8 +379,9 @@ class OnDisk:
             value = read(key, _UNKNOWN)
             if value is _UNKNOWN and (value := before(key, _UNKNOWN)) is _UNKNOWN:
                 raw = len(key) <= RAW_BYTES
-                value = writing.get(FRONT + key if raw else _short(key))
-                value = value if raw or value is None else _value(value)
+                at = FRONT + key if raw else _short(key)
+                if (value := writing.get(at)) is not None:
+                    value = _opened(at, value) if raw else _value(_opened(at, value))
             found.append(value)
         return found
 
@@ -378,6 +406,21 @@ def library() -> Any:
 
 
 _UNKNOWN: Final[Any] = object()
+
+
+class DamagedError(ValueError):
+    """An entry is not as it was written."""
+
+
+def _closed(at: bytes, value: bytes) -> bytes:
+    """The value with the checksum behind it."""
+    return value + zlib.crc32(value, zlib.crc32(at)).to_bytes(SUM_BYTES, "little")
+
+
+def _opened(at: bytes, found: bytes) -> bytes:
+    if zlib.crc32(found, zlib.crc32(at)) != WHOLE:
+        raise DamagedError(f"the entry at {at[:40]!r} is not as it was written")
+    return found[:-SUM_BYTES]
 
 
 def _short(key: bytes) -> bytes:

@@ -28,6 +28,7 @@ class Cache:
         place: up to where the changelog is in the entries.
         inherited: whether entries of another process are among them.
         written_to: what its writers took for the changelog's id; empty: they did not say.
+        read: how many changes were read from the changelog.
     """
 
     spec: StoreSpec
@@ -35,6 +36,7 @@ class Cache:
     place: Place = NOWHERE
     inherited: bool = False
     written_to: bytes = b""
+    read: int = 0
 
     def open(self) -> None:
         """

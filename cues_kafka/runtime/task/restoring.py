@@ -129,7 +129,7 @@ class Restoring:
     def _read_up(self, one: Cache, found: ChangelogEnds) -> int:
         """Read up to the high watermark; gives the newest timestamp of what was read, 0: nothing was."""
         low, _, high = found.marks
-        start, began_s = max(one.place.offset, low), self.clock.monotonic()
+        start, before, began_s = max(one.place.offset, low), one.read, self.clock.monotonic()
         if one.layers.durable:
             log.info("restoring", task=self.task, store=one.spec.name, start=start, end=high)
         newest_ms = self._read(one, start, high) if start < high else 0
@@ -140,7 +140,8 @@ class Restoring:
             one.layers.load((), place)
             one.place = place
         if one.layers.durable:
-            log.info("restored", task=self.task, store=one.spec.name, s=round(self.clock.monotonic() - began_s, 3))
+            took_s = round(self.clock.monotonic() - began_s, 3)
+            log.info("restored", task=self.task, store=one.spec.name, entries=one.read - before, s=took_s)
         return newest_ms
 
     def _compare(self, one: Cache, step: int | None) -> None:
@@ -227,7 +228,9 @@ class Restoring:
         said = [value for key, value in found if key in times]
         time = int(said[-1] or b"0") if said else one.place.time  # the last one counts: a reset turns it back (X4)
         place = one.place._replace(offset=behind, step=step, time=time)
-        layers.load(((key[1:], value) for key, value in found if key[:1] == layers.entry), place)
+        changes = [(key[1:], value) for key, value in found if key[:1] == layers.entry]
+        layers.load(changes, place)
+        one.read += len(changes)
         if isinstance(layers, Expiring):
             layers.load_time(time)
         one.place = place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -279,6 +280,54 @@ def test_a_file_that_breaks_under_a_function_stops_the_task_which_reads_everythi
     assert state(tester) == {"a": 2}
     assert "wiped" in caplog.text
     assert tester.values("out") == [1, 2]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "a flipped bit": lambda data: data.replace(b"ka\x00", b"kb\x00").replace(b"ka", b"kc"),
+    "truncated": lambda data: data[: len(data) // 2],
+    "empty": lambda data: b"",
+    "garbage": lambda data: data[::-1],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_read_from_the_changelog_with_one_line_in_the_log(
+    tester: Tester, damage: str, read: list[bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The entries are those of before, and the next start finds them."""
+    say(tester, "a", "b", "a")
+    assert tester._state_dir
+    [file] = tester._state_dir.rglob("entries")
+    before = file.read_bytes()
+    after = DAMAGES[damage](before)
+    assert before != after
+    file.write_bytes(after)
+    caplog.clear()
+    assert state(tester) == {"a": 2, "b": 1}
+    assert {*entries_in(read)} == {b"a", b"b"}
+    assert caplog.text.count("wiped") == 1
+    read.clear()
+    assert state(tester) == {"a": 2, "b": 1}
+    assert read == []
+
+
+def test_a_file_of_another_graph_is_wiped(tester: Tester, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It names another changelog."""
+    say(tester, "a")
+    store = Store(Json(int), on_disk=True, ttl_messages=tester.graph.processors["count"].state["counts"].lifetime)
+    processor = Processor(count, inputs="others", outputs="counted", state={"counts": store})
+    graph = Graph("h", Source("others"), processor, defaults=Topic(value=Json()))
+    other = Tester(graph, broker=tester.broker, state_dir=tmp_path / "a")
+    other.send_many("others", ["x", "y"])
+    other.run().stop()
+    [file] = (tmp_path / "a" / "h").rglob("entries")
+    [into] = (tmp_path / "a" / "g").rglob("entries")
+    for name in ("entries", "state.json"):
+        shutil.copy(file.with_name(name), into.with_name(name))
+    caplog.clear()
+    assert state(tester) == {"a": 1}
+    assert caplog.text.count("wiped") == 1
+    assert "another topic of the same name" in caplog.text
 
 
 def test_two_graphs_and_two_partitions_have_files_of_their_own(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from time import time as now
 from typing import Any
 
 import pytest
@@ -173,13 +174,101 @@ def test_a_file_that_cannot_be_trusted_is_wiped_with_a_reason(
     damage(where, how, monkeypatch)
     entries, place = opened(where)
     assert (place, entries.get(b"k"), entries.size) == (NOWHERE, None, 0)
-    assert "wiped" in caplog.text
+    assert caplog.text.count("wiped") == 1
     entries.apply([(b"k", b"v")], PLACE)
     entries.close()
     caplog.clear()
     entries, place = opened(where)
     assert place == PLACE
     assert "wiped" not in caplog.text
+    entries.close()
+
+
+def flip(where: Path, found: bytes) -> None:
+    """Flip a bit of these bytes, wherever they stand in the file."""
+    data = where / "entries"
+    before = data.read_bytes()
+    assert found in before
+    data.write_bytes(before.replace(found, bytes([found[0] ^ 4]) + found[1:]))
+
+
+@pytest.mark.parametrize("flipped", [b"the key", b"the value", b"topic_id", LONG + b" key", b"a long value"])
+@pytest.mark.parametrize("orderly", [True, False])
+def test_a_flipped_bit_is_noticed_when_the_file_is_opened(
+    where: Path, flipped: bytes, orderly: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a key, too, which would be missing where it is looked for; in long entries and in the place."""
+    entries, _ = opened(where)
+    entries.apply([(b"the key", b"the value"), (LONG + b" key", b"a long value")], PLACE)
+    entries.close(orderly=orderly)
+    flip(where, flipped)
+    entries, place = opened(where)
+    assert (place, [*entries.scan(b"")], entries.size) == (NOWHERE, [], 0)
+    assert caplog.text.count("wiped") == 1
+    entries.close()
+
+
+@pytest.mark.parametrize("read", ["get", "scan", "apply"])
+def test_a_flipped_bit_of_a_large_file_is_noticed_when_the_entry_is_read(
+    where: Path, read: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To read all of it would take too long at each start."""
+    monkeypatch.setattr(on_disk, "MOST_CHECKED", 0)
+    written(where)
+    entries, place = opened(where)
+    assert place == PLACE
+    entries.apply([(b"the key", b"the value")], PLACE)
+    entries.close()
+    flip(where, b"the value")
+    entries, place = opened(where)
+    assert place == PLACE
+    assert entries.get(b"k") == b"v"
+    if read == "get":
+        with pytest.raises(StoreBroken, match="not as it was written"):
+            entries.get(b"the key")
+    elif read == "scan":
+        with pytest.raises(StoreBroken, match="not as it was written"):
+            list(entries.scan(b"the"))
+    else:
+        with pytest.raises(RetriableError, match="not as it was written"):
+            entries.apply([(b"the key", b"another value")], PLACE)
+    assert entries.open() == NOWHERE
+    assert caplog.text.count("wiped") == 1
+    entries.close()
+
+
+def test_an_entry_that_is_missing_is_noticed(where: Path) -> None:
+    """As where a bit of the file's own structure was flipped; also in the index by time."""
+    for database in (b"entries", b"times"):
+        entries = OnDisk(where, 2**20, width=10)
+        entries.open()
+        entries.apply([(b"k", bytes(8) + b"v"), (b"l", bytes(8) + b"v")], PLACE)
+        with entries._env.begin(write=True, db=entries._env.open_db(database)) as writing:
+            writing.delete(next(writing.cursor().iternext(values=False)))
+        entries.close()
+        entries = OnDisk(where, 2**20, width=10)
+        assert entries.open() == NOWHERE
+        entries.close()
+
+
+def test_files_of_tasks_that_are_elsewhere_are_removed_after_a_week(
+    where: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not those that a process has open, nor those that were used since, nor what else is there."""
+    caplog.set_level("INFO")
+    others = {name: where.with_name(name) for name in ("1", "1-2", "2", "3")}
+    for path in others.values():
+        written(path)
+    (where.parent / "notes").mkdir()
+    held, _ = opened(others["3"])
+    old = now() - directory.UNUSED_S - 10
+    for path in (where.parent / "notes", *(one for name in ("1", "1-2", "3") for one in others[name].iterdir())):
+        os.utime(path, (old, old))
+    entries, _ = opened(where)
+    assert sorted(one.name for one in where.parent.iterdir()) == ["0", "2", "3", "notes"]
+    assert caplog.text.count("removed") == 2
+    assert held.get(b"k") == b"v"
+    held.close()
     entries.close()
 
 
