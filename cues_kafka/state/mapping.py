@@ -61,13 +61,14 @@ class State(MutableMapping[Any, Value]):
 
     Attributes:
         passed_by: the argument of `Processor` whose parameters get one.
+        late: how many messages `count_late` has counted.
     """
 
     passed_by: ClassVar = "state"
-    __slots__ = ("_late", "_layers", "_spec")
+    __slots__ = ("_layers", "_spec", "late")
 
     def __init__(self, spec: StoreSpec, layers: Layers) -> None:
-        self._spec, self._layers, self._late = spec, layers, 0
+        self._spec, self._layers, self.late = spec, layers, 0
 
     @overload
     def get(self, key: Any) -> Value | None: ...
@@ -145,8 +146,8 @@ class State(MutableMapping[Any, Value]):
         layers = self._layers
         if not (isinstance(layers, Expiring) and self._spec.by_time and layers.is_over(timestamp_ms)):
             return 0
-        self._late += 1
-        return self._late
+        self.late += 1
+        return self.late
 
     def scan(self, prefix: str = "") -> Iterator[tuple[Any, Value]]:
         """Keys that begin with this text, with their values, in the order of the keys' bytes."""

@@ -92,6 +92,10 @@ def test_messages_beyond_the_bound_are_counted_and_do_not_fill_the_log(caplog: p
     told = [one.getMessage() for one in caplog.records if "older than the bound" in one.getMessage()]
     assert len(told) == 7
     assert "messages=64" in told[-1]
+    [status] = tester._workers[0].status()
+    assert status.late == 100
+    assert "101 delivered, 0 errors, 0 nil, 100 older than the bound" in str(status)
+    assert tester.restart().run()._workers[0].status()[0].late == 0
 
 
 def test_an_id_is_known_for_a_number_of_messages() -> None:
