@@ -74,6 +74,9 @@ remains, and the group is stable. A worker that sees this twice in a row joins t
 LOOKS = 4
 """Answers that a worker gets in each generation: ownership changes only with the next generation."""
 
+JOINING_S = 3.0
+"""The worker logs that the group has not taken it in yet when it has waited for so long."""
+
 LONG_S = 1.0
 """The status shows calls that take longer."""
 
@@ -204,6 +207,8 @@ class ProcessorWorker(Worker):
         self._silent_since_s: float | None = None
         self._silence_told = False
         self._grown = (0, 0)
+        self._joining_since_s: float | None = now_s  # None: the group has taken it in, or the log says that it waits
+        self._unready_since_s: float | None = None  # since tasks were assigned of which some do not work yet
         self._rejoin = threading.Event()
         self._threads = [
             threading.Thread(target=self._guarded, args=(self._poll_loop,), name=f"{name}-poller", daemon=True),
@@ -441,6 +446,8 @@ class ProcessorWorker(Worker):
         """Make a lane for each new task; after its recovery (R5) the reader is pointed to its positions."""
         if partitions:
             log.info("assigned", processor=self.name, partitions=list(partitions))
+            if self._unready_since_s is None:
+                self._unready_since_s = self.clock.monotonic()
         for partition in partitions:
             lane = Lane(
                 replace(self._spec_of(partition), width=self.first.width),
@@ -500,6 +507,7 @@ class ProcessorWorker(Worker):
     def call_once(self) -> bool:
         """Call user code for each task that has messages; whether any had."""
         self._ask_what_is_due()
+        self._tell_progress()
         if self._options.held(self.name):  # what is under way is committed; nothing more is called
             return False
         worked = False
@@ -553,6 +561,26 @@ class ProcessorWorker(Worker):
             if wanted and now - self._asked_at_s[ask] >= every_s:
                 self._asked_at_s[ask] = now
                 self._pool.submit(ask)
+
+    def _tell_progress(self) -> None:
+        """Log what a start waits for, and when all tasks work."""
+        now = self.clock.monotonic()
+        if self.generation >= 0:
+            self._joining_since_s = None
+        elif self._joining_since_s is not None and now - self._joining_since_s >= JOINING_S:
+            self._joining_since_s = None
+            log.info(
+                "waiting for the group",
+                processor=self.name,
+                group=self.first.group,
+                why="a worker that was killed keeps its tasks until its session has timed out; with --instance NAME a "
+                "restarted worker takes them over at once",
+            )
+        lanes = list(self.lanes.values())
+        if self._unready_since_s is not None and lanes and all(lane.delivers for lane in lanes):
+            after_s = round(now - self._unready_since_s, 3)
+            self._unready_since_s = None
+            log.info("all tasks ready", processor=self.name, tasks=len(lanes), after_s=after_s)
 
     def _ask_cluster(self) -> None:
         self._asking, began_s = True, self.clock.monotonic()

@@ -149,6 +149,11 @@ class Lane:
         return self.task.record is not None and self.buffer is not None
 
     @property
+    def delivers(self) -> bool:
+        """Whether the recovery is over, with all that it reads, and the task is not stopped."""
+        return self.ready and isinstance(self.interpreter.effect, do.Await | do.Call | do.Quarantine)
+
+    @property
     def short(self) -> bool:
         """Whether a range is due that is not yet fetched to its end. Until then nothing is taken from the buffer."""
         due, buffer = self.task.due, self.buffer

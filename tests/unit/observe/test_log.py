@@ -132,7 +132,7 @@ def test_no_line_is_made_for_messages_that_succeed(said: Said) -> None:
         tester.send("in", 2)
     tester.run()
 
-    assert [event for _, event, _ in said] == ["assigned"]
+    assert [event for _, event, _ in said] == ["assigned", "all tasks ready"]
 
 
 def test_each_retry_leaves_a_line_and_the_last_one_an_error(said: Said) -> None:

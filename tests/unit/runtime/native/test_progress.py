@@ -1,0 +1,75 @@
+"""What the log says of a worker's start: that it waits for its group, and that all tasks work."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from cues_kafka import Graph, Json, Processor, Source, State, Store, Topic
+from cues_kafka.runtime.native.worker import JOINING_S
+from cues_kafka.runtime.task.restoring import Restoring
+from cues_kafka.testing.tester import Tester
+
+
+def count(word: str, counts: State[int]) -> int:
+    counts[word] = counts.get(word, 0) + 1
+    return counts[word]
+
+
+GRAPH = Graph(
+    "g",
+    Source("in"),
+    Processor(count, inputs="in", outputs="out", state={"counts": Store(Json(int))}),
+    defaults=Topic(partitions=3),
+)
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The lines of the worker's own log, without those of assignments."""
+    lines = [one.getMessage() for one in caplog.records if one.name == "cues_kafka.worker"]
+    return [line for line in lines if not line.startswith("assigned")]
+
+
+def test_a_worker_that_the_group_does_not_take_in_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    """With the reason: after a kill that is the session of the process before. At once it says nothing."""
+    caplog.set_level(logging.INFO)
+    tester = Tester(GRAPH)
+    tester._start()
+    [worker] = tester._workers
+    worker.call_once()
+    assert told(caplog) == []
+    for _ in range(3):
+        tester.clock.advance(JOINING_S)
+        worker.call_once()
+    [waiting] = told(caplog)
+    assert "waiting for the group" in waiting
+    assert "until its session has timed out; with --instance NAME" in waiting
+    tester.run()
+    assert "all tasks ready processor='count' tasks=3" in told(caplog)[-1]
+    assert len(told(caplog)) == 2
+
+
+def test_all_tasks_are_ready_when_their_stores_are_read(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line for all of them, each time that tasks are assigned."""
+    caplog.set_level(logging.INFO)
+    tester, before, bring_up = Tester(GRAPH), list[list[str]](), Restoring.bring_up
+
+    def restored(*arguments: object) -> None:
+        tester._workers[0]._tell_progress()  # as the thread that calls functions does, meanwhile
+        before.append(told(caplog))
+        bring_up(*arguments)  # type: ignore[arg-type]
+
+    for word in "abc":
+        tester.send("in", word)
+    tester.run()
+    monkeypatch.setattr(Restoring, "bring_up", restored)
+    for _ in range(2):
+        caplog.clear()
+        before.clear()
+        tester.restart().run()
+        assert before == [[], [], []]
+        assert len(told(caplog)) == 1
+        assert "all tasks ready" in told(caplog)[0]
