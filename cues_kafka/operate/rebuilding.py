@@ -70,6 +70,8 @@ def obstacle(processor: Processor, *, pure: bool) -> str | None:
         return f"{name!r} has no stores, so there is nothing to rebuild"
     if handlers := [one for one, store in processor.state.items() if isinstance(store, Handler)]:
         return f"{name!r} has state handlers ({', '.join(handlers)}), whose entries only they know. {FRESH}"
+    if processor.timers:
+        return f"{name!r} has timers, whose calls came between those of its messages. {FRESH}"
     if processor.tables:
         topics = ", ".join(map(repr, processor.tables))
         return f"{name!r} looks things up in {topics}, which may have changed since. {FRESH}"

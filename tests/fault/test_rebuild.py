@@ -42,6 +42,18 @@ from tests.fault.test_rebuild import fixed, graph_of
 graph = graph_of({prefix!r}, fixed)
 """
 
+MODULE_THAT_WAITS = """
+import threading
+from pathlib import Path
+from tests.fault.test_rebuild import graph_of
+
+def wait(word, counts):
+    Path({came!r}).touch()
+    threading.Event().wait(60)
+
+graph = graph_of({prefix!r}, wait)
+"""
+
 SESSION_S = 6.0
 """How long a tool that was killed is a member of the group; brokers take no less."""
 
@@ -105,10 +117,12 @@ class World:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the program."""
-        program = [sys.executable, "-m", "cues_kafka.cli.main", "rebuild", f"{self.module}:graph", "count", *arguments]
-        return subprocess.run(
-            [*program, "--bootstrap", self.options.bootstrap], capture_output=True, text=True, check=False, timeout=100
-        )
+        return subprocess.run(self.program(*arguments), capture_output=True, text=True, check=False, timeout=100)
+
+    def program(self, *arguments: str) -> list[str]:
+        """The command as the system runs it."""
+        command = [sys.executable, "-m", "cues_kafka.cli.main", "rebuild", f"{self.module}:graph", "count", *arguments]
+        return [*command, "--bootstrap", self.options.bootstrap]
 
     def widen(self, width: int) -> None:
         """The input gets more partitions."""
@@ -176,11 +190,10 @@ def test_a_fixed_function_gets_its_entries_and_then_added_partitions(kafka: Kafk
     assert report.anomalies == 0, str(report)
 
 
-EFFECTS = ("Init", "FetchOffsets", "FetchWatermark", "ReadNewest", "FetchInputs", "Begin", "SendOffsets", "Produce")
-LATE = ("Flush", "Commit", "Stop")
+EFFECTS = ("Init", "FetchInputs", "Begin", "SendOffsets", "Produce", "Flush", "Commit", "Stop")
 FEW = [("after", "Commit", 4)]
 """All tasks are announced, and one of them has its new entries."""
-ALL = [(moment, effect, nth) for effect in (*EFFECTS, *LATE) for moment in ("before", "after") for nth in (2, 5)]
+ALL = [(moment, effect, nth) for effect in EFFECTS for moment in ("before", "after") for nth in (2, 5)]
 
 
 @pytest.mark.timeout(1500)
@@ -201,12 +214,22 @@ def test_a_rebuild_that_is_killed_is_ended_by_the_next(
         assert world.run(fixed, *WORDS, width=3) == world.in_tens, point
 
 
-def test_a_worker_keeps_the_rebuild_out(kafka: KafkaFixture, tmp_path: Path) -> None:
-    """It is named, and goes on."""
+def test_a_worker_keeps_the_rebuild_out_and_ctrl_c_ends_it(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """The worker is named, and goes on. After Ctrl-C the entries are those of before."""
     world = World(kafka, tmp_path)
     with started(graph_of(world.prefix), world.options, instance="here") as running:
         done = world.command("--yes")
-        running.send(f"{world.prefix}.words", "w1")
+        running.send(f"{world.prefix}.words", Message("w1", key="w1"))
         running.wait_idle(timeout_s=30)
     assert done.returncode == 1
     assert "has members (here" in done.stderr
+
+    came = tmp_path / "came"
+    world.module.write_text(MODULE_THAT_WAITS.format(prefix=world.prefix, came=str(came)))
+    with subprocess.Popen(world.program("--yes"), stderr=subprocess.PIPE, text=True) as process:
+        until(came.exists, "the function is called", timeout_s=60)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "Interrupted. Each task has its old entries or the new ones." in said
+    assert world.run(count) == {"w1": 1}

@@ -27,6 +27,8 @@ from cues_kafka import (
     Store,
     Table,
     TaskStopped,
+    Timer,
+    Timers,
     Topic,
 )
 from cues_kafka.brokers.memory import MemoryBroker
@@ -414,6 +416,10 @@ class Kept(StateHandler):
         """Nothing."""
 
 
+def ring(timer: Timer) -> None:
+    """Nothing is due here."""
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -422,6 +428,7 @@ class Kept(StateHandler):
         ({"effects": True}, r"effects=True: .* add --pure"),
         ({"state": {"counts": Handler(Kept)}}, "has state handlers"),
         ({"tables": {"t": Table("table")}}, "looks things up in 't'"),
+        ({"state": {"counts": Store(Json(int)), "due": Timers(ring)}}, "has timers"),
         ({"inputs": {"word": "words", "other": "others"}}, "is a join"),
     ],
 )
