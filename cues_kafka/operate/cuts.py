@@ -27,7 +27,6 @@ from cues_kafka.graph.names import (
     control_topic,
     group_id,
     quoted,
-    tools_group,
 )
 from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.topology import feeders
@@ -48,6 +47,7 @@ from cues_kafka.records.control import (
 from cues_kafka.records.reading import record_below
 from cues_kafka.records.scanning import holds_messages, read_all, unstable
 from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.state.marks import UNFINISHED
 from cues_kafka.words import count
 
 LEASE_S: Final = 30.0
@@ -134,7 +134,8 @@ class ControlTopic:
                 f"topic {self.topic!r} does not exist. Run `cues-kafka plan MODULE:GRAPH --apply`, then restart the "
                 "workers, so that they follow it."
             )
-        self._broker, self._group = broker, tools_group(graph.name)
+        self._broker = broker
+        self._group = group_id(graph.name, next(iter(graph.processors)))  # whose rights the worker's role has
         self._sender: Sender | None = None
 
     def read(self) -> Control:
@@ -177,6 +178,7 @@ class Drain:
         facts = broker.facts(topics_to_ask(graph))
         self._control = ControlTopic(graph, broker, facts)
         self._fed = feeders(graph)
+        self._group = group_id(graph.name, next(iter(graph.processors)))
         self._parts = {name: _part(graph, one, facts) for name, one in graph.processors.items()}
         self._ids = {topic: found.topic_id.hex() for topic, found in facts.topics.items()}
         _refuse_unprepared(graph, facts)
@@ -273,7 +275,10 @@ class Drain:
             except RetriableError as error:
                 why, before = f"the cluster does not answer: {error}", None
             if self._clock.monotonic() >= deadline:
-                raise RecoveryError(f"the graph did not come to rest in {timeout_s:g} s: {why}")
+                raise RecoveryError(
+                    f"the graph did not come to rest in {timeout_s:g} s: {why}. If a task has stopped, its "
+                    "worker's log says why, and what helps"
+                )
             look_s = LOOK_FIRST_S if said.say(why) else min(look_s * 2, LOOK_MAX_S)
             ended.wait(look_s)
 
@@ -290,6 +295,11 @@ class Drain:
                     raise RecoveryError(
                         f"{name}/{p} has no record yet, so it stands nowhere. Start the graph once with all of its "
                         "processors."
+                    )
+                if UNFINISHED in dict(record.stores):
+                    raise RecoveryError(
+                        f"the stores of {name}/{p} are being rebuilt. Run `cues-kafka rebuild MODULE:GRAPH {name}` to "
+                        "its end first."
                     )
                 records[name, p] = record
         waiting = {
@@ -316,8 +326,7 @@ class Drain:
         def read(place: TopicPartition) -> tuple[int, Record | None]:
             low, stable, _ = marks[place]
             try:
-                group = tools_group(self._graph.name)
-                return stable, record_below(self._broker, place, low, stable, self._clock, group=group)
+                return stable, record_below(self._broker, place, low, stable, self._clock, group=self._group)
             except CodecError as error:
                 raise RecoveryError(
                     f"the newest record of {place.topic}/{place.partition} cannot be read: {error}"
@@ -342,7 +351,7 @@ class Drain:
             return False
         known = self._delivered.get(place)
         if known is None or known[:2] != (start, end):
-            holds = holds_messages(self._broker, place, start, end, group=tools_group(self._graph.name))
+            holds = holds_messages(self._broker, place, start, end, group=self._group)
             self._delivered[place] = known = (start, end, holds)
         return known[2]
 

@@ -19,7 +19,7 @@ from cues_kafka.core.records import Record, Snapshot
 from cues_kafka.core.spec import Move, Spec
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.names import quoted, tools_group
+from cues_kafka.graph.names import quoted
 from cues_kafka.graph.topology import feeders
 from cues_kafka.operate.cuts import ControlTopic, no_such_cut
 from cues_kafka.operate.moving import Maintenance, PlannedMove, rewrite
@@ -29,6 +29,7 @@ from cues_kafka.records.control import RESET, GraphCut, ProcessorCut, ResetUnder
 from cues_kafka.records.scanning import read_range
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.state.layers import MARK, TOPIC
+from cues_kafka.state.marks import UNFINISHED
 from cues_kafka.words import count
 
 _ANOTHER: Final = "Reset to another cut: `cues-kafka cuts MODULE:GRAPH` lists them."
@@ -155,6 +156,11 @@ class _Tool(Maintenance):
         record = self._settled(spec)
         if record is None:
             raise RecoveryError(f"{spec.name} has no record, and had one at cut {cut!r}: its backing topic is gone.")
+        if UNFINISHED in dict(record.stores):
+            raise RecoveryError(
+                f"the stores of {spec.name} are being rebuilt. Run `cues-kafka rebuild MODULE:GRAPH "
+                f"{spec.processor}` to its end first."
+            )
         positions = self._positions_at(spec, part, fed, cut)
         undone = {name: self._undone(spec, record, name, at, cut) for name, at in part.stores.items()}
         changes = [(name, key, value) for name, entries in undone.items() for key, value in entries.items()]
@@ -264,7 +270,7 @@ class _Tool(Maintenance):
                 f"{where} has offsets [{low}, {high}), and cut {cut!r} needs [{start}, {end}): messages were deleted. "
                 f"{_ANOTHER}"
             )
-        group = tools_group(spec.graph)
+        group = spec.group
         now: dict[bytes, bytes | None] = {}
         for message in read_range(self._broker, place, end, high, group=group) if end < high else ():
             now[message.key() or b""] = message.value()

@@ -23,6 +23,7 @@ from cues_kafka import (
     Graph,
     Json,
     Kafka,
+    Processor,
     Source,
     State,
     Store,
@@ -36,6 +37,8 @@ from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.cli.main import app
+from cues_kafka.operate.cuts import Drain
+from cues_kafka.operate.going_back import GoBack
 from cues_kafka.operate.moving import Maintenance, apply_plan
 from cues_kafka.plan.acls import Acl, acls_of, kafka_acls
 from cues_kafka.plan.inspectors import Terms
@@ -186,6 +189,43 @@ def test_printed_permissions_suffice_for_the_work_of_each_role(cluster: Cluster)
     maintenance = Maintenance(graph, worker, "check", who="test")
     maintenance.carry_out(maintenance.reset(to="earliest"))
     for broker in (super_user, deployer, verifier, worker):
+        broker.close()
+
+
+def numbered(order: dict[str, Any], seen: State[int]) -> dict[str, Any]:
+    """Which order it is."""
+    seen["all"] = seen.get("all", 0) + 1
+    return {**order, "nth": seen["all"]}
+
+
+def test_printed_permissions_suffice_for_cuts(cluster: Cluster) -> None:
+    """The deployer prepares a graph that ran without them; the worker's role pauses, cuts and goes back."""
+
+    def graph_of(cuts: str | None) -> Graph:
+        state = {"seen": Store(Json(int))}
+        first = Processor(numbered, inputs="cuts.orders", outputs="cuts.seen", state=state)
+        last = Processor(tidy, inputs="cuts.seen", outputs="cuts.clean")
+        return Graph("cuts", Source("cuts.orders"), first, last, cuts=cuts, defaults=Topic(value=Json(), partitions=1))
+
+    before, graph = graph_of(None), graph_of("1 day")
+    cluster.grant(*plan(graph).acls)
+    deployer, worker = KafkaBroker(cluster.login("deployer")), KafkaBroker(cluster.login("worker"))
+    apply_plan(plan_start(before, deployer, Terms()), deployer)
+    planned = plan_start(graph, deployer, Terms())
+    assert [one.topic for one in planned.alter] == ["cuts.numbered.seen.changelog"]
+    apply_plan(planned, deployer)
+    with start(graph, cluster.login("worker")) as running, connect(cluster.login("sender"), graph) as sender:
+        for numbers in ([1, 2], [3]):
+            for n in numbers:
+                sender.send("cuts.orders", {"n": n})
+            running.wait_idle()
+            Drain(graph, worker, who="test").take(f"at-{numbers[-1]}")
+    tool = GoBack(graph, worker, who="test")
+    tool.carry_out(tool.plan("at-2"))
+    with start(graph, cluster.login("worker")) as running:
+        running.wait_idle()
+        assert running.query("numbered", "seen", "all").value == 3
+    for broker in (deployer, worker):
         broker.close()
 
 

@@ -7,8 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +19,9 @@ import pytest
 from cues_kafka import (
     CodecError,
     ConfigError,
+    DataFrameProcessor,
     Graph,
+    GraphError,
     Json,
     Memory,
     Processor,
@@ -30,17 +35,20 @@ from cues_kafka import (
 )
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.brokers.open import open_broker
+from cues_kafka.core.spec import Move
 from cues_kafka.operate import cuts, going_back
 from cues_kafka.operate.cuts import ControlTopic, Drain, cuts_of, delete_cut
 from cues_kafka.operate.going_back import GoBack
-from cues_kafka.operate.moving import apply_plan
+from cues_kafka.operate.moving import Maintenance, PlannedMove, apply_plan
 from cues_kafka.plan.plan import plan
 from cues_kafka.plan.topics import KEEPS, topics_to_ask
 from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.records.control import PAUSE, RESET, Control, Pause, ResetUnderWay, encode
+from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime import CommitPolicy, Running
 from cues_kafka.runtime.native.pauses import Pauses
 from cues_kafka.runtime.task.clock import SystemClock
+from cues_kafka.state.marks import UNFINISHED
 from cues_kafka.testing.tester import Tester
 
 WIDTH = 2
@@ -748,3 +756,80 @@ def test_control_records_say_what_cannot_be_read() -> None:
             read()
     assert control.resetting
     assert control.names == ["a"]
+
+
+@pytest.mark.parametrize("processor", ["check", "total"])
+def test_stores_that_are_being_rebuilt_are_no_part_of_a_cut(cluster: Memory, processor: str) -> None:
+    """Neither to take one nor to go back to one."""
+    broker = open_broker(cluster)
+    tool = Maintenance(GRAPH, broker, processor, who="rebuild on here")
+    record = newest_record(tool.specs[0], broker, SystemClock())
+    assert record is not None
+    move = Move(after=record.sequence, positions=record.positions, stores=(*record.stores, (UNFINISHED, 0)))
+    tool.carry_out([PlannedMove(replace(tool.specs[0], move=move), ())])
+
+    for act in (lambda: drain(cluster, "two"), lambda: back(cluster)):
+        with pytest.raises(RecoveryError, match=f"the stores of {processor}/0 are being rebuilt"):
+            act()
+
+
+# --------------------------------------------------------------------------------------------- declaration
+
+
+def test_a_graph_with_cuts_is_data_like_others() -> None:
+    """Written down, read back, merged and bound."""
+    day = graph_of(cuts=timedelta(days=1))
+    assert day == GRAPH
+    assert day.cuts_ms == 86_400_000
+    assert Graph.from_dict(GRAPH.to_dict()) == GRAPH
+    assert GRAPH.bind({"orders": "others"}).cuts == GRAPH.cuts
+    other = Graph("h", Source("x"), Processor(half, inputs="x", outputs="y"), defaults=GRAPH.defaults)
+    assert GRAPH.merge(other).cuts == GRAPH.cuts
+    assert "cuts" not in graph_of(cuts=None).to_dict()
+
+
+def test_permissions_and_topics_of_cuts_are_in_the_plan() -> None:
+    """And only where cuts are declared."""
+    planned = plan(GRAPH)
+    [control] = [topic for topic in planned.create if topic.name == "g.control"]
+    assert (control.partitions, control.config["cleanup.policy"]) == (1, "compact")
+    kept = {topic.name: topic.config.get(KEEPS) for topic in planned.create}
+    assert {name for name, value in kept.items() if value == "90000000"} == {
+        "g.check.seen.changelog",
+        "g.total.sums.changelog",
+    }
+    rights = {(acl.role, acl.operation) for acl in planned.acls if acl.name == "g.control"}
+    assert {("worker", "Read"), ("worker", "Write"), ("deployer", "Create")} <= rights
+    assert ("deployer", "Alter") not in rights
+    without = plan(graph_of(cuts=None))
+    assert not [topic for topic in without.create if topic.name == "g.control" or KEEPS in topic.config]
+    assert not [acl for acl in without.acls if acl.operation == "AlterConfigs" or acl.name == "g.control"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ([Processor(half, inputs="checked", outputs="orders")], "'check', 'half' feed each other in a cycle"),
+        ([Source("checked")], r"'total' reads 'checked', which is a Source and an output as well"),
+        ([DataFrameProcessor(half, name="frame", inputs="orders", outputs="frames")], "'frame' work on DataFrames"),
+        ([Processor(half, inputs="orders", outputs="g.control")], "only the framework writes 'g.control'"),
+    ],
+)
+def test_a_graph_that_cannot_come_to_rest_is_refused(parts: Any, text: str) -> None:
+    """Where it is declared."""
+    with pytest.raises(GraphError, match=text):
+        graph_of(*parts)
+
+
+@pytest.mark.parametrize("cuts", ["7", "a week", 7, "0 days"])
+def test_a_wrong_time_is_refused(cuts: Any) -> None:
+    """With the units."""
+    with pytest.raises(GraphError, match=r'cuts=.*such as "7 days"'):
+        graph_of(cuts=cuts)
+
+
+def test_an_engine_that_does_not_pause_is_refused() -> None:
+    """Before anything is asked of the cluster."""
+    engine: Any = SimpleNamespace(runtime="spark")
+    with pytest.raises(ConfigError, match="'g' has cuts=, which needs workers that pause: run it natively"):
+        start(GRAPH, Memory(), engine=engine)
