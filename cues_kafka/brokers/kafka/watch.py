@@ -39,6 +39,9 @@ _LOST: Final = re.compile(
     r"EndTxn|Timed out|timed out|[Dd]isconnected|Connection reset|Receive failed|Send failed|failed"
 )
 
+_PASSES: Final = re.compile(r"Failed to acquire transactional PID .*: Broker: Coordinator load in progress: retrying$")
+"""What a client says at a normal start, where its coordinator is busy for a moment. If it stays so, `init` fails."""
+
 _NOT_ADDED: Final = re.compile(r'Failed to add partition "([^"]+)" \[(\d+)\] to transaction: (.*)')
 """Only a log line names the topic that a transaction could not take in: all its records are then thrown away alike."""
 
@@ -272,7 +275,10 @@ class Watch:
     # The client takes this object for a `logging.Logger` and calls `log` only.
     def log(self, level: int, template: str, *args: Any) -> None:
         """Take a log line of the client: pass it on, and keep what it says about connections."""
-        self._pass_on(min(level, logging.WARNING), template, args)
+        level = min(level, logging.WARNING)
+        if level == logging.WARNING and _PASSES.search(template % args if args else template):
+            level = logging.INFO
+        self._pass_on(level, template, args)
         if level < logging.INFO and "TxnCoordinator" not in str(args):
             return
         text = template % args if args else template

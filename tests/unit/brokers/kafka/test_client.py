@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
 from pathlib import Path
@@ -251,6 +252,26 @@ def test_what_a_client_says_again_and_again_is_said_once(
 
     assert "(189 times more" in caplog.records[-1].message
     assert len(watch.reasons) == 1
+
+
+@pytest.mark.parametrize(
+    ("why", "level"),
+    [
+        ("Broker: Coordinator load in progress: retrying", logging.INFO),
+        ("Broker: Coordinator load in progress", logging.WARNING),
+        ("Broker: Transactional Id authorization failed", logging.WARNING),
+    ],
+)
+def test_what_a_client_says_at_a_normal_start_is_no_warning(
+    why: str, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new cluster makes the coordinators' topic when the first client asks: each task of a first start said this."""
+    caplog.set_level(logging.INFO)
+    said = f"[thrd:main]: Failed to acquire transactional PID from broker TxnCoordinator/1: {why}"
+    Watch("session x").log(logging.WARNING, "%s [%s] %s", "GETPID", "shop.count.2#producer-6", said)
+    assert [(one.levelno, one.getMessage()) for one in caplog.records] == [
+        (level, f"GETPID [shop.count.2#producer-6] {said}")
+    ]
 
 
 def test_an_unreachable_cluster_is_explained_once_with_the_remedy(caplog: pytest.LogCaptureFixture) -> None:
