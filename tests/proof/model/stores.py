@@ -81,7 +81,7 @@ def read(changes: Changelog, held: Held, high: int) -> Held | None:
 
 
 def stale_end(changes: Changelog) -> int:
-    """An end that a leader which is none any more may give; 0: there is none."""
+    """An end that a former leader may give; 0: it gives none."""
     return next((i for i in range(len(changes) - 1, 0, -1) if changes[i] is not None), 0)
 
 
