@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from cues_kafka.brokers.kafka import KafkaBroker
 from cues_kafka.cli.loading import load_graph
 from cues_kafka.operate.cuts import cuts_of
 from cues_kafka.ports import TopicPartition
+from cues_kafka.records.scanning import read_range
 from cues_kafka.testing.fixtures import KafkaFixture
 from tests.fault.support import PATIENCE_S, Program, committed, until
 
@@ -263,3 +265,48 @@ def test_what_is_gone_is_refused_by_name(kafka: KafkaFixture, tmp_path: Path) ->
     broker.delete([changelog])
     refused = world.command("drain", "--cut", "three")
     assert f"topics '{changelog}' do not exist" in refused.stderr
+
+
+EAGER = {"segment.ms": "300", "min.cleanable.dirty.ratio": "0.01"}
+
+
+@pytest.mark.full
+def test_kafka_compacts_a_changelog_past_a_cut_only_where_it_may(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """One keeps the time of cuts=; of the other the cut is gone, and no setting that was put back hides that."""
+    world, broker = world_of(kafka, tmp_path), KafkaBroker(Kafka(kafka.bootstrap))
+    name = world.graph.name
+    keeps, loses = f"{name}.check.seen.changelog", f"{name}.total.sums.changelog"
+    with start(world.graph, world.cluster) as running:
+
+        def send(n: int) -> None:
+            running.send(f"{name}.orders", {"id": n, "customer": "c1", "cents": 1}, key="c1")
+            running.wait_idle()
+
+        for n in range(10):
+            send(n)
+        world.done("drain", "--cut", "one")
+        [cut] = cuts_of(world.graph, broker)
+        stores = {at.topic: at for part in cut.processors.values() for at in part.stores.values()}
+        partition = max(range(WIDTH), key=lambda p: stores[keeps].ends[p])
+
+        def below(topic: str) -> list[bytes | None]:
+            place, end = TopicPartition(topic, partition), stores[topic].ends[partition]
+            return [message.key() for message in read_range(broker, place, 0, end)]
+
+        before = below(keeps)
+        broker.configure(keeps, EAGER)
+        broker.configure(loses, {**EAGER, "min.compaction.lag.ms": "0"})
+        numbers = itertools.count(100)
+
+        def compacted() -> bool:
+            send(next(numbers))
+            return not below(loses)
+
+        until(compacted, "Kafka compacts the changelog", timeout_s=100)
+        assert below(keeps) == before
+    broker.configure(loses, {"min.compaction.lag.ms": str(25 * 60 * 60 * 1000)})
+    refused = world.command("reset", "--to", "cut:one", "--yes")
+    assert refused.returncode == 1
+    assert (
+        f"{loses}/{partition} below {stores[loses].ends[partition]} is not what it was at cut 'one'" in refused.stderr
+    )
