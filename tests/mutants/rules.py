@@ -29,6 +29,8 @@ HANDLERS = "tests/unit/runtime/test_handlers.py"
 ON_DISK = "tests/unit/runtime/test_state_on_disk.py"
 LAYERS = "tests/unit/state/test_layers.py"
 TABLES = "tests/unit/runtime/test_tables.py"
+TIMERS = "tests/unit/runtime/test_timers.py"
+SCHEDULED = "tests/unit/state/test_scheduled.py"
 VERIFY = "tests/unit/verify/test_verify.py"
 
 
@@ -686,6 +688,48 @@ MUTANTS: tuple[Mutant, ...] = (
         "            self._sealed.clear()\n            self._batch = None\n",
         "            self._batch = None\n",
         (LAYERS,),
+    ),
+    Mutant(
+        "F4: a timer that failed is removed with its step",
+        "cues_kafka/runtime/calling/caller.py",
+        "(fired.set.key, fired.set.due_ms)  # the failure has taken back what the step did\n",
+        "(fired.set.key, 0)\n",
+        (TIMERS,),
+    ),
+    Mutant(
+        "F3: an announced batch of messages ends where a timer is due",
+        "cues_kafka/runtime/calling/caller.py",
+        "                if self._fire is not None and not self.fire(batch, batch.most - batch.deliveries):\n",
+        "                if self._fire is not None and batch.most and not self.fire(batch, batch.most):\n",
+        (TIMERS,),
+    ),
+    Mutant(
+        "F2: a batch that is void brings its timers back",
+        "cues_kafka/state/scheduled.py",
+        "        super().discard()\n        self._stale = True",
+        "        super().discard()\n        self._stale = False",
+        (SCHEDULED,),
+    ),
+    Mutant(
+        "F2: a step that is undone brings its timers back",
+        "cues_kafka/state/scheduled.py",
+        "        for key in keys:\n            heappush(self._heap, key)\n\n    def discard",
+        "\n    def discard",
+        (SCHEDULED,),
+    ),
+    Mutant(
+        "F3: due timers are announced before messages",
+        "cues_kafka/runtime/task/lane.py",
+        "(task.due.timers if task.due else timers.due is not None)",
+        "(task.due.timers if task.due else False)",
+        (TIMERS,),
+    ),
+    Mutant(
+        "F1: the time of messages is rolled back with their step",
+        "cues_kafka/state/expiring.py",
+        "        super().undo_step()\n        self.time = self._before\n",
+        "        super().undo_step()\n",
+        (TIMERS, EXPIRING),
     ),
     Mutant(
         "P7: a call ahead sees the changes of the batch before",

@@ -83,6 +83,30 @@ def _plain_due(plain: dict[tuple[int, str], bytes], now: int) -> Any:
     return next((Set(due, key, origin) for (due, key), origin in sorted(plain.items()) if due <= now), None)
 
 
+@pytest.mark.parametrize("commits", [False, True])
+def test_what_is_taken_back_is_due_again(commits: bool) -> None:
+    """A timer that a step or a void batch removed, also where it was looked for meanwhile."""
+    some = timers()
+    some.schedule("a", 1, b"o")
+    some.advance(2)
+    if commits:
+        some.seal(1)
+        some.commit(1)
+        some.begin_batch()
+    some.begin_step()
+    some.unschedule("a", 1)
+    assert some.due is None
+
+    if commits:
+        some.discard()
+        some.begin_batch()
+    else:
+        some.undo_step()
+
+    assert some.due == Set(1, "a", b"o")
+    assert some.count_due(10) == 1
+
+
 @given(ACTIONS)
 def test_timers_are_those_of_a_plain_dict(actions: list[tuple[str, str, int]]) -> None:
     """Whatever is taken back: a step, a batch whose commit is under way, or one that is open."""
