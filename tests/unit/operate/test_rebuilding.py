@@ -242,7 +242,6 @@ def refused_to_run(tester: Tester, graph: Graph) -> str | None:
     return None
 
 
-@pytest.mark.usefixtures("no_waits")
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("partitions", [1, 2])
 def test_a_rebuild_that_dies_leaves_old_or_new_entries_and_is_ended_by_the_next(moment: str, partitions: int) -> None:
@@ -275,7 +274,6 @@ def test_a_rebuild_that_dies_leaves_old_or_new_entries_and_is_ended_by_the_next(
     assert (refused > EFFECTS) == (partitions > 1)
 
 
-@pytest.mark.usefixtures("no_waits")
 def test_a_task_waits_until_the_rebuild_is_finished() -> None:
     """Its text says what to do, and another run does it."""
     graph = graph_of()

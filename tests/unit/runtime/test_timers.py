@@ -34,8 +34,6 @@ from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 
-pytestmark = pytest.mark.usefixtures("no_waits")
-
 MOMENTS = st.sampled_from(["before", "after"])
 EFFECTS = st.sampled_from(["Call", "Begin", "Produce", "Flush", "Commit", "Init", "AssignReader", "ReadNewest"])
 CRASHES = st.lists(st.none() | st.builds(Crash, MOMENTS, EFFECTS, st.integers(1, 3)), min_size=1, max_size=4)
