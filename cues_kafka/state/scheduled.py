@@ -13,6 +13,10 @@ DUE_BYTES: Final = 8
 """In front of a key: when the timer is due, so that keys are in the order in which timers fire."""
 
 
+ROOM: Final = 10_000
+"""Keys of timers that are gone, about, which are kept until their time comes."""
+
+
 class Set(NamedTuple):
     """
     A timer that is set.
@@ -44,7 +48,7 @@ class Scheduled(Expiring):
         name: of the store, for errors.
     """
 
-    __slots__ = ("_heap", "_limit", "_now_ms", "_stale", "clock", "late")
+    __slots__ = ("_heap", "_limit", "_now_ms", "_room", "_stale", "clock", "late")
 
     def __init__(self, most: int | None, ttl: int, limit: int, *, clock: bool, name: str = "the store") -> None:
         super().__init__(most, ttl, MILLISECONDS, name=name)
@@ -54,6 +58,7 @@ class Scheduled(Expiring):
         self._now_ms = 0
         self._heap: list[bytes] = []  # each key that may be there, some of them more than once
         self._stale = False  # keys may be missing in it
+        self._room = ROOM  # keys that it may have before those that are gone are dropped
 
     # What a function does
 
@@ -142,11 +147,14 @@ class Scheduled(Expiring):
             self._stale = False
             self._heap = [key for key, _ in self.entries()]
             heapify(self._heap)
+            self._room = max(ROOM, 2 * len(self._heap))
         return self._heap
 
     def _file(self, key: bytes, time: int, before: bytes | None) -> None:
         """No entry ends, so there are no buckets; each one has its place among those that fire."""
         heappush(self._heap, key)
+        if len(self._heap) > self._room:  # a session that each message prolongs leaves a key behind for each
+            self._stale = True
 
     def _sweep(self, batch: object) -> dict[int, object]:  # type: ignore[override]
         """No entry ends by itself."""

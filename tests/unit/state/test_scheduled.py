@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cues_kafka.errors import CodecError
 from cues_kafka.graph.timers import ENDLESS
-from cues_kafka.state.scheduled import Scheduled, Set
+from cues_kafka.state.scheduled import ROOM, Scheduled, Set
 
 ACTIONS = st.lists(
     st.tuples(
@@ -58,6 +58,21 @@ def test_the_same_key_at_the_same_time_is_one_timer() -> None:
     assert some.unschedule("a", 5)
     assert not some.unschedule("a", 5)
     assert some.first is None
+
+
+def test_timers_that_are_put_off_again_and_again_leave_nothing() -> None:
+    """As those of sessions, which each message prolongs."""
+    some = timers()
+    some.schedule("first", 0, b"o")  # is in front of all others
+    some.schedule("a", 0, b"o")
+    for due in range(1, 3 * ROOM):
+        some.unschedule("a", due - 1)
+        some.schedule("a", due, b"o")
+        assert some.first == Set(0, "first", b"o")
+
+    assert len(some._heap) <= ROOM + 1
+    some.unschedule("first", 0)
+    assert some.first == Set(3 * ROOM - 1, "a", b"o")
 
 
 def test_the_clock_never_goes_back() -> None:
