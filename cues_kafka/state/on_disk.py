@@ -24,7 +24,7 @@ from cues_kafka.state.entries import TIME_BYTES, Place
 
 log = get_logger("cues_kafka.state")
 
-VERSION: Final = 2
+VERSION: Final = 3
 """The form of what is in the file; another one is wiped."""
 
 RAW_BYTES: Final = 448
@@ -40,6 +40,12 @@ MOST_READ_BYTES: Final = 2 * 2**20
 """
 What is kept of entries that were read, and again of those before: a function often sets what it has read, and the
 commit asks for the size of that, while the function reads for the next batch.
+"""
+
+LATE_PARTS: Final = 25
+"""
+An entry that is set again is filed under its new time only if it stands so many parts of a lifetime behind: a quarter
+of it. The sweep meets it too early then, and files it again.
 """
 
 MOST_MAPPED: Final = 2**44
@@ -66,7 +72,8 @@ class OnDisk:
     Args:
         directory: where the file is to be.
         most: bytes that entries may take, about; they bound the file, too.
-        width: entries are filed by the time before their values, in parts of this width; None: they have no time.
+        width: entries are filed by the time before their values, in parts of this width; None: they have no time. In
+            front of its value an entry has the part that it is filed under, which is never behind its time.
     """
 
     durable: ClassVar = True
@@ -75,6 +82,8 @@ class OnDisk:
     def __init__(self, directory: Path, most: int, *, width: int | None = None) -> None:
         self.size = 0
         self._path, self._most, self._width = directory, most, width
+        self._front = 0 if width is None else TIME_BYTES  # in front of a value: what it is filed under
+        self._late = set[bytes]()  # keys that are to be filed under their time
         self._lmdb: Any = library()
         self._directory: Directory | None = None
         self._env: Any = None  # None: it is closed
@@ -192,7 +201,7 @@ class OnDisk:
         """Read all entries: a key that is damaged is missing where it is looked for."""
         size, count = 0, 0
         for at, found in self._reader.cursor():
-            value = _opened(at, found)
+            value = _opened(at, found)[self._front :]
             size += self.each + (len(value) - 4 if len(at) > RAW_BYTES + 1 else len(at) - len(FRONT) + len(value))
             count += 1
         filed = count if self._width is None else self._reader.stat(db=self._times)["entries"]
@@ -204,7 +213,7 @@ class OnDisk:
     def get(self, key: bytes) -> bytes | None:
         """See `Entries`."""
         if (known := self._read.get(key, _UNKNOWN)) is not _UNKNOWN:
-            return known  # type: ignore[no-any-return]
+            return None if known is None else known[self._front :]
         with self._lock:
             reader = self._open_reader()
             found: bytes | None = self._read_before.get(key, _UNKNOWN)
@@ -214,7 +223,7 @@ class OnDisk:
                 try:
                     found = reader.get(at)
                     if found is not None:
-                        found = _opened(at, found) if raw else _value(_opened(at, found))
+                        found = self._body(_opened(at, found), raw=raw)
                 except (self._lmdb.Error, DamagedError) as error:
                     raise self._broken(error) from error
             if len(self._read) >= MOST_READ or self._read_bytes > MOST_READ_BYTES:
@@ -224,7 +233,12 @@ class OnDisk:
                 self._read_bytes = 0
             self._read[key] = found
             self._read_bytes += len(found or b"")
-            return found
+            return None if found is None else found[self._front :]
+
+    def _body(self, found: bytes, *, raw: bool) -> bytes:
+        """What an entry is filed under, and its value."""
+        front = self._front
+        return found if raw else found[:front] + _value(found[front:])
 
     def _forget(self) -> None:
         self._read.clear()
@@ -251,6 +265,7 @@ class OnDisk:
         for at, value in self._pieces(env, reading, self._data, begin):
             if not at.startswith(begin):
                 break
+            value = value[self._front :]  # noqa: PLW2901
             if long and at[1 : RAW_BYTES + 1] != long[0][0][:RAW_BYTES]:
                 yield from sorted(long)
                 long = []
@@ -271,7 +286,12 @@ class OnDisk:
         for at, key in self._pieces(env, reading, self._times, bytes(TIME_BYTES)):
             if at[:TIME_BYTES] >= end:
                 break
-            yield key or at[TIME_BYTES + len(FRONT) :]
+            found = key or at[TIME_BYTES + len(FRONT) :]
+            value = self.get(found)
+            if value is None or value[:TIME_BYTES] < end:
+                yield found
+            else:
+                self._late.add(found)
 
     def _pieces(self, env: Any, reading: Any, db: Any, begin: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Entries from a key on. The file may be closed between two pieces, and opened again."""
@@ -316,10 +336,13 @@ class OnDisk:
         with self._writing:
             if self._env is None:
                 raise RetriableError("the store is closed")
-            newest = sorted(dict(changes).items())
+            given = dict(changes)
+            late, self._late = self._late - given.keys(), set()
             try:
                 with self._env.begin(write=True, db=self._data) as writing:
-                    size = self.size + self._put(writing, newest)
+                    newest = sorted({**given, **self._unchanged(writing, late)}.items())
+                    grown, bodies = self._put(writing, newest, late)
+                    size = self.size + grown
                     if place is not None:
                         writing.put(META, _closed(META, self._kept(place, size)), db=self._meta)
                 with self._lock:
@@ -327,12 +350,12 @@ class OnDisk:
                     self._reader = self._env.begin(db=self._data)
                     self.size = size
                     read, before = self._read, self._read_before
-                    for key, value in newest:
+                    for (key, _), body in zip(newest, bodies, strict=True):
                         if key in read:
-                            read[key] = value
-                            self._read_bytes += len(value or b"")
+                            read[key] = body
+                            self._read_bytes += len(body or b"")
                         elif key in before:
-                            before[key] = value
+                            before[key] = body
                 if newest and self._directory is not None:
                     self._directory.mark_progress()
             except (
@@ -343,37 +366,60 @@ class OnDisk:
             except (self._lmdb.Error, OSError) as error:
                 raise failed(self._path, error) from error
 
-    def _put(self, writing: Any, changes: list[tuple[bytes, bytes | None]]) -> int:
-        """Take changes, in the order of their keys; gives by how much the entries grow."""
-        grown, each, width = 0, self.each, self._width
-        known = self._known(writing, changes)
+    def _unchanged(self, writing: Any, late: set[bytes]) -> dict[bytes, bytes]:
+        """Entries that are to be filed under their time, with their values, as far as they are still there."""
+        bodies = self._known(writing, [(key, None) for key in late]) if late else ()
+        return {key: body[self._front :] for key, body in zip(late, bodies, strict=True) if body is not None}
+
+    def _put(
+        self, writing: Any, changes: list[tuple[bytes, bytes | None]], late: set[bytes]
+    ) -> tuple[int, list[bytes | None]]:
+        """
+        Take changes, in the order of their keys.
+
+        Args:
+            writing: the transaction.
+            changes: new values by key.
+            late: keys that are filed under their time in any case.
+
+        Returns:
+            By how much the entries grow, and for each change what is kept of it.
+        """
+        grown, each, width, front = 0, self.each, self._width, self._front
+        known, bodies = self._known(writing, changes), list[bytes | None]()
         new, filed = list[tuple[bytes, bytes]](), list[tuple[bytes, bytes]]()
-        parts, long = _Parts(width or 0), False
+        parts, oldest, long = _Parts(width or 0), _Oldest(width or 0), False
         for (key, value), before in zip(changes, known, strict=True):
             raw = len(key) <= RAW_BYTES
             at = FRONT + key if raw else _short(key)
             if before is not None:
-                grown -= len(key) + len(before) + each
-            if value is not None:
-                grown += len(key) + len(value) + each
-                new.append((at, _closed(at, value if raw else _long(key, value))))
-                long = long or not raw
-            elif before is not None:
-                writing.delete(at)
+                grown -= len(key) + len(before) - front + each
+            under = b""
             if width is not None:
-                was = None if before is None else parts[before[:TIME_BYTES]]
+                was = None if before is None else before[:TIME_BYTES]
                 now = None if value is None else parts[value[:TIME_BYTES]]
-                if was is not None and was != now:
+                kept = was is not None and now is not None and oldest[now] <= was <= now and key not in late
+                if was is not None and not kept and was != now:
                     writing.delete(was + at, db=self._times)
-                if now is not None and was != now:
+                if now is not None and not kept and was != now:
                     filed.append((now + at, b"" if raw else key))
+                under = (was if kept else now) or b""
+            if value is None:
+                bodies.append(None)
+                if before is not None:
+                    writing.delete(at)
+                continue
+            grown += len(key) + len(value) + each
+            bodies.append(body := under + value)
+            new.append((at, _closed(at, body if raw else under + _long(key, value))))
+            long = long or not raw
         for entries, db in ((sorted(new) if long else new, self._data), (sorted(filed), self._times)):
             if entries:
                 writing.cursor(db=db).putmulti(entries)
-        return grown
+        return grown, bodies
 
     def _known(self, writing: Any, changes: list[tuple[bytes, bytes | None]]) -> list[bytes | None]:
-        """The committed values of the keys that are changed."""
+        """What is kept of the keys that are changed."""
         read, before, found = self._read.get, self._read_before.get, list[Any]()
         for key, _ in changes:
             value = read(key, _UNKNOWN)
@@ -381,7 +427,7 @@ class OnDisk:
                 raw = len(key) <= RAW_BYTES
                 at = FRONT + key if raw else _short(key)
                 if (value := writing.get(at)) is not None:
-                    value = _opened(at, value) if raw else _value(_opened(at, value))
+                    value = self._body(_opened(at, value), raw=raw)
             found.append(value)
         return found
 
@@ -450,3 +496,14 @@ class _Parts(dict[bytes, bytes]):
         at = int.from_bytes(time, "big")
         self[time] = part = (at - at % self._width).to_bytes(TIME_BYTES, "big")
         return part
+
+
+class _Oldest(dict[bytes, bytes]):
+    """By a part of time, the oldest one under which an entry of it may stay filed; both as bytes."""
+
+    def __init__(self, width: int) -> None:
+        self._late = LATE_PARTS * width
+
+    def __missing__(self, part: bytes) -> bytes:
+        self[part] = oldest = max(0, int.from_bytes(part, "big") - self._late).to_bytes(TIME_BYTES, "big")
+        return oldest

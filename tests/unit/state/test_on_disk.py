@@ -399,6 +399,63 @@ def test_an_entry_is_filed_once_by_its_time(where: Path) -> None:
     entries.close()
 
 
+TIMES = st.integers(0, 9_000)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    batches=st.lists(
+        st.tuples(st.lists(st.tuples(KEYS, st.none() | TIMES), max_size=6), TIMES, st.booleans()), max_size=8
+    )
+)
+def test_entries_end_by_their_own_time_wherever_they_are_filed(
+    tmp_path: Path, batches: list[tuple[list[tuple[bytes, int | None]], int, bool]]
+) -> None:
+    """Also where they are set again and again, with times that jump or go back, and the file is opened again."""
+    file = tmp_path / "0"
+    entries, plain = OnDisk(file, 2**20, width=10), dict[bytes, int]()
+    entries.open()
+    for changes, before, again in batches:
+        entries.apply([(key, None if at is None else at.to_bytes(8, "big") + b"v") for key, at in changes], PLACE)
+        for key, at in changes:
+            plain.pop(key, None)
+            plain |= {} if at is None else {key: at}
+        if again:
+            entries.close()
+            entries = OnDisk(file, 2**20, width=10)
+            assert entries.open() == PLACE
+        end = before - before % 10
+
+        assert sorted(entries.ended(end)) == sorted(key for key, at in plain.items() if at < end)
+        assert dict(entries.scan(b"")) == {key: at.to_bytes(8, "big") + b"v" for key, at in plain.items()}
+        assert {key: entries.get(key) for key in plain} == dict(entries.scan(b""))
+    entries.close()
+    _remove(file)
+
+
+def _remove(file: Path) -> None:
+    """So that the next example begins without it."""
+    for path in sorted(file.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+
+
+def test_an_entry_that_is_met_too_early_is_filed_again(where: Path) -> None:
+    """Else each sweep would meet it."""
+    entries = OnDisk(where, 2**20, width=10)
+    entries.open()
+    for at in (100, 190):  # the second time is less than a quarter of the lifetime later
+        entries.apply([(b"k", at.to_bytes(8, "big") + b"v")], PLACE)
+    assert [*entries.ended(150)] == []
+    assert entries._late == {b"k"}
+
+    entries.apply([], PLACE)
+
+    assert [*entries.ended(190)] == []
+    assert not entries._late
+    assert [*entries.ended(200)] == [b"k"]
+    entries.close()
+
+
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With the command that installs it."""
     monkeypatch.setitem(sys.modules, "lmdb", None)
