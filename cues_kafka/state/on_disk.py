@@ -44,8 +44,8 @@ commit asks for the size of that, while the function reads for the next batch.
 
 LATE_PARTS: Final = 25
 """
-An entry that is set again is filed under its new time only if it stands so many parts of a lifetime behind: a quarter
-of it. The sweep meets it too early then, and files it again.
+An entry that is set again is filed under its new time only if it stands more parts of a lifetime behind than these: a
+quarter of it. Else the sweep meets it too early, and files it again.
 """
 
 MOST_MAPPED: Final = 2**44
