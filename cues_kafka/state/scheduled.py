@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from cues_kafka.errors import CodecError
-from cues_kafka.state.entries import TIME_BYTES
+from cues_kafka.state.entries import TIME_BYTES, Place
 from cues_kafka.state.expiring import MILLISECONDS, Expiring
 
 DUE_BYTES: Final = 8
@@ -36,6 +38,8 @@ class Scheduled(Expiring):
     """
     See `Expiring`. Entries do not end by themselves: their time is only there to tell which of them are due.
 
+    A recovery on another thread asks for the first timer while a call of a void batch still runs.
+
     Attributes:
         clock: whether timers are due by the time of day, and not by that of messages.
         late: messages that came too late for what a timer has ended, as the function counts them.
@@ -48,7 +52,7 @@ class Scheduled(Expiring):
         name: of the store, for errors.
     """
 
-    __slots__ = ("_heap", "_limit", "_now_ms", "_room", "_stale", "clock", "late")
+    __slots__ = ("_heap", "_limit", "_now_ms", "_order", "_room", "_stale", "clock", "late")
 
     def __init__(self, most: int | None, ttl: int, limit: int, *, clock: bool, name: str = "the store") -> None:
         super().__init__(most, ttl, MILLISECONDS, name=name)
@@ -56,6 +60,7 @@ class Scheduled(Expiring):
         self.late = 0
         self._limit = limit
         self._now_ms = 0
+        self._order = threading.Lock()  # held while the heap changes
         self._heap: list[bytes] = []  # each key that may be there, some of them more than once
         self._stale = False  # keys may be missing in it
         self._room = ROOM  # keys that it may have before those that are gone are dropped
@@ -85,6 +90,14 @@ class Scheduled(Expiring):
 
     # What the caller and the lane ask
 
+    def end(self, timer: Set) -> bool:
+        """Remove a timer with its step (F4); whether it could: its batch may have become void."""
+        try:
+            self.unschedule(timer.key, timer.due_ms)
+        except RuntimeError:  # of `change`
+            return False
+        return True
+
     def tell(self, clock_s: float) -> None:
         """Tell the time of day; where it is set back, the newest one counts."""
         self._now_ms = max(self._now_ms, int(clock_s * 1000))
@@ -97,13 +110,14 @@ class Scheduled(Expiring):
     @property
     def first(self) -> Set | None:
         """The timer that comes first, due or not; None: none is set."""
-        heap = self._keys()
-        while heap:
-            value = self.newest(heap[0])
-            if value is not None:
-                return _set_of(heap[0], value)
-            heappop(heap)
-        return None
+        with self._order:
+            heap = self._keys()
+            while heap:
+                value = self.newest(heap[0])
+                if value is not None:
+                    return _set_of(heap[0], value)
+                heappop(heap)
+            return None
 
     @property
     def due(self) -> Set | None:
@@ -113,15 +127,16 @@ class Scheduled(Expiring):
 
     def count_due(self, most: int) -> int:
         """How many timers are due; counts up to `most`."""
-        heap, now = self._keys(), self.now_ms
-        seen: dict[bytes, None] = {}
-        while heap and len(seen) < most and _due_of(heap[0]) <= now:
-            key = heappop(heap)
-            if self.newest(key) is not None:
-                seen[key] = None
-        for key in seen:
-            heappush(heap, key)
-        return len(seen)
+        with self._order:
+            heap, now = self._keys(), self.now_ms
+            seen: dict[bytes, None] = {}
+            while heap and len(seen) < most and _due_of(heap[0]) <= now:
+                key = heappop(heap)
+                if self.newest(key) is not None:
+                    seen[key] = None
+            for key in seen:
+                heappush(heap, key)
+            return len(seen)
 
     # See `Layers`
 
@@ -129,13 +144,19 @@ class Scheduled(Expiring):
         """See `Layers`."""
         keys = [key for key, _, _ in self._undo]
         super().undo_step()
-        for key in keys:
-            heappush(self._heap, key)
+        with self._order:
+            for key in keys:
+                heappush(self._heap, key)
 
     def discard(self) -> None:
         """See `Layers`."""
         super().discard()
         self._stale = True  # what a void batch removed is there again
+
+    def load(self, entries: Iterable[tuple[bytes, bytes | None]], place: Place | None = None) -> None:
+        """See `Layers`."""
+        super().load(entries, place)
+        self._stale = True
 
     def clear(self, why: str = "") -> None:
         """See `Layers`."""
@@ -152,9 +173,12 @@ class Scheduled(Expiring):
 
     def _file(self, key: bytes, time: int, before: bytes | None) -> None:
         """No entry ends, so there are no buckets; each one has its place among those that fire."""
-        heappush(self._heap, key)
-        if len(self._heap) > self._room:  # a session that each message prolongs leaves a key behind for each
-            self._stale = True
+        with self._order:
+            if self._stale:
+                return
+            heappush(self._heap, key)
+            if len(self._heap) > self._room:  # a session that each message prolongs leaves a key behind for each
+                self._stale = True
 
     def _sweep(self, batch: object) -> dict[int, object]:  # type: ignore[override]
         """No entry ends by itself."""

@@ -85,6 +85,7 @@ class Batch:
         spoiled: whether the step behind its last one raised, and so left its traces in the handlers.
         most: how many steps it may have before a timer that is due must wait for the next batch (F3).
         until_s: when timers that are due must wait for the next batch, by `now`.
+        most_bytes: with how many bytes they must wait, too.
         fired: the timer whose step is taken now; None: messages are.
         steps: those of its earlier chunks; only kept where there are handlers.
         retrying: earlier calls of its first step; only kept where there are handlers.
@@ -109,6 +110,7 @@ class Batch:
     timers: int = 0
     most: int = 0
     until_s: float = math.inf
+    most_bytes: float = math.inf
     fired: Fired | None = None
     size: int = 0
     halt: Halt | None = None
@@ -155,6 +157,11 @@ class Batch:
         nils = self.deliveries - self.outputs - self.errors
         more = {"drained": self.drained, "timers": self.timers}
         return Totals(self.deliveries, self.outputs, self.errors, nils, self.messages, **more)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether timers that are due must wait for the next batch, for its size or its time."""
+        return self.size >= self.most_bytes or self.now() >= self.until_s
 
     @property
     def begun_by_messages(self) -> int:

@@ -199,7 +199,7 @@ class Caller:
         timers = self._timers_of(batch)
         timers.tell(batch.today() / 1000)
         while not (batch.halt or batch.closed) and (due := timers.due) is not None:
-            if most <= 0 or batch.now() >= batch.until_s:
+            if most <= 0 or (batch.deliveries and batch.is_full):
                 batch.closed = True
                 break
             batch.fired = Fired(batch.spec, due)
@@ -225,7 +225,9 @@ class Caller:
         taken = fired.taken(self._bindings)
         failure = Failure(taken, batch, retrying, kind="raised")
         stores.begin_step()
-        timers.unschedule(fired.set.key, fired.set.due_ms)
+        if not timers.end(fired.set):
+            batch.closed = True  # it is void: the task recovers, or leaves
+            return
         given = batch.context.timed
         if call.wants_step:
             failure.step = self._step(taken, {}, batch, retrying)
@@ -242,7 +244,7 @@ class Caller:
         except BaseException as error:
             if not self._fail(error, failure):
                 return
-            timers.unschedule(fired.set.key, fired.set.due_ms)  # the failure has taken back what the step did
+            timers.end(fired.set)  # the failure has taken back what the step did
         batch.timers += 1
         if failure.step is not None and failure.step.commit_requested:
             batch.closed = True
@@ -258,7 +260,7 @@ class Caller:
             stores.begin_step()
             failure = Failure(batch.fired.taken(self._bindings), batch, None, kind="quarantine")
             if self._fail(RuntimeError(f"killed its process at least {batch.starts} times"), failure):
-                timers.unschedule(first.key, first.due_ms)
+                timers.end(first)
                 batch.timers += 1
         finally:
             batch.fired = None

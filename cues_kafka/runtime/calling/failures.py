@@ -153,4 +153,4 @@ def error_message(
 
 def _timer_of(failure: Failure) -> dict[str, str]:
     fired = failure.batch.fired
-    return {} if fired is None else {"timer.key": fired.set.key, "timer.due": fired.timer.due.isoformat()}
+    return {} if fired is None else {"timer.key": fired.set.key, "timer.due": fired.due}

@@ -104,6 +104,14 @@ class Fired:
         return show_timer(self.set.key, self.set.due_ms, self.set.origin)
 
     @property
+    def due(self) -> str:
+        """For people: when it was due; behind the year 9999 as milliseconds."""
+        try:
+            return self.timer.due.isoformat()
+        except (ValueError, OverflowError, OSError):
+            return f"{self.set.due_ms} ms"
+
+    @property
     def place(self) -> str:
         """For people: ``timer 'k' of 2026-01-01T00:00:00+00:00``."""
-        return f"timer {self.set.key!r} of {self.timer.due.isoformat()}"
+        return f"timer {self.set.key!r} of {self.due}"

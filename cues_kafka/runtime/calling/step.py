@@ -182,17 +182,21 @@ class Step:
         Set a timer: the function of the processor's `Timers` is called when that time has come (F1 to F4).
 
         It is set when this step ends as outputs or nil. The same key at the same time is one timer, at another time
-        another one. A time that has passed already is due at once: before the task's next message.
+        another one. A time that has passed already is due at once: before the task's next message. In the step of a
+        timer it must be later than that timer: else two steps could have the same hash (F1).
 
         Args:
             key: text of your own, such as the key of the message.
             at: when it is due: milliseconds since the epoch, or a `datetime` with a zone.
 
         Raises:
-            ValueError: `at` is no such time, or `key` is no text.
+            ValueError: `at` is no such time, or not later than the timer of this step, or `key` is no text.
             GraphError: the processor declares no timers.
         """
-        self._declared().schedule(_text(key), due_ms(at), show_origin(self._consumed))
+        timers, due = self._declared(), due_ms(at)
+        if self.timer is not None and due <= self.timer.due_ms:
+            raise ValueError(f"at={due}: the timer of {self.timer.due_ms} sets only timers that are due after it")
+        timers.schedule(_text(key), due, show_origin(self._consumed))
 
     def unschedule(self, key: str, *, at: int | datetime) -> bool:
         """

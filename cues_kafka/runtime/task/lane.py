@@ -267,7 +267,12 @@ class Lane:
     def _next_fire_s(self) -> float | None:
         """When to call `work` for the timer that comes first."""
         timers, due = self._timers, self.task.due
-        if timers is None or self.buffer is None or (due is not None and not due.timers):
+        if (
+            timers is None
+            or self.buffer is None
+            or (due is not None and not due.timers)
+            or self.interpreter.gate.closed
+        ):
             return None
         timers.tell(self._clock.time())
         if (first := timers.first) is None or (not timers.clock and first.due_ms > timers.now_ms):
@@ -526,8 +531,9 @@ class Lane:
         if due := task.due:
             count = due.steps
             if timers.count_due(count) < count:
-                if timers.clock:
-                    return None  # the clock of the process that announced them was ahead
+                if timers.clock:  # that of the process that announced them was ahead
+                    self._ask_at_s = self._clock.monotonic() + ASK_AGAIN_S
+                    return None
                 text = f"{timers.count_due(count)} of the {count} announced timers are there"
                 return on.Failed(text, self._clock.monotonic(), remedy="find who else writes the changelog of timers")
         else:
@@ -652,6 +658,7 @@ class Lane:
             self.spec, task.next_sequence, topic_ids, self._context, starts=starts, now=clock.monotonic, today=today
         )
         batch.most, batch.until_s = most, batch.began_s + self._policy.max_seconds
+        batch.most_bytes = self._policy.max_bytes
         if self._context.handlers is not None:
             handling.begin(batch)
         return batch

@@ -31,6 +31,8 @@ from cues_kafka import (
 )
 from cues_kafka.core.records import Snapshot
 from cues_kafka.graph.declare import CommitPolicy
+from cues_kafka.runtime.task.alone import ASK_AGAIN_S
+from cues_kafka.runtime.task.lane import Lane
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 
@@ -120,8 +122,8 @@ def graph_of(**settings: Any) -> Graph:
     """One processor with a store and timers."""
     state = {"counts": Store(Json(int)), "timers": Timers(on_timer)}
     given: dict[str, Any] = {"inputs": "in", "outputs": "out", "errors": "bad", "state": state}
-    processor = Processor(on_message, **(given | settings))
-    return Graph("g", Source("in"), processor, defaults=Topic(value=Json(), partitions=1))
+    topic = settings.pop("topic", Topic(value=Json(), partitions=1))
+    return Graph("g", Source("in"), Processor(on_message, **(given | settings)), defaults=topic)
 
 
 def timers_of(tester: Tester) -> set[tuple[int, str]]:
@@ -250,6 +252,106 @@ def test_many_due_timers_are_several_transactions() -> None:
     assert sum(sizes) == 10
     assert max(sizes) <= 4
     assert [one for one in tester.values("out") if " " not in one] == [f"k{i:02}" for i in range(10)]
+
+
+def test_a_batch_of_timers_ends_at_its_bytes() -> None:
+    """As one of messages does."""
+    state = {"counts": Store(Json(int)), "timers": Timers(lambda timer: timer.key * 1_000)}
+    tester = Tester(graph_of(state=state), policy=CommitPolicy(max_bytes=2_000))
+    for key in "abcde":
+        tester.send("in", Message(["nil", key, 5, 3], timestamp_ms=5))
+    tester.run()
+    tester.send("in", Message(["nil", "z", 8, 9], timestamp_ms=8))
+    tester.run()
+
+    sizes = [record.batch.timers for record in tester.records("on_message")]
+    assert (sum(sizes), max(sizes)) == (5, 2)
+
+
+def test_a_timer_fires_however_short_a_batch_may_take() -> None:
+    """As a message does: each batch has a step at least."""
+    tester = Tester(graph_of(), policy=CommitPolicy(max_seconds=1e-9))
+    tester.send("in", Message(["nil", "a", 5, 0], timestamp_ms=5))
+    tester.run()
+
+    assert tester.values("out") == ["a@5 1"]
+
+
+def test_a_task_that_is_lost_between_two_timers_leaves_them_to_the_next_owner() -> None:
+    """User code of a lost task may still run; what it does is void, and its worker goes on (R6)."""
+    tester: Tester
+    lost: list[str] = []
+
+    def slow(timer: Timer) -> str:
+        if not lost:
+            lost.append(timer.key)
+            for worker in tester._workers:
+                for lane in worker.lanes.values():
+                    lane.lose()
+                    assert lane.wake_at_s is None
+        return timer.key
+
+    tester = Tester(graph_of(state={"counts": Store(Json(int)), "timers": Timers(slow)}))
+    for key in ("a", "b"):
+        tester.send("in", Message(["nil", key, 5, 3], timestamp_ms=5))
+    tester.send("in", Message(["nil", "z", 8, 9], timestamp_ms=8))
+    tester.run()
+    assert tester.values("out") == []
+
+    tester.restart().run()
+    assert (lost, tester.values("out")) == (["a"], ["a", "b"])
+
+
+def test_a_timer_sets_only_later_ones() -> None:
+    """Else the step of a timer that is set again for the same time would have the same hash (F1)."""
+
+    def again(timer: Timer, step: Step) -> None:
+        step.schedule("b" if timer.key == "a" else "a", at=timer.due_ms)
+
+    tester = Tester(graph_of(state={"counts": Store(Json(int)), "timers": Timers(again)}))
+    tester.send("in", Message(["nil", "a", 5, 0], timestamp_ms=5))
+    tester.run()
+
+    assert [error.text for error in tester.errors()] == ["at=5: the timer of 5 sets only timers that are due after it"]
+    assert tester.state("timers") == {}
+
+
+def test_a_timer_behind_the_year_9999_can_fail() -> None:
+    """Its error message has its time in milliseconds; a message from there can make it due."""
+    far = 10**17
+    config = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+    tester = Tester(graph_of(topic=Topic(value=Json(), partitions=1, config=config)))
+    tester.send("in", Message(["nil", "b", far, 0], timestamp_ms=far))
+    tester.run()
+
+    [error] = tester.errors()
+    assert (error.text, error.context["timer.due"]) == (str(far), f"{far} ms")
+
+
+def test_announced_timers_wait_for_a_clock_that_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of the process that announced them was ahead; this one asks from time to time, and not all the time."""
+    tester = Tester(graph_of(state={"counts": Store(Json(int)), "timers": Timers(on_timer, by="clock")}))
+    now_ms = int(tester.clock.time() * 1000)
+    for later in (60_000, 61_000):
+        tester.send("in", Message(["nil", "a", now_ms, later], timestamp_ms=1))
+    tester.run()
+    tester.clock.advance(61)
+    tester.restart().run(crash=Crash("after", "Commit", 1))
+    assert tester.crashed
+
+    now, announce = tester.clock.time, Lane._announce_timers
+    asked: list[float] = []
+
+    def counted(lane: Lane, *args: Any) -> Any:
+        asked.append(now())
+        return announce(lane, *args)
+
+    monkeypatch.setattr(tester.clock, "time", lambda: now() - 0.5)
+    monkeypatch.setattr(Lane, "_announce_timers", counted)
+    tester.restart().run()
+
+    assert len(tester.values("out")) == 2
+    assert 2 <= len(asked) <= 0.5 / ASK_AGAIN_S + 5
 
 
 def test_timers_by_the_clock_fire_without_messages() -> None:

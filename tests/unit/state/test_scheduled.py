@@ -94,6 +94,23 @@ def test_a_timer_that_its_changelog_does_not_take_is_refused() -> None:
         timers(limit=20).schedule("k" * 20, 5, b"o")
 
 
+def test_a_timer_of_a_void_batch_is_left_alone() -> None:
+    """A recovery on another thread may make the batch void between two timers."""
+    some = timers()
+    some.schedule("a", 5, b"o")
+    some.seal(1)
+    some.commit(1)
+    some.begin_batch()
+    first = some.first
+    assert first is not None
+    some.discard()
+
+    assert not some.end(first)
+    some.begin_batch()
+    assert some.first == first
+    assert some.end(first)
+
+
 def _plain_due(plain: dict[tuple[int, str], bytes], now: int) -> Any:
     return next((Set(due, key, origin) for (due, key), origin in sorted(plain.items()) if due <= now), None)
 
