@@ -115,6 +115,7 @@ class Lane:
         self._working = False
         self._cut: Cut | None = None
         self._retrying: Retrying | None = None
+        self._retries_timer = False
         self._retry_at_s = 0.0
         self._restart_s = RESTART_FIRST_S
         self._restart_at_s = 0.0
@@ -625,7 +626,9 @@ class Lane:
 
     def _fire(self, batch: Batch, most: int, buffer: Buffer) -> int:
         """Fire timers that are due, ahead of the next message (F2); gives how many steps ended."""
-        retrying, self._retrying = self._retrying, None
+        retrying = None
+        if self._retries_timer:  # else it is of a message, which comes behind these timers
+            retrying, self._retrying = self._retrying, None
         before = batch.deliveries
         self.interpreter.point("before", "Call")
         self._calling = [], batch, 0
@@ -636,7 +639,7 @@ class Lane:
         self.interpreter.point("after", "Call")
         batch.ends = batch.ends or buffer.positions
         if batch.halt and batch.halt.kind == "retry":
-            self._retry_later(retrying if batch.deliveries == before else None, buffer, batch.about)
+            self._retry_later(retrying if batch.deliveries == before else None, buffer, batch.about, timer=True)
         return batch.deliveries - before
 
     def _chunk_size(self, left: int) -> int:
@@ -683,7 +686,9 @@ class Lane:
             self._retry_later(retrying if batch.deliveries == before else None, buffer, batch.about)
         return done
 
-    def _retry_later(self, before: Retrying | None, buffer: Buffer, about: Mapping[str, Any]) -> None:
+    def _retry_later(
+        self, before: Retrying | None, buffer: Buffer, about: Mapping[str, Any], *, timer: bool = False
+    ) -> None:
         """Remember to call the same step again after a pause that doubles, outside of any transaction."""
         retry = self._caller.processor.retry
         assert retry
@@ -694,6 +699,7 @@ class Lane:
             if self.buffer is not buffer:
                 return
             self._retrying = Retrying(attempt + 1, before.since_s if before else now)
+            self._retries_timer = timer
             self._retry_at_s = now + pause_s
         for observer in self.interpreter.observers:
             observer.retried(self.spec.name, about, attempt + 1, pause_s)

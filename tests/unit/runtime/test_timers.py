@@ -232,6 +232,31 @@ def test_a_timer_is_called_again() -> None:
     assert len(set(hashes)) == 1
 
 
+def test_a_message_that_is_called_again_keeps_its_attempts_behind_a_timer() -> None:
+    """By the clock a timer may become due in the pause before the next attempt; it has attempts of its own."""
+    attempts: list[tuple[str, int]] = []
+
+    def flaky(due_ms: int, step: Step) -> None:
+        attempts.append(("message", step.attempt))
+        if due_ms:
+            step.schedule("a", at=due_ms)
+        elif len(attempts) < 4:
+            tester.clock.advance(60)
+            raise OSError("not yet")
+
+    def ring(timer: Timer, step: Step) -> None:
+        attempts.append((timer.key, step.attempt))
+
+    state = {"timers": Timers(ring, by="clock")}
+    processor = Processor(flaky, inputs="in", state=state, errors="bad", retry=Retry(on=(OSError,)))
+    tester = Tester(Graph("g", Source("in"), processor, defaults=Topic(value=Json(), partitions=1)))
+    for value in (int(tester.clock.time() * 1000) + 30_000, 0):
+        tester.send("in", value)
+    tester.run()
+
+    assert attempts == [("message", 0), ("message", 0), ("a", 0), ("message", 1)]
+
+
 def test_many_due_timers_are_several_transactions() -> None:
     """A batch takes no more timers than messages, and a commit that is asked for ends it."""
 
