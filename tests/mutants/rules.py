@@ -692,8 +692,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "F4: a timer that failed is removed with its step",
         "cues_kafka/runtime/calling/caller.py",
-        "(fired.set.key, fired.set.due_ms)  # the failure has taken back what the step did\n",
-        "(fired.set.key, 0)\n",
+        "timers.end(fired.set)  # the failure has taken back what the step did\n",
+        "timers.end(fired.set._replace(due_ms=0))\n",
         (TIMERS,),
     ),
     Mutant(
@@ -713,8 +713,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "F2: a step that is undone brings its timers back",
         "cues_kafka/state/scheduled.py",
-        "        for key in keys:\n            heappush(self._heap, key)\n\n    def discard",
-        "\n    def discard",
+        "            for key in keys:\n                heappush(self._heap, key)\n\n    def discard",
+        "            pass\n\n    def discard",
         (SCHEDULED,),
     ),
     Mutant(
