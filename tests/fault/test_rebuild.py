@@ -190,30 +190,27 @@ def test_a_fixed_function_gets_its_entries_and_then_added_partitions(kafka: Kafk
     assert report.anomalies == 0, str(report)
 
 
-EFFECTS = ("Init", "FetchInputs", "Begin", "SendOffsets", "Produce", "Flush", "Commit", "Stop")
-FEW = [("after", "Commit", 4)]
-"""All tasks are announced, and one of them has its new entries."""
-ALL = [(moment, effect, nth) for effect in EFFECTS for moment in ("before", "after") for nth in (2, 5)]
+POINTS = [("after", "Init", 2), ("before", "Commit", 5), ("after", "Commit", 4)]
+"""While the tasks are announced, and when one of them has its new entries. The memory broker has all effects."""
 
 
-@pytest.mark.timeout(1500)
-@pytest.mark.parametrize("points", [pytest.param(FEW, id="few"), pytest.param(ALL, id="all", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("point", POINTS)
 def test_a_rebuild_that_is_killed_is_ended_by_the_next(
-    kafka: KafkaFixture, tmp_path: Path, points: list[tuple[str, str, int]]
+    kafka: KafkaFixture, tmp_path: Path, point: tuple[str, str, int]
 ) -> None:
     """Until then no task runs on half of it, whatever the effect at which it died."""
-    for number, point in enumerate(points):
-        (directory := tmp_path / str(number)).mkdir()
-        world = World(kafka, directory)
-        world.run(count, *WORDS)
-        world.widen(3)
-        world.die(point)
-        with pytest.raises((ConfigError, TaskStopped), match="cues-kafka rebuild"):
-            world.run(fixed)
-        assert world.rebuild() == 3
-        assert world.run(fixed, *WORDS, width=3) == world.in_tens, point
+    world = World(kafka, tmp_path)
+    world.run(count, *WORDS)
+    world.widen(3)
+    world.die(point)
+    with pytest.raises((ConfigError, TaskStopped), match="cues-kafka rebuild"):
+        world.run(fixed)
+    assert world.rebuild() == 3
+    assert world.run(fixed, *WORDS, width=3) == world.in_tens
 
 
+@pytest.mark.full
 def test_a_worker_keeps_the_rebuild_out_and_ctrl_c_ends_it(kafka: KafkaFixture, tmp_path: Path) -> None:
     """The worker is named, and goes on. After Ctrl-C the entries are those of before."""
     world = World(kafka, tmp_path)

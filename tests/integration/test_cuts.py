@@ -197,6 +197,7 @@ Drain(graph, KafkaBroker(Kafka(bootstrap)), who="drain on here", lease_s=2.0).ta
 """
 
 
+@pytest.mark.full
 def test_workers_go_on_when_a_drain_is_killed_or_interrupted(kafka: KafkaFixture, tmp_path: Path) -> None:
     """By its lease, or at once. Its messages say what it waited for; a cut of the same name is taken afterwards."""
     world = world_of(kafka, tmp_path)
