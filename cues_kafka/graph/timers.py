@@ -93,7 +93,7 @@ def due_ms(at: object) -> int:
     A time in milliseconds since the epoch.
 
     Raises:
-        ValueError: it is none.
+        ValueError: `at` is not a time, or has no zone.
     """
     if isinstance(at, datetime):
         if at.tzinfo is None:
