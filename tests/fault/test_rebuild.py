@@ -168,6 +168,7 @@ def rebuild_and_die(bootstrap: str, prefix: str, point: tuple[str, str, int]) ->
             tool.write(group)
 
 
+@pytest.mark.full
 def test_a_fixed_function_gets_its_entries_and_then_added_partitions(kafka: KafkaFixture, tmp_path: Path) -> None:
     """Said first, done with --yes. The graph then goes on as plain Python says, and `verify` finds nothing wrong."""
     world = World(kafka, tmp_path)

@@ -150,6 +150,7 @@ def delivered(world: World, count: int) -> bool:
     return len(committed(world.cluster.bootstrap, f"{world.graph.name}.done")) >= count
 
 
+@pytest.mark.full
 def test_a_graph_goes_back_to_a_cut_that_was_taken_under_load(kafka: KafkaFixture, tmp_path: Path) -> None:
     """Its stores are what the orders below the cut make of them, and in the end what all orders make, once."""
     world = world_of(kafka, tmp_path)

@@ -198,6 +198,7 @@ def numbered(order: dict[str, Any], seen: State[int]) -> dict[str, Any]:
     return {**order, "nth": seen["all"]}
 
 
+@pytest.mark.full
 def test_printed_permissions_suffice_for_cuts(cluster: Cluster) -> None:
     """The deployer prepares a graph that ran without them; the worker's role pauses, cuts and goes back."""
 
