@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -68,3 +70,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     file_of = scheduler._split_scope
     scheduler._split_scope = lambda nodeid: next((room for room in ROOMS if nodeid.startswith(room)), file_of(nodeid))
     return scheduler
+
+
+@pytest.fixture(autouse=True)
+def _levels() -> Iterator[None]:
+    """What a command sets for its process does not hold for the tests behind it: which logger says what."""
+    names = ("cues_kafka", "cues_kafka.librdkafka", "cues_kafka.start")
+    levels = {name: logging.getLogger(name).level for name in names}
+    yield
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
