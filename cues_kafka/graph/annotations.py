@@ -83,7 +83,7 @@ def _check_handler(processor: Processor, name: str, declared: Handler, members: 
 
 
 def _check_value(processor: Processor, name: str, record: type[Any] | None, member: Any) -> None:
-    """``State[str]`` for a store of whole numbers is a mistake; a base class of the values is none."""
+    """``State[str]`` for a store of whole numbers is a mistake; a base class of the values is right."""
     arguments = typing.get_args(member)
     values = [*possible_types(arguments[0])] if len(arguments) == 1 else []
     fit = any(not isinstance(one, type) or _is_base(one, record) or (one, record) == (float, int) for one in values)

@@ -390,7 +390,7 @@ class Drain:
             }
             committed = self._broker.committed(part.group, list(said))
             if any(offset not in (None, said[place]) for place, offset in committed.items()):
-                return False  # a leader that is none any more gave an old end of the log
+                return False  # a former leader gave an old end of the log
         return True
 
     def _why(self, before: _Rest | None, rest: _Rest) -> str:

@@ -88,7 +88,7 @@ def _lacking(group: str, asked: Collection[TopicPartition], found: Mapping[Topic
 
 def time_of(text: str) -> datetime | None:
     """
-    A time in ISO form; None: it is none.
+    A time in ISO form; None: the text is not one.
 
     Raises:
         ConfigError: it has no zone.

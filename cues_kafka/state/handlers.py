@@ -33,7 +33,7 @@ class Standing:
         due: whether they must become what is committed.
         initial: whether nothing is committed.
         resets: how many there were in a row, without a commit in between.
-        retiring: sequence number of a committed batch of which they have not heard; None: there is none.
+        retiring: sequence number of a committed batch of which they have not heard; None: they have heard of all.
     """
 
     due: bool = True
