@@ -72,11 +72,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return scheduler
 
 
+LOGGERS = ("", "py4j", *(f"cues_kafka{name}" for name in ("", ".librdkafka", ".start", ".task", ".spark")))
+"""What `cues-kafka run` and the explorer set levels of, or give filters: the root logger is the first one."""
+
+
 @pytest.fixture(autouse=True)
-def _levels() -> Iterator[None]:
+def _loggers() -> Iterator[None]:
     """What a command sets for its process does not hold for the tests behind it: which logger says what."""
-    names = ("cues_kafka", "cues_kafka.librdkafka", "cues_kafka.start")
-    levels = {name: logging.getLogger(name).level for name in names}
+    before = [(logger, logger.level, logger.filters[:]) for logger in map(logging.getLogger, LOGGERS)]
     yield
-    for name, level in levels.items():
-        logging.getLogger(name).setLevel(level)
+    for logger, level, filters in before:
+        logger.setLevel(level)
+        logger.filters[:] = filters
