@@ -535,6 +535,91 @@ class Sink(Protocol):
         ...
 
 
+class HeldAttempt(NamedTuple):
+    """The newest attempt of a task that its target has committed (E1).
+
+    Attributes:
+        base: step number of the record that the attempt was made over.
+        step: step number behind it.
+        owner: sequence of the first record of the start that made it.
+        attempt: the rest of it, as text that the runtime reads.
+    """
+
+    base: int
+    step: int
+    owner: int
+    attempt: str
+
+
+class TransactionalSink(Protocol):
+    """
+    Where the calls of one task write besides Kafka in a transaction that also keeps the attempt (E1): a database.
+
+    Methods raise `RetriableError` where the target does not answer, or does not hold what the task goes on from: the
+    task recovers, asks again, and decides by the answer. All calls come on the thread that calls the function, but for
+    `ask` and `outbox`, on the thread that recovers the task, and `discard` and `close`.
+    """
+
+    @property
+    def value(self) -> Any:
+        """What the function is given."""
+        ...
+
+    def ask(self) -> HeldAttempt | None:
+        """The newest attempt. Waits for one that is being committed, and ends what a former process left open."""
+        ...
+
+    def outbox(self) -> Iterable[tuple[Any, ...]]:
+        """The records of the newest attempt, shaped like `Outgoing`."""
+        ...
+
+    def begin_batch(self, owner: int, step: int) -> None:
+        """
+        Begin a transaction for steps behind `step`, under the lock of the task.
+
+        Raises:
+            RetriableError: the newest attempt ends at another step, another process has the lock or is a later owner.
+        """
+        ...
+
+    def mark(self) -> None:
+        """What is written from now on can be taken back by `back`."""
+        ...
+
+    def back(self) -> None:
+        """Take back what was written since the last `mark`."""
+        ...
+
+    def check(self) -> str:
+        """
+        Why what was written since the last `mark` cannot be committed, although no exception left the function.
+
+        Raises:
+            RetriableError: nothing of the batch can be committed any more.
+        """
+        ...
+
+    def outage(self, error: BaseException) -> str:
+        """Why the batch must be called again, if this exception of the function says so; empty: it is the step's."""
+        ...
+
+    def commit(self, held: HeldAttempt, records: Iterable[tuple[Any, ...]]) -> None:
+        """Commit the transaction, with the attempt and the records that Kafka gets in it."""
+        ...
+
+    def rest(self) -> None:
+        """No call is under way: end what `discard` could not end."""
+        ...
+
+    def discard(self) -> None:
+        """The batch is void. May come at any time, twice, on any thread, and while a step still runs."""
+        ...
+
+    def close(self) -> None:
+        """The task is given up."""
+        ...
+
+
 class BatchReport(NamedTuple):
     """What an `Observer` hears of a committed batch.
 

@@ -60,6 +60,12 @@ def provenance_prefix(task: str, sequence: int, inputs: Iterable[tuple[str, byte
     return b"%b %b %d %b " % (_VERSION, task.encode(), sequence, places.encode() or b"-")
 
 
+def with_sequence(header: bytes, sequence: int) -> bytes:
+    """The same header for the records of another attempt: one that publishes what a target holds (E1)."""
+    version, task, _, rest = header.split(b" ", 3)
+    return b"%b %b %d %b" % (version, task, sequence, rest)
+
+
 def show_origin(consumed: Iterable[Coordinates]) -> bytes:
     """The messages of a step as one word: `orders:Zm9vYmFyYmF6cXV4Lg@4711`, with commas between those of a join."""
     places = [f"{one.binding}:{show_topic_id(one.topic_id)}@{one.offset}" for one in consumed]

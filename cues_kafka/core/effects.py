@@ -42,6 +42,11 @@ class FetchInputs:
 
 
 @dataclass(frozen=True, slots=True)
+class AskTarget:
+    """E1: ask the target for the newest attempt that it has committed; it waits for one that is being committed."""
+
+
+@dataclass(frozen=True, slots=True)
 class FetchSibling:
     """R5, fresh: read the newest record of any other backing partition."""
 
@@ -144,6 +149,7 @@ class Release:
 
 
 Effect: TypeAlias = (
-    Init | FetchOffsets | FetchWatermark | ReadNewest | FetchInputs | FetchSibling | FetchParts | AssignReader | Begin
-    | SendOffsets | Produce | Flush | Commit | Discard | Await | Call | Quarantine | Stop | Release
+    Init | FetchOffsets | FetchWatermark | ReadNewest | FetchInputs | AskTarget | FetchSibling | FetchParts
+    | AssignReader | Begin | SendOffsets | Produce | Flush | Commit | Discard | Await | Call | Quarantine | Stop
+    | Release
 )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from cues_kafka.core.records import Choice, Record, Totals
+from cues_kafka.core.records import Choice, Record, TargetRow, Totals
 from cues_kafka.ports import Positions
 
 
@@ -152,6 +152,13 @@ class InputsFetched:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetAsked:
+    """E1: the newest attempt that the target has committed, or None."""
+
+    row: TargetRow | None
+
+
+@dataclass(frozen=True, slots=True)
 class SiblingRead:
     """R5: `born` in the newest record of any other backing partition, or None."""
 
@@ -188,5 +195,5 @@ class Committed:
 
 Event: TypeAlias = (
     Assigned | Revoked | Lost | Polled | Called | Idle | Failed | Initialised | OffsetsFetched | WatermarkFetched
-    | NewestRead | InputsFetched | SiblingRead | PartsRead | Done | Flushed | Committed
+    | NewestRead | InputsFetched | TargetAsked | SiblingRead | PartsRead | Done | Flushed | Committed
 )  # fmt: skip

@@ -20,13 +20,22 @@ from typing import Any, TypeAlias
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.moves import decide, moved_halt
-from cues_kafka.core.records import Attempt, Record, Snapshot, Totals
-from cues_kafka.core.recover import Delivered, Fresh, Pending, Refuse, first_positions, foreign, recover
+from cues_kafka.core.records import Attempt, Record, Snapshot, TargetRow, Totals
+from cues_kafka.core.recover import Delivered, Fresh, Pending, Refuse, first_positions, foreign, recover, refused
 from cues_kafka.core.spec import Move
 from cues_kafka.core.staged import Publish, Turn, verdict
+from cues_kafka.core.target import compare
 from cues_kafka.core.task import Doing, Due, Task
 from cues_kafka.core.turns import take
-from cues_kafka.core.writing import announcement_of, attempt_of, left_of, publication_of, snapshot_of, start_of
+from cues_kafka.core.writing import (
+    announcement_of,
+    attempt_in,
+    attempt_of,
+    left_of,
+    publication_of,
+    snapshot_of,
+    start_of,
+)
 from cues_kafka.ports import Positions
 
 MAX_ROUNDS = 5
@@ -108,11 +117,34 @@ def _inputs_fetched(task: Task, event: on.InputsFetched) -> Next:
     task = replace(task, inputs=tuple(event.inputs.items()), recovered_at_s=event.at_s)
     if task.spec.staged:
         return _staged(task)
+    if task.spec.target and not task.leaving:
+        return replace(task, state=Doing.ASKING_TARGET), do.AskTarget()
+    return _decided(task)
+
+
+def _target_asked(task: Task, event: on.TargetAsked) -> Next:
+    """E1: what the target is ahead with is committed first, whatever is due, and nothing is called for it."""
+    match compare(task.spec, task.record, event.row):
+        case on.Halt() as halt:
+            return _stop(task, halt)
+        case TargetRow() as row:
+            assert task.record
+            if refusal := refused(task.spec, task.record, dict(task.inputs)):
+                return _stop(task, refusal.halt)
+            task = _as_recorded(task, task.record)
+            return _transact(task, attempt_in(task, row), Doing.FETCHING_INPUTS)
+        case None:
+            return _decided(task)
+
+
+def _decided(task: Task) -> Next:
+    """R5, X2: go on by the newest record, or move the task."""
     if task.spec.move:
         return _move(task, task.spec.move)
-    match recover(task.spec, task.record, dict(task.offsets), event.inputs):
+    assert task.recovered_at_s is not None
+    match recover(task.spec, task.record, dict(task.offsets), dict(task.inputs)):
         case Refuse(halt, stale):
-            return _refused(task, halt, event.at_s) if stale else _stop(task, halt)
+            return _refused(task, halt, task.recovered_at_s) if stale else _stop(task, halt)
         case Fresh():
             return _release(task) if task.leaving else (replace(task, state=Doing.FETCHING_SIBLING), do.FetchSibling())
         case Delivered(record):
@@ -327,6 +359,10 @@ def _on_from(task: Task, record: Record) -> Next:
     match task.then:
         case Doing.ASSIGNING:
             return _assign(task, record.positions)
+        case Doing.FETCHING_INPUTS:
+            # E1: the target was ahead; the task decides again, by the record that has caught up with it.
+            offsets: tuple[tuple[str, int | None], ...] = tuple((p.binding, p.offset) for p in record.positions)
+            return replace(task, state=Doing.FETCHING_INPUTS, offsets=offsets, choice=()), do.FetchInputs()
         case Doing.CALLING:
             assert isinstance(record, Snapshot)
             due = _due(record, record.starts)
@@ -488,7 +524,7 @@ def _stop(task: Task, halt: on.Halt) -> Next:
 
 
 Handler: TypeAlias = Callable[[Task, Any], Next]
-Row: TypeAlias = dict[type, tuple[Handler, frozenset[Doing]]]
+Transitions: TypeAlias = dict[type, tuple[Handler, frozenset[Doing]]]
 
 
 def _to(*names: str) -> frozenset[Doing]:
@@ -497,13 +533,18 @@ def _to(*names: str) -> frozenset[Doing]:
 
 _WORKING = _to("READY", "CALLING", "BEGINNING", "SENDING_OFFSETS", "PRODUCING", "FLUSHING", "COMMITTING")
 _BACK = _to("DISCARDING", "STOPPED")
-_MAY_END: Row = {on.Lost: (_abandoned, _to("RELEASED")), on.Revoked: (_abandoned, _to("RELEASED"))}
-_MAY_FAIL: Row = {on.Failed: (_failed, _BACK), **_MAY_END}
-_RECOVERING: Row = {**_MAY_FAIL, on.Revoked: (_interrupted, _to("DISCARDING", "RELEASED"))}
-_MAY_LEAVE: Row = {**_RECOVERING, on.Failed: (_failed, _BACK | _to("RELEASED"))}  # a leaving task passes these states
-_IN_TRANSACTION: Row = {**_MAY_FAIL, on.Failed: _MAY_LEAVE[on.Failed]}
+_MAY_END: Transitions = {on.Lost: (_abandoned, _to("RELEASED")), on.Revoked: (_abandoned, _to("RELEASED"))}
+_MAY_FAIL: Transitions = {on.Failed: (_failed, _BACK), **_MAY_END}
+_RECOVERING: Transitions = {**_MAY_FAIL, on.Revoked: (_interrupted, _to("DISCARDING", "RELEASED"))}
+_MAY_LEAVE: Transitions = {
+    **_RECOVERING,
+    on.Failed: (_failed, _BACK | _to("RELEASED")),
+}  # a leaving task passes these states
+_IN_TRANSACTION: Transitions = {**_MAY_FAIL, on.Failed: _MAY_LEAVE[on.Failed]}
 
-TRANSITIONS: dict[Doing, Row] = {
+_DECIDED = _to("FETCHING_SIBLING", "ASSIGNING", "DISCARDING", "STOPPED", "BEGINNING")
+
+TRANSITIONS: dict[Doing, Transitions] = {
     Doing.NEW: {on.Assigned: (_assigned, _to("INITIALISING")), **_MAY_END},
     Doing.INITIALISING: {on.Initialised: (_initialised, _to("FETCHING_OFFSETS")), **_MAY_LEAVE},
     Doing.FETCHING_OFFSETS: {on.OffsetsFetched: (_offsets_fetched, _to("FETCHING_WATERMARK")), **_MAY_LEAVE},
@@ -512,19 +553,11 @@ TRANSITIONS: dict[Doing, Row] = {
     Doing.FETCHING_INPUTS: {
         on.InputsFetched: (
             _inputs_fetched,
-            _to(
-                "FETCHING_SIBLING",
-                "FETCHING_PARTS",
-                "ASSIGNING",
-                "READY",
-                "DISCARDING",
-                "STOPPED",
-                "BEGINNING",
-                "RELEASED",
-            ),
+            _to("ASKING_TARGET", "FETCHING_PARTS", "READY", "RELEASED") | _DECIDED,
         ),
         **_MAY_LEAVE,
     },
+    Doing.ASKING_TARGET: {on.TargetAsked: (_target_asked, _DECIDED), **_RECOVERING},
     Doing.FETCHING_SIBLING: {on.SiblingRead: (_sibling_read, _to("BEGINNING")), **_MAY_FAIL},
     Doing.FETCHING_PARTS: {on.PartsRead: (_parts_read, _to("BEGINNING", "STOPPED")), **_MAY_FAIL},
     Doing.ASSIGNING: {on.Done: (_reader_assigned, _to("READY")), **_RECOVERING},
@@ -549,7 +582,10 @@ TRANSITIONS: dict[Doing, Row] = {
     Doing.PRODUCING: {on.Done: (_produced, _to("FLUSHING")), **_IN_TRANSACTION},
     Doing.FLUSHING: {on.Flushed: (_flushed, _to("COMMITTING", "DISCARDING", "STOPPED", "RELEASED")), **_IN_TRANSACTION},
     Doing.COMMITTING: {
-        on.Committed: (_committed, _to("READY", "CALLING", "ASSIGNING", "DISCARDING", "STOPPED", "RELEASED")),
+        on.Committed: (
+            _committed,
+            _to("READY", "CALLING", "ASSIGNING", "FETCHING_INPUTS", "DISCARDING", "STOPPED", "RELEASED"),
+        ),
         **_IN_TRANSACTION,
     },
     Doing.DISCARDING: {

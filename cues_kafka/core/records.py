@@ -206,3 +206,25 @@ class Snapshot(Record):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt(Record):
     """The task has delivered up to these positions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetRow:
+    """
+    The newest attempt of a task that its target has committed.
+
+    Attributes:
+        base: step number of the record that the attempt was made over.
+        step: step number behind the attempt.
+        owner: sequence of the first record of the start that made it; a smaller owner is a former one.
+        ends: positions behind it, with the ids of the topics.
+        batch: what it counts.
+        choice: what remains of a recorded choice of alts.
+    """
+
+    base: int
+    step: int
+    owner: int = 0
+    ends: Positions = ()
+    batch: Totals = Totals()
+    choice: Choice = ()

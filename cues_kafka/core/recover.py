@@ -86,6 +86,14 @@ def recover(
     return Delivered(record)
 
 
+def refused(spec: Spec, record: Record, inputs: Mapping[str, InputFacts]) -> Refuse | None:
+    """Why a task may not even commit what its target holds: the record, or its bindings, are not those of the graph."""
+    missing = [i.topic for i in spec.inputs if i.binding not in inputs]
+    if missing:
+        return _refuse(f"input topic {missing[0]!r} is gone, and the target holds outcomes of it", "create the topic")
+    return _other_writer(spec, record) or _other_bindings(spec, record)
+
+
 def _in_order(spec: Spec, positions: Positions) -> Positions:
     """
     Positions in the order of declaration, which may differ from the record's (O7).

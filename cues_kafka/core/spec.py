@@ -64,6 +64,7 @@ class Spec:
         move: what a tool does to the task (X2); None if the task is run to deliver.
         stores: each with its changelog.
         timers: the last store holds the task's timers, which user code sets (F1).
+        target: what user code writes outside of Kafka is committed there in one transaction with the attempt (E1).
         writer: what this process signs records with.
     """
 
@@ -87,6 +88,7 @@ class Spec:
     move: Move | None = None
     stores: tuple[tuple[str, str], ...] = ()
     timers: bool = False
+    target: bool = False
     writer: Writer
 
     @property

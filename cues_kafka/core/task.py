@@ -24,6 +24,7 @@ class Doing(Enum):
     FETCHING_WATERMARK = "fetching watermark"
     READING_NEWEST = "reading newest"
     FETCHING_INPUTS = "fetching inputs"
+    ASKING_TARGET = "asking target"
     FETCHING_SIBLING = "fetching sibling"
     FETCHING_PARTS = "fetching parts"
     ASSIGNING = "assigning"
@@ -64,7 +65,8 @@ class Task:
         state: see `Doing`.
         record: the newest committed record; None before the first.
         pending: the record of the transaction under way.
-        then: the state that the transaction under way leads to: CALLING, READY, ASSIGNING, STOPPED or RELEASED.
+        then: the state that the transaction under way leads to: CALLING, READY, ASSIGNING, FETCHING_INPUTS, STOPPED or
+            RELEASED.
         halt: why the task stops, or stopped.
         expected: offset at which the next task record must land (P6a).
         due: ranges that must be delivered as they are: those of a retry, or of the snapshot just committed.

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from cues_kafka.core import events as on
-from cues_kafka.core.records import Attempt, Kept, Record, Snapshot, Start, Totals
+from cues_kafka.core.records import Attempt, Kept, Record, Snapshot, Start, TargetRow, Totals
 from cues_kafka.core.recover import plan_of
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Announce, Publish
@@ -84,6 +84,13 @@ def attempt_of(task: Task, positions: Positions, batch: Totals) -> Attempt:
         owner=_owner(task),
         fingerprint=_plan(task),
     )
+
+
+def attempt_in(task: Task, row: TargetRow) -> Attempt:
+    """E1: the attempt that the target has committed already. It may reach beyond what a snapshot announces."""
+    assert task.record
+    assert row.batch.taken == row.step - task.record.step, "what it counts is not what lies between the two steps"
+    return replace(attempt_of(task, row.ends, row.batch), choice=row.choice)
 
 
 def left_of(record: Snapshot) -> Snapshot:

@@ -21,8 +21,19 @@ from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Doing, Task
 from cues_kafka.errors import BrokerError, CodecError, ConfigError, FatalError, RetriableError
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Observer, Positions, Session, TopicPartition
+from cues_kafka.ports import (
+    Broker,
+    Clock,
+    GroupMetadata,
+    Inlet,
+    Observer,
+    Positions,
+    Session,
+    TopicPartition,
+    TransactionalSink,
+)
 from cues_kafka.records.bytes import encode_record
+from cues_kafka.records.held import published, row_of
 from cues_kafka.records.reading import newest, offsets_of, read_record, record_below
 from cues_kafka.runtime.task.gate import Gate
 from cues_kafka.runtime.task.task_log import TaskLog
@@ -64,6 +75,7 @@ class World:
         observers: told what the task does, besides the log.
         changes: what a tool writes behind the record that moves the task, such as entries of its stores; asked again
             whenever the transaction is.
+        target: commits what user code writes outside of Kafka with the attempt (E1); None: there is none.
     """
 
     broker: Broker
@@ -75,6 +87,7 @@ class World:
     inlet: Inlet | None = None
     observers: Sequence[Observer] = ()
     changes: Callable[[], Iterable[tuple[Any, ...]]] | None = None
+    target: TransactionalSink | None = None
 
 
 class Interpreter:
@@ -107,6 +120,7 @@ class Interpreter:
             do.FetchWatermark: self._fetch_watermark,
             do.ReadNewest: self._read_newest,
             do.FetchInputs: self._fetch_inputs,
+            do.AskTarget: self._ask_target,
             do.FetchSibling: self._fetch_sibling,
             do.FetchParts: self._fetch_parts,
             do.AssignReader: self._assign_reader,
@@ -245,6 +259,18 @@ class Interpreter:
         marks = inlet.watermarks(list(places.values()))
         inputs = {b: on.InputFacts(facts[place.topic].topic_id, *marks[place]) for b, place in places.items()}
         return on.InputsFetched(inputs, self._world.clock.monotonic())
+
+    def _ask_target(self, _: do.AskTarget) -> on.Event:
+        """Its records are made when they are produced: their provenance names the attempt that commits them."""
+        target = self._world.target
+        assert target is not None
+        held = target.ask()
+        row = None if held is None else row_of(held)
+        if row is not None and self.task.record is not None and row.step > self.task.record.step:
+            sequence = self.task.next_sequence
+            log.warning("behind its target", task=self.task.spec.name, steps=row.step - self.task.record.step)
+            self._records = (published(target.outbox(), sequence),)
+        return on.TargetAsked(row)
 
     def _fetch_sibling(self, _: do.FetchSibling) -> on.Event:
         spec, broker = self.task.spec, self._world.broker

@@ -12,7 +12,7 @@ import pytest
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
 from cues_kafka.core.machine import MAX_ROUNDS, TRANSITIONS, IllegalEvent, handle
-from cues_kafka.core.records import Attempt, Snapshot, Totals
+from cues_kafka.core.records import Attempt, Snapshot, TargetRow, Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.staged import Announce, Enter, Publish
 from cues_kafka.core.task import Doing, Due, Task
@@ -37,6 +37,7 @@ WORLDS = {
     "pipe": make_spec(),
     "compacted": make_spec(compacted=True),
     "alts": ALTS,
+    "target": make_spec(effects=True, target=True),
     "entering": make_spec((), slot=True, staged=Enter(QUERY, stateless=False, part=0)),
     "announcing": make_spec((), slot=True, staged=Announce(staged(-1, batch=4, attempt="mine"), stateless=False)),
     "announcing again": make_spec((), slot=True, staged=Announce(staged(-1, batch=4), stateless=True, settled=5)),
@@ -78,6 +79,7 @@ def shapes(spec: Spec, due: Due | None, expected: int) -> dict[type[on.Event], l
         on.WatermarkFetched: [on.WatermarkFetched(10)],
         on.NewestRead: [on.NewestRead(None), on.NewestRead(None, "not ours"), *map(on.NewestRead, records)],
         on.InputsFetched: [on.InputsFetched({}, 0.0), *(on.InputsFetched(facts(spec), now) for now in (1e3, 1.1e3))],
+        on.TargetAsked: [on.TargetAsked(None), *map(on.TargetAsked, rows(spec))],
         on.SiblingRead: [on.SiblingRead(None), on.SiblingRead(1)],
         on.PartsRead: [on.PartsRead(settled) for settled in (True, False)],
         on.Flushed: [on.Flushed(got, 3, expected + off) for got, off in ((3, 0), (3, 1), (2, 0))],
@@ -96,6 +98,14 @@ def shapes(spec: Spec, due: Due | None, expected: int) -> dict[type[on.Event], l
         on.Done: [on.Done()],
         on.Initialised: [on.Initialised()],
     }
+
+
+def rows(spec: Spec) -> list[TargetRow]:
+    """Where a target stands: at the beginning, at the step of the records, ahead of it, and somewhere else."""
+    ahead = TargetRow(
+        base=40, step=42, ends=at(*(2 for _ in spec.inputs), spec=spec), batch=Totals(2, 1, 1, 0, 1).settled
+    )
+    return [TargetRow(base=0, step=0), TargetRow(base=30, step=40), ahead, TargetRow(base=41, step=44)]
 
 
 def staged_records(spec: Spec) -> list[Any]:
@@ -122,6 +132,7 @@ def outline(task: Task) -> tuple[Any, ...]:
         task.state, task.then, task.due, task.first, task.careful_until, task.choice, task.fenced_twice,
         task.rounds >= MAX_ROUNDS, task.owner is None, task.stale_since_s is None, task.fenced_at_s is None, task.halt,
         task.left_due, task.leaving, task.offsets if task.state in READING else (),
+        (task.inputs, task.offsets, task.recovered_at_s) if task.state is Doing.ASKING_TARGET else (),
         type(record), record and (record.positions, record.starts, record.left, record.writer, record.staged),
         type(pending), pending and (pending.positions, pending.starts, pending.left, pending.staged),
     )  # fmt: skip
@@ -172,7 +183,7 @@ def test_each_state_asks_for_its_own_effect(name: str) -> None:
     asks = {
         Doing.INITIALISING: do.Init, Doing.FETCHING_OFFSETS: do.FetchOffsets,
         Doing.FETCHING_WATERMARK: do.FetchWatermark, Doing.READING_NEWEST: do.ReadNewest,
-        Doing.FETCHING_INPUTS: do.FetchInputs,
+        Doing.FETCHING_INPUTS: do.FetchInputs, Doing.ASKING_TARGET: do.AskTarget,
         Doing.FETCHING_SIBLING: do.FetchSibling, Doing.FETCHING_PARTS: do.FetchParts,
         Doing.ASSIGNING: do.AssignReader, Doing.READY: do.Await,
         Doing.BEGINNING: do.Begin, Doing.SENDING_OFFSETS: do.SendOffsets, Doing.PRODUCING: do.Produce,
@@ -221,5 +232,5 @@ def test_no_reachable_task_breaks_an_invariant(name: str) -> None:
                 assert pending is None
             case do.Release():
                 assert pending is None
-        if before.state is Doing.FETCHING_INPUTS and after.state is Doing.STOPPED:
+        if before.state in (Doing.FETCHING_INPUTS, Doing.ASKING_TARGET) and after.state is Doing.STOPPED:
             assert after.record == before.record

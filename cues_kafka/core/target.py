@@ -1,0 +1,59 @@
+"""What a target outside of Kafka holds of a task, and how the task goes on behind it (E1).
+
+A target, such as a database, commits what user code wrote there in one transaction with a row: the attempt that Kafka
+gets next. So after a death between the two commits the row is one attempt ahead of the newest record, and holds all
+that this attempt needs. The task commits it as it is, and calls nothing again.
+"""
+
+from __future__ import annotations
+
+from cues_kafka.core.events import Halt
+from cues_kafka.core.records import Record, TargetRow
+from cues_kafka.core.spec import Spec
+
+
+def compare(spec: Spec, record: Record | None, row: TargetRow | None) -> TargetRow | Halt | None:
+    """
+    Decide how a task goes on whose target holds this row.
+
+    Returns:
+        The row, if it is the attempt that comes behind the record: it is to be committed. None, if both stand at the
+        same step. Else why the task must not go on.
+    """
+    step = record.step if record else 0
+    if row is None:
+        return None if step == 0 else _without_row(spec, step)
+    if row.step == step:
+        return None
+    if record is not None and row.base == step < row.step:
+        return row
+    if row.step < step:
+        return Halt(
+            "refused",
+            f"the target of {spec.name} stands at step {row.step}, its newest record at step {step}: the target was "
+            "restored from a backup, or lost commits",
+            f"restore a newer backup, or go back to where the target stands: `cues-kafka reset` {spec.processor!r} "
+            "`--to database`. Outputs to Kafka then repeat",
+        )
+    return Halt(
+        "refused",
+        f"the target of {spec.name} holds an attempt over step {row.base}, its newest record stands at step {step}: "
+        f"records of {spec.backing!r} were lost, or another application uses this name with this target",
+        f"restore {spec.backing!r}, or go to where the target stands: `cues-kafka reset` {spec.processor!r} "
+        "`--to database`. If it is another application, give this graph a name of its own",
+    )
+
+
+def _without_row(spec: Spec, step: int) -> Halt:
+    return Halt(
+        "refused",
+        f"the target of {spec.name} has no row of it, although it has taken {count(step)}: the target was recreated, "
+        "or the processor had no target before",
+        "restore the target; or, if what it holds is right as it is, begin its rows here: `cues-kafka reset` "
+        f"{spec.processor!r} `--to here`",
+    )
+
+
+def count(steps: int) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{steps} step" if steps == 1 else f"{steps} steps"

@@ -1,0 +1,55 @@
+"""An attempt as the text that a target keeps of it, and the records that it publishes later (E1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from cues_kafka.core.delivery import HEADER, with_sequence
+from cues_kafka.core.records import TargetRow, Totals
+from cues_kafka.errors import CodecError
+from cues_kafka.ports import HeldAttempt, Position
+
+VERSION = 1
+"""Of the text. An attempt of another version is refused."""
+
+
+def held_of(row: TargetRow) -> HeldAttempt:
+    """What a target keeps of an attempt."""
+    attempt = {
+        "version": VERSION,
+        "ends": [[p.binding, p.topic, p.topic_id.hex(), p.offset] for p in row.ends],
+        "batch": {name: count for name, count in row.batch._asdict().items() if count},
+        "choice": [list(one) for one in row.choice],
+    }
+    return HeldAttempt(row.base, row.step, row.owner, json.dumps({name: one for name, one in attempt.items() if one}))
+
+
+def row_of(held: HeldAttempt) -> TargetRow:
+    """
+    Read what `held_of` made.
+
+    Raises:
+        CodecError: it is no such text, or one of another release.
+    """
+    try:
+        found: Any = json.loads(held.attempt) if held.attempt else {"version": VERSION}
+        if found["version"] != VERSION:
+            raise CodecError(
+                f"the target holds an attempt of version {found['version']}; this release reads version {VERSION}: run "
+                "the release that wrote it, or a newer one"
+            )
+        ends = tuple(Position(b, topic, bytes.fromhex(id_), offset) for b, topic, id_, offset in found.get("ends", ()))
+        choice = tuple((binding, count) for binding, count in found.get("choice", ()))
+        batch = Totals(**found.get("batch", {}))
+    except (ValueError, KeyError, TypeError) as error:
+        raise CodecError(f"not an attempt that a target holds: {held.attempt[:200]!r} ({error})") from None
+    return TargetRow(base=held.base, step=held.step, owner=held.owner, ends=ends, batch=batch, choice=choice)
+
+
+def published(records: Iterable[tuple[Any, ...]], sequence: int) -> Iterator[tuple[Any, ...]]:
+    """Records of a target's outbox, whose provenance names the attempt that commits them."""
+    for topic, partition, key, value, headers, timestamp_ms in records:
+        found = [(name, with_sequence(one, sequence) if name == HEADER else one) for name, one in headers or ()]
+        yield topic, partition, key, value, found or None, timestamp_ms
