@@ -43,7 +43,19 @@ class FetchInputs:
 
 @dataclass(frozen=True, slots=True)
 class AskTarget:
-    """E1: ask the target for the newest attempt that it has committed; it waits for one that is being committed."""
+    """
+    E1: ask the target for the newest attempt that it has committed; it waits for one that is being committed.
+
+    In the same transaction a row that stands at this step, or is not there at step 0, gets the owner's number, if its
+    own is smaller: from then on it refuses the batches of former owners. Another row is left as it is.
+
+    Attributes:
+        owner: sequence of the first record of this start.
+        step: step number of the newest record.
+    """
+
+    owner: int
+    step: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from cues_kafka.core.writing import (
     attempt_in,
     attempt_of,
     left_of,
+    owner_of,
     publication_of,
     snapshot_of,
     start_of,
@@ -118,19 +119,21 @@ def _inputs_fetched(task: Task, event: on.InputsFetched) -> Next:
     if task.spec.staged:
         return _staged(task)
     if task.spec.target and not task.leaving:
-        return replace(task, state=Doing.ASKING_TARGET), do.AskTarget()
+        step = task.record.step if task.record else 0
+        return replace(task, state=Doing.ASKING_TARGET), do.AskTarget(owner_of(task), step)
     return _decided(task)
 
 
 def _target_asked(task: Task, event: on.TargetAsked) -> Next:
     """E1: what the target is ahead with is committed first, whatever is due, and nothing is called for it."""
+    assert task.recovered_at_s is not None
     match compare(task.spec, task.record, event.row):
-        case on.Halt() as halt:
-            return _stop(task, halt)
+        case Refuse(halt, stale):
+            return _refused(task, halt, task.recovered_at_s) if stale else _stop(task, halt)
         case TargetRow() as row:
             assert task.record
-            if refusal := refused(task.spec, task.record, dict(task.inputs)):
-                return _stop(task, refusal.halt)
+            if refusal := refused(task.spec, task.record, dict(task.offsets), dict(task.inputs)):
+                return _refused(task, refusal.halt, task.recovered_at_s) if refusal.stale else _stop(task, refusal.halt)
             task = _as_recorded(task, task.record)
             return _transact(task, attempt_in(task, row), Doing.FETCHING_INPUTS)
         case None:
@@ -171,8 +174,10 @@ def _retry(task: Task, record: Snapshot, starts: int) -> Task:
     task = replace(task, first=True, choice=kept)
     if starts >= CAREFUL_AT and record.steps > 1:
         return task
-    if record.writer.incarnation == task.spec.writer.incarnation and not record.left:
-        # After P8 the newest record is this very snapshot, so S1 holds; another one would only delay the call.
+    own = record.writer.incarnation == task.spec.writer.incarnation and not record.left
+    if own and not task.spec.target:
+        # After P8 the newest record is this very snapshot, so S1 holds; another one would only delay the call. A target
+        # may refuse the owner of that snapshot: a process that had lost the task already may have asked it since (E1).
         task = replace(task, first=False, owner=record.owner)
     return replace(task, due=_due(record, starts))
 

@@ -86,12 +86,14 @@ def recover(
     return Delivered(record)
 
 
-def refused(spec: Spec, record: Record, inputs: Mapping[str, InputFacts]) -> Refuse | None:
+def refused(
+    spec: Spec, record: Record, offsets: Mapping[str, int | None], inputs: Mapping[str, InputFacts]
+) -> Refuse | None:
     """Why a task may not even commit what its target holds: the record, or its bindings, are not those of the graph."""
     missing = [i.topic for i in spec.inputs if i.binding not in inputs]
     if missing:
         return _refuse(f"input topic {missing[0]!r} is gone, and the target holds outcomes of it", "create the topic")
-    return _other_writer(spec, record) or _other_bindings(spec, record)
+    return _other_writer(spec, record) or _other_bindings(spec, record) or _other_offsets(spec, record, offsets)
 
 
 def _in_order(spec: Spec, positions: Positions) -> Positions:

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Record, TargetRow
+from cues_kafka.core.recover import Refuse
 from cues_kafka.core.spec import Spec
 
 
-def compare(spec: Spec, record: Record | None, row: TargetRow | None) -> TargetRow | Halt | None:
+def compare(spec: Spec, record: Record | None, row: TargetRow | None) -> TargetRow | Refuse | None:
     """
     Decide how a task goes on whose target holds this row.
 
     Returns:
         The row, if it is the attempt that comes behind the record: it is to be committed. None, if both stand at the
-        same step. Else why the task must not go on.
+        same step. Else why the task must not go on. An old record, as a leader that is cut off gives it, makes the
+        target look ahead of it, so that refusal is stale.
     """
     step = record.step if record else 0
     if row is None:
@@ -28,25 +30,27 @@ def compare(spec: Spec, record: Record | None, row: TargetRow | None) -> TargetR
     if record is not None and row.base == step < row.step:
         return row
     if row.step < step:
-        return Halt(
-            "refused",
+        return _refuse(
             f"the target of {spec.name} stands at step {row.step}, its newest record at step {step}: the target was "
             "restored from a backup, or lost commits",
             f"restore a newer backup, or go back to where the target stands: `cues-kafka reset` {spec.processor!r} "
             "`--to database`. Outputs to Kafka then repeat",
         )
-    return Halt(
-        "refused",
+    return _refuse(
         f"the target of {spec.name} holds an attempt over step {row.base}, its newest record stands at step {step}: "
         f"records of {spec.backing!r} were lost, or another application uses this name with this target",
         f"restore {spec.backing!r}, or go to where the target stands: `cues-kafka reset` {spec.processor!r} "
         "`--to database`. If it is another application, give this graph a name of its own",
+        stale=True,
     )
 
 
-def _without_row(spec: Spec, step: int) -> Halt:
-    return Halt(
-        "refused",
+def _refuse(text: str, remedy: str, *, stale: bool = False) -> Refuse:
+    return Refuse(Halt("refused", text, remedy), stale)
+
+
+def _without_row(spec: Spec, step: int) -> Refuse:
+    return _refuse(
         f"the target of {spec.name} has no row of it, although it has taken {count(step)}: the target was recreated, "
         "or the processor had no target before",
         "restore the target; or, if what it holds is right as it is, begin its rows here: `cues-kafka reset` "

@@ -55,7 +55,7 @@ def snapshot_of(task: Task, polled: on.Polled) -> Snapshot:
         careful_until=task.careful_until,
         careful_timers=task.careful_timers,
         choice=joined(polled.choice, drop(task.choice, delivered)),  # all that remains: a death forgets nothing
-        owner=_owner(task),
+        owner=owner_of(task),
         fingerprint=_plan(task),
         ends=polled.ends,
         steps=polled.steps,
@@ -81,8 +81,22 @@ def attempt_of(task: Task, positions: Positions, batch: Totals) -> Attempt:
         # A batch without timers shows that none is due any more: due timers come before any message (F2).
         careful_timers=max(0, task.careful_timers - batch.timers) if batch.timers else 0,
         choice=drop(task.choice, batch.taken - batch.timers) if careful or task.spec.effects else (),
-        owner=_owner(task),
+        owner=owner_of(task),
         fingerprint=_plan(task),
+    )
+
+
+def row_of(task: Task, positions: Positions, batch: Totals) -> TargetRow:
+    """E1: the row of a target for the attempt that commits this batch."""
+    assert task.record
+    made = attempt_of(task, positions, batch.settled)
+    return TargetRow(
+        base=task.record.step,
+        step=made.step,
+        owner=made.owner,
+        ends=made.positions,
+        batch=made.batch,
+        choice=made.choice,
     )
 
 
@@ -130,7 +144,8 @@ def _kept(task: Task, newest: Record, batch: Totals) -> Kept:
     return tuple((dict(newest.stores) | ends).items())
 
 
-def _owner(task: Task) -> int:
+def owner_of(task: Task) -> int:
+    """The sequence of the first record of this start, also where that record is yet to be committed (E1)."""
     return task.next_sequence if task.owner is None else task.owner
 
 

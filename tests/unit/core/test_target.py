@@ -8,7 +8,7 @@ import pytest
 
 from cues_kafka.core import effects as do
 from cues_kafka.core import events as on
-from cues_kafka.core.machine import handle
+from cues_kafka.core.machine import STALE_FOR_S, handle
 from cues_kafka.core.records import Attempt, Record, TargetRow, Totals
 from cues_kafka.core.spec import Move, Spec
 from cues_kafka.core.task import Doing, Task
@@ -19,8 +19,10 @@ BATCH = Totals(5, 3, 1, 1, 4).settled
 AHEAD = TargetRow(base=40, step=45, owner=3, ends=at(17, spec=SPEC), batch=BATCH)
 
 
-def asked(record: Record | None, row: TargetRow | None, spec: Spec = SPEC) -> tuple[Task, do.Effect]:
-    """The task after the target's answer, from a recovery that found this record."""
+def asked(
+    record: Record | None, row: TargetRow | None, spec: Spec = SPEC, *, since_s: float | None = None
+) -> tuple[Task, do.Effect]:
+    """The task after the target's answer, from a recovery that found this record; `since_s`: asked again since then."""
     task, effect = Task(spec), None
     offsets = {p.binding: p.offset for p in record.positions} if record else {"in": None}
     for event in (
@@ -28,7 +30,8 @@ def asked(record: Record | None, row: TargetRow | None, spec: Spec = SPEC) -> tu
         on.InputsFetched(facts(spec), 1.0),
     ):  # fmt: skip
         task, effect = handle(task, event)
-    assert effect == do.AskTarget()
+        task = replace(task, stale_since_s=since_s)
+    assert effect == do.AskTarget(record.sequence + 1 if record else 0, record.step if record else 0)
     return handle(task, on.TargetAsked(row))
 
 
@@ -61,7 +64,7 @@ def test_task_decides_again_by_the_record_that_has_caught_up() -> None:
     assert (task.state, effect, task.offsets) == (Doing.FETCHING_INPUTS, do.FetchInputs(), (("in", 17),))
 
     task, effect = handle(task, on.InputsFetched(facts(SPEC, low=20), 2.0))
-    assert effect == do.AskTarget()
+    assert effect == do.AskTarget(8, 45)
     task, effect = handle(task, on.TargetAsked(AHEAD))
     assert isinstance(effect, do.Stop)
     assert "offsets [17, 20)" in effect.halt.text
@@ -95,8 +98,13 @@ def test_fresh_task_goes_on_where_the_target_has_no_row_or_one_without_steps() -
 def test_task_refuses_where_the_target_does_not_fit(
     record: Record | None, row: TargetRow | None, text: str, remedy: str
 ) -> None:
-    """I12: it writes nothing; going on would repeat or lose effects."""
+    """I12: it writes nothing; going on would repeat or lose effects. A leader that is cut off gives an old record."""
     task, effect = asked(record, row)
+    if isinstance(effect, do.Discard):
+        assert text in effect.text
+        assert row is not None
+        assert row.step > (record.step if record else 0)
+        task, effect = asked(record, row, since_s=1.0 - STALE_FOR_S)
 
     assert isinstance(effect, do.Stop)
     assert text in effect.halt.text
