@@ -1,4 +1,4 @@
-"""Fixtures of all tests: those that are shipped to users; and the order in which files are begun."""
+"""Fixtures of all tests: those that are shipped to users, and servers; and the order in which files are begun."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ os.environ.setdefault(
 )
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:-UsePerfData")
 
+pytest_plugins = ["tests.servers.fixtures"]
 # Where the package is installed, pytest has the plugin by its entry point; from a bare checkout it is named here.
 if not any(entry.value == "cues_kafka.testing.fixtures" for entry in entry_points(group="pytest11")):
-    pytest_plugins = ["cues_kafka.testing.fixtures"]
+    pytest_plugins.append("cues_kafka.testing.fixtures")
 
 ROOMS = ("tests/spark/test_staged", "tests/spark/")
 """Each of them stays with one tester: the first test of a Spark session costs it 30 s of processor time."""

