@@ -32,6 +32,7 @@ from cues_kafka.errors import (
 from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import Alias, CommitPolicy, Digits, GlobalTable, Json, Limits, Raw, Retry, Store, Table
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.effects import Sql
 from cues_kafka.graph.filters import has_tag, has_type
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
 from cues_kafka.graph.handler import Handler, StateHandler
@@ -116,6 +117,7 @@ __all__ = [
     "Retry",
     "Running",
     "Source",
+    "Sql",
     "State",
     "StateHandler",
     "Status",

@@ -565,8 +565,13 @@ class TransactionalSink(Protocol):
         """What the function is given."""
         ...
 
-    def ask(self) -> HeldAttempt | None:
-        """The newest attempt. Waits for one that is being committed, and ends what a former process left open."""
+    def ask(self, owner: int, step: int) -> HeldAttempt | None:
+        """
+        The newest attempt. Waits for one that is being committed, and ends what a former process left open.
+
+        In the same transaction, where it stands at this step, or nothing is known of the task and the step is 0, it
+        notes the owner: batches of smaller ones are refused from now on.
+        """
         ...
 
     def outbox(self) -> Iterable[tuple[Any, ...]]:
@@ -615,8 +620,8 @@ class TransactionalSink(Protocol):
         """The batch is void. May come at any time, twice, on any thread, and while a step still runs."""
         ...
 
-    def close(self) -> None:
-        """The task is given up."""
+    def close(self, *, orderly: bool = True) -> None:
+        """The task is given up; `orderly=False`: at once, as when the process is killed."""
         ...
 
 

@@ -1,9 +1,9 @@
 """How a function is called, and what it may return, decided once from its signature and declaration (docs/api.md).
 
 Calling. ``inputs="orders"`` passes the message as the first argument; ``inputs={...}`` and ``alts={...}`` pass messages
-by name. Every other parameter is looked up by name in `state=`, `tables=`, `opts=`, `tailers=`, `appenders=` and the
-graph's `system=`. ``step`` is the step, and ``**rest`` takes declared names without a parameter. A function that cannot
-be called so is refused here with a `GraphError`, before a worker gets a message.
+by name. Every other parameter is looked up by name in `state=`, `effects=`, `tables=`, `opts=`, `tailers=`,
+`appenders=` and the graph's `system=`. ``step`` is the step, and ``**rest`` takes declared names without a parameter. A
+function that cannot be called so is refused here with a `GraphError`, before a worker gets a message.
 
 Returning. The declaration decides, never the value: ``outputs="checked"`` is a message, None or an iterator of them;
 ``outputs={...}`` is ``{binding: message}``, None or an iterator of `Out`. Annotations that contradict it are refused
@@ -29,7 +29,7 @@ from cues_kafka.graph.timers import Timers
 if TYPE_CHECKING:
     from cues_kafka.graph.processor import Processor
 
-ContextSource: TypeAlias = Literal["state", "tables", "opts", "tailers", "appenders", "system"]
+ContextSource: TypeAlias = Literal["state", "effects", "tables", "opts", "tailers", "appenders", "system"]
 
 STEP = "step"
 """The parameter that gets the step; no other declaration may use the name."""
@@ -142,6 +142,7 @@ def _signature(fn: Callable[..., Any], label: str) -> list[inspect.Parameter]:
 def _places(processor: Processor, system: Iterable[str] | None) -> dict[ContextSource, tuple[str, ...]]:
     return {
         "state": tuple(name for name, store in processor.state.items() if not isinstance(store, Timers)),
+        "effects": tuple(processor.targets),
         "tables": tuple(processor.tables),
         "opts": tuple(processor.opts),
         "tailers": tuple(processor.tailers),

@@ -16,6 +16,7 @@ from cues_kafka.errors import GraphError
 from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import CodecSpec, CommitPolicy, GlobalTable, Json, Limits, Raw, Retry, Store, Table
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.effects import Effect, Sql
 from cues_kafka.graph.filters import HasTag, HasType
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
 from cues_kafka.graph.handler import Handler
@@ -236,6 +237,23 @@ def _table_from_json(data: Mapping[str, Any]) -> Table:
     return made(data["topic"], data["max_bytes"])
 
 
+def _effects_to_json(effects: bool | Mapping[str, Effect]) -> Any:
+    return effects if isinstance(effects, bool) else {name: _effect_to_json(name, one) for name, one in effects.items()}
+
+
+def _effect_to_json(name: str, effect: Effect) -> dict[str, Any]:
+    if not isinstance(effect, Sql) or not effect.env:
+        raise GraphError(
+            f"effects={{{name!r}: ...}} cannot be written down: its address would be in the text. Name the environment "
+            'variable that holds it: Sql(env="SHOP_DATABASE").'
+        )
+    return {"kind": effect.kind, "env": effect.env}
+
+
+def _effects_from_json(data: bool | Mapping[str, Any]) -> Any:
+    return data if isinstance(data, bool) else {name: Sql(env=one["env"]) for name, one in data.items()}
+
+
 # --- Parts
 
 
@@ -247,6 +265,7 @@ def _part_to_json(part: Declaration) -> dict[str, Any]:
         "filter": _filter_to_json,
         "retry": _retry_to_json,
         "commit": asdict,
+        "effects": _effects_to_json,
         "state": lambda stores: {name: _store_to_json(store) for name, store in stores.items()},
         "tables": lambda tables: {name: _table_to_json(table) for name, table in tables.items()},
         "opts": lambda opts: {name: _to_json(item) for name, item in opts.items()},
@@ -267,6 +286,7 @@ def _part_from_json(data: Mapping[str, Any]) -> Declaration:
         "filter": _filter_from_json,
         "retry": _retry_from_json,
         "commit": lambda limits: CommitPolicy(**limits),
+        "effects": _effects_from_json,
         "state": lambda stores: {name: _store_from_json(store) for name, store in stores.items()},
         "tables": lambda tables: {name: _table_from_json(table) for name, table in tables.items()},
         "opts": lambda opts: {name: _from_json(item) for name, item in opts.items()},

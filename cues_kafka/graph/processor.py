@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.binding import CallShape, asked_for, bind
 from cues_kafka.graph.declare import CodecSpec, CommitPolicy, Retry, Store, Table
+from cues_kafka.graph.effects import Effect
 from cues_kafka.graph.handler import Handler, StateHandler
 from cues_kafka.graph.kind import KINDS, InputShape, OutputShape
 from cues_kafka.graph.names import check_name, check_topic, check_written_topic, quoted
@@ -144,7 +145,8 @@ class Processor(BoundFunction):
         opts: plain values by name.
         tailers: topics that the function reads at will, by binding; refused at the start by this release.
         appenders: topics that the function writes at will, by binding; refused at the start by this release.
-        effects: whether the function does something outside of Kafka; a sink always counts as one.
+        effects: whether the function does something outside of Kafka; a sink always counts as one. Or what it acts on,
+            by name, such as a database.
         batch: whether the function gets lists.
         concurrency: how many calls of an ``async def`` may run at once.
         retry: which exceptions are retried.
@@ -164,7 +166,7 @@ class Processor(BoundFunction):
     opts: Mapping[str, Any]
     tailers: Mapping[str, str]
     appenders: Mapping[str, str]
-    effects: bool
+    effects: bool | Mapping[str, Effect]
     batch: bool
     concurrency: int
     retry: Retry | None
@@ -189,7 +191,7 @@ class Processor(BoundFunction):
         opts: Mapping[str, Any] | None = None,
         tailers: Mapping[str, str] | None = None,
         appenders: Mapping[str, str] | None = None,
-        effects: bool = False,
+        effects: bool | Mapping[str, Effect] = False,
         batch: bool = False,
         concurrency: int = 1,
         retry: Retry | None = None,
@@ -211,7 +213,7 @@ class Processor(BoundFunction):
             opts=check_mapping(opts, f"{label}: opts"),
             tailers=read_only(dict(_bound_topics(tailers or {}, label, "tailers"))),
             appenders=read_only(dict(_bound_topics(appenders or {}, label, "appenders", check_written_topic))),
-            effects=effects,
+            effects=_acted_on(effects, label),
             batch=batch,
             concurrency=concurrency,
             retry=retry,
@@ -258,7 +260,17 @@ class Processor(BoundFunction):
     @property
     def has_effects(self) -> bool:
         """Whether it does something outside of Kafka: it is declared so, or it writes to no topic."""
-        return self.effects or not (self.outputs or self.appenders)
+        return bool(self.effects) or not (self.outputs or self.appenders)
+
+    @property
+    def targets(self) -> Mapping[str, Effect]:
+        """What its function acts on besides Kafka, by name."""
+        return {} if isinstance(self.effects, bool) else self.effects
+
+    @property
+    def target(self) -> tuple[str, Effect] | None:
+        """The one of them that commits what the function writes together with the attempt (E1); None: there is none."""
+        return next(((name, one) for name, one in self.targets.items() if one.transactional), None)
 
     def replace(self, **changes: Any) -> Processor:
         """The same declaration with other arguments, validated again."""
@@ -389,17 +401,9 @@ def _check_settings(processor: Processor, label: str) -> None:
     if processor.strategy is not None:
         check_choice(processor.strategy, get_args(Strategy), f"{label}: strategy")
     _check_start(processor, label)
-    for name, store in processor.state.items():
-        check_name(name, f"{label}, state=")
-        if not isinstance(store, Store):
-            raise GraphError(f"{label}: state= gives {name!r} {store!r}. Write state={{{name!r}: {_kept(store)}}}.")
+    _check_held(processor, label)
     _check_timers(processor, label)
-    for name, table in processor.tables.items():
-        check_name(name, f"{label}, tables=")
-        if not isinstance(table, Table):
-            raise GraphError(f'{label}: tables= gives {name!r} {table!r}. Write tables={{{name!r}: Table("topic")}}.')
-        check_topic(table.topic, f"{label}, tables=")
-    check_flag(processor.effects, f"{label}: effects")
+    _check_targets(processor, label)
     check_flag(processor.batch, f"{label}: batch")
     check_count(processor.concurrency, f"{label}: concurrency")
     if processor.state and processor.concurrency > 1:
@@ -420,6 +424,55 @@ def _check_settings(processor: Processor, label: str) -> None:
             f"{label}: batch=True gets lists of equal length, but here a step may miss bindings. "
             "Drop batch=True, or use inputs= without filter=."
         )
+
+
+def _acted_on(effects: Any, label: str) -> bool | Mapping[str, Effect]:
+    if isinstance(effects, bool):
+        return effects
+    if not isinstance(effects, Mapping):
+        raise GraphError(
+            f'{label}: effects={effects!r}. Write True or False, or what it acts on: effects={{"db": Sql("...")}}.'
+        )
+    return check_mapping(effects, f"{label}: effects")
+
+
+def _check_held(processor: Processor, label: str) -> None:
+    for name, store in processor.state.items():
+        check_name(name, f"{label}, state=")
+        if not isinstance(store, Store):
+            raise GraphError(f"{label}: state= gives {name!r} {store!r}. Write state={{{name!r}: {_kept(store)}}}.")
+    for name, table in processor.tables.items():
+        check_name(name, f"{label}, tables=")
+        if not isinstance(table, Table):
+            raise GraphError(f'{label}: tables= gives {name!r} {table!r}. Write tables={{{name!r}: Table("topic")}}.')
+        check_topic(table.topic, f"{label}, tables=")
+
+
+def _check_targets(processor: Processor, label: str) -> None:
+    for name, one in processor.targets.items():
+        check_name(name, f"{label}, effects=")
+        if not isinstance(one, Effect):
+            raise GraphError(
+                f'{label}: effects= gives {name!r} something that is no target. Write effects={{{name!r}: Sql("...")}}.'
+            )
+    found = [name for name, one in processor.targets.items() if one.transactional]
+    if len(found) > 1:
+        raise GraphError(
+            f"{label}: effects= has several databases, {quoted(found)}: no transaction spans two of them. Write to "
+            "one, and have a second processor write to the other."
+        )
+    if found and processor.concurrency > 1:
+        raise GraphError(
+            f"{label}: effects= with a database and concurrency={processor.concurrency}: steps that run side by side "
+            "would share one transaction. Drop concurrency=, and add partitions."
+        )
+    if found and any(isinstance(store, Handler) for store in processor.state.values()):
+        raise GraphError(
+            f"{label}: a Handler beside a database: where the database is ahead after a death, its outcome is "
+            "published without a call, and the handler would not see it. Use Store."
+        )
+    if found and processor.strategy not in (None, "exactly-once"):
+        raise GraphError(f"{label}: a database with strategy={processor.strategy!r}. Leave strategy= out.")
 
 
 def _check_timers(processor: Processor, label: str) -> None:

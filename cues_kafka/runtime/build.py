@@ -32,6 +32,7 @@ from cues_kafka.runtime.calling.caller import Caller, Decoder
 from cues_kafka.runtime.calling.failures import Outage
 from cues_kafka.runtime.calling.outputs import OVERHEAD_BYTES, Output, Returned, Target, key_field
 from cues_kafka.runtime.task.following import Tables
+from cues_kafka.sinks.lookup import open_target
 from cues_kafka.state.entries import TIME_BYTES
 from cues_kafka.state.handlers import Handlers
 from cues_kafka.state.mapping import StoreSpec
@@ -96,10 +97,15 @@ def caller_of(
         stores = Stores(specs, spec.partition) if specs else None
         own = {**(stores.values if stores else {}), **(tables.values(spec.partition) if tables else {})}
         everything = {**values, **own}
+        target = (
+            open_target(processor.target[1], graph.name, processor.name, spec.partition) if processor.target else None
+        )
+        if processor.target and target is not None:
+            everything[processor.target[0]] = target.value
         given = {name: one for name, one in everything.items() if name in processor.call.context}
         timed = {name: everything[name] for name in processor.timer_call.context} if processor.timer_call else {}
         handlers = Handlers(declared, given, stores, monotonic) if declared and stores else None
-        return CallContext(given, stores, stores, tables, handlers, timed)
+        return CallContext(given, stores, stores, tables, handlers, timed, target)
 
     return Caller(
         processor,

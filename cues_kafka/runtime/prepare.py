@@ -30,8 +30,33 @@ def _inspect_registry(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     return inspect_registry(graph, broker, terms)
 
 
-INSPECTORS: Final[list[Inspector]] = [inspect_cluster, inspect_starts, _inspect_registry]
-"""What a plan asks before a start; a database comes here."""
+def _inspect_databases(graph: Graph, broker: Broker, terms: Terms) -> Findings:
+    """The databases' inspector, which only a graph with `effects={...: Sql(...)}` needs."""
+    if not any(processor.targets for processor in graph.processors.values()):
+        return Findings()
+    from cues_kafka.sinks.tables import inspect_databases  # noqa: PLC0415
+
+    return inspect_databases(graph, broker, terms)
+
+
+INSPECTORS: Final[list[Inspector]] = [inspect_cluster, inspect_starts, _inspect_registry, _inspect_databases]
+"""What a plan asks before a start."""
+
+
+def make_tables(graph: Graph, names: Sequence[str] | None, *, create: bool) -> None:
+    """
+    Make our tables in the databases of these processors where they are missing.
+
+    Raises:
+        ConfigError: they are missing and must not be made, or a database refuses.
+        RetriableError: a database does not answer.
+    """
+    if not any(processor.targets for processor in graph.processors.values()):
+        return
+    from cues_kafka.sinks import tables  # noqa: PLC0415
+
+    for where, declared in tables.databases(graph, names).items():
+        tables.make_tables(declared, where, create=create)
 
 
 def plan_start(graph: Graph, broker: Broker, terms: Terms) -> Plan:
@@ -78,6 +103,7 @@ def prepare(
                 "them"
             )
         broker.create(planned.create)
+    make_tables(graph, only, create=terms.create_topics)
     facts = _facts_with(broker, names, {topic.name for topic in planned.create})
     if facts.unchecked and not terms.accept_unchecked:
         plan(graph, facts).refuse()  # topics that were created just now

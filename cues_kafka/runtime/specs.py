@@ -77,6 +77,7 @@ def spec_of(graph: Graph, planned: Plan, processor: Processor, width: int, ident
             quarantine_after=processor.quarantine_after,
             stores=tuple((name, changelog_topic(graph.name, processor.name, name)) for name in processor.state),
             timers=processor.timers is not None,
+            target=processor.target is not None,
             compacted=processor.input_shape == "single" and bool(planned[processor.name].compacted),
         )
 

@@ -37,10 +37,11 @@ from cues_kafka.runtime.system import System
 from cues_kafka.runtime.task.alone import Alone
 from cues_kafka.runtime.task.gate import Gate
 from cues_kafka.runtime.task.interpreter import Hook
+from cues_kafka.runtime.task.lane import COMMIT_TARGET
 
 _Result = TypeVar("_Result")
 _INSTANCE = "tester"
-_EFFECTS: Final = frozenset(effect.__name__ for effect in get_args(Effect))
+_EFFECTS: Final = frozenset(effect.__name__ for effect in get_args(Effect)) | {COMMIT_TARGET}
 _IDLE_TURNS = 3
 
 
@@ -107,7 +108,8 @@ class Crash:
     """
     Where the process crashes: `moment` (`before` or `after`) the `nth` effect of this name.
 
-    The names are those of the classes in `cues_kafka.core.effects`, such as `Call`, `Produce` and `Commit`. Where the
+    The names are those of the classes in `cues_kafka.core.effects`, such as `Call`, `Produce` and `Commit`; and
+    `CommitTarget`, the commit of the database of `effects={"db": Sql(...)}`, which comes before `Begin`. Where the
     run has fewer effects of this name, it does not crash; `Tester.crashed` says whether it did.
 
     Raises:
@@ -270,6 +272,8 @@ class Tester:
             for lane in worker.lanes.values():
                 if lane.stores is not None:
                     lane.stores.close(orderly=False)
+                if lane.target is not None:
+                    lane.target.close(orderly=False)
 
     def _hook(self) -> Hook:
         def hook(moment: str, effect: str) -> None:

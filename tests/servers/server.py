@@ -291,8 +291,8 @@ def unprivileged(end: str = "SIGKILL") -> list[str]:
     A prefix of a command, which runs it without the rights of root, to die by the signal `end` with its parent.
 
     PostgreSQL refuses to run as root. So root runs it as `POWERLESS`, which keeps one right of root, to pass over the
-    modes of files: the cache is often below root's home, and temporary directories are open to their owner alone. Without
-    `no_setuid_fixup`, access(2) would not know of this right.
+    modes of files: the cache is often below root's home, and temporary directories are open to their owner alone.
+    Without `no_setuid_fixup`, access(2) would not know of this right.
     """
     prefix = ["setpriv", "--pdeathsig", end.removeprefix("SIG")]
     if os.geteuid() == 0:

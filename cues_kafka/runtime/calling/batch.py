@@ -12,7 +12,7 @@ from cues_kafka.core.delivery import provenance_prefix
 from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
-from cues_kafka.ports import BatchReport, Positions, Sink, WireMessage
+from cues_kafka.ports import BatchReport, Positions, Sink, TransactionalSink, WireMessage
 from cues_kafka.runtime.calling.fired import Fired
 from cues_kafka.runtime.calling.outbox import Outbox
 from cues_kafka.runtime.calling.outputs import Now
@@ -36,6 +36,7 @@ class CallContext:
         tables: those that it looks up; None: it has none.
         handlers: those of its stores that are objects of the user's; None: it has none.
         timed: as `values`, for the function of its timers.
+        target: commits what the calls write outside of Kafka with the attempt (E1); None: nothing does.
     """
 
     values: Mapping[str, Any]
@@ -44,6 +45,7 @@ class CallContext:
     tables: Tables | None = None
     handlers: Handlers | None = None
     timed: Mapping[str, Any] = field(default_factory=dict)
+    target: TransactionalSink | None = None
 
 
 class Mark(NamedTuple):
@@ -82,6 +84,7 @@ class Batch:
         cause: the user's exception behind `halt`.
         closed: whether it is committed as it is: the user asked for a commit (`step.request_commit`), or a step spoiled
             the handlers.
+        tentative: whether the first failure ends the run, because all of its steps are called again one by one (E1).
         spoiled: whether the step behind its last one raised, and so left its traces in the handlers.
         most: how many steps it may have before a timer that is due must wait for the next batch (F3).
         until_s: when timers that are due must wait for the next batch, by `now`.
@@ -116,6 +119,7 @@ class Batch:
     halt: Halt | None = None
     cause: BaseException | None = None
     closed: bool = False
+    tentative: bool = False
     spoiled: bool = False
     steps: list[Any] = field(default_factory=list)
     retrying: Retrying | None = None

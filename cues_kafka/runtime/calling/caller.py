@@ -21,7 +21,7 @@ from cues_kafka.errors import Fenced, HandlerFailed, Interrupt, OutputError, Ret
 from cues_kafka.graph.message import Message, travelling
 from cues_kafka.graph.processor import Processor
 from cues_kafka.observe.log import LINES
-from cues_kafka.ports import UNREADABLE, Coordinates, Sink, WireMessage, headers_of_each
+from cues_kafka.ports import UNREADABLE, Coordinates, Sink, TransactionalSink, WireMessage, headers_of_each
 from cues_kafka.records.bytes import ErrorMessage, encode_error
 from cues_kafka.runtime.calling.batch import Batch, CallContext, Mark, Retrying, Taken
 from cues_kafka.runtime.calling.coroutines import Coroutines, Ended
@@ -63,6 +63,10 @@ class Decoder(NamedTuple):
         if self.id_header is not None and data is not None:
             data = in_front(message.headers(), self.id_header, data)
         return self.decode(data)
+
+
+class FailedTogether(BaseException):
+    """A step failed in a chunk that is called in one go; what it wrote to a target cannot be told from the others'."""
 
 
 class Caller:
@@ -136,15 +140,64 @@ class Caller:
         """
         before = batch.begun_by_messages
         self._coming = None
-        if batch.context.sink is not None and batch.context.stores is None:
+        if (target := batch.context.target) is not None:
+            try:
+                self._run_on_target(target, steps, batch, retrying)
+            finally:
+                target.rest()
+        elif batch.context.sink is not None and batch.context.stores is None:
             self._run_with_sink(batch.context.sink, steps, batch, retrying)
-        elif retrying is None and self._plain:
+        else:
+            self._run_together(steps, batch, retrying)
+        return batch.begun_by_messages - before
+
+    def _run_together(self, steps: Sequence[Any], batch: Batch, retrying: Retrying | None) -> None:
+        """Call for a chunk in the way that costs least."""
+        if retrying is None and self._plain:
             self._run_plain(steps, batch)
         elif retrying is None and self._simple:
             self._run_simple(steps, batch)
         else:
             self._run_others(steps, batch, retrying)
-        return batch.begun_by_messages - before
+
+    def _run_on_target(
+        self, target: TransactionalSink, steps: Sequence[Any], batch: Batch, retrying: Retrying | None
+    ) -> None:
+        """
+        E1: call for the chunk in one go; where a step fails, take all of it back, and call step by step.
+
+        A savepoint for each step would cost two round trips for each message. Stores cannot take back several steps, so
+        with them each step has its own.
+        """
+        if retrying is None and batch.context.stores is None and len(steps) > 1:
+            before = batch.mark()
+            target.mark()
+            batch.tentative = True
+            try:
+                self._run_together(steps, batch, None)
+                if not target.check():
+                    return
+            except FailedTogether:
+                pass
+            finally:
+                batch.tentative = False
+            batch.back_to(before)
+            batch.closed = False
+            target.back()
+        headers_of_each([message for step in steps for _, message in self._take(step)])
+        self._coming = iter(steps)
+        for step in self._coming:
+            taken, before = self._take(step), batch.mark()
+            target.mark()
+            ended = self._one(taken, batch, retrying)
+            if ended and (why := target.check()):
+                batch.back_to(before)
+                ended = self._fail(OutputError(why), Failure(taken, batch, retrying, kind="raised"))
+            if not ended or batch.closed:
+                return
+            retrying = None
+            if self._fire is not None and not self.fire(batch, batch.most - batch.deliveries):
+                return
 
     def under_way(self, steps: Sequence[Any], ended: int) -> int:
         """
@@ -196,7 +249,7 @@ class Caller:
         Returns:
             Whether a message may be delivered next.
         """
-        timers = self._timers_of(batch)
+        timers, target = self._timers_of(batch), batch.context.target
         timers.tell(batch.today() / 1000)
         while not (batch.halt or batch.closed) and (due := timers.due) is not None:
             if most <= 0 or (batch.deliveries and batch.is_full):
@@ -207,6 +260,8 @@ class Caller:
                 self._fire_one(batch.fired, batch, retrying)
             finally:
                 batch.fired = None
+                if target is not None:
+                    target.rest()
             most, retrying = most - 1, None
         return not (batch.halt or batch.closed)
 
@@ -225,6 +280,8 @@ class Caller:
         taken = fired.taken(self._bindings)
         failure = Failure(taken, batch, retrying, kind="raised")
         stores.begin_step()
+        if (target := batch.context.target) is not None:
+            target.mark()
         if not timers.end(fired.set):
             batch.closed = True  # it is void: the task recovers, or leaves
             return
@@ -240,6 +297,8 @@ class Caller:
             if payloads:
                 self._add(taken, batch, payloads)
                 batch.outputs += 1
+            if target is not None and (why := target.check()):
+                raise OutputError(why)
             batch.deliveries += 1
         except BaseException as error:
             if not self._fail(error, failure):
@@ -452,8 +511,15 @@ class Caller:
 
     def _fail(self, error: BaseException, failure: Failure) -> bool:
         """End the step as one error message, True; or halt the batch before it, False."""
-        if failure.batch.context.stores is not None and failure.kind not in UNDECODED:
-            failure.batch.context.stores.undo_step()
+        context, called = failure.batch.context, failure.kind not in UNDECODED
+        if context.target is not None and called:
+            if why := context.target.outage(error):
+                raise Outage(why) from error
+            if failure.batch.tentative:
+                raise FailedTogether from error
+            context.target.back()
+        if context.stores is not None and called:
+            context.stores.undo_step()
         if self._became_error(error, failure):
             return True
         failure.batch.about = note(failure, error, self.coordinates(failure.taken, failure.batch))
@@ -600,8 +666,8 @@ class Caller:
                 failures[i].step = self._step(rows[i], came[i], batch, None)  # type: ignore[arg-type]
         try:
             results = dict(zip(asked, self._invoke_lists(asked, failures, came, batch), strict=True)) if asked else {}
-        except Exception:
-            self._run_alone(rows, batch, before)
+        except Exception as error:
+            self._run_alone(rows, batch, before, error)
             return
         except BaseException as error:
             self._fail(error, failures[0])
@@ -617,13 +683,19 @@ class Caller:
                 self._settle(taken, batch, result, failure)
             except Exception as error:
                 if batch.context.stores is not None and failure.kind != "decode":
-                    self._run_alone(rows, batch, before)  # which changes of the stores are this step's is not known
+                    self._run_alone(
+                        rows, batch, before, error
+                    )  # which changes of the stores are this step's is not known
                     return
                 if not self._fail(error, failure):
                     return
 
-    def _run_alone(self, rows: Sequence[Taken], batch: Batch, before: Mark) -> None:
+    def _run_alone(self, rows: Sequence[Taken], batch: Batch, before: Mark, error: Exception) -> None:
         """Take back what a call for all steps gave, and call for each of them."""
+        if (target := batch.context.target) is not None:
+            if why := target.outage(error):
+                raise Outage(why) from error
+            raise FailedTogether from error
         batch.back_to(before)
         if batch.context.stores is not None:
             batch.context.stores.undo_step()

@@ -260,11 +260,11 @@ class Interpreter:
         inputs = {b: on.InputFacts(facts[place.topic].topic_id, *marks[place]) for b, place in places.items()}
         return on.InputsFetched(inputs, self._world.clock.monotonic())
 
-    def _ask_target(self, _: do.AskTarget) -> on.Event:
+    def _ask_target(self, effect: do.AskTarget) -> on.Event:
         """Its records are made when they are produced: their provenance names the attempt that commits them."""
         target = self._world.target
         assert target is not None
-        held = target.ask()
+        held = target.ask(effect.owner, effect.step)
         row = None if held is None else row_of(held)
         if row is not None and self.task.record is not None and row.step > self.task.record.step:
             sequence = self.task.next_sequence

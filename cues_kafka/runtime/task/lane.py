@@ -16,10 +16,12 @@ from cues_kafka.core import events as on
 from cues_kafka.core.records import Attempt
 from cues_kafka.core.spec import Spec
 from cues_kafka.core.task import Doing, Task
+from cues_kafka.core.writing import owner_of, row_of
 from cues_kafka.errors import RetriableError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.observe.log import get_logger
-from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Observer, Positions
+from cues_kafka.ports import Broker, Clock, GroupMetadata, Inlet, Observer, Positions, TransactionalSink
+from cues_kafka.records.held import held_of
 from cues_kafka.runtime.calling.batch import Batch, Retrying
 from cues_kafka.runtime.calling.caller import Caller
 from cues_kafka.runtime.calling.outputs import Now
@@ -41,6 +43,10 @@ CHUNK_S = 0.01
 """How long a chunk of calls takes, about. Between chunks the lane checks the clock and the gate; other tasks work."""
 
 MAX_CHUNK = 2048
+
+COMMIT_TARGET = "CommitTarget"
+"""The crash point before and after the commit of the target (E1)."""
+
 RECOVERY_PATIENCE_S = 0.5
 """How long a revocation waits for a task in R1 to R5: one answer of a healthy cluster."""
 
@@ -124,7 +130,10 @@ class Lane:
         self._fire_at_s: float | None = None
         self._calling: tuple[list[Any], Batch, int] | None = None
         self._committed_at_s = clock.monotonic()
-        world = World(broker, clock, self.assign, membership, hook, caller.batch_bytes, inlet, observers)
+        world = World(
+            *(broker, clock, self.assign, membership, hook, caller.batch_bytes, inlet, observers),
+            target=self._context.target,
+        )
         self.interpreter = Interpreter(spec, world)
 
     # What others see.
@@ -143,6 +152,11 @@ class Lane:
     def stores(self) -> Stores | None:
         """The task's stores; None: it has none."""
         return self._context.stores
+
+    @property
+    def target(self) -> TransactionalSink | None:
+        """What commits the task's effects together with its attempts (E1); None: it has none."""
+        return self._context.target
 
     @property
     def ready(self) -> bool:
@@ -415,6 +429,8 @@ class Lane:
     def _discard_effects(self) -> None:
         if self._context.sink is not None:
             self._context.sink.discard()
+        if self._context.target is not None:
+            self._context.target.discard()
 
     def fail(self, text: str) -> on.Event:
         """The event for an input that cannot be read on (A2, R6), or a sink that does not answer."""
@@ -469,6 +485,8 @@ class Lane:
         self._discard_effects()
         if self._context.stores is not None:
             self._context.stores.close()
+        if self._context.target is not None:
+            self._context.target.close()
         if self._context.tables is not None:
             self._context.tables.leave(self.spec.partition)
 
@@ -660,6 +678,9 @@ class Lane:
         batch = Batch(
             self.spec, task.next_sequence, topic_ids, self._context, starts=starts, now=clock.monotonic, today=today
         )
+        if self._context.target is not None:
+            assert task.record
+            self._context.target.begin_batch(owner_of(task), task.record.step)
         batch.most, batch.until_s = most, batch.began_s + self._policy.max_seconds
         batch.most_bytes = self._policy.max_bytes
         if self._context.handlers is not None:
@@ -716,9 +737,23 @@ class Lane:
                 halt = batch.halt
             if batch.deliveries:
                 sink.before_commit(batch.sequence, batch.records)
+        if (target := self._context.target) is not None and not self._committed(target, batch):
+            return None
         if halt and halt.kind == "retry" and not batch.deliveries:
             return None if self.task.state is Doing.READY else on.Called((), batch.totals, halt)
         return on.Called(batch.ends, batch.totals, halt)
+
+    def _committed(self, target: TransactionalSink, batch: Batch) -> bool:
+        """E1: commit what the steps wrote, with their outcomes. Kafka's transaction comes behind; False: it is void."""
+        if not batch.deliveries:
+            target.discard()
+            return True
+        if self.buffer is not self._worked_on or self.interpreter.gate.closed:
+            return False
+        self.interpreter.point("before", COMMIT_TARGET)
+        target.commit(held_of(row_of(self.task, batch.ends, batch.totals)), batch.records)
+        self.interpreter.point("after", COMMIT_TARGET)
+        return True
 
     def _called(self, task: Task, buffer: Buffer, call: do.Call) -> on.Event | None:
         """Call user code under a snapshot (P4), for exactly what was polled."""

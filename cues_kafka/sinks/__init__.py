@@ -1,0 +1,1 @@
+"""Targets outside of Kafka: databases that commit effects together with the attempt (E1)."""

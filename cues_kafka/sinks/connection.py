@@ -1,0 +1,103 @@
+"""What a function is given of a database: statements in the open transaction, and nothing that would end it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from cues_kafka.errors import OutputError
+from cues_kafka.sinks.dialect import Dialect
+
+
+class InTransaction(Protocol):
+    """Where the open transaction is."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """How to talk to the database."""
+        ...
+
+    @property
+    def in_use(self) -> Any:
+        """
+        The driver's connection, in the open transaction.
+
+        Raises:
+            RuntimeError: no transaction is open: the call is over.
+        """
+        ...
+
+
+class Database:
+    """
+    A connection to the database of `Sql(...)`, in an open transaction.
+
+    What is written is committed with the step, or taken back with it. There is no `commit` and no `rollback`, and
+    statements that would end the transaction are refused. It is valid only during the call.
+
+    Placeholders are those of the driver: `%s` for PostgreSQL (psycopg) and MySQL, `?` for SQLite.
+    """
+
+    __slots__ = ("_target",)
+
+    def __init__(self, target: InTransaction) -> None:
+        self._target = target
+
+    def execute(self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
+        """
+        Run one statement.
+
+        Returns:
+            The driver's cursor: iterate over it, or call `fetchone` or `fetchall`.
+
+        Raises:
+            OutputError: the statement would end the transaction.
+        """
+        cursor = self._cursor(statement)
+        cursor.execute(statement, parameters) if parameters else cursor.execute(statement)
+        return cursor
+
+    def executemany(self, statement: str, rows: Sequence[Sequence[Any] | Mapping[str, Any]]) -> Any:
+        """
+        Run one statement for many rows, in as few round trips as the driver can.
+
+        Raises:
+            OutputError: the statement would end the transaction.
+        """
+        cursor = self._cursor(statement)
+        cursor.executemany(statement, rows)
+        return cursor
+
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """
+        Insert rows in the fastest way that the database has: `COPY` where it is PostgreSQL.
+
+        Args:
+            table: its name; with a schema, `schema.table`.
+            columns: their names.
+            rows: values in the order of the columns.
+        """
+        self._target.dialect.insert(self._target.in_use, table, columns, rows)
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """
+        What is written in this block is taken back if an exception leaves it, and the transaction goes on.
+
+        For a statement whose failure the function takes, such as a key that may be there already.
+        """
+        dialect, connection = self._target.dialect, self._target.in_use
+        dialect.execute(connection, "SAVEPOINT cues_own")
+        try:
+            yield
+        except BaseException as error:
+            if not dialect.outage(error):
+                dialect.execute(connection, "ROLLBACK TO SAVEPOINT cues_own")
+            raise
+        dialect.execute(connection, "RELEASE SAVEPOINT cues_own")
+
+    def _cursor(self, statement: str) -> Any:
+        if why := self._target.dialect.refused(statement):
+            raise OutputError(why)
+        return self._target.in_use.cursor()

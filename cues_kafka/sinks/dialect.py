@@ -1,0 +1,97 @@
+"""What differs between databases: connecting, locking, savepoints, errors, and writing many rows fast."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+TASKS = "cues_task"
+"""The table with a row for each task: where the target stands (E1)."""
+
+OUTBOX = "cues_outbox"
+"""The table of what Kafka gets in the newest attempt of each task."""
+
+OUTBOX_COLUMNS = ("graph", "processor", "part", "place", "topic", "to_part", "k", "v", "headers", "ts")
+
+LOCK_S = 5.0
+"""How long a task waits for the lock of its row before it ends the connection that holds it. A batch's transaction is
+open while user code runs, so a successor may meet that of a process that is still alive, or frozen."""
+
+
+class Dialect(Protocol):
+    """
+    One kind of database.
+
+    Attributes:
+        name: as people know it.
+        schema: the statements that make our two tables, each of which may be run again.
+        lock: ends the statement that reads a task's row, so that nobody else changes it before the transaction ends.
+        errors: the base class of the driver's exceptions.
+    """
+
+    name: str
+    schema: Sequence[str]
+    lock: str
+    errors: type[Exception]
+
+    def connect(self) -> Any:
+        """
+        Open a connection on which no transaction is open.
+
+        Raises:
+            RetriableError: the database does not answer.
+            ConfigError: it answers, and refuses.
+        """
+        ...
+
+    def begin(self, connection: Any) -> None:
+        """Begin a transaction, in which locks are waited for up to `LOCK_S`."""
+        ...
+
+    def execute(self, connection: Any, statement: str, parameters: Sequence[Any] = ()) -> Any:
+        """Run one statement whose parameters are written `?`; gives a cursor."""
+        ...
+
+    def executemany(self, connection: Any, statement: str, rows: Sequence[Sequence[Any]]) -> Any:
+        """The same statement for many rows."""
+        ...
+
+    def insert(self, connection: Any, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Insert rows in the fastest way that there is."""
+        ...
+
+    def commit(self, connection: Any) -> None:
+        """Commit. An exception leaves it open whether that happened."""
+        ...
+
+    def rollback(self, connection: Any) -> None:
+        """Roll back."""
+        ...
+
+    def close(self, connection: Any) -> None:
+        """Close, whatever state it is in; raises nothing."""
+        ...
+
+    def broken(self, connection: Any) -> str:
+        """Why the open transaction cannot go on; empty: it can."""
+        ...
+
+    def check(self, connection: Any) -> None:
+        """Have constraints that wait for the commit speak now, as an exception of the driver."""
+        ...
+
+    def outage(self, error: BaseException) -> str:
+        """Why the whole transaction must be tried again, if the driver's exception says so; empty: one step's fault."""
+        ...
+
+    def name_of(self, connection: Any) -> str:
+        """A name by which another connection can end this one; empty: there is none."""
+        ...
+
+    def end(self, connection: Any, name: str) -> bool:
+        """End the connection of that name; False: it has ended already, or must not be ended."""
+        ...
+
+    def refused(self, statement: str) -> str:
+        """Why user code must not run this statement; empty: it may."""
+        ...

@@ -1,0 +1,64 @@
+"""Looks up what implements a declared target."""
+
+from __future__ import annotations
+
+import os
+
+from cues_kafka.errors import ConfigError
+from cues_kafka.graph.effects import Effect, Sql, dialect_of
+from cues_kafka.ports import TransactionalSink
+from cues_kafka.sinks.dialect import Dialect
+from cues_kafka.sinks.sql import SqlTarget, TaskName
+
+
+def open_target(declared: Effect, graph: str, processor: str, partition: int) -> TransactionalSink:
+    """
+    Make the target of one task. It connects when it is first asked.
+
+    Raises:
+        ConfigError: a package or the address is missing, or it is no target with transactions.
+    """
+    if not isinstance(declared, Sql):
+        raise ConfigError(f"{declared!r} is no target with transactions of its own")
+    return SqlTarget(dialect(declared), TaskName(graph, processor, partition))
+
+
+def dialect(declared: Sql) -> Dialect:
+    """
+    How to talk to the database that is declared.
+
+    Raises:
+        ConfigError: a package or the address is missing.
+    """
+    url = address(declared)
+    match dialect_of(url):
+        case "sqlite":
+            from cues_kafka.sinks.sqlite import Sqlite  # noqa: PLC0415
+
+            return Sqlite(url)
+        case "postgresql":
+            from cues_kafka.sinks.postgres import Postgres  # noqa: PLC0415
+
+            return Postgres(url)
+        case name:
+            from cues_kafka.sinks.mysql import MySql  # noqa: PLC0415
+
+            assert name == "mysql"
+            return MySql(url)
+
+
+def address(declared: Sql) -> str:
+    """
+    The database's address.
+
+    Raises:
+        ConfigError: the environment variable is not set.
+    """
+    if declared.url:
+        return declared.url
+    if url := os.environ.get(declared.env):
+        return url
+    raise ConfigError(
+        f"Sql(env={declared.env!r}): the environment variable {declared.env} is not set. Set it to the address of the "
+        "database: postgresql://user@host/database"
+    )

@@ -1,0 +1,167 @@
+"""MySQL and MariaDB, by PyMySQL."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from cues_kafka.errors import ConfigError, RetriableError
+from cues_kafka.sinks.dialect import LOCK_S, OUTBOX, TASKS
+from cues_kafka.sinks.statements import refused
+
+try:
+    import pymysql
+    from pymysql.constants import SERVER_STATUS
+except ImportError as error:  # pragma: no cover - the environment of the tests has it
+    raise ConfigError(
+        "MySQL and MariaDB need PyMySQL, which is not installed. Install it: pip install 'cues-kafka[mysql]'"
+    ) from error
+
+CONNECT_S: Final = 10
+
+OUTAGES: Final = {
+    1205: "another transaction has the lock",
+    1213: "deadlock",
+    1020: "another transaction has changed the row",
+    1021: "the disk is full",
+    1037: "the server lacks memory",
+    1040: "the server has too many connections",
+    1041: "the server lacks memory",
+    1053: "the server ends",
+    1114: "the table is full",
+    1180: "the server could not commit",
+    1203: "the user has too many connections",
+    1226: "the user has used up a resource",
+    1290: "the server takes no writes",
+    1317: "the statement was cancelled",
+    1836: "the server takes no writes",
+    1927: "the connection was ended",
+    3024: "the statement took too long",
+    4031: "the connection was idle for too long",
+}
+"""Error numbers that are not one step's fault: the whole transaction is tried again. From 2000 on the client speaks."""
+
+REFUSED: Final = frozenset({1044, 1045, 1049, 1698})
+"""Error numbers of a connection that no later try would open."""
+
+
+class MySql:
+    """See `Dialect`. DDL commits the transaction silently, so it is refused."""
+
+    name = "mysql"
+    lock = " FOR UPDATE"
+    errors: type[Exception] = pymysql.MySQLError
+    schema: Sequence[str] = (
+        f"""CREATE TABLE IF NOT EXISTS {TASKS} (
+            graph VARCHAR(80) NOT NULL, processor VARCHAR(80) NOT NULL, part INT NOT NULL, base BIGINT NOT NULL,
+            step BIGINT NOT NULL, owner BIGINT NOT NULL, attempt LONGTEXT NOT NULL, backend VARCHAR(80) NOT NULL,
+            PRIMARY KEY (graph, processor, part)) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin""",
+        f"""CREATE TABLE IF NOT EXISTS {OUTBOX} (
+            graph VARCHAR(80) NOT NULL, processor VARCHAR(80) NOT NULL, part INT NOT NULL, place INT NOT NULL,
+            topic VARCHAR(249) NOT NULL, to_part INT, k LONGBLOB, v LONGBLOB, headers LONGTEXT, ts BIGINT NOT NULL,
+            PRIMARY KEY (graph, processor, part, place)) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin""",
+    )
+
+    def __init__(self, url: str) -> None:
+        self._parts = urlsplit(url)
+
+    def connect(self) -> Any:
+        """See `Dialect`."""
+        parts = self._parts
+        try:
+            connection = pymysql.connect(
+                host=parts.hostname or "localhost",
+                port=parts.port or 3306,
+                user=unquote(parts.username) if parts.username else None,
+                password=unquote(parts.password or ""),
+                database=unquote(parts.path.strip("/")) or None,
+                charset="utf8mb4",
+                autocommit=True,
+                connect_timeout=CONNECT_S,
+                init_command=f"SET SESSION innodb_lock_wait_timeout = {LOCK_S:g}",
+            )
+        except pymysql.MySQLError as error:
+            if error.args and error.args[0] in REFUSED:
+                raise ConfigError(f"MySQL refuses: {_text(error)}. Correct the address, or the user's rights") from None
+            raise RetriableError(f"MySQL does not answer: {_text(error)}", code="TARGET") from None
+        return connection
+
+    def begin(self, connection: Any) -> None:
+        """See `Dialect`. At REPEATABLE READ a transaction would see rows as they were before it had the lock."""
+        self.execute(connection, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        self.execute(connection, "START TRANSACTION")
+
+    def execute(self, connection: Any, statement: str, parameters: Sequence[Any] = ()) -> Any:
+        """See `Dialect`."""
+        cursor = connection.cursor()
+        cursor.execute(statement.replace("?", "%s"), tuple(parameters) or None)
+        return cursor
+
+    def executemany(self, connection: Any, statement: str, rows: Sequence[Sequence[Any]]) -> Any:
+        """See `Dialect`."""
+        cursor = connection.cursor()
+        cursor.executemany(statement.replace("?", "%s"), rows)
+        return cursor
+
+    def insert(self, connection: Any, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """See `Dialect`. The driver makes one statement of many rows."""
+        into = ".".join(f"`{part}`" for part in table.split("."))
+        names, marks = ", ".join(f"`{name}`" for name in columns), ", ".join(["%s"] * len(columns))
+        connection.cursor().executemany(f"INSERT INTO {into} ({names}) VALUES ({marks})", rows)  # noqa: S608
+
+    def commit(self, connection: Any) -> None:
+        """See `Dialect`."""
+        self.execute(connection, "COMMIT")
+
+    def rollback(self, connection: Any) -> None:
+        """See `Dialect`."""
+        self.execute(connection, "ROLLBACK")
+
+    def close(self, connection: Any) -> None:
+        """See `Dialect`. The driver raises for a connection that is closed already."""
+        if connection.open:
+            connection.close()
+
+    def broken(self, connection: Any) -> str:
+        """See `Dialect`. A deadlock, and DDL, end the transaction without a word to the function that goes on."""
+        if not connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS:
+            raise RetriableError("MySQL: the transaction has ended", code="TARGET")
+        return ""
+
+    def check(self, connection: Any) -> None:
+        """See `Dialect`. It has no constraints that wait."""
+
+    def outage(self, error: BaseException) -> str:
+        """See `Dialect`."""
+        code = error.args[0] if error.args and isinstance(error.args[0], int) else None
+        if code is None or code == 0 or 2000 <= code < 3000:
+            passing = isinstance(error, pymysql.OperationalError | pymysql.InterfaceError | pymysql.InternalError)
+            return _text(error) if passing else ""
+        return f"{OUTAGES[code]} ({_text(error)})" if code in OUTAGES else ""
+
+    def name_of(self, connection: Any) -> str:
+        """See `Dialect`. A lock of the server's that the connection holds: its number may be another one's later."""
+        name = f"cues {secrets.token_hex(16)}"
+        self.execute(connection, "SELECT GET_LOCK(?, 0)", (name,)).fetchone()
+        return name
+
+    def end(self, connection: Any, name: str) -> bool:
+        """See `Dialect`."""
+        row = self.execute(connection, "SELECT IS_USED_LOCK(?)", (name,)).fetchone()
+        if row is None or row[0] is None or row[0] == connection.thread_id():
+            return False
+        try:
+            self.execute(connection, f"KILL {int(row[0])}")
+        except pymysql.MySQLError:  # it has ended already, or may not be ended
+            return False
+        return True
+
+    def refused(self, statement: str) -> str:
+        """See `Dialect`."""
+        return refused(statement)
+
+
+def _text(error: BaseException) -> str:
+    return " ".join(str(one) for one in error.args) or type(error).__name__

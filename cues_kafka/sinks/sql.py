@@ -1,0 +1,325 @@
+"""A database as the target of one task: effects, outcomes and place in one transaction (E1)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+from cues_kafka.errors import RetriableError
+from cues_kafka.observe.log import get_logger
+from cues_kafka.ports import HeldAttempt
+from cues_kafka.sinks.connection import Database
+from cues_kafka.sinks.dialect import LOCK_S, OUTBOX, OUTBOX_COLUMNS, TASKS, Dialect
+
+log = get_logger("cues_kafka.sinks")
+
+_OF_TASK = "graph = ? AND processor = ? AND part = ?"
+_SELECT = f"SELECT base, step, owner, attempt, backend FROM {TASKS} WHERE {_OF_TASK}"  # noqa: S608
+_CLAIM = f"UPDATE {TASKS} SET owner = ?, backend = ? WHERE {_OF_TASK} AND owner <= ?"  # noqa: S608
+_MOVE = f"UPDATE {TASKS} SET base = ?, step = ?, owner = ?, attempt = ? WHERE {_OF_TASK}"  # noqa: S608
+_INSERT = (
+    f"INSERT INTO {TASKS} (graph, processor, part, base, step, owner, attempt, backend) "  # noqa: S608
+    "VALUES (?, ?, ?, 0, 0, ?, '', '')"
+)
+_OWN = f"UPDATE {TASKS} SET owner = ? WHERE {_OF_TASK}"  # noqa: S608
+_EMPTY = f"DELETE FROM {OUTBOX} WHERE {_OF_TASK}"  # noqa: S608
+_READ = f"SELECT topic, to_part, k, v, headers, ts FROM {OUTBOX} WHERE {_OF_TASK} ORDER BY place"  # noqa: S608
+
+
+class TaskName(NamedTuple):
+    """The key of a task's rows."""
+
+    graph: str
+    processor: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.processor}/{self.partition}"
+
+
+class SqlTarget:
+    """
+    The database of one task; a `ports.TransactionalSink`.
+
+    Its connection is used by the thread that calls user code. `ask` and `outbox` have connections of their own.
+    """
+
+    def __init__(self, dialect: Dialect, task: TaskName) -> None:
+        self._dialect = dialect
+        self._task = task
+        self._lock = threading.RLock()
+        self._calling = False  # user code may be using the connection
+        self._connection: Any = None
+        self._open = False  # a transaction is
+        self._marked = False
+        self._void = False
+        self._closed = False
+        self._claimed: tuple[int, str] | None = None
+        self._outbox_filled = True  # as far as is known
+        self.value: Any = Database(self)
+
+    # What the function's connection asks
+
+    @property
+    def dialect(self) -> Dialect:
+        """See `InTransaction`."""
+        return self._dialect
+
+    @property
+    def in_use(self) -> Any:
+        """See `InTransaction`."""
+        if not self._open or self._connection is None:
+            raise RuntimeError("the connection is valid only during the call of the function")
+        return self._connection
+
+    # Recovery
+
+    def ask(self, owner: int, step: int) -> HeldAttempt | None:
+        """See `ports.TransactionalSink`."""
+        self.discard()
+        dialect = self._dialect
+        with self._connected() as connection:
+            row = self._locked(connection)
+            if row is None and step == 0:
+                dialect.execute(connection, _INSERT, (*self._task, owner))
+            elif row is not None and row[1] == step and row[2] < owner:
+                dialect.execute(connection, _OWN, (owner, *self._task))
+            dialect.commit(connection)
+        return None if row is None else HeldAttempt(*row[:4])
+
+    def outbox(self) -> Iterable[tuple[Any, ...]]:
+        """See `ports.TransactionalSink`."""
+        with self._connected() as connection:
+            rows = self._dialect.execute(connection, _READ, self._task).fetchall()
+        for topic, partition, key, value, headers, timestamp_ms in rows:
+            yield topic, partition, _bytes(key), _bytes(value), _headers_from(headers), timestamp_ms
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        connection = self._dialect.connect()
+        try:
+            yield connection
+        except self._dialect.errors as error:
+            raise self._retriable(error) from error
+        finally:
+            self._dialect.close(connection)
+
+    def _retriable(self, error: BaseException) -> RetriableError:
+        text = " ".join(str(error).split())
+        return RetriableError(f"the database of {self._task}: {type(error).__name__}: {text}", code="TARGET")
+
+    def _locked(self, connection: Any) -> Sequence[Any] | None:
+        """Begin a transaction, and lock and read the task's row; end a connection that holds it for too long."""
+        dialect = self._dialect
+        for last in (False, True):
+            dialect.begin(connection)
+            try:
+                found: Sequence[Any] | None = dialect.execute(
+                    connection, f"{_SELECT}{dialect.lock}", self._task
+                ).fetchone()
+                return found
+            except dialect.errors as error:
+                dialect.rollback(connection)
+                if last or not dialect.outage(error) or not self._end_holder(connection):
+                    raise
+        return None
+
+    def _end_holder(self, connection: Any) -> bool:
+        """
+        End the connection that the row names: that of a former owner, or of a batch of this one that is void.
+
+        Whether it has committed is seen in the row: if it has, the row is ahead, and is published.
+        """
+        row = self._dialect.execute(connection, _SELECT, self._task).fetchone()
+        ended = row is not None and bool(row[4]) and self._dialect.end(connection, row[4])
+        self._dialect.rollback(connection)
+        if ended:
+            log.warning("ended a connection", task=str(self._task), waited_s=LOCK_S, connection=row[4])
+        return ended
+
+    # A batch
+
+    def begin_batch(self, owner: int, step: int) -> None:
+        """See `ports.TransactionalSink`."""
+        with self._lock:
+            self._end_open()
+            self._void = False
+            if self._closed:
+                raise RetriableError(f"the database of {self._task}: the task was given up", code="TARGET")
+            try:
+                self._begin(owner, step)
+            except self._dialect.errors as error:
+                self._drop()
+                raise self._retriable(error) from error
+            except BaseException:
+                self._drop()
+                raise
+            self._check_void()
+
+    def _check_void(self) -> None:
+        if self._void:
+            self._end_open()
+            raise RetriableError(f"the database of {self._task}: the batch is void", code="TARGET")
+
+    def _begin(self, owner: int, step: int) -> None:
+        dialect = self._dialect
+        if self._connection is None:
+            self._connection, self._claimed = dialect.connect(), None
+        connection = self._connection
+        self._claim(connection, owner)
+        row = self._locked(connection)
+        self._open, self._marked = True, False
+        if row is None or row[1] != step or row[2] > owner:
+            where = "has no row" if row is None else f"stands at step {row[1]}, owner {row[2]}"
+            raise RetriableError(
+                f"the database of {self._task} {where}; the task at step {step}, owner {owner}: it asks again",
+                code="TARGET",
+            )
+
+    def _claim(self, connection: Any, owner: int) -> None:
+        """Name the owner and its connection in the row, in a transaction of its own, so that a successor can end it."""
+        if self._claimed is not None and self._claimed[0] == owner:
+            return
+        dialect = self._dialect
+        name = self._claimed[1] if self._claimed else dialect.name_of(connection)
+        self._locked(connection)
+        dialect.execute(connection, _CLAIM, (owner, name, *self._task, owner))
+        dialect.commit(connection)
+        self._claimed = owner, name
+
+    def mark(self) -> None:
+        """See `ports.TransactionalSink`."""
+        with self._lock:
+            self._check_void()
+            self._calling = True
+        if self._marked:
+            self._run("RELEASE SAVEPOINT cues")
+        self._run("SAVEPOINT cues")
+        self._marked = True
+
+    def back(self) -> None:
+        """See `ports.TransactionalSink`."""
+        self._run("ROLLBACK TO SAVEPOINT cues")
+
+    def check(self) -> str:
+        """See `ports.TransactionalSink`."""
+        dialect = self._dialect
+        if why := dialect.broken(self.in_use):
+            return why
+        try:
+            dialect.check(self.in_use)
+        except dialect.errors as error:
+            if why := self.outage(error):
+                raise RetriableError(why, code="TARGET") from error
+            return str(error)
+        return ""
+
+    def _run(self, statement: str) -> None:
+        try:
+            self._dialect.execute(self.in_use, statement)
+        except self._dialect.errors as error:
+            raise self._retriable(error) from error
+
+    def outage(self, error: BaseException) -> str:
+        """See `ports.TransactionalSink`."""
+        if not self._open:
+            return f"the database of {self._task}: the transaction has ended"
+        if not isinstance(error, self._dialect.errors):
+            return ""
+        why = self._dialect.outage(error)
+        return f"the database of {self._task}: {why}" if why else ""
+
+    def commit(self, held: HeldAttempt, records: Iterable[tuple[Any, ...]]) -> None:
+        """See `ports.TransactionalSink`."""
+        with self._lock:
+            dialect, task = self._dialect, self._task
+            rows = [_row(task, place, one) for place, one in enumerate(records)]
+            try:
+                self._check_void()
+                if self._outbox_filled:
+                    dialect.execute(self.in_use, _EMPTY, task)
+                if rows:
+                    dialect.insert(self.in_use, OUTBOX, OUTBOX_COLUMNS, rows)
+                dialect.execute(self.in_use, _MOVE, (held.base, held.step, held.owner, held.attempt, *task))
+                dialect.commit(self._connection)
+            except dialect.errors as error:
+                self._drop()
+                raise self._retriable(error) from error
+            except BaseException:
+                self._drop()
+                raise
+            self._outbox_filled = bool(rows)
+            self._open = False
+
+    # Endings
+
+    def rest(self) -> None:
+        """See `ports.TransactionalSink`."""
+        with self._lock:
+            self._calling = False
+            if self._void:
+                self._end_open()
+            if self._closed:
+                self._drop()
+
+    def discard(self) -> None:
+        """See `ports.TransactionalSink`."""
+        self._void = True
+        if self._lock.acquire(blocking=False):  # else the batch is begun or committed just now, and looks afterwards
+            try:
+                if not self._calling:
+                    self._end_open()
+            finally:
+                self._lock.release()
+
+    def close(self, *, orderly: bool = True) -> None:
+        """See `ports.TransactionalSink`."""
+        self._closed = self._void = True
+        if self._lock.acquire(blocking=False):
+            try:
+                if not (orderly and self._calling):
+                    self._drop()
+            finally:
+                self._lock.release()
+
+    def _end_open(self) -> None:
+        if not self._open:
+            return
+        try:
+            self._dialect.rollback(self._connection)
+            self._open = False
+        except self._dialect.errors:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Close the connection; a transaction that is open on it is rolled back by the database."""
+        connection, self._connection, self._open, self._claimed = self._connection, None, False, None
+        self._outbox_filled = True
+        if connection is not None:
+            with suppress(self._dialect.errors):
+                self._dialect.close(connection)
+
+
+def _row(task: TaskName, place: int, record: tuple[Any, ...]) -> tuple[Any, ...]:
+    topic, partition, key, value, headers, timestamp_ms = record
+    return (*task, place, topic, partition, key, value, _headers_text(headers), timestamp_ms)
+
+
+def _headers_text(headers: Any) -> str | None:
+    if not headers:
+        return None
+    return json.dumps([[name, None if one is None else b64encode(one).decode()] for name, one in headers])
+
+
+def _headers_from(text: str | None) -> list[tuple[str, bytes | None]] | None:
+    if text is None:
+        return None
+    return [(name, None if one is None else b64decode(one)) for name, one in json.loads(text)]
+
+
+def _bytes(data: Any) -> bytes | None:
+    return None if data is None else bytes(data)

@@ -1,0 +1,121 @@
+"""SQLite: one file, one writer at a time."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from cues_kafka.errors import RetriableError
+from cues_kafka.sinks.dialect import OUTBOX, TASKS
+from cues_kafka.sinks.statements import refused
+
+BUSY_S = 30.0
+"""How long a transaction waits for the one of another task or process: they write one after the other."""
+
+OUTAGES = {
+    sqlite3.SQLITE_BUSY: "another transaction has the database",
+    sqlite3.SQLITE_LOCKED: "another transaction has the database",
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_IOERR: "the file cannot be read or written",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened",
+    sqlite3.SQLITE_READONLY: "the file cannot be written",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged",
+    sqlite3.SQLITE_NOTADB: "the file is no database",
+    sqlite3.SQLITE_INTERRUPT: "the statement was interrupted",
+}
+
+
+class Sqlite:
+    """See `Dialect`. The lock is that of the whole file, and a killed process loses it at once."""
+
+    name = "sqlite"
+    lock = ""
+    errors: type[Exception] = sqlite3.Error
+    schema: Sequence[str] = (
+        f"""CREATE TABLE IF NOT EXISTS {TASKS} (
+            graph TEXT NOT NULL, processor TEXT NOT NULL, part INTEGER NOT NULL, base INTEGER NOT NULL,
+            step INTEGER NOT NULL, owner INTEGER NOT NULL, attempt TEXT NOT NULL, backend TEXT NOT NULL,
+            PRIMARY KEY (graph, processor, part))""",
+        f"""CREATE TABLE IF NOT EXISTS {OUTBOX} (
+            graph TEXT NOT NULL, processor TEXT NOT NULL, part INTEGER NOT NULL, place INTEGER NOT NULL,
+            topic TEXT NOT NULL, to_part INTEGER, k BLOB, v BLOB, headers TEXT, ts INTEGER NOT NULL,
+            PRIMARY KEY (graph, processor, part, place)) WITHOUT ROWID""",
+    )
+
+    def __init__(self, url: str) -> None:
+        self._path = Path(unquote(urlsplit(url).path)[1:])
+
+    def connect(self) -> Any:
+        """See `Dialect`."""
+        try:
+            connection = sqlite3.connect(
+                self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=256
+            )
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+        except sqlite3.Error as error:
+            raise RetriableError(f"the SQLite file {self._path.name!r}: {error}", code="TARGET") from error
+        return connection
+
+    def begin(self, connection: Any) -> None:
+        """See `Dialect`. The lock of the file is taken at once: a reader that wants to write later may not wait."""
+        connection.execute("BEGIN IMMEDIATE")
+
+    def execute(self, connection: Any, statement: str, parameters: Sequence[Any] = ()) -> Any:
+        """See `Dialect`."""
+        return connection.execute(statement, parameters)
+
+    def executemany(self, connection: Any, statement: str, rows: Sequence[Sequence[Any]]) -> Any:
+        """See `Dialect`."""
+        return connection.executemany(statement, rows)
+
+    def insert(self, connection: Any, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """See `Dialect`."""
+        names, marks = ", ".join(columns), ", ".join("?" * len(columns))
+        connection.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)  # noqa: S608
+
+    def commit(self, connection: Any) -> None:
+        """See `Dialect`."""
+        connection.execute("COMMIT")
+
+    def rollback(self, connection: Any) -> None:
+        """See `Dialect`."""
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+    def close(self, connection: Any) -> None:
+        """See `Dialect`."""
+        connection.close()
+
+    def broken(self, connection: Any) -> str:
+        """See `Dialect`."""
+        if not connection.in_transaction:
+            raise RetriableError("SQLite has rolled the transaction back", code="TARGET")
+        return ""
+
+    def check(self, connection: Any) -> None:
+        """See `Dialect`. SQLite has no way to ask deferred constraints before the commit."""
+
+    def outage(self, error: BaseException) -> str:
+        """See `Dialect`."""
+        code = getattr(error, "sqlite_errorcode", None)
+        if code is None:
+            return ""
+        why = OUTAGES.get(code & 0xFF)
+        return f"{why} ({error})" if why else ""
+
+    def name_of(self, connection: Any) -> str:
+        """See `Dialect`."""
+        return ""
+
+    def end(self, connection: Any, name: str) -> bool:
+        """See `Dialect`."""
+        return False
+
+    def refused(self, statement: str) -> str:
+        """See `Dialect`."""
+        return refused(statement)

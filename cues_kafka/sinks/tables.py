@@ -1,0 +1,131 @@
+"""Our two tables in a database: whether they are there, and making them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing, suppress
+from typing import Any, Final
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
+
+from cues_kafka.errors import ConfigError, RetriableError
+from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.effects import Sql
+from cues_kafka.observe.log import get_logger
+from cues_kafka.plan.inspectors import Findings, Terms
+from cues_kafka.ports import Broker
+from cues_kafka.sinks.dialect import OUTBOX, TASKS, Dialect
+from cues_kafka.sinks.lookup import dialect
+
+log = get_logger("cues_kafka.sinks")
+
+PATIENCE_S: Final = 60.0
+"""How long a start asks a database that does not answer: it may be starting, too."""
+
+_PROBE = f"SELECT count(*) FROM {{}} WHERE 1 = 0"  # noqa: F541
+
+
+def databases(graph: Graph, names: Iterable[str] | None = None) -> dict[str, Sql]:
+    """The databases of the graph's processors, by processor and name; each once."""
+    found: dict[Sql, str] = {}
+    for name, processor in graph.processors.items():
+        for key, one in processor.targets.items():
+            if isinstance(one, Sql) and (names is None or name in names):
+                found.setdefault(one, f"{name}, effects[{key!r}]")
+    return {where: one for one, where in found.items()}
+
+
+def make_tables(declared: Sql, where: str, *, create: bool, patience_s: float = PATIENCE_S) -> None:
+    """
+    Make our tables in a database where they are missing; a database that does not answer is asked again.
+
+    Args:
+        declared: the database.
+        where: how texts name it; its address shows in none.
+        create: whether they may be made.
+        patience_s: for how long it is asked.
+
+    Raises:
+        RetriableError: it does not answer.
+        ConfigError: the tables are missing and must not be made, or the database refuses.
+    """
+    talk = dialect(declared)
+
+    def tell(state: RetryCallState) -> None:
+        why = str(state.outcome.exception()) if state.outcome else ""
+        log.warning("database not there", database=where, why=why, again_in_s=round(state.upcoming_sleep, 2))
+
+    retrying = Retrying(
+        retry=retry_if_exception_type(RetriableError),
+        stop=stop_after_delay(patience_s),
+        wait=wait_exponential(0.1, max=2.0),
+        before_sleep=tell,
+        reraise=True,
+    )
+    connection = retrying(talk.connect)
+    with closing(_Closing(talk, connection)):
+        if not missing(talk, connection):
+            return
+        if not create:
+            raise ConfigError(
+                f"{where}: the tables {TASKS} and {OUTBOX} are missing in this database. `cues-kafka plan MODULE:GRAPH "
+                "--apply` makes them"
+            )
+        _make(talk, connection, where)
+
+
+def _make(talk: Dialect, connection: Any, where: str) -> None:
+    for last in (False, True):
+        try:
+            for statement in talk.schema:
+                talk.execute(connection, statement)
+            return
+        except talk.errors as error:  # two processes that make a table at once may refuse each other
+            with suppress(talk.errors):
+                talk.rollback(connection)
+            if last:
+                raise ConfigError(
+                    f"{where}: the tables {TASKS} and {OUTBOX} cannot be made: {error}. Grant the user CREATE, or run "
+                    "`cues-kafka plan MODULE:GRAPH --apply` as one who may"
+                ) from error
+
+
+def missing(talk: Dialect, connection: Any) -> bool:
+    """Whether one of our tables is not there, or may not be read."""
+    try:
+        for table in (TASKS, OUTBOX):
+            talk.execute(connection, _PROBE.format(table)).fetchone()
+    except talk.errors:
+        with suppress(talk.errors):
+            talk.rollback(connection)
+        return True
+    return False
+
+
+def inspect_databases(graph: Graph, broker: Broker, terms: Terms) -> Findings:
+    """Ask the databases of a graph whether they answer and have our tables."""
+    del broker
+    changes, refusals = [], []
+    for where, declared in databases(graph, terms.names).items():
+        try:
+            talk = dialect(declared)
+            with closing(_Closing(talk, talk.connect())) as opened:
+                if missing(talk, opened.connection):
+                    changes.append(
+                        f"{where}: the database has no tables {TASKS} and {OUTBOX}. `plan --apply` and the first start "
+                        "make them"
+                    )
+        except (ConfigError, RetriableError) as error:
+            refusals.append(f"{where}: {error}")
+    return Findings(None, (), tuple(refusals), tuple(changes))
+
+
+class _Closing:
+    """A connection that `closing` closes."""
+
+    def __init__(self, talk: Dialect, connection: Any) -> None:
+        self.talk = talk
+        self.connection = connection
+
+    def close(self) -> None:
+        self.talk.close(self.connection)

@@ -1,0 +1,148 @@
+"""E1: rows of a database and messages of Kafka, compared through crashes at every effect; SQLite needs no server."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cues_kafka import CommitPolicy, Graph, Json, Out, Processor, Source, Sql, Store, Topic
+from cues_kafka.core.records import Attempt
+from cues_kafka.testing.tester import Crash, Tester
+
+EFFECTS = ("AskTarget", "Begin", "Call", "Commit", "CommitTarget", "Flush", "Init", "Produce", "SendOffsets")
+MESSAGES = 30
+
+
+def book(order: dict[str, Any], db: Any) -> dict[str, Any] | None:
+    """A row for each order, a message for each even one; every tenth is refused after its row is written."""
+    db.execute("INSERT INTO rows (id, text) VALUES (?, ?)", (order["id"], order["text"]))
+    if order["id"] % 10 == 3:
+        raise ValueError("three")
+    return {"booked": order["id"]} if order["id"] % 2 == 0 else None
+
+
+def book_many(orders: list[dict[str, Any]], db: Any) -> list[dict[str, Any] | None]:
+    """The same for a list."""
+    db.executemany("INSERT INTO rows (id, text) VALUES (?, ?)", [(one["id"], one["text"]) for one in orders])
+    if any(one["id"] % 10 == 3 for one in orders):
+        raise ValueError("three")
+    return [{"booked": one["id"]} if one["id"] % 2 == 0 else None for one in orders]
+
+
+def book_and_count(order: dict[str, Any], db: Any, counts: Any) -> dict[str, Any] | None:
+    """The same, with a store beside the database."""
+    key = str(order["id"] % 5)  # that of the message
+    counts[key] = counts.get(key, 0) + 1
+    return book(order, db)
+
+
+def fork(order: dict[str, Any], db: Any) -> Any:
+    """A generator, which writes to the database between its messages."""
+    yield Out("all", order)
+    found = book(order, db)
+    if found:
+        yield Out("booked", found)
+
+
+def graph_of(path: Path, kind: str) -> Graph:
+    """One processor with a database."""
+    settings: Mapping[str, Mapping[str, Any]] = {
+        "plain": {"fn": book, "outputs": "booked"},
+        "batch": {"fn": book_many, "outputs": "booked", "batch": True},
+        "store": {"fn": book_and_count, "outputs": "booked", "state": {"counts": Store(Json(int))}},
+        "fork": {"fn": fork, "outputs": {"all": "all", "booked": "booked"}},
+    }
+    own = dict(settings[kind])
+    processor = Processor(own.pop("fn"), name="book", inputs="orders", effects={"db": Sql(f"sqlite:///{path}")}, **own)
+    return Graph("g", Source("orders"), processor, errors="errors", defaults=Topic(partitions=2))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A database with an empty table of the user's."""
+    found = tmp_path / "shop.db"
+    with sqlite3.connect(found) as made:
+        made.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, text TEXT)")
+    return found
+
+
+def rows(path: Path) -> list[int]:
+    """The ids in the user's table."""
+    with sqlite3.connect(path) as opened:
+        return [row[0] for row in opened.execute("SELECT id FROM rows ORDER BY id")]
+
+
+def run(graph: Graph, crash: Crash | None, messages: int = MESSAGES) -> Tester:
+    """Send, run to the crash, and run to the end in a new process."""
+    tester = Tester(graph, policy=CommitPolicy(max_messages=7))
+    for i in range(messages):
+        tester.send("orders", {"id": i, "text": f"order {i}"}, key=str(i % 5))
+    tester.run(crash=crash)
+    return tester.run() if crash is None else tester.restart().run()
+
+
+def check(tester: Tester, path: Path, messages: int = MESSAGES) -> None:
+    """Each order has one outcome: a row and its messages, or an error and nothing else."""
+    refused = [i for i in range(messages) if i % 10 == 3]
+    kept = [i for i in range(messages) if i % 10 != 3]
+    assert rows(path) == kept
+    assert sorted(one["booked"] for one in tester.values("booked")) == [i for i in kept if i % 2 == 0]
+    assert len(tester.errors()) == len(refused)
+    assert tester.totals("book").deliveries == messages
+    for partition in range(2):
+        records = tester.records("book", partition)
+        for before, after in pairwise(records):  # I13
+            assert after.sequence == before.sequence + 1
+            assert after.step == before.step + (after.batch.taken if isinstance(after, Attempt) else 0)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("effect", EFFECTS)
+@pytest.mark.parametrize("kind", ["plain", "batch", "store", "fork"])
+def test_crash_at_any_effect_leaves_one_outcome_of_each_message(
+    kind: str, effect: str, moment: str, path: Path
+) -> None:
+    """Rows, messages and errors are those of a run without a crash."""
+    for nth in (1, 2, 4):
+        tester = run(graph_of(path, kind), Crash(moment, effect, nth))
+        check(tester, path)
+        if kind == "fork":
+            assert len(tester.values("all")) == MESSAGES - MESSAGES // 10
+        if kind == "store":
+            assert sum(tester.state("counts").values()) == MESSAGES - MESSAGES // 10
+        with sqlite3.connect(path) as made:
+            for table in ("rows", "cues_task", "cues_outbox"):
+                made.execute(f"DELETE FROM {table}")
+        tester.stop()
+
+
+def test_every_crash_point_is_reached(path: Path) -> None:
+    """Else the test above would pass for nothing."""
+    for effect in EFFECTS:
+        with sqlite3.connect(path) as made:
+            made.execute("DELETE FROM rows")
+        tester = Tester(graph_of(path, "plain"), policy=CommitPolicy(max_messages=7))
+        for i in range(MESSAGES):
+            tester.send("orders", {"id": i, "text": ""}, key=str(i % 5))
+        tester.run(crash=Crash("before", effect, 2))
+        assert tester.crashed, effect
+        with sqlite3.connect(path) as made:
+            for table in ("rows", "cues_task", "cues_outbox"):
+                made.execute(f"DELETE FROM {table}")
+
+
+def test_provenance_of_a_published_attempt_names_the_attempt_that_publishes_it(path: Path) -> None:
+    """The sequence is that of the record which commits the messages, or `verify` would call them torn."""
+    tester = run(graph_of(path, "plain"), Crash("after", "CommitTarget", 2))
+
+    attempts = {
+        (f"g.book/{p}", one.sequence) for p in range(2) for one in tester.records("book", p) if isinstance(one, Attempt)
+    }
+    headers = [dict(one.headers)["cues"] or b"" for topic in ("booked", "errors") for one in tester.messages(topic)]
+    named = {(task.decode(), int(sequence)) for _, task, sequence, *_ in (header.split(b" ") for header in headers)}
+    assert named <= attempts
