@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 if TYPE_CHECKING:
+    from tests.servers.mariadb import MariaDb
     from tests.servers.postgres import Postgres
+    from tests.servers.s3 import S3
     from tests.servers.server import Server
 
     S = TypeVar("S", bound=Server)
@@ -30,6 +32,38 @@ class PostgresDatabase:
     name: str
     url: str
     server: Postgres
+
+
+@dataclass(frozen=True, slots=True)
+class MariaDbDatabase:
+    """
+    An empty database of one test; see `PostgresDatabase`.
+
+    Attributes:
+        url: its address, with user and password.
+        server: the server.
+    """
+
+    name: str
+    url: str
+    server: MariaDb
+
+
+@dataclass(frozen=True, slots=True)
+class S3Bucket:
+    """
+    An empty bucket of one test.
+
+    Attributes:
+        url: its address, ``s3://name``.
+        options: what `fsspec.filesystem("s3", **options)` needs to reach it.
+        server: the server, which keeps its buckets in memory: `refuse` and `pause` keep them, `kill` loses them.
+    """
+
+    name: str
+    url: str
+    options: dict[str, Any]
+    server: S3
 
 
 @pytest.fixture(scope="session")
@@ -59,6 +93,49 @@ def postgres_servers() -> Iterator[Callable[..., Postgres]]:
         yield lambda **options: started(running, Postgres(**options))
 
 
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MariaDb]:
+    """The MariaDB of this run, or of this tester where several run side by side."""
+    from tests.servers.mariadb import MariaDb
+
+    with ExitStack() as running:
+        yield started(running, MariaDb())
+
+
+@pytest.fixture
+def mariadb(mariadb_server: MariaDb) -> Iterator[MariaDbDatabase]:
+    """An empty database of this test, in the server of this run."""
+    name = _ready(mariadb_server)
+    yield MariaDbDatabase(name, mariadb_server.create_database(name), mariadb_server)
+    _ready(mariadb_server)
+    mariadb_server.drop_database(name)
+
+
+@pytest.fixture
+def mariadb_servers() -> Iterator[Callable[..., MariaDb]]:
+    """Starts MariaDB servers for one test: `durable`, `settings` and `place` are those of `Server`."""
+    from tests.servers.mariadb import MariaDb
+
+    with ExitStack() as running:
+        yield lambda **options: started(running, MariaDb(**options))
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3]:
+    """The S3 server of this run, or of this tester where several run side by side."""
+    from tests.servers.s3 import S3
+
+    with ExitStack() as running:
+        yield started(running, S3())
+
+
+@pytest.fixture
+def s3(s3_server: S3) -> S3Bucket:
+    """An empty bucket of this test, in the server of this run."""
+    name = _ready(s3_server).replace("_", "-")
+    return S3Bucket(name, s3_server.create_bucket(name), s3_server.options, s3_server)
+
+
 def started(running: ExitStack, server: S) -> S:
     """Start a server, which ends with the stack; the test fails with the reason if it cannot."""
     from tests.servers.packages import ServerError
@@ -67,10 +144,11 @@ def started(running: ExitStack, server: S) -> S:
     try:
         return server.start()
     except ServerError as error:
-        pytest.fail(f"This test needs a server of {server.kind}, and none could be started.\n{error}", pytrace=False)
+        reason = error
+    pytest.fail(f"This test needs {server.kind}, and it could not be started.\n{reason}", pytrace=False)
 
 
-def _ready(server: Server, **_: Any) -> str:
+def _ready(server: Server) -> str:
     """Undo what a test did to the server of the run; a new name."""
     if server.running:
         server.resume()

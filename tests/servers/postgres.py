@@ -67,13 +67,12 @@ class Postgres(Server):
         password = (self.data / PASSWORD_FILE).read_text("utf-8")
         return f"postgresql://{USER}:{password}@127.0.0.1:{self.port}/{database}"
 
-    def close(self) -> None:
-        """End it, and remove its directory and the shared memory that a killed server has left."""
-        if self._directory is not None and not self.running:
-            with contextlib.suppress(FileNotFoundError):  # it was stopped cleanly
-                lines = (self.data / "postmaster.pid").read_text("utf-8").splitlines()
-                ctypes.CDLL(None).shmctl(int(lines[6].split()[1]), IPC_RMID, None)
-        super().close()
+    def discard_data(self) -> None:
+        """Remove its data, and the shared memory that a killed server leaves until its data are used again."""
+        with contextlib.suppress(FileNotFoundError, IndexError):  # it was stopped cleanly, or has not begun
+            _key, segment = (self.data / "postmaster.pid").read_text("utf-8").splitlines()[6].split()
+            ctypes.CDLL(None).shmctl(int(segment), IPC_RMID, None)
+        super().discard_data()
 
     def create_database(self, name: str) -> str:
         """Create an empty database, and return its address."""

@@ -38,6 +38,8 @@ class Server(ABC):
     """What ends it when nothing of its data is needed any more."""
     clean_signal = "SIGTERM"
     """What makes it write all and end."""
+    drops_rights = True
+    """Whether it runs without the rights of root, also where root starts it."""
 
     def __init__(
         self, *, durable: bool = False, settings: Mapping[str, str] | None = None, place: Path | None = None
@@ -165,7 +167,7 @@ class Server(ABC):
         """Set its data back to a `backup`; a running server is killed and started again."""
         if running := self.running:
             self.kill()
-        shutil.rmtree(self.data)
+        self.discard_data()
         self._new_data(path)
         if running:
             self.start()
@@ -178,8 +180,13 @@ class Server(ABC):
             self._keeper.terminate()  # a forked sibling may keep the pipe open
             self._keeper.wait()
         if self._directory is not None:
+            self.discard_data()
             shutil.rmtree(self._directory, ignore_errors=True)
         self._keeper = self._directory = None
+
+    def discard_data(self) -> None:
+        """Remove the data of a server that does not run."""
+        shutil.rmtree(self.data, ignore_errors=True)
 
     def log_tail(self, lines: int = 20) -> str:
         """The end of the log."""
@@ -188,7 +195,9 @@ class Server(ABC):
     def _start_once(self, timeout_s: float, *, may_fail: bool) -> bool:
         """Start, and wait until it answers; False if it ended and may be tried again."""
         with self.log_file.open("ab") as log:
-            self._keeper = _keep(self.end_signal, self.command(), self.environment(), self.directory, log)
+            prefix = unprivileged(self.end_signal) if self.drops_rights else dies_with_parent(self.end_signal)
+            command = [*prefix, *self.command()]
+            self._keeper = _keep(self.end_signal, command, self.environment(), self.directory, log)
         end = time.monotonic() + timeout_s
         while (refused := self._refusal()) is not None:
             try:
@@ -276,7 +285,7 @@ def _keep(
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         # Isolated and without site-packages: it needs neither, and starts in half the time.
-        [sys.executable, "-I", "-S", "-B", str(KEEPER), str(os.getpid()), end, *unprivileged(end), *command],
+        [sys.executable, "-I", "-S", "-B", str(KEEPER), str(os.getpid()), end, *command],
         stdin=subprocess.PIPE,
         stdout=log,
         stderr=log,
@@ -294,7 +303,7 @@ def unprivileged(end: str = "SIGKILL") -> list[str]:
     modes of files: the cache is often below root's home, and temporary directories are open to their owner alone.
     Without `no_setuid_fixup`, access(2) would not know of this right.
     """
-    prefix = ["setpriv", "--pdeathsig", end.removeprefix("SIG")]
+    prefix = dies_with_parent(end)
     if os.geteuid() == 0:
         user, group = owner()
         prefix += [
@@ -302,6 +311,11 @@ def unprivileged(end: str = "SIGKILL") -> list[str]:
             "--inh-caps=-all,+dac_override", "--ambient-caps=-all,+dac_override", "--securebits=+no_setuid_fixup",
         ]  # fmt: skip
     return prefix
+
+
+def dies_with_parent(end: str) -> list[str]:
+    """A prefix of a command, to die by the signal `end` with its parent."""
+    return ["setpriv", "--pdeathsig", end.removeprefix("SIG")]
 
 
 def owner() -> tuple[int, int]:
