@@ -78,9 +78,9 @@ def postgres_server() -> Iterator[Postgres]:
 @pytest.fixture
 def postgres(postgres_server: Postgres) -> Iterator[PostgresDatabase]:
     """An empty database of this test, in the server of this run."""
-    name = _ready(postgres_server)
+    name = _name()
     yield PostgresDatabase(name, postgres_server.create_database(name), postgres_server)
-    _ready(postgres_server)
+    postgres_server.make_ready()
     postgres_server.drop_database(name)
 
 
@@ -105,9 +105,9 @@ def mariadb_server() -> Iterator[MariaDb]:
 @pytest.fixture
 def mariadb(mariadb_server: MariaDb) -> Iterator[MariaDbDatabase]:
     """An empty database of this test, in the server of this run."""
-    name = _ready(mariadb_server)
+    name = _name()
     yield MariaDbDatabase(name, mariadb_server.create_database(name), mariadb_server)
-    _ready(mariadb_server)
+    mariadb_server.make_ready()
     mariadb_server.drop_database(name)
 
 
@@ -130,10 +130,11 @@ def s3_server() -> Iterator[S3]:
 
 
 @pytest.fixture
-def s3(s3_server: S3) -> S3Bucket:
+def s3(s3_server: S3) -> Iterator[S3Bucket]:
     """An empty bucket of this test, in the server of this run."""
-    name = _ready(s3_server).replace("_", "-")
-    return S3Bucket(name, s3_server.create_bucket(name), s3_server.options, s3_server)
+    name = _name().replace("_", "-")
+    yield S3Bucket(name, s3_server.create_bucket(name), s3_server.options, s3_server)
+    s3_server.make_ready()
 
 
 def started(running: ExitStack, server: S) -> S:
@@ -148,10 +149,5 @@ def started(running: ExitStack, server: S) -> S:
     pytest.fail(f"This test needs {server.kind}, and it could not be started.\n{reason}", pytrace=False)
 
 
-def _ready(server: Server) -> str:
-    """Undo what a test did to the server of the run; a new name."""
-    if server.running:
-        server.resume()
-    else:
-        server.start()
+def _name() -> str:
     return f"test_{uuid.uuid4().hex[:12]}"

@@ -80,11 +80,11 @@ class MariaDb(Server):
         return self.url(name)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database; sessions in it are ended first, because an open transaction would block the drop."""
+        """Drop a database, if there is one. Sessions in it are ended first: an open transaction would block it."""
         for (session,) in self.execute("SELECT id FROM information_schema.processlist WHERE db = %s", name):
             with contextlib.suppress(pymysql.OperationalError):  # it has ended by itself
                 self.execute("KILL %s", session)
-        self.execute(f"DROP DATABASE `{name}`")
+        self.execute(f"DROP DATABASE IF EXISTS `{name}`")
 
     def execute(self, statement: str, *values: object) -> tuple[tuple[Any, ...], ...]:
         """Run one statement as the super user, and return its rows."""

@@ -98,17 +98,21 @@ def _downloaded(package: str, work: Path) -> list[Path]:
         (work / folder).mkdir(parents=True)
     try:
         return _download(apt, package, work)
-    except ServerError as first:
-        try:
-            # It fails if one of several sources cannot be reached. The others may do, so the download tells.
-            _run(*own, "update", check=False)
-            return _download(own, package, work)
-        except ServerError as second:
-            raise ServerError(
-                f"{package} is not installed, and its packages could not be downloaded.\n"
-                f"  with the system's lists: {first}\n  with lists of our own: {second}\n"
-                "Install it, or correct the sources of apt."
-            ) from second
+    except ServerError as error:
+        reasons = [f"with the system's lists: {error}"]
+    try:
+        _run(*own, "-o", "APT::Update::Error-Mode=any", "update")
+    except ServerError as error:  # one of several sources cannot be reached, and the others may do
+        reasons.append(f"new lists: {error}")
+    try:
+        return _download(own, package, work)
+    except ServerError as error:
+        reasons.append(f"with new lists: {error}")
+    raise ServerError(
+        f"{package} is not installed, and its packages could not be downloaded.\n"
+        + "".join(f"  {reason}\n" for reason in reasons)
+        + "Install it, or correct the sources of apt."
+    )
 
 
 def _download(apt: Sequence[str], package: str, work: Path) -> list[Path]:
@@ -130,7 +134,7 @@ def _real(apt: Sequence[str], package: str) -> str:
     return found[0] if found else package
 
 
-def _run(*command: str, cwd: Path | None = None, check: bool = True) -> str:
+def _run(*command: str, cwd: Path | None = None) -> str:
     """
     Run a program, and return its output.
 
@@ -144,7 +148,7 @@ def _run(*command: str, cwd: Path | None = None, check: bool = True) -> str:
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ServerError(f"{command[0]}: {error}") from error
-    if check and done.returncode != 0:
-        said = " / ".join(line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip())
+    if done.returncode != 0:
+        said = " / ".join(line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip())
         raise ServerError(f"{command[0]} ended with {done.returncode}: {said[-1000:]}")
     return done.stdout

@@ -80,8 +80,8 @@ class Postgres(Server):
         return self.url(name)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database, also if sessions are connected to it."""
-        self.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+        """Drop a database, if there is one, also if sessions are connected to it."""
+        self.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def execute(self, statement: str | sql.Composed) -> None:
         """Run one statement as the super user, outside of a transaction."""
@@ -96,6 +96,11 @@ def _programs() -> tuple[Programs, Path]:
     found = system.newest(f"{BIN}/initdb") or shutil.which("initdb")
     if found is not None:
         return system, Path(found).resolve().parent
+    return unpacked_programs()
+
+
+def unpacked_programs() -> tuple[Programs, Path]:
+    """The programs of Debian's package, also where the system has others."""
     programs = unpacked("postgresql", f"{BIN}/initdb")
     initdb = programs.newest(f"{BIN}/initdb")
     if initdb is None:

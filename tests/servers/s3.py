@@ -73,6 +73,13 @@ class S3(Server):
         self._signal("SIGUSR2")
         self._until(answers=True)
 
+    def make_ready(self) -> None:
+        if self.running:
+            self.resume()
+            self.accept()
+        else:
+            self.start()
+
     def _until(self, *, answers: bool) -> None:
         end = time.monotonic() + ANSWER_S
         while (self._refusal() is None) is not answers:

@@ -158,6 +158,14 @@ class Server(ABC):
         """Send SIGCONT after `pause`."""
         self._signal("SIGCONT")
 
+    def make_ready(self) -> None:
+        """Undo what a test did: start or resume it, and wait until it answers. What `start` was given stays."""
+        if not self.running:
+            self.start()
+        else:
+            self.resume()
+            self.try_it()
+
     def backup(self, path: Path) -> None:
         """Copy its data to a new directory; a running server is stopped for the copy and started again."""
         with self._stopped():

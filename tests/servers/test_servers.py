@@ -18,6 +18,7 @@ import pytest
 import s3fs
 from botocore.exceptions import EndpointConnectionError
 
+from tests.servers import postgres as postgres_module
 from tests.servers.fixtures import MariaDbDatabase, PostgresDatabase, S3Bucket
 from tests.servers.mariadb import MariaDb
 from tests.servers.postgres import Postgres
@@ -68,6 +69,16 @@ def test_a_postgres_of_one_test_has_its_own_settings(postgres_servers: Callable[
         shown = [connection.execute(f"SHOW {name}").fetchone() for name in ("max_connections", "fsync")]
 
     assert shown == [("7",), ("on",)]
+
+
+@pytest.mark.full
+def test_postgres_runs_from_packages_that_are_unpacked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With an empty cache, as on a machine that has no PostgreSQL."""
+    monkeypatch.setenv("CUES_KAFKA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(postgres_module, "_programs", postgres_module.unpacked_programs)
+
+    with Postgres(place=tmp_path) as server, psycopg.connect(server.url()) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
 def test_mariadb_keeps_committed_rows_after_sigkill(mariadb: MariaDbDatabase) -> None:
