@@ -578,6 +578,24 @@ class TransactionalSink(Protocol):
         """The records of the newest attempt, shaped like `Outgoing`."""
         ...
 
+    def newest(self) -> HeldAttempt | None:
+        """The newest attempt; nothing is noted."""
+        ...
+
+    def settle(self, owner: int, step: int, was: HeldAttempt | None) -> bool:
+        """
+        Have the target stand at this step, with an empty outbox, as an operator wants it.
+
+        Args:
+            owner: smaller ones are refused from now on.
+            step: the step number.
+            was: what was found before.
+
+        Returns:
+            False: it holds something else by now, and nothing was changed.
+        """
+        ...
+
     def begin_batch(self, owner: int, step: int) -> None:
         """
         Begin a transaction for steps behind `step`, under the lock of the task.

@@ -30,6 +30,8 @@ Examples:
   # skip what one task has not delivered yet
   cues-kafka reset shop:graph check --to latest --partition 2 --yes
   cues-kafka reset shop:graph check --to 2026-11-23T10:00:00Z --yes
+  # the database was restored from a backup
+  cues-kafka reset shop:graph ledger --to database --yes
   # the whole graph, with its stores
   cues-kafka reset shop:graph --to cut:before-upgrade --yes
 
@@ -71,7 +73,7 @@ def reset(
         typer.Option(
             metavar="PLACE",
             help="earliest (repeats outputs), latest (skips messages), a time, group:NAME, a JSON file of offsets, "
-            "or cut:NAME for the whole graph.",
+            "database or here (where a database does not fit), or cut:NAME for the whole graph.",
         ),
     ] = "earliest",
     partition: Annotated[
@@ -88,6 +90,9 @@ def reset(
     From the beginning (earliest), outputs repeat. From the end (latest), messages are skipped. A time stands for the
     first message that is not older, group:NAME for what a consumer group has committed, and a JSON file for offsets by
     topic and partition. DataFrames that shuffle or keep state restart as a whole, and with a new checkpoint.
+
+    For a processor with effects={"db": Sql(...)}: `database` goes to where its database stands, such as after a
+    restored backup. `here` says that a database without rows of it is right as it is.
 
     With cut:NAME all processors and their stores go back to where they stood when `drain` took the cut. What the graph
     has written since then stays, and is written again.

@@ -153,7 +153,7 @@ class _Tool(Maintenance):
         return [move for spec in self.specs if (move := self._back(spec, part, set(fed), cut)) is not None]
 
     def _back(self, spec: Spec, part: ProcessorCut, fed: set[str], cut: str) -> PlannedMove | None:
-        record = self._settled(spec)
+        record = self.settled(spec)
         if record is None:
             raise RecoveryError(f"{spec.name} has no record, and had one at cut {cut!r}: its backing topic is gone.")
         if UNFINISHED in dict(record.stores):

@@ -31,9 +31,20 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, no_such_processor
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.operate.places import wanted
+from cues_kafka.operate.settling import DATABASE, HERE, settling
 from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.topics import topics_to_ask
-from cues_kafka.ports import Broker, Clock, GroupMetadata, Member, Position, Positions, TopicPartition, Watermarks
+from cues_kafka.ports import (
+    Broker,
+    Clock,
+    GroupMetadata,
+    Member,
+    Position,
+    Positions,
+    TopicPartition,
+    TransactionalSink,
+    Watermarks,
+)
 from cues_kafka.records.reading import record_below
 from cues_kafka.records.scanning import read_range
 from cues_kafka.runtime.specs import Identity, frame_spec, spec_of
@@ -61,17 +72,18 @@ class PlannedMove:
         spec: the task, with its `Move`; its writer is the tool.
         notes: what will be lost or repeated, in words.
         changes: what becomes of its stores, as records of their changelogs, without the marks; None: they stay.
+        settle: what is done in the task's target once the task stands there, by its newest record; None: nothing.
     """
 
     spec: Spec
     notes: tuple[str, ...]
     changes: Callable[[], Iterable[tuple[Any, ...]]] | None = None
+    settle: Callable[[Record], None] | None = None
 
     @property
     def positions(self) -> Positions:
-        """The positions at which the task shall stand."""
-        assert self.spec.move
-        return self.spec.move.positions
+        """The positions at which the task shall stand; empty: it stays."""
+        return self.spec.move.positions if self.spec.move else ()
 
 
 class Maintenance:
@@ -123,6 +135,7 @@ class Maintenance:
         self._broker = broker
         self._clock = clock or SystemClock()
         self._hook = hook
+        self.declared = declared
         identity = Identity.of_process("tool", who)
         if isinstance(declared, DataFrameProcessor):
             width = self._sizes[topics[0]]
@@ -136,7 +149,7 @@ class Maintenance:
     def _frame(self, declared: DataFrameProcessor, make: Callable[[int], Spec]) -> tuple[tuple[Spec, ...], bool]:
         """Find out by its records how a processor of DataFrames is written, and in how many parts."""
         slots = [replace(make(slot), inputs=()) for slot in range(self._sizes[make(0).backing])]
-        found = [record for slot in slots if (record := self._settled(slot))]
+        found = [record for slot in slots if (record := self.settled(slot))]
         staged = [record.staged for record in found if record.staged]
         if staged:
             return tuple(replace(slot, width=staged[0].parts) for slot in slots[: staged[0].parts]), True
@@ -167,10 +180,33 @@ class Maintenance:
             raise ConfigError(f"--partition {partition}: {self.specs[0].processor!r} has 0 to {len(self.specs) - 1}")
 
         specs = [s for s in self.specs if partition in (None, s.partition)]
+        if to in (DATABASE, HERE):
+            if not isinstance(self.declared, Processor) or self.declared.target is None:
+                raise ConfigError(f"--to {to}: {self.specs[0].processor!r} has no database in its effects=")
+            self._refuse_others()
+            return [move for spec in specs if (move := self._settling(spec, to)) is not None]
         if to in ("earliest", "latest"):
             end: To = "earliest" if to == "earliest" else "latest"
             return self._moves(lambda spec, _, inputs: begin(spec, inputs, end), specs)
         return self._moves(self._target(wanted(self._broker, to, self._places(specs))), specs)
+
+    def _settling(self, spec: Spec, to: str) -> PlannedMove | None:
+        """Bring a task and its target together again (E1); None: they are."""
+        target, record = self.target_of(spec), self.settled(spec)
+        found = settling(spec, record, target.newest(), self.inputs(spec), to)
+        if found is None:
+            return None
+
+        def settle(newest: Record) -> None:
+            if not target.settle(newest.sequence, newest.step, found.was):
+                raise RecoveryError(f"{spec.name}: its target has changed since. Run the command again")
+
+        # The core must not ask the target: it does not fit, which is why the operator is here.
+        moved = replace(
+            spec, target=False, move=None if found.stays else Move(after=_sequence(record), positions=found.positions)
+        )
+        notes = () if found.stays else tuple(_notes(spec, record, found.positions))
+        return PlannedMove(moved, (*found.notes, *notes), settle=settle)
 
     def adopt(self, group: str) -> list[PlannedMove]:
         """
@@ -212,7 +248,7 @@ class Maintenance:
 
     def _may_begin(self, spec: Spec, offsets: Mapping[TopicPartition, int]) -> bool:
         """Whether the task has no record, or one that says the same."""
-        record = self._settled(spec)
+        record = self.settled(spec)
         return record is None or (
             isinstance(record, Attempt | Start)
             and all(p.offset == offsets[TopicPartition(p.topic, spec.partition)] for p in record.positions)
@@ -347,7 +383,7 @@ class Maintenance:
     def _reset_staged(self, to: str) -> list[PlannedMove]:
         """Plan the moves of all slots of a staged processor. Slot 0 decides, and is moved first."""
         self._refuse_others()
-        records = [self._settled(spec) for spec in self.specs]
+        records = [self.settled(spec) for spec in self.specs]
         known = [record.staged for record in records if record and record.staged]
         newest = max(known, key=lambda staged: staged.number)
         first = records[0].sequence if records[0] else -1
@@ -420,8 +456,8 @@ class Maintenance:
         self._refuse_others()
         moves = []
         for spec in specs:
-            inputs = self._inputs(spec)
-            record = self._settled(spec)
+            inputs = self.inputs(spec)
+            record = self.settled(spec)
             positions = target(spec, record, inputs)
             if positions is None or (isinstance(record, Attempt | Start) and positions == record.positions):
                 continue
@@ -442,23 +478,40 @@ class Maintenance:
         def assign(_: Positions) -> None:
             raise AssertionError("a tool reads no messages")
 
-        interpreter = Interpreter(
-            move.spec, World(self._broker, self._clock, assign, membership, self._hook, changes=move.changes)
-        )
+        target = self.target_of(move.spec) if move.spec.target else None
+        world = World(*(self._broker, self._clock, assign, membership, self._hook), changes=move.changes, target=target)
+        interpreter = Interpreter(move.spec, world)
         try:
-            interpreter.advance(on.Assigned())
+            if move.spec.move is not None:
+                interpreter.advance(on.Assigned())
         except BaseException:
             interpreter.advance(on.Lost())
             raise
+        finally:
+            if target is not None:
+                target.close()
         halt = interpreter.task.halt
-        if halt is None or halt.kind != MOVED:
+        if move.spec.move is not None and (halt is None or halt.kind != MOVED):
             raise RecoveryError(str(halt))
+        if move.settle is not None:
+            record = self.settled(move.spec)
+            assert record is not None
+            move.settle(record)
+
+    def target_of(self, spec: Spec) -> TransactionalSink:
+        """The target of a task (E1)."""
+        from cues_kafka.sinks.lookup import open_target  # noqa: PLC0415  only who has a database needs its driver
+
+        assert isinstance(self.declared, Processor)
+        assert self.declared.target
+        return open_target(self.declared.target[1], spec.graph, spec.processor, spec.partition)
 
     def _backing(self, spec: Spec) -> Watermarks:
         place = TopicPartition(spec.backing, spec.partition)
         return self._broker.watermarks([place])[place]
 
-    def _settled(self, spec: Spec) -> Record | None:
+    def settled(self, spec: Spec) -> Record | None:
+        """The newest committed record of a task."""
         low, stable, _ = self._backing(spec)
         return self._newest(spec, low, stable)
 
@@ -475,7 +528,8 @@ class Maintenance:
             )
         return record
 
-    def _inputs(self, spec: Spec) -> dict[str, InputFacts]:
+    def inputs(self, spec: Spec) -> dict[str, InputFacts]:
+        """What the cluster says about the partitions that a task reads."""
         places = {i.binding: TopicPartition(i.topic, spec.partition) for i in spec.inputs}
         marks = self._broker.watermarks(list(places.values()))
         return {binding: InputFacts(self._ids[place.topic], *marks[place]) for binding, place in places.items()}

@@ -11,7 +11,7 @@ from typing import Any
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.ports import Broker, TopicPartition
 
-WORDS = "earliest, latest, a time such as 2026-11-23T10:00:00Z, group:NAME, or a file"
+WORDS = "earliest, latest, a time such as 2026-11-23T10:00:00Z, group:NAME, database, here, or a file"
 
 
 def wanted(broker: Broker, to: str, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:

@@ -77,6 +77,8 @@ def obstacle(processor: Processor, *, pure: bool) -> str | None:
         return f"{name!r} looks things up in {topics}, which may have changed since. {FRESH}"
     if processor.input_shape == "join":
         return f"{name!r} is a join, which pairs messages from the beginning of its inputs. {FRESH}"
+    if processor.target:
+        return f"{name!r} has a database, whose rows a call would write again. {FRESH}"
     if processor.has_effects and not pure:
         kind = "effects=True" if processor.effects else "no outputs, so it counts as a sink"
         return f"{name!r} has {kind}: a call might repeat its effects. If it does no harm, add --pure"
@@ -561,7 +563,7 @@ class Rebuild(Maintenance):
         if one.unfinished:
             return
         record, spec = one.record, one.spec
-        inputs = self._inputs(spec)
+        inputs = self.inputs(spec)
         positions = record.positions if record else first_positions(spec, inputs, self._born)
         move = Move(
             after=record.sequence if record else -1,

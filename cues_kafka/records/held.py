@@ -12,7 +12,7 @@ from cues_kafka.errors import CodecError
 from cues_kafka.ports import HeldAttempt, Position
 
 VERSION = 1
-"""Of the text. An attempt of another version is refused."""
+"""The version of the text. An attempt of another version is refused."""
 
 
 def held_of(row: TargetRow) -> HeldAttempt:

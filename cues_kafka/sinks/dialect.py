@@ -25,7 +25,7 @@ class Dialect(Protocol):
     Attributes:
         name: as people know it.
         schema: the statements that make our two tables, each of which may be run again.
-        lock: ends the statement that reads a task's row, so that nobody else changes it before the transaction ends.
+        lock: ends the statement that reads a task's row, so that no other transaction changes it meanwhile.
         errors: the base class of the driver's exceptions.
     """
 

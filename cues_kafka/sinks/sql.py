@@ -91,6 +91,28 @@ class SqlTarget:
             dialect.commit(connection)
         return None if row is None else HeldAttempt(*row[:4])
 
+    def newest(self) -> HeldAttempt | None:
+        """See `ports.TransactionalSink`."""
+        with self._connected() as connection:
+            row = self._dialect.execute(connection, _SELECT, self._task).fetchone()
+        return None if row is None else HeldAttempt(*row[:4])
+
+    def settle(self, owner: int, step: int, was: HeldAttempt | None) -> bool:
+        """See `ports.TransactionalSink`."""
+        dialect = self._dialect
+        with self._connected() as connection:
+            row = self._locked(connection)
+            if (None if row is None else HeldAttempt(*row[:4])) != was:
+                dialect.rollback(connection)
+                return False
+            if row is None:
+                dialect.execute(connection, _INSERT, (*self._task, owner))
+            largest = max(owner, row[2] if row else 0)
+            dialect.execute(connection, _MOVE, (step, step, largest, "", *self._task))
+            dialect.execute(connection, _EMPTY, self._task)
+            dialect.commit(connection)
+        return True
+
     def outbox(self) -> Iterable[tuple[Any, ...]]:
         """See `ports.TransactionalSink`."""
         with self._connected() as connection:

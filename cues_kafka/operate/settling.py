@@ -1,0 +1,106 @@
+"""`reset --to database` and `--to here`: tasks whose target does not fit their records (E1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cues_kafka.core.events import InputFacts
+from cues_kafka.core.moves import begin
+from cues_kafka.core.records import Record, Snapshot
+from cues_kafka.core.spec import Spec
+from cues_kafka.errors import ConfigError, RecoveryError
+from cues_kafka.ports import HeldAttempt, Positions
+from cues_kafka.records.held import row_of
+from cues_kafka.words import count
+
+DATABASE: Final = "database"
+HERE: Final = "here"
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """
+    How a task and its target come together.
+
+    Attributes:
+        was: what the target holds.
+        positions: where the task shall stand.
+        stays: the task stands there already; only the target changes.
+        notes: what will be lost or repeated, in words.
+    """
+
+    was: HeldAttempt | None
+    positions: Positions
+    stays: bool
+    notes: tuple[str, ...]
+
+
+def settling(
+    spec: Spec, record: Record | None, held: HeldAttempt | None, inputs: Mapping[str, InputFacts], to: str
+) -> Settling | None:
+    """
+    Decide how a task and its target come together again.
+
+    Args:
+        spec: the task.
+        record: its newest record.
+        held: what its target holds.
+        inputs: what the cluster says about its inputs.
+        to: `database`: the task goes to where the target stands; `here`: the target is right as it is, and stands
+            where the task does from now on.
+
+    Returns:
+        None: they fit already.
+
+    Raises:
+        ConfigError: `here` would hide a difference, or the target has no row.
+        RecoveryError: the target stands in a topic that is gone.
+    """
+    step = record.step if record else 0
+    if to == HERE:
+        return _here(spec, record, held, step)
+    if held is None:
+        if step == 0:
+            return None
+        raise ConfigError(
+            f"--to database: the database has no row of {spec.name}, so it does not say where to go. If it is right "
+            "as it is: `--to here`. If it was recreated, and is to be filled again: `--to here`, then `--to earliest`"
+        )
+    row = row_of(held)
+    if row.step == step:
+        return None
+    positions = row.ends or begin(spec, inputs, "earliest")
+    for position in positions:
+        facts = inputs.get(position.binding)
+        if facts is None or facts.topic_id != position.topic_id:
+            raise RecoveryError(
+                f"{spec.name}: the database stands in {position.topic!r} as it was before it was deleted and recreated"
+            )
+        if not facts.low <= position.offset <= facts.high:
+            raise RecoveryError(
+                f"{spec.name}: the database stands at {position.topic}/{spec.partition} at {position.offset}, and the "
+                f"log has [{facts.low}, {facts.high})"
+            )
+    stays = record is not None and not isinstance(record, Snapshot) and record.positions == positions
+    return Settling(held, positions, stays, tuple(_notes(spec, row.step, step)))
+
+
+def _here(spec: Spec, record: Record | None, held: HeldAttempt | None, step: int) -> Settling | None:
+    if record is None or (held is not None and held.step == step):
+        return None
+    if held is not None:
+        raise ConfigError(
+            f"--to here: the database stands at step {held.step} of {spec.name}, Kafka at step {step}. What lies "
+            "between would be lost or doubled. Use `--to database`"
+        )
+    note = f"{spec.name}: the database gets a row at step {step}; what it lacks of the steps before stays missing"
+    return Settling(None, record.positions, True, (note,))
+
+
+def _notes(spec: Spec, there: int, step: int) -> list[str]:
+    if there < step:
+        return [f"the database lacks {count(step - there, 'step')} that Kafka has: their messages to Kafka REPEAT"]
+    ahead = count(there - step, "step")
+    return [f"the database is {ahead} ahead of {spec.backing!r}: their messages to Kafka are LOST where none were sent"]

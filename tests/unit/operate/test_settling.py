@@ -1,0 +1,149 @@
+"""`reset` of processors with a database: restored from a backup, recreated, ahead of Kafka (E1, X2)."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cues_kafka import CommitPolicy, Graph, Processor, Source, Sql, TaskStopped
+from cues_kafka.errors import ConfigError, RecoveryError
+from cues_kafka.operate.moving import Maintenance
+from cues_kafka.testing.tester import Crash, Tester
+
+
+def book(order: dict[str, Any], db: Any) -> dict[str, Any]:
+    """A row and a message for each order."""
+    db.execute("INSERT INTO rows (id) VALUES (?)", (order["id"],))
+    return {"booked": order["id"]}
+
+
+class Shop:
+    """A graph, its database, and a Tester over one broker."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with sqlite3.connect(path) as made:
+            made.execute("CREATE TABLE rows (id INTEGER)")
+        effects = {"db": Sql(f"sqlite:///{path}")}
+        self.graph = Graph("g", Source("orders"), Processor(book, inputs="orders", outputs="booked", effects=effects))
+        self.tester = Tester(self.graph, policy=CommitPolicy(max_messages=3))
+        self.sent = 0
+
+    def send(self, count: int) -> Shop:
+        """Send the next orders."""
+        for _ in range(count):
+            self.tester.send("orders", {"id": self.sent})
+            self.sent += 1
+        return self
+
+    def rows(self) -> list[int]:
+        """The ids in the database."""
+        with sqlite3.connect(self.path) as opened:
+            return [row[0] for row in opened.execute("SELECT id FROM rows ORDER BY id")]
+
+    def booked(self) -> list[int]:
+        """The ids in Kafka."""
+        return [one["booked"] for one in self.tester.values("booked")]
+
+    def reset(self, to: str) -> list[str]:
+        """Stop the worker and reset; gives what the operator was told."""
+        self.tester.stop()
+        self.tester.broker.expire("g.book")  # a worker that crashed is a member until its session ends
+        tool = Maintenance(self.graph, self.tester.broker, "book", who="test", clock=self.tester.clock)
+        moves = tool.reset(to=to)
+        tool.carry_out(moves)
+        return [note for move in moves for note in move.notes]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    """A new one."""
+    return Shop(tmp_path / "shop.db")
+
+
+def test_task_refuses_a_restored_backup_and_goes_back_to_it(shop: Shop) -> None:
+    """The rows are complete afterwards; the messages to Kafka of the steps between repeat, which is said."""
+    backup = shop.path.with_suffix(".backup")
+    shop.send(6).tester.run()
+    shop.tester.stop()
+    shutil.copy(shop.path, backup)
+    shop.send(6).tester.run()
+    shop.tester.stop()
+    for file in shop.path.parent.glob("shop.db*"):
+        if file != backup:
+            file.unlink()
+    shutil.copy(backup, shop.path)
+
+    shop.send(2)
+    with pytest.raises(TaskStopped, match=r"restored from a backup.*--to database"):
+        shop.tester.run()
+    assert shop.rows() == list(range(6))
+    notes = shop.reset("database")
+
+    assert notes[0] == "the database lacks 6 steps that Kafka has: their messages to Kafka REPEAT"
+    shop.tester.run()
+    assert shop.rows() == list(range(14))
+    assert sorted(shop.booked()) == sorted([*range(14), *range(6, 12)])
+    assert shop.reset("database") == []
+
+
+def test_task_refuses_a_recreated_database_until_the_operator_says_that_it_is_right(shop: Shop) -> None:
+    """`here` begins its rows; `earliest` then fills it again."""
+    shop.send(4).tester.run()
+    with sqlite3.connect(shop.path) as made:
+        for table in ("cues_task", "cues_outbox", "rows"):
+            made.execute(f"DELETE FROM {table}")
+
+    shop.tester.restart()
+    shop.send(1)
+    with pytest.raises(TaskStopped, match=r"has no row of it, although it has taken 4 steps.*--to here"):
+        shop.tester.run()
+    shop.tester.stop()
+    with pytest.raises(ConfigError, match="does not say where to go"):
+        shop.reset("database")
+    assert "stays missing" in shop.reset("here")[0]
+    shop.tester.run()
+    assert shop.rows() == [4]
+
+    shop.reset("earliest")
+    shop.tester.run()
+    assert shop.rows() == [0, 1, 2, 3, 4, 4]
+
+
+def test_reset_publishes_first_what_the_database_is_ahead_with(shop: Shop) -> None:
+    """A plan that was made without it is made again: else its messages would be lost, or come over the reset."""
+    shop.send(3).tester.run(crash=Crash("after", "CommitTarget", 1))
+    shop.tester.restart()
+
+    with pytest.raises(RecoveryError, match=r"has moved since.*run the command again"):
+        shop.reset("earliest")
+    assert shop.booked() == [0, 1, 2]
+    shop.reset("earliest")
+    shop.tester.run()
+    assert shop.rows() == [0, 0, 1, 1, 2, 2]
+    assert shop.booked() == [0, 1, 2, 0, 1, 2]
+
+
+def test_reset_to_the_database_needs_one(shop: Shop) -> None:
+    """A processor without a database has no such place."""
+    plain = Graph("g", Source("orders"), Processor(lambda one: one, name="same", inputs="orders", outputs="booked"))
+    tester = Tester(plain)
+    tester.run()
+    tester.stop()
+    with pytest.raises(ConfigError, match="has no database in its effects="):
+        Maintenance(plain, tester.broker, "same", who="test").reset(to="database")
+
+
+def test_here_refuses_to_hide_a_difference(shop: Shop) -> None:
+    """Rows that are there, and stand elsewhere, are no new database."""
+    shop.send(4).tester.run()
+    shop.tester.stop()
+    with sqlite3.connect(shop.path) as made:
+        made.execute("UPDATE cues_task SET base = 1, step = 2")
+
+    with pytest.raises(ConfigError, match=r"stands at step 2 .*, Kafka at step 4"):
+        shop.reset("here")
