@@ -91,7 +91,7 @@ def reset(
     first message that is not older, group:NAME for what a consumer group has committed, and a JSON file for offsets by
     topic and partition. DataFrames that shuffle or keep state restart as a whole, and with a new checkpoint.
 
-    For a processor with effects={"db": Sql(...)}: `database` goes to where its database stands, such as after a
+    For a processor with a database in effects=, `database` goes to where its database stands, such as after a
     restored backup. `here` says that a database without rows of it is right as it is.
 
     With cut:NAME all processors and their stores go back to where they stood when `drain` took the cut. What the graph

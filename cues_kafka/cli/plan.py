@@ -145,8 +145,10 @@ def _plan(
             raise found.refuse_to_create(f"{count(len(planned.create), 'topic')} missing")
         if applies:
             from cues_kafka.operate.moving import apply_plan
+            from cues_kafka.runtime.prepare import make_tables
 
             apply_plan(planned, broker)
+            make_tables(graph, running, create=True)
             done = [f"{count(len(planned.create), 'topic')} created"] if planned.create else []
             done += [f"partitions added to {count(len(planned.grow), 'topic')}"] if planned.grow else []
             done += [f"{count(len(planned.alter), 'setting')} changed"] if planned.alter else []

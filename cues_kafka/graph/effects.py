@@ -25,10 +25,16 @@ class Effect:
     Attributes:
         kind: its name in a graph that is written down.
         transactional: it commits what user code writes in one transaction with the attempt (E1).
+        what: what it is, for plans.
+        level: what it guarantees: `exactly once` or `at least once`.
+        why: what gives this level, and what it asks for.
     """
 
     kind: ClassVar[str] = ""
     transactional: ClassVar[bool] = False
+    what: ClassVar[str] = "target"
+    level: ClassVar[str] = "at least once"
+    why: ClassVar[str] = ""
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -48,6 +54,9 @@ class Sql(Effect):
 
     kind: ClassVar[str] = "sql"
     transactional: ClassVar[bool] = True
+    what: ClassVar[str] = "database"
+    level: ClassVar[str] = "exactly once"
+    why: ClassVar[str] = "rows, outcomes and place in one transaction of the database; it must keep what it commits"
 
     url: str = field(repr=False)
     env: str

@@ -28,6 +28,7 @@ from cues_kafka.graph.names import (
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.graph.topic import Topic
 from cues_kafka.plan.acls import Acl, acls_of
+from cues_kafka.plan.edges import Guarantee, edges_of
 from cues_kafka.plan.inspectors import Findings
 from cues_kafka.plan.notes import notes_of
 from cues_kafka.plan.processors import FramePlan, PlannedTask, ProcessorPlan
@@ -66,6 +67,7 @@ class Plan:
         changes: what has to change outside of the cluster, each with the command that does it.
         notes: what a reader should know, though nothing is wrong, in full sentences.
         begins: where processors without a record begin on their inputs, if their `start=` names offsets or a time.
+        edges: what each edge of the graph guarantees.
     """
 
     graph: str
@@ -82,6 +84,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     begins: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
     alter: tuple[NewSetting, ...] = ()
+    edges: tuple[Guarantee, ...] = ()
 
     def __getitem__(self, processor: str) -> ProcessorPlan:
         """
@@ -149,6 +152,7 @@ class Plan:
             "brokers": self.brokers,
             "processors": [processor_data(one) for one in self.processors],
             "dataframes": [frame_data(one) for one in self.dataframes],
+            "edges": [edge._asdict() for edge in self.edges],
             "create": [asdict(topic) for topic in self.create],
             "grow": [growth._asdict() for growth in self.grow],
             "alter": [setting._asdict() for setting in self.alter],
@@ -209,6 +213,7 @@ def plan(graph: Graph, facts: ClusterFacts | None = None, *, accept_unchecked: b
         notes=tuple(notes_of(graph, sizes)),
         alter=tuple(_settings_for_cuts(graph, processors, known)),
         expected=tuple(sorted({topic for _, topic in undeclared_inputs(graph)})) if facts is None else (),
+        edges=tuple(edges_of(graph)),
     )
 
 

@@ -21,6 +21,7 @@ def lines(planned: Plan, *, topics: bool, acls: bool, principals: Mapping[str, s
     yield ""
     everyone: list[ProcessorPlan | FramePlan] = [*planned.processors, *planned.dataframes]
     yield from _table(map(_row, everyone))
+    yield from _section("Edges", _table(planned.edges) if planned.edges else ())
     for one in everyone if topics else ():
         yield from _section(f"Names of {one.name}", _table(_names(one)))
     if acls:

@@ -477,6 +477,10 @@ def test_a_plan_is_a_line_for_each_processor_and_what_changes() -> None:
         "",
         "  check  pipe  1 task  orders -> checked; errors: shop.errors",
         "",
+        "Edges:",
+        "  applications -> orders  at least once  a send that is repeated after a crash is a second message; Dedupe drops it",
+        "  check                   exactly once   from Kafka to Kafka: one transaction with the place in the input",
+        "",
         "Topics to create:",
         "  shop.check.backing: 1 partition, replication 1",
         "  shop.check.replay: 1 partition, replication 1",
@@ -588,7 +592,7 @@ def test_a_plan_is_plain_data_with_stable_keys() -> None:
     data = json.loads(json.dumps(plan(PIPE, facts(orders=2)).to_dict()))
 
     assert sorted(data) == [
-        "acls", "alter", "brokers", "changes", "create", "dataframes", "expected", "graph", "grow", "notes",
+        "acls", "alter", "brokers", "changes", "create", "dataframes", "edges", "expected", "graph", "grow", "notes",
         "processors", "refusals", "warnings",
     ]  # fmt: skip
     [check] = data["processors"]

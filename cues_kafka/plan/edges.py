@@ -1,0 +1,55 @@
+"""What each edge of a graph guarantees: from applications into Kafka, from Kafka to Kafka, and out of Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.processor import Processor
+
+EXACTLY_ONCE: Final = "exactly once"
+AT_LEAST_ONCE: Final = "at least once"
+
+
+class Guarantee(NamedTuple):
+    """
+    One edge of a graph.
+
+    Attributes:
+        where: what it joins, such as `ledger -> database db`.
+        level: `exactly once` or `at least once`.
+        why: what gives this level, and what it asks for.
+    """
+
+    where: str
+    level: str
+    why: str
+
+
+def edges_of(graph: Graph) -> Iterator[Guarantee]:
+    """The edges of a graph, in the order of declaration."""
+    for source in graph.sources:
+        yield Guarantee(
+            f"applications -> {source}",
+            AT_LEAST_ONCE,
+            "a send that is repeated after a crash is a second message; Dedupe drops it",
+        )
+    inside = [name for name, one in graph.processors.items() if one.outputs or one.state]
+    inside += list(graph.dataframes)
+    if inside:
+        why = "from Kafka to Kafka: one transaction with the place in the input"
+        yield Guarantee(", ".join(inside), EXACTLY_ONCE, why)
+    for processor in graph.processors.values():
+        yield from _out_of_kafka(processor)
+
+
+def _out_of_kafka(processor: Processor) -> Iterator[Guarantee]:
+    for name, one in processor.targets.items():
+        yield Guarantee(f"{processor.name} -> {one.what} {name}", one.level, one.why)
+    if processor.has_effects and not processor.targets:
+        yield Guarantee(
+            f"{processor.name} -> its effects",
+            AT_LEAST_ONCE,
+            "the function may be called again after a crash; step.hash is the same then: an idempotency key",
+        )

@@ -1,0 +1,53 @@
+"""What a plan says of each edge of a graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cues_kafka import Graph, Processor, Source, Sql
+from cues_kafka.plan.edges import edges_of
+from cues_kafka.plan.plan import plan
+
+
+def book(order: dict[str, Any], db: Any) -> dict[str, Any]:
+    """Rows and messages."""
+    raise NotImplementedError
+
+
+def ring(order: dict[str, Any]) -> None:
+    """An effect that nothing takes back."""
+
+
+SECRET = "postgresql://shop:hidden@db.internal/shop"
+GRAPH = Graph(
+    "shop",
+    Source("orders"),
+    Processor(book, inputs="orders", outputs="booked", effects={"db": Sql(SECRET)}),
+    Processor(ring, inputs="booked"),
+)
+
+
+def test_each_edge_has_its_level() -> None:
+    """From applications, between topics, into a database, and into whatever a sink does."""
+    assert [(one.where, one.level) for one in edges_of(GRAPH)] == [
+        ("applications -> orders", "at least once"),
+        ("book", "exactly once"),
+        ("book -> database db", "exactly once"),
+        ("ring -> its effects", "at least once"),
+    ]
+
+
+def test_plan_prints_edges_and_no_address() -> None:
+    """As text, as data, and in what Python prints of the declaration."""
+    planned = plan(GRAPH)
+
+    assert "book -> database db" in planned.text()
+    assert planned.to_dict()["edges"][2]["level"] == "exactly once"
+    for text in (
+        planned.text(topics=True, acls=True),
+        repr(GRAPH),
+        repr(GRAPH.processors["book"]),
+        str(planned.to_dict()),
+    ):
+        assert "hidden" not in text
+        assert "db.internal" not in text
