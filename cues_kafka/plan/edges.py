@@ -33,7 +33,7 @@ def edges_of(graph: Graph) -> Iterator[Guarantee]:
         yield Guarantee(
             f"applications -> {source}",
             AT_LEAST_ONCE,
-            "a send that is repeated after a crash is a second message; Dedupe drops it",
+            "a send repeated after a crash is a second message; Dedupe drops it",
         )
     inside = [name for name, one in graph.processors.items() if one.outputs or one.state]
     inside += list(graph.dataframes)

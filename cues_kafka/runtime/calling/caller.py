@@ -107,6 +107,7 @@ class Caller:
         self._fire = (
             None if timed is None else Returned(processor.output_shape, returned.targets, generator=timed.is_generator)
         )
+        self._side_by_side = not (processor.batch or processor.state or processor.target)
         self._coming: Iterator[Any] | None = None
         self._simple = processor.input_shape == "single" and not (
             processor.batch or processor.filter or call.wants_step or call.rest or call.is_async or timed
@@ -224,7 +225,7 @@ class Caller:
         headers_of_each([message for step in steps for _, message in self._take(step)])
         if retrying is None and self.processor.batch:
             self._run_lists(steps, batch)
-        elif self._coroutines is not None and not self.processor.batch and not self.processor.state:
+        elif self._coroutines is not None and self._side_by_side:
             self._run_side_by_side(self._coroutines, steps, batch, retrying)
         else:
             self._coming = iter(steps)
