@@ -136,7 +136,8 @@ class Cluster:
             partition=p,
             inputs=self.machine.facts.inputs[:: -1 if setting.reorders and deaths % 2 else 1],
             pairing=setting.pairing,
-            effects=setting.effects,
+            effects=setting.effects or setting.target,
+            target=setting.target,
             errors=setting.errors,
             transactional_id=f"g.p.{p}",
             group="g.p",
@@ -211,7 +212,8 @@ class Cluster:
             changes=stores.marked(part.changes, won=won),
         )  # fmt: skip
         record = self._last(part) if won else None
-        moved = record is not None and record.writer.runtime == "tool" and not isinstance(record, Snapshot)
+        tool = record is not None and record.writer.runtime == "tool" and not isinstance(record, Snapshot)
+        moved = tool and record and not record.batch.deliveries  # else it has published what a target was ahead with
         return self._begun_anew(after, record) if moved and record else after
 
     def _begun_anew(self, part: Part, record: Record) -> Part:
@@ -271,7 +273,12 @@ class Cluster:
             return f"I2: offsets {part.pending} beside positions {offsets_of(record.positions)}"
         if isinstance(record, Snapshot) and record.starts > killed:
             return f"I11: {record.starts} deaths are recorded where {killed} happened"
-        if isinstance(record, Snapshot) and isinstance(before, Snapshot) and self.setting.effects:
+        if before and record.writer.runtime != "tool":
+            ends = zip(offsets_of(record.positions), offsets_of(before.positions), strict=True)
+            if any(now < was for now, was in ends):
+                return f"I3: positions of {shown(record)} go back, from those of {shown(before)}"
+        keeps = self.setting.effects or self.setting.target
+        if isinstance(record, Snapshot) and isinstance(before, Snapshot) and keeps:
             shorter = min(record.steps, before.steps)
             if take(record.choice, shorter) != take(before.choice, shorter):
                 return f"I7: the choice {before.choice} became {record.choice}"

@@ -17,6 +17,8 @@ from collections import Counter
 from cues_kafka.core.records import Record, Totals
 from tests.proof.model import staging, stores
 from tests.proof.model.machine import offsets_of
+from tests.proof.model.outbox import EMPTY, OutboxWorld
+from tests.proof.model.outbox import judged as at_target
 from tests.proof.model.staging import Staging
 from tests.proof.model.states import IDLE, ONGOING, Part, State, Step
 from tests.proof.model.timers import TimerWorld, judged, messages_of
@@ -101,6 +103,8 @@ def _counted(world: World, part: Part, record: Record, steps: list[Step]) -> str
         return f"I2, I3: {len(steps)} deliveries have outcomes, the record counts {totals}"
     if any(offset >= ends[b] for step in messages for b, offset in step):
         return f"I2: an outcome above the position {ends}"
+    if world.setting.target and (wrong := _at_the_target(world, part, steps, ends)):
+        return wrong
     if world.setting.stores:
         kinds = {one.step: one.kind for one in part.outputs}
         delivered_steps = {step: kinds[step] for step in steps}
@@ -123,6 +127,20 @@ def _starved(world: World, steps: list[Step]) -> str:
             if left and waits > patience:
                 return f"I10: input {world.bindings[binding]!r} waits while {waits} messages of others pass"
     return ""
+
+
+def _at_the_target(world: World, part: Part, steps: list[Step], ends: tuple[int, ...]) -> str:
+    """E1: the target beside the outcomes, and the messages below the positions that have none."""
+    assert isinstance(world, OutboxWorld)
+    record = world.newest(part)
+    assert record
+    kinds = {one.step: one.kind for one in part.outputs}
+    rows = zip(world.places, part.begin or (0,) * len(ends), ends, strict=True)
+    below: list[Step] = [((b, o),) for b, (places, begin, end) in enumerate(rows) for o in places if begin <= o < end]
+    cleaned = {((0, o),) for o in part.cleaned}
+    acted = {step for step, _ in (part.target or EMPTY).now.applied}
+    nils = [one for one in below if one not in kinds and (one not in cleaned or one in acted)]
+    return at_target(world, part, record, tuple((step, kinds[step]) for step in steps), nils)
 
 
 def _effects(part: Part, record: Record, steps: list[Step]) -> str:

@@ -553,11 +553,15 @@ class Lanes(Cluster):
             ends = self._behind(offsets, tuple(step for step, _ in done)) if done else ()
             if lane.fetched and task.due and len(done) == len(steps):
                 ends = offsets_of(task.due.ends)  # a whole batch ends where it was announced to
-            told = self._tell(
-                after, w, p, lane._replace(carried=done, fetched=()), "called", ends, self._counts(done), halt
-            )
+            told = self._after_calls(turn._replace(s=after), ends, done, halt)
             out.append(((who, f"calls user code: {kinds or 'nothing'} {halt}"), owner and halt != "retry", told))
         self._deaths_inside(turn, task, steps)
+
+    def _after_calls(self, turn: Turn, ends: tuple[int, ...], done: Delivered, halt: str) -> State:
+        """User code has ended these steps, and `halt` says why no more."""
+        s, w, p, lane, *_ = turn
+        lane = lane._replace(carried=done, fetched=())
+        return self._tell(s, w, p, lane, "called", ends, self._counts(done), halt)
 
     def _deaths_inside(self, turn: Turn, task: Task, steps: tuple[Step, ...]) -> None:
         """A signal kills the process after some effects of user code."""
@@ -627,8 +631,7 @@ class Lanes(Cluster):
             s = self._put_part(
                 s, p, part._replace(wrong=f"I11: several messages up to {offsets_of(quarantine.ends)} are taken out")
             )
-        carried = lane._replace(carried=((steps[0], "q"),), fetched=())
-        told = self._tell(s, w, p, carried, "called", ends, self._counts(carried.carried), "")
+        told = self._after_calls(turn._replace(s=s), ends, ((steps[0], "q"),), "")
         out.append(((self._name(w, p), "takes the message out, undecoded"), owner, told))
 
     def _stopped(self, turn: Turn, stop: do.Stop) -> None:

@@ -182,6 +182,7 @@ _EVENTS: dict[str, Callable[..., on.Event]] = {
     "held": _held,
     "high": lambda _, high: on.WatermarkFetched(high),
     "newest": _newest,
+    "asked": lambda _, row: on.TargetAsked(row),
     "parts": lambda _, settled: on.PartsRead(settled),
     "sibling": lambda _, born: on.SiblingRead(born),
     "flushed": lambda _, delivered, produced, first: on.Flushed(delivered, produced, first),

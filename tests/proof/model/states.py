@@ -82,7 +82,7 @@ class Lane(NamedTuple):
         turn: the input of alts that its next batch begins with, in worlds with `Setting.turns`.
         fetched: what it read and announced, in worlds with `Setting.compacts`: what is cleaned later does not matter.
         store: what its process holds of the store, in worlds with `Setting.stores`.
-        own: what `handlers` and `tables` keep with it.
+        own: what `handlers`, `tables` and `outbox` keep with it.
     """
 
     task: int
@@ -132,6 +132,7 @@ class Part(NamedTuple):
         mover: incarnation of the tool that moved the task last.
         changes: the store's changelog.
         table: messages of the table that arrived since the world began, in worlds with `Setting.tables`.
+        target: what `outbox` keeps with it: the database, in worlds with `Setting.target`.
         wrong: a violation that was seen when it happened.
     """
 
@@ -155,6 +156,7 @@ class Part(NamedTuple):
     mover: str = ""
     changes: Changelog = ()
     table: int = 0
+    target: Any = None
     wrong: str = ""
 
 
@@ -228,6 +230,8 @@ class Setting:
         tables: `own`: user code looks up a table's partition; `whole`: a table that each process holds once.
         timers: by the offset of the message that sets it, when a timer is due, see `timers`; `.` sets none.
         fires: by the same offset, what becomes of the timer, as in `inputs`.
+        target: user code writes into a target, which commits the attempt too (E1).
+        restores: an old backup of the target may be restored, and an operator then restores the newest state.
         reorders: every second life of a worker declares its inputs in the other order (O7).
         start: see `Spec`.
         intruder: a program may write into the backing partition, with another transactional id.
@@ -258,6 +262,8 @@ class Setting:
     tables: str = ""
     timers: str = ""
     fires: str = ""
+    target: bool = False
+    restores: bool = False
     reorders: bool = False
     start: str = "earliest"
     intruder: bool = False

@@ -190,14 +190,12 @@ class TimerWorld(World):
         return ()
 
     def _quarantine(self, turn: Turn, quarantine: Any) -> None:
-        s, w, p, lane, owner, out = turn
+        _, w, p, lane, owner, out = turn
         if not quarantine.timers:
             super()._quarantine(turn, quarantine)
             return
         step = ((TIMER, value_of(lane.store.value).clock.pending[0][1]),)
-        carried = lane._replace(carried=((step, "q"),))
-        ends = offsets_of(quarantine.ends)
-        told = self._tell(s, w, p, carried, "called", ends, self._counts(carried.carried), "")
+        told = self._after_calls(turn, offsets_of(quarantine.ends), ((step, "q"),), "")
         out.append(((self._name(w, p), "takes the timer out"), owner, told))
 
     def _kind(self, p: int, step: Step) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.proof.model.handlers import HandlerWorld
+from tests.proof.model.outbox import OutboxWorld, TimedOutboxWorld
 from tests.proof.model.staged import StagedWorld
 from tests.proof.model.states import Faults, Setting
 from tests.proof.model.tables import TableWorld
@@ -44,7 +45,9 @@ _WORLDS = [
     Setting(name="markers", about="markers and gaps among the messages", inputs=("o.o.",)),
     Setting(name="fork", about="several outputs of one message", inputs=("fn",)),
     Setting(name="error", about="a message that fails, one that may fail", inputs=("e?",)),
-    Setting(name="effects", about="effects on a target fenced by step and owner", inputs=("oo",), effects=True),
+    Setting(
+        name="effects", about="effects that user code guards itself, by step and owner", inputs=("oo",), effects=True
+    ),
     Setting(name="retry", about="user code that asks to be called again", inputs=("ro",)),
     Setting(name="kill", about="a message that kills its process, in a batch", inputs=("oko",), batch=3),
     Setting(
@@ -197,6 +200,81 @@ _WORLDS = [
         timers="11",
         fires="ko",
     ),
+    Setting(
+        name="outbox",
+        about="a target that commits the attempt too, a message that may fail, and one with two outputs",
+        inputs=("?f",),
+        target=True,
+    ),
+    Setting(
+        name="outbox-retry",
+        about="the same in one worker, with a message that is called again",
+        inputs=("?re",),
+        workers=("native",),
+        target=True,
+    ),
+    Setting(
+        name="outbox-kill",
+        about="the same, and a message that kills",
+        inputs=("?k?",),
+        workers=("native",),
+        batch=3,
+        target=True,
+    ),
+    Setting(
+        name="outbox-alts",
+        about="a target, and any of two inputs",
+        inputs=("or", "n"),
+        pairing="alts",
+        target=True,
+    ),
+    Setting(
+        name="outbox-compacted",
+        about="a target, and compaction of what is announced",
+        inputs=("oeo",),
+        compacts=2,
+        target=True,
+    ),
+    Setting(
+        name="outbox-moved",
+        about="a reset beside a worker that the operator believes stopped, while the target is ahead",
+        inputs=("?o",),
+        workers=("native", "tool"),
+        batch=1,
+        moves=2,
+        target=True,
+    ),
+    Setting(
+        name="outbox-restored",
+        about="an old backup of the target is restored",
+        inputs=("oe",),
+        batch=1,
+        target=True,
+        restores=True,
+    ),
+    Setting(
+        name="outbox-store",
+        about="a target, and a store whose changes go through the outbox",
+        inputs=("?o",),
+        stores=True,
+        target=True,
+    ),
+    Setting(
+        name="outbox-timers",
+        about="the same, and timers, one of which fails",
+        inputs=("oe",),
+        stores=True,
+        timers="00",
+        fires="eo",
+        target=True,
+    ),
+    Setting(
+        name="outbox-slots",
+        about="a target, and two Spark slots for one range",
+        inputs=("?o",),
+        workers=("slot", "slot"),
+        target=True,
+    ),
     Setting(name="slots", about="two Spark slots for one range", inputs=("oo",), workers=("slot", "slot")),
     Setting(name="both", about="a native worker and a Spark slot", inputs=("oo",), workers=("native", "slot")),
     replace(_STAGED, name="staged", about="a driver of Spark, its successors, and tasks of theirs that stay behind"),
@@ -234,6 +312,8 @@ def world_of(setting: Setting) -> World:
         return HandlerWorld(setting)
     if setting.tables:
         return TableWorld(setting)
+    if setting.target:
+        return TimedOutboxWorld(setting) if setting.timers else OutboxWorld(setting)
     if "driver" in setting.workers:
         return StagedWorld(setting)
     return TimerWorld(setting) if setting.timers else World(setting)
