@@ -87,8 +87,9 @@ def handle(task: Task, event: on.Event) -> Next:
 
 
 def _assigned(task: Task, event: on.Assigned) -> Next:
-    fresh = Task(task.spec, state=Doing.INITIALISING, first=event.first, left_due=task.left_due)
-    return fresh, do.Init()
+    # E1: a target tells starts apart by the sequence of their first record, which is committed before their batches.
+    first = event.first or task.spec.target
+    return Task(task.spec, state=Doing.INITIALISING, first=first, left_due=task.left_due), do.Init()
 
 
 def _initialised(task: Task, _: on.Initialised) -> Next:
@@ -374,7 +375,7 @@ def _on_from(task: Task, record: Record) -> Next:
             # With effects, a step that a retry delays keeps its place: a target would take another message under its
             # step number for it (I7, E1).
             choice = record.choice if task.spec.effects or task.careful else ()
-            return replace(task, state=Doing.CALLING, first=False, due=due, choice=choice), _call(due)
+            return _called_for(replace(task, first=False, due=due, choice=choice), due)
         case Doing.STOPPED:
             assert task.halt
             return _stop(task, task.halt)
@@ -414,12 +415,11 @@ def _polled(task: Task, event: on.Polled) -> Next:
     if task.due:
         task = _polled_again(task, task.due, event)
     due = task.due
-    if task.quarantined and due:
-        quarantine = do.Quarantine(due.ends, due.choice, due.starts, due.timers)
-        return replace(task, state=Doing.CALLING, first=False), quarantine
+    if due and task.quarantined and not (task.first and task.spec.target):
+        return _called_for(replace(task, first=False), due)
     if due and not task.first:
         # User code is called again in the same start: its snapshot is the newest record already.
-        return replace(task, state=Doing.CALLING), _call(due)
+        return _called_for(task, due)
     return _transact(task, snapshot_of(task, event), Doing.CALLING)
 
 
@@ -471,8 +471,12 @@ def _attempt(task: Task, positions: Positions, batch: Totals) -> Attempt:
     return publication_of(task, batch.settled)
 
 
-def _call(due: Due) -> do.Call:
-    return do.Call(due.ends, due.steps, due.choice, due.starts, due.timers)
+def _called_for(task: Task, due: Due) -> Next:
+    """P4, Q3: user code is called for what is due; or it is taken out, if it has killed its process too often."""
+    task = replace(task, state=Doing.CALLING)
+    if task.quarantined:
+        return task, do.Quarantine(due.ends, due.choice, due.starts, due.timers)
+    return task, do.Call(due.ends, due.steps, due.choice, due.starts, due.timers)
 
 
 # Endings.

@@ -154,3 +154,23 @@ def test_target_that_does_not_answer_costs_a_round() -> None:
 
     assert isinstance(effect, do.Discard)
     assert task.rounds == 1
+
+
+@pytest.mark.parametrize("starts", [0, 3], ids=["called", "quarantined"])
+def test_start_commits_a_record_of_its_own_before_its_target_commits_anything(starts: int) -> None:
+    """No slot leaves the snapshot out (D3), and no quarantine: others may ask with a number that is not committed."""
+    spec = replace(SPEC, slot=True)
+    record = snapshot(spec, (10,), (11,), 1, starts=starts)
+    task, effect = Task(spec), None
+    for event in (
+        on.Assigned(first=False), on.Initialised(), on.OffsetsFetched({"in": 10}), on.WatermarkFetched(10),
+        on.NewestRead(record), on.InputsFetched(facts(spec), 1.0), on.TargetAsked(replace(AHEAD, step=40)), on.Done(),
+        on.Polled(at(11, spec=spec), 1),
+    ):  # fmt: skip
+        task, effect = handle(task, event)
+    assert (effect, task.pending and task.pending.owner) == (do.Begin(), record.sequence + 1)
+
+    for answer in (on.Done(), on.Done(), on.Done(), on.Flushed(1, 1, 10), on.Committed()):
+        task, effect = handle(task, answer)
+    assert isinstance(effect, do.Quarantine if starts else do.Call)
+    assert task.owner == record.sequence + 1
