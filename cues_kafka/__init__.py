@@ -33,6 +33,7 @@ from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import Alias, CommitPolicy, Digits, GlobalTable, Json, Limits, Raw, Retry, Store, Table
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.effects import Sql
+from cues_kafka.graph.feed import Encoded, Feed, ReplayableSource
 from cues_kafka.graph.filters import has_tag, has_type
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
 from cues_kafka.graph.handler import Handler, StateHandler
@@ -44,6 +45,8 @@ from cues_kafka.graph.topic import Topic
 from cues_kafka.graph.windows import Tumbling
 
 if TYPE_CHECKING:
+    from cues_kafka.bridges.files import Directory, Files
+    from cues_kafka.bridges.iterate import Iterate
     from cues_kafka.brokers.options import Kafka, Memory, Registry
     from cues_kafka.records.bytes import ErrorMessage
     from cues_kafka.runtime import connect, start
@@ -57,7 +60,10 @@ if TYPE_CHECKING:
 
 _LAZY = {
     "Answer": "cues_kafka.runtime.queries",
+    "Directory": "cues_kafka.bridges.files",
     "ErrorMessage": "cues_kafka.records.bytes",
+    "Files": "cues_kafka.bridges.files",
+    "Iterate": "cues_kafka.bridges.iterate",
     "Kafka": "cues_kafka.brokers.options",
     "Memory": "cues_kafka.brokers.options",
     "Received": "cues_kafka.runtime.calling.step",
@@ -87,10 +93,14 @@ __all__ = [
     "DataFrameProcessor",
     "Dedupe",
     "Digits",
+    "Directory",
+    "Encoded",
     "ErrorMessage",
     "FactoryError",
     "FatalError",
+    "Feed",
     "Fenced",
+    "Files",
     "GlobalTable",
     "Graph",
     "GraphError",
@@ -98,6 +108,7 @@ __all__ = [
     "HandlerFailed",
     "Header",
     "Interrupt",
+    "Iterate",
     "Json",
     "JsonSchema",
     "Kafka",
@@ -113,6 +124,7 @@ __all__ = [
     "Received",
     "RecoveryError",
     "Registry",
+    "ReplayableSource",
     "RetriableError",
     "Retry",
     "Running",

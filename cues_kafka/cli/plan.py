@@ -126,7 +126,7 @@ def _plan(
     kafka = found.kafka()
     broker = open_broker(kafka)
     try:
-        running = tuple({*graph.processors, *graph.dataframes} - set(without))
+        running = tuple({*graph.all_processors} - set(without))
         terms = Terms(running, tuple(new), accept_unchecked=kafka.accept_unchecked, cluster=kafka)
         try:
             planned = plan_start(graph, broker, terms)
@@ -162,7 +162,7 @@ def _as_run_refuses(planned: Plan, graph: Graph, without: Collection[str], kafka
     """What this release cannot run, it must not approve either."""
     from cues_kafka.runtime.prepare import refusals
 
-    known = [*graph.processors, *graph.dataframes]
+    known = [*graph.all_processors]
     if unknown := sorted(set(without) - set(known)):
         raise ConfigError(f"--except: {no_such_processor(graph.name, unknown, known)}")
     names = [name for name in graph.processors if name not in without]

@@ -226,7 +226,7 @@ def _collect_seldom() -> None:
 def _selected(graph: Graph, only: list[str] | None, without: list[str] | None) -> list[str] | None:
     if not (only or without):
         return None
-    known = [*graph.processors, *graph.dataframes]
+    known = [*graph.all_processors]
     if unknown := sorted({*(only or ()), *(without or ())} - set(known)):
         raise ConfigError(no_such_processor(graph.name, unknown, known))
     names = [name for name in only or known if name not in (without or ())]

@@ -81,11 +81,16 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """User code ended `batch.deliveries` steps, which reach up to `ends`; `halt` says why it ended no more."""
+    """
+    User code ended `batch.deliveries` steps, which reach up to `ends`; `halt` says why it ended no more.
+
+    Of a feed they reach up to `place` in its source, and `ends` is empty (G1).
+    """
 
     ends: Positions
     batch: Totals
     halt: Halt | None = None
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)

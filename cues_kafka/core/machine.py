@@ -444,7 +444,9 @@ def _called(task: Task, event: on.Called) -> Next:
     stops = event.halt is not None and event.halt.kind != "retry"
     task = replace(task, halt=event.halt if stops else None)
     if event.batch.deliveries:
-        return _transact(task, _attempt(task, event.ends, event.batch), Doing.STOPPED if stops else Doing.READY)
+        return _transact(
+            task, _attempt(task, event.ends, event.batch, event.place), Doing.STOPPED if stops else Doing.READY
+        )
     if stops:
         return _leave(task, Doing.STOPPED)
     if task.alone and task.must_leave(task.record):
@@ -462,10 +464,10 @@ def _idle(task: Task, event: on.Idle) -> Next:
     return _transact(task, _attempt(task, event.positions, Totals()), Doing.READY)
 
 
-def _attempt(task: Task, positions: Positions, batch: Totals) -> Attempt:
+def _attempt(task: Task, positions: Positions, batch: Totals, place: str = "") -> Attempt:
     """P5: the record of a batch whose steps are taken and settled together."""
     if not task.spec.staged:
-        return attempt_of(task, positions, batch.settled)
+        return attempt_of(task, positions, batch.settled, place)
     if not isinstance(task.spec.staged, Publish) or task.published:
         raise IllegalEvent(f"{task.spec.name} has nothing to publish")
     return publication_of(task, batch.settled)

@@ -252,6 +252,8 @@ def _other_offsets(spec: Spec, record: Record, offsets: Mapping[str, int | None]
 
 
 def _outside_the_log(spec: Spec, record: Record, inputs: Mapping[str, InputFacts]) -> Refuse | None:
+    if spec.feed:
+        return None  # its own log, which ends behind its newest record or further on (G2)
     ends = record.ends if isinstance(record, Snapshot) else ()
     for position in record.positions:
         facts = inputs[position.binding]

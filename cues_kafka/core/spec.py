@@ -64,6 +64,7 @@ class Spec:
         move: what a tool does to the task (X2); None if the task is run to deliver.
         stores: each with its changelog.
         timers: the last store holds the task's timers, which user code sets (F1).
+        feed: the task reads a source that is no topic; its only input is its own backing topic (G1).
         target: what user code writes outside of Kafka is committed there in one transaction with the attempt (E1).
         writer: what this process signs records with.
     """
@@ -88,6 +89,7 @@ class Spec:
     move: Move | None = None
     stores: tuple[tuple[str, str], ...] = ()
     timers: bool = False
+    feed: bool = False
     target: bool = False
     writer: Writer
 

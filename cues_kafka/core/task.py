@@ -122,9 +122,9 @@ class Task:
 
     @property
     def snapshot_due(self) -> bool:
-        """Whether the shell must say `Polled`, and wait for `Call`, before it touches a message (S1, S2)."""
+        """Whether the shell must say `Polled`, and wait for `Call`, before it touches a message (S1, S2, G3)."""
         due = self.first or self.due is not None or (self.spec.effects and self.spec.pairing == "alts")
-        return due and self.spec.rules.snapshots
+        return due and self.spec.rules.snapshots and not self.spec.feed
 
     @property
     def pipelined(self) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from cues_kafka.core import events as on
+from cues_kafka.core.feeds import own_end
 from cues_kafka.core.records import Attempt, Kept, Record, Snapshot, Start, TargetRow, Totals
 from cues_kafka.core.recover import plan_of
 from cues_kafka.core.spec import Spec
@@ -39,6 +40,8 @@ _CARRIED = ("step", "positions", "tails", "place", "ledger", "totals", "epoch", 
 
 def start_of(task: Task, positions: Positions, born: int) -> Start:
     """R5: the first record of a task."""
+    if task.spec.feed:
+        positions = own_end(task)
     return following(Start, task.spec, None, positions=positions, born=born, fingerprint=_plan(task))
 
 
@@ -63,8 +66,8 @@ def snapshot_of(task: Task, polled: on.Polled) -> Snapshot:
     )
 
 
-def attempt_of(task: Task, positions: Positions, batch: Totals) -> Attempt:
-    """P5: delivered up to these positions."""
+def attempt_of(task: Task, positions: Positions, batch: Totals, place: str = "") -> Attempt:
+    """P5: delivered up to these positions; of a feed, up to this place (G1)."""
     newest = task.record
     assert newest
     careful = before(positions, task.careful_until)
@@ -73,7 +76,8 @@ def attempt_of(task: Task, positions: Positions, batch: Totals) -> Attempt:
         task.spec,
         newest,
         step=newest.step + batch.taken,
-        positions=positions,
+        positions=own_end(task) if task.spec.feed else positions,
+        place=place or newest.place,
         totals=newest.totals.plus(batch),
         batch=batch,
         stores=_kept(task, newest, batch),

@@ -17,6 +17,7 @@ from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import CodecSpec, CommitPolicy, GlobalTable, Json, Limits, Raw, Retry, Store, Table
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.effects import Effect, Sql
+from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.filters import HasTag, HasType
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
 from cues_kafka.graph.handler import Handler
@@ -254,12 +255,48 @@ def _effects_from_json(data: bool | Mapping[str, Any]) -> Any:
     return data if isinstance(data, bool) else {name: Sql(env=one["env"]) for name, one in data.items()}
 
 
+# --- Feeds
+
+
+HIDDEN = "hidden"
+"""In the metadata of a source's field: it is written down only as the name of a variable, such as ``$DATABASE``."""
+
+
+def _feed_to_json(feed: Feed) -> dict[str, Any]:
+    source, data = feed.source, feed.arguments()
+    if not is_dataclass(source):
+        raise GraphError(f"{feed.label}: its source cannot be written down. Make {type(source).__name__} a dataclass.")
+    given = {each.name: getattr(source, each.name) for each in fields(source) if each.init}
+    for each in fields(source):
+        value = given.get(each.name)
+        if each.metadata.get(HIDDEN) and not (isinstance(value, str) and value.startswith("$")):
+            raise GraphError(
+                f"{feed.label}: {each.name} of its source may hold a password, and is not written down. Give the name "
+                f"of an environment variable: {each.name}='$NAME'."
+            )
+    settings = {name: _to_json(value) for name, value in given.items()}
+    own = {"commit": asdict(data["commit"])} if "commit" in data else {}
+    del data["source"]
+    return {"feed": data.pop("name"), **data, **own, "from": {"class": reference(type(source)), "settings": settings}}
+
+
+def _feed_from_json(data: Mapping[str, Any]) -> Feed:
+    written = data["from"]
+    source = resolve(written["class"])(**{name: _from_json(one) for name, one in written["settings"].items()})
+    own = {name: one for name, one in data.items() if name not in {"feed", "from"}}
+    if "commit" in own:
+        own["commit"] = CommitPolicy(**own["commit"])
+    return Feed(source, name=data["feed"], **own)
+
+
 # --- Parts
 
 
 def _part_to_json(part: Declaration) -> dict[str, Any]:
     if isinstance(part, Source):
         return {"source": part.topic, **({"default": True} if part.default else {})}
+    if isinstance(part, Feed):
+        return _feed_to_json(part)
     writers: dict[str, Callable[[Any], Any]] = {
         "fn": reference,
         "filter": _filter_to_json,
@@ -281,6 +318,8 @@ def _part_from_json(data: Mapping[str, Any]) -> Declaration:
     fields = dict(data)
     if "source" in fields:
         return Source(fields["source"], default=fields.get("default", False))
+    if "feed" in fields:
+        return _feed_from_json(fields)
     readers: dict[str, Callable[[Any], Any]] = {
         "fn": resolve,
         "filter": _filter_from_json,
@@ -298,7 +337,7 @@ def _part_from_json(data: Mapping[str, Any]) -> Declaration:
     elif "dataframe" in fields:
         make, name = DataFrameProcessor, fields.pop("dataframe")
     else:
-        raise GraphError(f"A part is a 'source', a 'processor' or a 'dataframe', not {dict(data)!r}.")
+        raise GraphError(f"A part is a 'source', a 'processor', a 'dataframe' or a 'feed', not {dict(data)!r}.")
     arguments = {key: readers[key](item) if key in readers else item for key, item in fields.items()}
     return make(**arguments, name=name)
 
@@ -368,6 +407,8 @@ def merge(graphs: Sequence[Graph], name: str) -> Graph:
 
 def _fixed(part: Declaration, graph: Graph, first: Graph) -> Declaration:
     """A part that behaves with the first graph's settings as it does in its own graph."""
+    if isinstance(part, Feed) and graph.errors != first.errors:
+        return Feed(**{**part.arguments(), "errors": graph.errors_of(part) or False})
     if not isinstance(part, Processor):
         return part
     changes: dict[str, Any] = {}
@@ -416,7 +457,7 @@ def _rebound(part: Declaration, topics: Mapping[str, str], opts: Mapping[str, Ma
     if isinstance(part, Source):
         return Source(topics.get(part.topic, part.topic), default=part.default)
     arguments = part.arguments()
-    for place in ("inputs", "alts", "outputs", "tailers", "appenders", "errors"):
+    for place in ("inputs", "alts", "outputs", "tailers", "appenders", "errors", "into"):
         bound = arguments.get(place)
         if isinstance(bound, str):
             arguments[place] = topics.get(bound, bound)

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, get_args
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.binding import bind
 from cues_kafka.graph.durations import milliseconds, written
+from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import (
     backing_topic,
     changelog_topic,
@@ -57,6 +58,7 @@ class Graph:
         sources: sources by topic.
         processors: processors by name, their calls resolved with `system`.
         dataframes: processors of DataFrames by name.
+        feeds: feeds by name.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Graph:
     sources: Mapping[str, Source] = field(compare=False, repr=False)
     processors: Mapping[str, Processor] = field(compare=False, repr=False)
     dataframes: Mapping[str, DataFrameProcessor] = field(compare=False, repr=False)
+    feeds: Mapping[str, Feed] = field(compare=False, repr=False)
 
     def __init__(
         self,
@@ -103,6 +106,7 @@ class Graph:
                 {part.name: _resolved(part, self) for part in self.parts if isinstance(part, Processor)}
             ),
             dataframes=read_only({part.name: part for part in self.parts if isinstance(part, DataFrameProcessor)}),
+            feeds=read_only({part.name: part for part in self.parts if isinstance(part, Feed)}),
         )
         check_wiring(self)
         check_topics(self)
@@ -116,10 +120,10 @@ class Graph:
         own = self.topics.get(name)
         return self.defaults if own is None else own.over(self.defaults)
 
-    def errors_of(self, processor: Processor | str) -> str | None:
-        """The errors topic of a processor, its own or else the graph's; None if neither has one."""
+    def errors_of(self, processor: Processor | Feed | str) -> str | None:
+        """The errors topic of a processor or feed, its own or else the graph's; None if neither has one."""
         own = (self.processors[processor] if isinstance(processor, str) else processor).errors
-        return self.errors if own is None else own or None
+        return self.errors if own is None else str(own) if own else None
 
     def strategy_of(self, processor: Processor | str) -> Strategy:
         """The strategy of a processor: its own, else the graph's."""
@@ -139,13 +143,14 @@ class Graph:
 
     def error_topics(self) -> tuple[str, ...]:
         """All errors topics, sorted. Processors of DataFrames use the graph's."""
-        found = {topic for p in self.processors.values() if (topic := self.errors_of(p))}
+        everyone: list[Processor | Feed] = [*self.processors.values(), *self.feeds.values()]
+        found = {topic for one in everyone if (topic := self.errors_of(one))}
         return tuple(sorted(found | ({self.errors} if self.errors and self.dataframes else set())))
 
     @property
-    def all_processors(self) -> Mapping[str, Processor | DataFrameProcessor]:
-        """All processors by name, those of DataFrames last."""
-        return {**self.processors, **self.dataframes}
+    def all_processors(self) -> Mapping[str, Processor | DataFrameProcessor | Feed]:
+        """All processors by name, those of DataFrames behind the others; feeds, which read no topic, come last."""
+        return {**self.processors, **self.dataframes, **self.feeds}
 
     def topics_used(self) -> tuple[str, ...]:
         """All topics that the user named, sorted; the framework's own are not among them."""
@@ -168,7 +173,7 @@ class Graph:
             if self.errors_of(p) is not None:
                 names.append(replay_topic(self.name, p.name))
             names += [changelog_topic(self.name, p.name, store) for store in p.state]
-        return (*names, *(backing_topic(self.name, frame) for frame in self.dataframes))
+        return (*names, *(backing_topic(self.name, name) for name in (*self.dataframes, *self.feeds)))
 
     def settings(self) -> dict[str, Any]:
         """The keyword arguments that, with name and parts, construct an equal graph."""
@@ -254,7 +259,8 @@ def _part(part: Any, graph: str) -> Declaration:
             f"Graph {graph!r}: {name} is a bare function. Write Processor({name}, inputs=..., outputs=...)."
         )
     raise GraphError(
-        f"Graph {graph!r}: {part!r} is not a part. Give Source(...), Processor(...) or DataFrameProcessor(...)."
+        f"Graph {graph!r}: {part!r} is not a part. Give Source(...), Processor(...), DataFrameProcessor(...) or "
+        "Feed(...)."
     )
 
 
@@ -288,7 +294,7 @@ def _check_parts_once(graph: Graph) -> None:
     for name in (part.name for part in graph.parts if not isinstance(part, Source)):
         if name in seen:
             raise GraphError(
-                f"Graph {graph.name!r}: two processors are called {name!r}. Give one of them another name=."
+                f"Graph {graph.name!r}: two processors or feeds are called {name!r}. Give one of them another name=."
             )
         seen.add(name)
     marked = [source.topic for source in sources if source.default]

@@ -13,6 +13,7 @@ from cues_kafka.errors import GraphError
 from cues_kafka.graph.binding import CallShape, asked_for, bind
 from cues_kafka.graph.declare import CodecSpec, CommitPolicy, Retry, Store, Table
 from cues_kafka.graph.effects import Effect
+from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.handler import Handler, StateHandler
 from cues_kafka.graph.kind import KINDS, InputShape, OutputShape
 from cues_kafka.graph.names import check_name, check_topic, check_written_topic, quoted
@@ -606,7 +607,7 @@ class DataFrameProcessor(BoundFunction):
         return "dataframe"
 
 
-Declaration: TypeAlias = Source | Processor | DataFrameProcessor
+Declaration: TypeAlias = Source | Feed | Processor | DataFrameProcessor
 """A part of a graph."""
 
 DECORATED = "__cues_processor__"

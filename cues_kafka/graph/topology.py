@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import no_such_processor, quoted
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 
@@ -46,13 +47,15 @@ def edges(graph: Graph) -> tuple[Edge, ...]:
     return tuple(edge for part in graph.all_processors.values() for edge in _edges_of(graph, part))
 
 
-def _edges_of(graph: Graph, part: Processor | DataFrameProcessor) -> Iterator[Edge]:
+def _edges_of(graph: Graph, part: Processor | DataFrameProcessor | Feed) -> Iterator[Edge]:
     roles: list[tuple[str, Iterable[tuple[str, str]]]] = [("input", part.inputs), ("output", part.outputs)]
     if isinstance(part, Processor):
         errors = graph.errors_of(part)
         roles += [("table", [(name, table.topic) for name, table in part.tables.items()])]
         roles += [("tailer", part.tailers.items()), ("appender", part.appenders.items())]
         roles += [("errors", [("", errors)] if errors else [])]
+    if isinstance(part, Feed) and (errors := graph.errors_of(part)):
+        roles += [("errors", [("", errors)])]
     for role, pairs in roles:
         for binding, topic in pairs:
             yield Edge(part.name, role, binding, topic)
@@ -130,6 +133,11 @@ def check_cuts(graph: Graph) -> None:
         raise GraphError(
             f"{label}: {quoted(graph.dataframes)} work on DataFrames, and Spark keeps their place and their state. Put "
             "them into a graph of their own, without cuts=."
+        )
+    if graph.feeds:
+        raise GraphError(
+            f"{label}: {quoted(graph.feeds)} read sources outside of Kafka, which a reset to a cut cannot take back. "
+            "Put them into a graph of their own, without cuts=."
         )
     writers = feeders(graph)
     needs = {

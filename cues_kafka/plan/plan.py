@@ -17,6 +17,7 @@ from cues_kafka.core.hashing import fingerprint
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.binding import shows_bindings
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import (
     backing_topic,
     changelog_topic,
@@ -31,9 +32,16 @@ from cues_kafka.plan.acls import Acl, acls_of
 from cues_kafka.plan.edges import Guarantee, edges_of
 from cues_kafka.plan.inspectors import Findings
 from cues_kafka.plan.notes import notes_of
-from cues_kafka.plan.processors import FramePlan, PlannedTask, ProcessorPlan
-from cues_kafka.plan.refusals import misspelt_inputs, refusals_of, undeclared_inputs, unread_settings, warnings_of
-from cues_kafka.plan.text import frame_data, lines, processor_data
+from cues_kafka.plan.processors import FeedPlan, FramePlan, PlannedTask, ProcessorPlan
+from cues_kafka.plan.refusals import (
+    misspelt_inputs,
+    refusals_of,
+    refused_feeds,
+    undeclared_inputs,
+    unread_settings,
+    warnings_of,
+)
+from cues_kafka.plan.text import feed_data, frame_data, lines, processor_data
 from cues_kafka.plan.topics import (
     Growth,
     NewSetting,
@@ -68,6 +76,7 @@ class Plan:
         notes: what a reader should know, though nothing is wrong, in full sentences.
         begins: where processors without a record begin on their inputs, if their `start=` names offsets or a time.
         edges: what each edge of the graph guarantees.
+        feeds: feeds, in the order of declaration.
     """
 
     graph: str
@@ -85,6 +94,7 @@ class Plan:
     begins: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
     alter: tuple[NewSetting, ...] = ()
     edges: tuple[Guarantee, ...] = ()
+    feeds: tuple[FeedPlan, ...] = ()
 
     def __getitem__(self, processor: str) -> ProcessorPlan:
         """
@@ -153,6 +163,7 @@ class Plan:
             "processors": [processor_data(one) for one in self.processors],
             "dataframes": [frame_data(one) for one in self.dataframes],
             "edges": [edge._asdict() for edge in self.edges],
+            "feeds": [feed_data(one) for one in self.feeds],
             "create": [asdict(topic) for topic in self.create],
             "grow": [growth._asdict() for growth in self.grow],
             "alter": [setting._asdict() for setting in self.alter],
@@ -181,9 +192,11 @@ def plan(graph: Graph, facts: ClusterFacts | None = None, *, accept_unchecked: b
     sizes = {topic: partitions_of(graph, topic, facts) for topic in graph.topics_used()}
     processors = tuple(_processor_plan(graph, processor, sizes, facts) for processor in graph.processors.values())
     frames = tuple(_frame_plan(graph, frame, sizes, facts) for frame in graph.dataframes.values())
+    feeds = tuple(_feed_plan(graph, feed) for feed in graph.feeds.values())
     brokers, known = (None, {}) if facts is None else (facts.brokers, facts.topics)
     own = _own_topics(graph, processors, frames, brokers)
-    wanted = _user_topics(graph, brokers) | own
+    of_feeds = {feed.backing: (feed.parts, backing_config(brokers)) for feed in feeds}
+    wanted = _user_topics(graph, brokers) | own | of_feeds
     unread = tuple(unread_settings(graph, facts))
     return Plan(
         graph=graph.name,
@@ -207,9 +220,11 @@ def plan(graph: Graph, facts: ClusterFacts | None = None, *, accept_unchecked: b
         ),
         refusals=(
             *refusals_of(graph, (processors, frames), sizes, facts),
+            *refused_feeds(feeds, facts),
             *(() if accept_unchecked else unread),
         ),
         dataframes=frames,
+        feeds=feeds,
         notes=tuple(notes_of(graph, sizes)),
         alter=tuple(_settings_for_cuts(graph, processors, known)),
         expected=tuple(sorted({topic for _, topic in undeclared_inputs(graph)})) if facts is None else (),
@@ -217,7 +232,12 @@ def plan(graph: Graph, facts: ClusterFacts | None = None, *, accept_unchecked: b
     )
 
 
-def _common(graph: Graph, part: Processor | DataFrameProcessor) -> dict[str, Any]:
+def _feed_plan(graph: Graph, feed: Feed) -> FeedPlan:
+    source = type(feed.source).__name__
+    return FeedPlan(**_common(graph, feed), outputs=feed.outputs, source=source, parts=feed.parts, level=feed.level)
+
+
+def _common(graph: Graph, part: Processor | DataFrameProcessor | Feed) -> dict[str, Any]:
     """The fields of `PartPlan`."""
     return {
         "name": part.name,

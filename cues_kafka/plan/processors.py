@@ -94,6 +94,22 @@ class ProcessorPlan(PartPlan):
 
 
 @dataclass(frozen=True, slots=True)
+class FeedPlan(PartPlan):
+    """
+    One feed on the cluster.
+
+    Attributes:
+        source: the class of its source; what it is told, such as an address, is not shown.
+        parts: its number of tasks.
+        level: what it guarantees.
+    """
+
+    source: str
+    parts: int
+    level: str
+
+
+@dataclass(frozen=True, slots=True)
 class FramePlan(PartPlan):
     """
     One processor of DataFrames on the cluster.

@@ -9,7 +9,7 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import control_topic, hint, quoted
 from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.acls import grant
-from cues_kafka.plan.processors import FramePlan, ProcessorPlan
+from cues_kafka.plan.processors import FeedPlan, FramePlan, ProcessorPlan
 from cues_kafka.plan.topics import DAY_MS, MIN_IN_SYNC, REPLICATION, config_of, retention_ms, topics_to_ask
 from cues_kafka.ports import ClusterFacts, TopicFacts
 from cues_kafka.words import count
@@ -42,7 +42,9 @@ def refusals_of(
     if graph.cuts is not None:
         yield from _wrong_cleanup_policy((control_topic(graph.name),), facts)
     yield from _small_batches(graph, facts)
-    if facts.brokers >= REPLICATION and (frames or any(one.strategy == "exactly-once" for one in processors)):
+    if facts.brokers >= REPLICATION and (
+        frames or graph.feeds or any(one.strategy == "exactly-once" for one in processors)
+    ):
         for topic in sorted(facts.topics.keys() & {*topics_to_ask(graph)}):
             yield from _unsafe_settings(facts.topics[topic])
 
@@ -145,6 +147,22 @@ def _too_wide_backing(planned: ProcessorPlan, facts: ClusterFacts) -> Iterator[s
             "processor to the old topics, or give it a new name=. Under a new name it starts at its start=, and with "
             "'earliest' it delivers again what its inputs hold, so outputs repeat."
         )
+
+
+def refused_feeds(feeds: Iterable[FeedPlan], facts: ClusterFacts | None) -> Iterator[str]:
+    """Feeds whose place is in a topic that cannot hold it, or in one of another number of parts."""
+    if facts is None:
+        return
+    for feed in feeds:
+        yield from _wrong_cleanup_policy((feed.backing,), facts)
+        known = facts.topics.get(feed.backing)
+        if known is not None and known.partitions != feed.parts:
+            yield (
+                f"Feed {feed.name} has {count(feed.parts, 'part')}, and {feed.backing!r} holds the places of "
+                f"{known.partitions}. What one part has read would come again in another, or never. Declare "
+                f"{count(known.partitions, 'part')} again, or give the feed a new name=: then it begins at the "
+                "beginning of its source, and what is still there comes again."
+            )
 
 
 def _split_stores(processor: Processor, planned: ProcessorPlan, facts: ClusterFacts) -> Iterator[str]:

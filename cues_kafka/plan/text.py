@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cues_kafka.plan.acls import kafka_acls
-from cues_kafka.plan.processors import FramePlan, Pairs, PartPlan, ProcessorPlan
+from cues_kafka.plan.processors import FeedPlan, FramePlan, Pairs, PartPlan, ProcessorPlan
 from cues_kafka.ports import NewTopic
 from cues_kafka.words import count
 
@@ -19,7 +19,7 @@ def lines(planned: Plan, *, topics: bool, acls: bool, principals: Mapping[str, s
     """The lines of `Plan.text`."""
     yield _headline(planned)
     yield ""
-    everyone: list[ProcessorPlan | FramePlan] = [*planned.processors, *planned.dataframes]
+    everyone: list[ProcessorPlan | FramePlan | FeedPlan] = [*planned.feeds, *planned.processors, *planned.dataframes]
     yield from _table(map(_row, everyone))
     yield from _section("Edges", _table(planned.edges) if planned.edges else ())
     for one in everyone if topics else ():
@@ -47,6 +47,8 @@ def _headline(planned: Plan) -> str:
         parts.append("number of tasks not known offline" if unknown else count(len(planned.tasks), "task"))
     if planned.dataframes:
         parts.append(f"{count(sum(one.slots or 0 for one in planned.dataframes), 'slot')} on Spark")
+    if planned.feeds:
+        parts.append(f"{count(len(planned.feeds), 'feed')} of {count(sum(one.parts for one in planned.feeds), 'task')}")
     return f"Graph {planned.graph}, planned {where}: {', '.join(parts)}"
 
 
@@ -64,8 +66,12 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
         yield from (f"  {line.removeprefix('  ')}" for line in lines)
 
 
-def _row(one: ProcessorPlan | FramePlan) -> tuple[str, ...]:
+def _row(one: ProcessorPlan | FramePlan | FeedPlan) -> tuple[str, ...]:
     match one:
+        case FeedPlan():
+            errors = f"; errors: {one.errors}" if one.errors else ""
+            wires = f"{one.source} -> {_bound(one.outputs)}; {one.level}{errors}"
+            return one.name, "feed", count(one.parts, "task"), wires
         case ProcessorPlan():
             kind = one.kind if one.strategy == "exactly-once" else f"{one.kind}, {one.strategy}"
             width, unit = one.partitions, "task"
@@ -89,11 +95,11 @@ def _bound(pairs: Pairs) -> str:
     return pairs[0][1] if len(pairs) == 1 else ", ".join(f"{binding}={topic}" for binding, topic in pairs)
 
 
-def _names(one: ProcessorPlan | FramePlan) -> Iterator[tuple[str, str]]:
-    """All names of a processor on the cluster, with what they name."""
+def _names(one: ProcessorPlan | FramePlan | FeedPlan) -> Iterator[tuple[str, str]]:
+    """All names of a processor or feed on the cluster, with what they name."""
     if isinstance(one, FramePlan):
         yield "written", "staged" if one.staged else "direct, or staged if its plan shuffles or keeps state"
-    width = (one.slots if isinstance(one, FramePlan) else one.partitions) or 1
+    width = _width(one) or 1
     yield "group", one.group
     last = f" .. {one.transactional_prefix}{width - 1}" if width > 1 else ""
     yield "transactional ids", f"{one.transactional_prefix}0{last}"
@@ -107,6 +113,12 @@ def _names(one: ProcessorPlan | FramePlan) -> Iterator[tuple[str, str]]:
             yield "commits after", f"{own.max_messages:,} messages, {own.max_bytes:,} bytes or {own.max_seconds:g} s"
         if one.fingerprint:
             yield "fingerprint", one.fingerprint.hex()
+
+
+def _width(one: ProcessorPlan | FramePlan | FeedPlan) -> int | None:
+    if isinstance(one, FeedPlan):
+        return one.parts
+    return one.slots if isinstance(one, FramePlan) else one.partitions
 
 
 def _new_topic(topic: NewTopic, *, settings: bool) -> str:
@@ -145,6 +157,11 @@ def processor_data(one: ProcessorPlan) -> dict[str, Any]:
         "unchecked": list(one.unchecked),
         "commit": None if one.commit is None else asdict(one.commit),
     }
+
+
+def feed_data(one: FeedPlan) -> dict[str, Any]:
+    """A feed, for `Plan.to_dict`."""
+    return _common_data(one) | {"source": one.source, "tasks": one.parts, "level": one.level}
 
 
 def frame_data(one: FramePlan) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from cues_kafka.brokers.patience import FIRST_S, ask_again
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.errors import ConfigError, RetriableError, TopicsMissing
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import no_such_processor, quoted
 from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.inspectors import Findings, Inspector, Terms, inspect_cluster
@@ -95,6 +96,9 @@ def prepare(
     for processor in selected(graph, only):
         if why := not_in_this_release(processor, graph, terms.cluster):
             raise ConfigError(f"processor {processor.name!r}: {why}")
+    for feed in selected_feeds(graph, only):
+        if why := next(feed_without_codec(feed, graph, terms.cluster), ""):
+            raise ConfigError(f"feed {feed.name!r}: {why}")
     if planned.create:
         if not terms.create_topics:
             raise TopicsMissing(
@@ -133,10 +137,16 @@ def selected(graph: Graph, only: Sequence[str] | None) -> list[Processor]:
     Raises:
         ConfigError: the graph has no processor of a given name.
     """
-    unknown = sorted(set(only or ()) - set(graph.processors))
+    known = {**graph.processors, **graph.feeds}
+    unknown = sorted(set(only or ()) - set(known))
     if unknown:
-        raise ConfigError(f"only=: {no_such_processor(graph.name, unknown, graph.processors)}")
+        raise ConfigError(f"only=: {no_such_processor(graph.name, unknown, known)}")
     return [p for p in graph.processors.values() if only is None or p.name in only]
+
+
+def selected_feeds(graph: Graph, only: Sequence[str] | None) -> list[Feed]:
+    """The feeds to run; `selected` has checked the names."""
+    return [feed for feed in graph.feeds.values() if only is None or feed.name in only]
 
 
 def refusals(graph: Graph, only: Sequence[str] | None = None, cluster: Any = None) -> Iterator[str]:
@@ -166,7 +176,14 @@ def not_in_this_release(processor: Processor, graph: Graph, cluster: Any = None)
     return next(_without_codec(processor, graph, cluster), "")
 
 
-def _without_codec(processor: Processor, graph: Graph, cluster: Any) -> Iterator[str]:
+def feed_without_codec(feed: Feed, graph: Graph, cluster: Any) -> Iterator[str]:
+    """Why this release cannot write the topic of a feed, with the remedy."""
+    if graph.strategy != "exactly-once":
+        yield f"the graph says strategy={graph.strategy!r}, and a feed is always exactly-once; leave strategy= out"
+    yield from _without_codec(feed, graph, cluster)
+
+
+def _without_codec(processor: Processor | Feed, graph: Graph, cluster: Any) -> Iterator[str]:
     """Topics whose declared codec this release does not have; reported before any topic is created."""
     errors = graph.errors_of(processor)
     for topic in dict.fromkeys((*processor.read_topics, *processor.output_topics, *([errors] if errors else []))):

@@ -314,10 +314,10 @@ class Running(Client):
         if name in self.graph.dataframes:
             yield from self.graph.dataframes[name].output_topics
             return
-        processor = self.graph.processors[name]
+        processor = self.graph.processors.get(name) or self.graph.feeds[name]
         yield from processor.output_topics
-        if processor.errors:
-            yield processor.errors
+        if errors := self.graph.errors_of(processor):
+            yield errors
 
     def _idle(self, worker: Worker) -> bool:
         if not worker.positions_in_group:

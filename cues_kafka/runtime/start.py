@@ -15,9 +15,10 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.ports import Broker
 from cues_kafka.runtime.build import caller_of, state_dir_of
+from cues_kafka.runtime.feeds.worker import FeedWorker, feed_spec_of, feeding_of
 from cues_kafka.runtime.native.pauses import Pauses
 from cues_kafka.runtime.native.worker import CallPolicy, ProcessorWorker, WorkerOptions
-from cues_kafka.runtime.prepare import prepare, selected
+from cues_kafka.runtime.prepare import prepare, selected, selected_feeds
 from cues_kafka.runtime.running import Running
 from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.system import System
@@ -85,8 +86,8 @@ def start(
         raise ConfigError(f"processors {frames} work on DataFrames, not in native workers: leave them out with only=")
     broker = open_broker(options)
     try:
-        plain = only and [name for name in only if name in graph.processors]
-        everyone = None if isinstance(options, Memory) else list(only or (*graph.processors, *graph.dataframes))
+        plain = only and [name for name in only if name not in graph.dataframes]
+        everyone = None if isinstance(options, Memory) else list(only or graph.all_processors)
         accept = isinstance(options, Kafka) and options.accept_unchecked
         terms = Terms(everyone, new, create_topics, accept, options)
         planned, facts = prepare(graph, broker, only=plain, terms=terms)
@@ -132,6 +133,23 @@ def start(
                     changed=running.changed,
                 )
             )
+        native += [
+            FeedWorker(
+                feeding_of(graph, feed, facts, broker.max_bytes, cluster=options),
+                broker=broker,
+                clock=SystemClock(),
+                spec_of=feed_spec_of(graph, feed, identity),
+                options=WorkerOptions(
+                    instance=instance,
+                    policy=feed.commit or policy or CommitPolicy(),
+                    revoke_timeout_s=_revoke_timeout_s(options),
+                    calls=calls or CallPolicy(),
+                    hook=hook,
+                ),
+                changed=running.changed,
+            )
+            for feed in ([] if engine else selected_feeds(graph, only))
+        ]
         running.run([*workers, *native], timeout_s=timeout_s, pauses=pauses)
     except BaseException:
         running.abandon()
@@ -177,6 +195,11 @@ def carried(graph: Graph, engine: Engine, only: Sequence[str] | None) -> list[st
     asked = [part for part in everyone if only is None or part.name in only]
     reasons = {part.name: why for part in asked if (why := engine.refuses(graph, part))}
     names = [part.name for part in asked if part.name not in reasons]
+    reasons |= {
+        name: "it is a feed, which reads a source outside of Kafka; run it natively, next to it"
+        for name in graph.feeds
+        if only is None or name in only
+    }
     said = "; ".join(f"{name}: {why}" for name, why in reasons.items())
     if reasons and (only is not None or not names):
         raise ConfigError(f"{engine.runtime} cannot run {said}")

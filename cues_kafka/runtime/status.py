@@ -24,6 +24,8 @@ class TaskStatus:
         at: the message that it stopped at, ``orders/0 at 17``; empty: it did not stop at one.
         hash: the delivery hash of that message, in hexadecimal.
         unreachable_s: how long the cluster has not answered; 0: it answers.
+        place: how far a feed has read its source, for people; empty: nothing is committed, or it is no feed.
+        silent: why the source of a feed does not answer, and for how long; empty: it answers.
         late: messages that a `Dedupe` passed on because they were older than its bound, since the task is here.
         calling: a call of the function that takes longer than a second, ``calling for 75 s: orders/0 at 17``.
         held: why nothing is called at present: a cut is taken, or a reset is not complete; empty: nothing is held back.
@@ -41,15 +43,19 @@ class TaskStatus:
     unreachable_s: float = 0.0
     held: str = ""
     late: int = 0
+    place: str = ""
+    silent: str = ""
 
     def __str__(self) -> str:
-        places = ", ".join(f"{p.topic}@{p.offset}" for p in self.positions)
+        places = self.place or ", ".join(f"{p.topic}@{p.offset}" for p in self.positions)
         t = self.totals
         line = f"{self.task}  {self.state}  {places}  {t.deliveries} delivered, {t.errors} errors, {t.nils} nil"
         if self.late:
             line = f"{line}, {self.late} older than the bound"
         if self.calling:
             line = f"{line}  {self.calling}"
+        if self.silent:
+            line = f"{line}  {self.silent}"
         if self.held:
             line = f"{line}  HELD BACK: {self.held}"
         if self.unreachable_s:

@@ -30,7 +30,7 @@ _held: set[str] = set()  # by this process: the lock of the operating system is 
 _holding = threading.Lock()
 
 
-class Directory:
+class StoreDirectory:
     """
     A directory that no other process and no other task of this process uses at the same time.
 

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final
 
 from cues_kafka.errors import ConfigError, Fenced, RetriableError, StoreBroken
 from cues_kafka.observe.log import get_logger
-from cues_kafka.state.directory import Directory, failed
+from cues_kafka.state.directory import StoreDirectory, failed
 from cues_kafka.state.entries import TIME_BYTES, Place
 
 log = get_logger("cues_kafka.state")
@@ -85,7 +85,7 @@ class OnDisk:
         self._front = 0 if width is None else TIME_BYTES  # in front of a value: what it is filed under
         self._late = set[bytes]()  # keys that are to be filed under their time
         self._lmdb: Any = library()
-        self._directory: Directory | None = None
+        self._directory: StoreDirectory | None = None
         self._env: Any = None  # None: it is closed
         self._reader: Any = None  # what `get` sees
         # What it has seen of that, and what it saw earlier. They stay the same objects: `get` looks without the lock.
@@ -107,7 +107,7 @@ class OnDisk:
                 return None
             self._end()
             if self._directory is None:
-                self._directory = Directory(self._path)
+                self._directory = StoreDirectory(self._path)
             try:
                 why = UNREADABLE if self._spoilt else self._directory.why_unfit()
             except OSError as error:
@@ -168,7 +168,7 @@ class OnDisk:
         self._spoilt = False
         return place
 
-    def _begin(self, directory: Directory) -> Place:
+    def _begin(self, directory: StoreDirectory) -> Place:
         try:
             directory.mark_open()
         except OSError as error:

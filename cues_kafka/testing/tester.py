@@ -30,8 +30,9 @@ from cues_kafka.records.reading import records_of
 from cues_kafka.runtime.build import caller_of
 from cues_kafka.runtime.calling.step import Received
 from cues_kafka.runtime.client import Client, Since
+from cues_kafka.runtime.feeds.worker import FeedWorker, feed_spec_of, feeding_of
 from cues_kafka.runtime.native.worker import ProcessorWorker, WorkerOptions
-from cues_kafka.runtime.prepare import prepare, selected
+from cues_kafka.runtime.prepare import prepare, selected, selected_feeds
 from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.task.alone import Alone
@@ -85,6 +86,16 @@ class VirtualGate(Gate):
 
 class VirtualWorker(ProcessorWorker):
     """A worker whose tasks wait in virtual time before they recover."""
+
+    def on_assign(self, partitions: Sequence[int]) -> None:
+        """The same, with gates of virtual time."""
+        super().on_assign(partitions)
+        for partition in partitions:
+            self.lanes[partition].interpreter.gate = VirtualGate(self.clock)
+
+
+class VirtualFeedWorker(FeedWorker):
+    """The same for a feed."""
 
     def on_assign(self, partitions: Sequence[int]) -> None:
         """The same, with gates of virtual time."""
@@ -290,6 +301,8 @@ class Tester:
     def _run(self) -> None:
         if not self._workers:
             self._start()
+        for worker in self._workers:
+            worker.look()  # the source of a feed may have news
         idle = 0
         while idle < _IDLE_TURNS:
             idle = 0 if self._turn() else idle + 1
@@ -321,6 +334,18 @@ class Tester:
             )
             worker.open()
             self._workers.append(worker)
+        for feed in selected_feeds(self.graph, self._only):
+            feeder = VirtualFeedWorker(
+                feeding_of(self.graph, feed, self._facts, self.broker.max_bytes),
+                broker=self.broker,
+                clock=self.clock,
+                spec_of=feed_spec_of(self.graph, feed, identity),
+                options=WorkerOptions(instance=_INSTANCE, policy=feed.commit or self._policy, hook=hook, alone=alone),
+                changed=lambda: None,
+                executor=Inline(),
+            )
+            feeder.open()
+            self._workers.append(feeder)
 
     def _turn(self) -> bool:
         """Let each worker do one turn; False: nothing happened, and no worker waits for a time."""

@@ -24,7 +24,7 @@ class Chain:
         hidden: an open transaction hides what follows.
         problems: what is wrong.
         stores_since: by store, the step behind which the records name it first; None: it is not known.
-        rows: for a slot of a staged processor, the rows that each of its records publishes, by sequence.
+        rows: for a slot of a staged processor and a feed, the rows that each of its records publishes, by sequence.
     """
 
     def __init__(self, transactional_id: str) -> None:
@@ -49,7 +49,7 @@ class Chain:
                     continue
                 for text in (*self._alone(record), *self._after(record, offset)):
                     self._say(f"backing record {record.sequence} at offset {offset}: {text}")
-                if record.staged:
+                if record.staged or record.place:
                     self.rows[record.sequence] = record.batch.deliveries
                 for name, _ in record.stores:
                     self.stores_since.setdefault(name, self.newest.step if self.newest else None)

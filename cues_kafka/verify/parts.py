@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cues_kafka.core.records import Totals
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.graph.processor import DataFrameProcessor
 from cues_kafka.ports import ClusterFacts, TopicPartition, Watermarks
@@ -94,7 +95,12 @@ class Part(Books):
     """
 
     def __init__(
-        self, graph: Graph, processor: DataFrameProcessor, facts: ClusterFacts, partition: int, family: Sequence[Part]
+        self,
+        graph: Graph,
+        processor: DataFrameProcessor | Feed,
+        facts: ClusterFacts,
+        partition: int,
+        family: Sequence[Part],
     ) -> None:
         super().__init__(graph.name, processor.name, partition, processor.output_topics, graph.errors)
         self._family = family

@@ -15,7 +15,7 @@ For each task, from the outside and with nothing but reads:
 5. What the inputs hold above the positions is counted, not judged: it is not delivered yet.
 
 A staged processor (`verify.parts`) names no messages: its rows say which publication of which part they are of, so
-3 is without its inputs, and what is lost or torn are rows.
+3 is without its inputs, and what is lost or torn are rows. A feed is looked at in the same way (`verify.feeds`).
 
 With `state=True`, the stores of each task come last (`verify.stores`).
 
@@ -35,12 +35,12 @@ from cues_kafka.core.delivery import HEADER, TIMER
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, no_such_processor, tools_group
-from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.plan.inspectors import Terms
 from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.starts import inspect_starts
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import Broker, ClusterFacts, TopicPartition, Watermarks, WireMessage
+from cues_kafka.verify.feeds import feed_parts_of
 from cues_kafka.verify.ledger import Outcomes, Track, offsets_of
 from cues_kafka.verify.parts import Part, parts_of
 from cues_kafka.verify.report import ANOMALIES, ProcessorReport, Report, TaskReport
@@ -96,7 +96,7 @@ def verify(
     _check_names(graph, pure)
     facts = ask_again(lambda: broker.facts(topics_to_ask(graph)), patience_s)
     planned = plan(graph, facts).with_findings([inspect_starts(graph, broker, Terms(processors))])
-    everyone: dict[str, Processor | DataFrameProcessor] = {**graph.processors, **graph.dataframes}
+    everyone = graph.all_processors
     tasks: list[TaskBooks | Part] = [
         TaskBooks(graph, graph.processors[name], planned, facts, partition)
         for name in _chosen(graph.processors, processors)
@@ -104,11 +104,13 @@ def verify(
     ]
     for name in _chosen(graph.dataframes, processors):
         tasks += parts_of(graph, graph.dataframes[name], facts)
+    for name in _chosen(graph.feeds, processors):
+        tasks += feed_parts_of(graph, graph.feeds[name], facts)
     sweeper = Sweeper(broker, tools_group(graph.name), patience_s, progress)
     scan = _Scan(graph, sweeper, tasks, facts)
     scan.left = {
         name: f"{name} never started: its backing topic does not exist"
-        for name in _chosen(graph.dataframes, processors)
+        for name in _chosen({**graph.dataframes, **graph.feeds}, processors)
         if backing_topic(graph.name, name) not in facts.topics
     }
     scan.records()
@@ -140,7 +142,7 @@ def verify(
 
 
 def _check_names(graph: Graph, processors: Collection[str] | None) -> None:
-    known = {**graph.processors, **graph.dataframes}
+    known = graph.all_processors
     if unknown := sorted(set(processors or ()) - set(known)):
         raise ConfigError(no_such_processor(graph.name, unknown, known))
 
@@ -378,7 +380,7 @@ class _Scan:
         for (topic, graph, processor), n in sorted(counts.items()):
             if graph != self._graph.name:
                 who = f"graph {graph!r}, processor {processor!r}"
-            elif processor not in (*self._graph.processors, *self._graph.dataframes):
+            elif processor not in self._graph.all_processors:
                 who = f"processor {processor!r}, which this graph does not have"
             else:
                 continue

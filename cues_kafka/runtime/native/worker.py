@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from cues_kafka.core import events as on
 from cues_kafka.core.spec import Spec
@@ -449,9 +450,8 @@ class ProcessorWorker(Worker):
             if self._unready_since_s is None:
                 self._unready_since_s = self.clock.monotonic()
         for partition in partitions:
-            lane = Lane(
+            lane = self._make_lane(
                 replace(self._spec_of(partition), width=self.first.width),
-                self._caller,
                 broker=self._broker,
                 clock=self.clock,
                 point_reader=self._point,
@@ -464,6 +464,9 @@ class ProcessorWorker(Worker):
             )
             self.lanes[partition] = lane
             self._assigned.append(lane)
+
+    def _make_lane(self, spec: Spec, **world: Any) -> Lane:
+        return Lane(spec, self._caller, **world)
 
     def on_revoke(self, partitions: Sequence[int]) -> None:
         """Close the gates, then wait for transactions past P5. Returning acknowledges the revocation."""

@@ -230,7 +230,7 @@ class Lane:
     def assign(self, positions: Positions) -> None:
         """Void everything that was fetched and called, and point the reader: positions come from recoveries (R6)."""
         with self._lock:
-            self.buffer = Buffer(self.spec.pairing, positions)
+            self.buffer = self._new_buffer(positions)
             self._batch = self._cut = self._retrying = None
             self._limit = min(FIRST_BATCH, self._policy.max_messages) if self.task.first else self._policy.max_messages
         self._discard_effects()
@@ -251,6 +251,9 @@ class Lane:
                 given_up=lambda: gate.closed,
             )
         self._point_reader(self, positions)
+
+    def _new_buffer(self, positions: Positions) -> Buffer:
+        return Buffer(self.spec.pairing, positions)
 
     # What the shell does.
 

@@ -592,8 +592,8 @@ def test_a_plan_is_plain_data_with_stable_keys() -> None:
     data = json.loads(json.dumps(plan(PIPE, facts(orders=2)).to_dict()))
 
     assert sorted(data) == [
-        "acls", "alter", "brokers", "changes", "create", "dataframes", "edges", "expected", "graph", "grow", "notes",
-        "processors", "refusals", "warnings",
+        "acls", "alter", "brokers", "changes", "create", "dataframes", "edges", "expected", "feeds", "graph", "grow",
+        "notes", "processors", "refusals", "warnings",
     ]  # fmt: skip
     [check] = data["processors"]
     assert check == {

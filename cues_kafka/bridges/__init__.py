@@ -1,0 +1,1 @@
+"""Ready sources of feeds: files, directories, functions, outboxes in databases. Drivers are loaded when used."""

@@ -1,0 +1,372 @@
+"""Files as sources of feeds: lines of files that grow, and whole files of a directory.
+
+The place names every file that is there, with its identity and how far it was read. So files may grow side by side, new
+ones may have any name, and what was replaced or cut short is noticed, in whatever process. A file's identity is its
+number in the file system and a digest of its first bytes: numbers are used again when a file is gone.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
+
+from cues_kafka.errors import GraphError, RecoveryError
+from cues_kafka.graph.feed import Encoded
+from cues_kafka.graph.message import Message
+
+HEAD_BYTES: Final = 256
+"""Bytes at a file's beginning whose digest is part of its identity, as far as they were delivered."""
+
+CHUNK_BYTES: Final = 256 * 1024
+
+LONGEST_BYTES: Final = 64 * 1024 * 1024
+"""Of a line, or of a file that is one message. Brokers take far less."""
+
+PLACE_BYTES: Final = 190_000
+"""A place is in each record of the task, which has room for 200,000 bytes of it: about 2,500 files."""
+
+
+class Entry(NamedTuple):
+    """
+    How far a file was delivered.
+
+    Attributes:
+        name: relative to the directory that the pattern begins with.
+        number: of the file in the file system.
+        digest: of its first bytes, at most `HEAD_BYTES`, none behind `offset`.
+        offset: bytes that were delivered, whole lines only.
+        line: how many lines these are.
+    """
+
+    name: str
+    number: int
+    digest: str
+    offset: int
+    line: int
+
+
+class Listing:
+    """
+    The files of a pattern that belong to one part, and how far each was delivered.
+
+    Attributes:
+        entries: by name.
+        place: of these entries; another one is asked for after a failure, and has other entries.
+        sizes: of files that were looked through to their end, since then.
+    """
+
+    def __init__(self, pattern: str, part: int, parts: int) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.place: str | None = None
+        self.sizes: dict[str, int] = {}
+        self._pattern, self._part, self._parts = pattern, part, parts
+        self._root = _root_of(pattern)
+
+    def stand_at(self, place: str | None) -> None:
+        """
+        Go back, or on, to a place.
+
+        Raises:
+            RecoveryError: this is no place of files.
+        """
+        if place == self.place:
+            return
+        self.entries, self.sizes, self.place = {entry.name: entry for entry in _read_place(place)}, {}, place
+
+    def files(self) -> list[tuple[str, Path]]:
+        """
+        The files that are there, by name. Entries of files that are gone end.
+
+        Raises:
+            FileNotFoundError: the file, or the directory of the pattern, is not there, and nothing was read of it.
+            RecoveryError: a file is gone that was known to hold more.
+        """
+        paths = [Path(one) for one in glob.glob(self._pattern, recursive=True)]  # noqa: PTH207 - absolute ones, too
+        found = {os.path.relpath(path, self._root): path for path in paths if path.is_file()}
+        mine = {name: path for name, path in found.items() if self._is_mine(name)}
+        for name in [name for name in self.entries if name not in mine]:
+            self._gone(name)
+        if not found and not self.entries and (not glob.has_magic(self._pattern) or not self._root.is_dir()):
+            missing = self._root if glob.has_magic(self._pattern) else Path(self._pattern)
+            raise FileNotFoundError(f"{str(missing)!r} does not exist")
+        return sorted(mine.items())
+
+    def _is_mine(self, name: str) -> bool:
+        if self._parts == 1:
+            return True
+        return int.from_bytes(blake2b(name.encode(), digest_size=8).digest()) % self._parts == self._part
+
+    def _gone(self, name: str) -> None:
+        entry = self.entries[name]
+        if (left := self.sizes.get(name, entry.offset) - entry.offset) > 0:
+            raise RecoveryError(
+                f"file {name!r} was removed, and {left} bytes behind line {entry.line} were not delivered",
+                remedy="put it back; or restart the worker, which then goes on without them",
+            )
+        del self.entries[name]
+        self.sizes.pop(name, None)
+
+    def others(self, name: str) -> str:
+        """The beginning of a place whose last entry is that of this file."""
+        rest = [entry for entry in self.entries.values() if entry.name != name]
+        text = "".join(f"{json.dumps(entry, separators=(',', ':'))}," for entry in rest)
+        if len(text.encode()) > PLACE_BYTES:
+            raise RecoveryError(
+                f"{len(rest)} files are more than a place has room for ({PLACE_BYTES:,} bytes of names)",
+                remedy="move files away that are delivered, or share them between more tasks: a feed of a new name "
+                "with Files(..., tasks=4)",
+            )
+        return f'{{"files":[{text}'
+
+    def moved(self, begin: str, entry: Entry) -> str:
+        """Note how far a file was delivered; gives the place."""
+        self.entries[entry.name] = entry
+        self.place = f"{begin}{json.dumps(entry, separators=(',', ':'))}]}}"
+        return self.place
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """
+    The lines of files, each one a message, for a `Feed`.
+
+    A line is delivered once it is whole, with its end. Files are read in the order of their names, each one up to its
+    present end; then those that have grown, and new ones. Lines are in the bytes of the topic's codec.
+
+    Attributes:
+        pattern: a file, or a pattern such as ``logs/*.jsonl``; ``**`` stands for directories. It is resolved in the
+            process that reads.
+        tasks: how many tasks share the files, by their names.
+        name_header: a header of each message that gets the file's name; None: none.
+    """
+
+    pattern: str | os.PathLike[str]
+    tasks: int = field(default=1, kw_only=True)
+    name_header: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check(self, self.pattern, self.tasks)
+        object.__setattr__(self, "pattern", os.fspath(self.pattern))
+
+    def parts(self) -> int:
+        """`tasks`."""
+        return self.tasks
+
+    def open(self) -> FileReader:
+        """Make what a process reads from."""
+        return FileReader(self)
+
+    def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
+        """See `ReplayableSource`; each call looks at all files anew."""
+        return self.open().read(part, place, limit)
+
+    def show(self, place: str) -> str:
+        """The file and the line."""
+        return _show(place)
+
+
+class FileReader:
+    """Reads `Files` in one process."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._listings: dict[int, Listing] = {}
+
+    def parts(self) -> int:
+        """See `Files`."""
+        return self._files.tasks
+
+    def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
+        """See `ReplayableSource`."""
+        listing = self._listings.get(part)
+        if listing is None:
+            listing = self._listings[part] = Listing(str(self._files.pattern), part, self._files.tasks)
+        listing.stand_at(place)
+        for name, path in listing.files():
+            yield from self._lines_of(listing, name, path)
+
+    def _lines_of(self, listing: Listing, name: str, path: Path) -> Iterator[tuple[Message[Any], str]]:
+        entry = listing.entries.get(name)
+        size = path.stat().st_size
+        if entry is None and size == 0:
+            return
+        if size == listing.sizes.get(name) and (entry is None or path.stat().st_ino == entry.number):
+            return
+        with path.open("rb") as opened:
+            head, entry = _same_file(opened, name, entry)
+            headers = {self._files.name_header: name} if self._files.name_header else {}
+            begin = listing.others(name)
+            offset, line = entry.offset, entry.line
+            for data, end in _whole_lines(opened, name, offset):
+                line += 1
+                if len(head) < HEAD_BYTES:
+                    opened_at = opened.tell()
+                    opened.seek(0)
+                    head = opened.read(min(HEAD_BYTES, end))
+                    opened.seek(opened_at)
+                if not data:
+                    continue
+                at = listing.moved(begin, Entry(name, entry.number, _digest(head), end, line))
+                yield Message(Encoded(data), headers=headers), at
+            listing.sizes[name] = opened.tell()
+
+
+def _whole_lines(opened: IO[bytes], name: str, offset: int) -> Iterator[tuple[bytes, int]]:
+    """The lines from an offset on, without their ends, and where each one ends."""
+    opened.seek(offset)
+    kept = b""
+    while chunk := opened.read(CHUNK_BYTES):
+        *lines, kept = (kept + chunk).split(b"\n")
+        for data in lines:
+            offset += len(data) + 1
+            yield data.removesuffix(b"\r"), offset
+        if len(kept) > LONGEST_BYTES:
+            raise RecoveryError(
+                f"file {name!r} has more than {LONGEST_BYTES:,} bytes behind offset {offset} without the end of a line",
+                remedy="see whether it is a file of lines; a feed reads text, one message in each line",
+            )
+
+
+def _same_file(opened: IO[bytes], name: str, entry: Entry | None) -> tuple[bytes, Entry]:
+    """
+    The first bytes of a file, and how far it was delivered.
+
+    Raises:
+        RecoveryError: it is another file than before, or is shorter.
+    """
+    facts = os.fstat(opened.fileno())
+    if entry is None:
+        return b"", Entry(name, facts.st_ino, "", 0, 0)
+    head = opened.read(min(HEAD_BYTES, entry.offset))
+    if facts.st_size < entry.offset:
+        what = f"has {facts.st_size} bytes, and {entry.offset} were delivered of it: it was cut short, or replaced"
+    elif facts.st_ino != entry.number or _digest(head) != entry.digest:
+        what = f"is another one than the one of which {entry.line} lines were delivered: it was replaced"
+    else:
+        return head, entry
+    raise RecoveryError(
+        f"file {name!r} {what}",
+        remedy="put the file back; or move what is there now to a name that was not used before, and it is read "
+        "from its beginning",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """
+    The files of a directory, each one a message as a whole, for a `Feed`.
+
+    A file must be complete when it gets its name: write it under another name, and rename it. Values are in the bytes
+    of the topic's codec.
+
+    Attributes:
+        pattern: such as ``in/*.xml``.
+        tasks: how many tasks share the files, by their names.
+        name_header: a header of each message that gets the file's name; None: none.
+    """
+
+    pattern: str | os.PathLike[str]
+    tasks: int = field(default=1, kw_only=True)
+    name_header: str | None = field(default="file", kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check(self, self.pattern, self.tasks)
+        pattern = os.fspath(self.pattern)
+        object.__setattr__(self, "pattern", pattern if glob.has_magic(pattern) else str(Path(pattern) / "*"))
+
+    def parts(self) -> int:
+        """`tasks`."""
+        return self.tasks
+
+    def open(self) -> DirectoryReader:
+        """Make what a process reads from."""
+        return DirectoryReader(self)
+
+    def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
+        """See `ReplayableSource`; each call looks at all files anew."""
+        return self.open().read(part, place, limit)
+
+    def show(self, place: str) -> str:
+        """The file."""
+        return f"file {_read_place(place)[-1].name!r}"
+
+
+class DirectoryReader:
+    """Reads a `Directory` in one process."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._listings: dict[int, Listing] = {}
+
+    def parts(self) -> int:
+        """See `Directory`."""
+        return self._directory.tasks
+
+    def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
+        """See `ReplayableSource`."""
+        listing = self._listings.get(part)
+        if listing is None:
+            listing = self._listings[part] = Listing(str(self._directory.pattern), part, self._directory.tasks)
+        listing.stand_at(place)
+        for name, path in listing.files():
+            facts = path.stat()
+            entry = listing.entries.get(name)
+            if entry is not None and (entry.number, entry.offset) != (facts.st_ino, facts.st_size):
+                raise RecoveryError(
+                    f"file {name!r} was changed or replaced after it was delivered",
+                    remedy="put it back; or give what is there now a name that was not used before",
+                )
+            if entry is not None:
+                continue
+            if facts.st_size > LONGEST_BYTES:
+                raise RecoveryError(
+                    f"file {name!r} has {facts.st_size:,} bytes, more than a message can have",
+                    remedy="take it out of the directory; to read its lines, use Files",
+                )
+            data, header = path.read_bytes(), self._directory.name_header
+            entry = Entry(name, facts.st_ino, _digest(data[:HEAD_BYTES]), len(data), 1)
+            message: Message[Any] = Message(Encoded(data), headers={header: name} if header else {})
+            yield message, listing.moved(listing.others(name), entry)
+
+
+def _check(source: object, pattern: object, tasks: object) -> None:
+    label = type(source).__name__
+    if not isinstance(pattern, str | os.PathLike) or not os.fspath(pattern):
+        raise GraphError(f"{label}({pattern!r}): takes a path, or a pattern such as 'logs/*.jsonl'.")
+    if isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1:
+        raise GraphError(f"{label}(tasks={tasks!r}): takes a whole number from 1 on.")
+
+
+def _root_of(pattern: str) -> Path:
+    """The directory that a pattern begins with."""
+    root = Path(pattern)
+    while glob.has_magic(str(root)):
+        root = root.parent
+    return root if glob.has_magic(pattern) else root.parent
+
+
+def _read_place(place: str | None) -> list[Entry]:
+    if place is None:
+        return []
+    try:
+        return [Entry(*one) for one in json.loads(place)["files"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecoveryError(
+            f"{place[:80]!r} is no place of files ({type(error).__name__}): the feed had another source before",
+            remedy="give the feed a new name=, or its former source",
+        ) from error
+
+
+def _show(place: str) -> str:
+    newest = _read_place(place)[-1]
+    return f"file {newest.name!r}, line {newest.line}"
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=8).hexdigest() if data else ""

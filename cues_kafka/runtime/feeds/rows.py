@@ -1,0 +1,169 @@
+"""The batch of a feed: rows that a source gave, encoded for the topic, and the place behind the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from cues_kafka.core.delivery import HEADER, provenance_prefix
+from cues_kafka.core.events import Halt
+from cues_kafka.core.spec import Spec
+from cues_kafka.errors import RetriableError
+from cues_kafka.graph.feed import Encoded
+from cues_kafka.graph.message import Message
+from cues_kafka.observe.log import LINES
+from cues_kafka.ports import Headers
+from cues_kafka.records.bytes import ErrorMessage, encode_error
+from cues_kafka.runtime.calling.batch import Batch
+from cues_kafka.runtime.calling.failures import MOST_TEXT, Outage, location, show, text_of
+from cues_kafka.runtime.calling.outputs import OVERHEAD_BYTES, Now, Origin, Target, payload, record
+
+ROOM = b"9" * 40
+"""Stands for a row's place in the batch while rows are added: how many there will be is known at the end."""
+
+
+class FeedRow(NamedTuple):
+    """A record to produce, shaped like `ports.Outgoing`, whose provenance header is written when the batch ends."""
+
+    topic: str
+    partition: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: Headers | None
+    timestamp_ms: int
+
+
+@dataclass(slots=True)
+class RowBatch(Batch):
+    """
+    Rows that were read and wait for their commit; see `Batch`.
+
+    Attributes:
+        place: behind the last row that was read.
+        rows: what to produce.
+    """
+
+    place: str = ""
+    rows: list[FeedRow] = field(default_factory=list)
+
+    def seal(self) -> None:
+        """Write the provenance headers (O8), which say "row i of n of this attempt", and fill `records`."""
+        prefix = provenance_prefix(self.spec.full_name, self.sequence, ())
+        count = len(self.rows)
+        for index, row in enumerate(self.rows):
+            headers = row.headers
+            if headers and headers[0] == (HEADER, ROOM):
+                headers[0] = (HEADER, b"%b%d/%d -" % (prefix, index, count))
+            self.records.add(*row)
+
+
+@dataclass(frozen=True, slots=True)
+class Into:
+    """
+    Where a feed's messages go.
+
+    Attributes:
+        target: the topic.
+        decode: reads values that are encoded already.
+        errors: takes what does not fit `target`; None: the task stops there.
+        show: makes a place one for people.
+    """
+
+    target: Target
+    decode: Callable[[bytes | None], Any]
+    errors: Target | None
+    show: Callable[[str], str]
+
+    @property
+    def batch_bytes(self) -> int | None:
+        """Bytes of the largest record batch that the topics take; None: not known."""
+        bounds = [one.batch_bytes for one in (self.target, self.errors) if one is not None]
+        return min((most for most in bounds if most is not None), default=None)
+
+    def add(self, message: Any, place: str, batch: RowBatch) -> bool:
+        """
+        Add one row to a batch; False: it does not fit the topic and nothing takes its error, so the batch halts.
+
+        Raises:
+            RetriableError: a codec's registry does not answer.
+        """
+        kind, value = "output", message.value if isinstance(message, Message) else message
+        try:
+            if type(value) is Encoded:
+                kind = "decode"
+                made = payload(*self._as_it_is(message, value))
+            else:
+                made = payload(self.target, message, None)
+            kind = "output"
+            batch.rows.append(_row(made, batch.spec, batch.today))
+        except (Outage, RetriableError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a codec of the user's may raise anything; the row becomes an error
+            return self._failed(error, kind, value, place, batch)
+        batch.size += len(made[1] or b"") + len(made[2] or b"")
+        batch.deliveries += 1
+        batch.outputs += 1
+        batch.messages += 1
+        batch.place = place
+        return True
+
+    def _as_it_is(self, message: Any, value: Encoded) -> tuple[Target, Message[Any], None]:
+        """An encoded value is read, so that it fits and its key is known, and written as it is."""
+        target = self.target
+        read = self.decode(bytes(value))
+        message = message if isinstance(message, Message) else Message(value)
+        if message.key is None and target.key_of is not None and read is not None:
+            message = replace(message, key=target.key_of(read))
+        return replace(target, encode=bytes, key_of=None), message, None
+
+    def _failed(self, error: Exception, kind: str, value: Any, place: str, batch: RowBatch) -> bool:
+        """End a row as one error message; or halt the batch before it."""
+        spec, where = batch.spec, self.show(place)
+        about = {"at": where, "hash": row_hash(spec, place).hex(), "kind": kind, "error": show(error)[:MOST_TEXT]}
+        if self.errors is None:
+            what = "cannot be decoded" if kind == "decode" else "cannot be sent"
+            batch.halt = Halt(
+                "unhandled",
+                f"{where} {what} as a message of {self.target.topic!r}: {text_of(error)}",
+                "fix it at its source, or declare an errors topic, which takes what does not fit",
+            )
+            batch.cause, batch.about = error, about
+            return False
+        said = ErrorMessage(
+            graph=spec.graph,
+            processor=spec.processor,
+            task=spec.name,
+            consumed=(),
+            topics=(),
+            hash=row_hash(spec, place),
+            kind=kind,
+            exception=type(error).__qualname__,
+            text=text_of(error),
+            location=location(error),
+            context={"place": where},
+            timestamp_ms=batch.today(),
+            payload=bytes(value) if isinstance(value, bytes) else None,
+        )
+        key = said.hash if self.errors.compacted else None
+        data = encode_error(said)
+        batch.rows.append(_row((self.errors, key, data, [], None, None), spec, batch.today))
+        if len(batch.notes) < LINES:
+            batch.notes.append({**about, "where": said.location})
+        batch.size += len(data)
+        batch.deliveries += 1
+        batch.errors += 1
+        batch.place = place
+        return True
+
+
+def _row(made: Any, spec: Spec, today: Now) -> FeedRow:
+    assert len(ROOM) < OVERHEAD_BYTES
+    return FeedRow(*record(made, Origin((), today()), spec.partition, ROOM, today))
+
+
+def row_hash(spec: Spec, place: str) -> bytes:
+    """Names one row of a feed, the same on every attempt: 16 bytes."""
+    text = "\0".join((spec.graph, spec.processor, str(spec.partition), place))
+    return blake2b(text.encode(), digest_size=16, person=b"cues.feed").digest()

@@ -1,0 +1,53 @@
+"""A feed that is killed at every effect, and the body of the processes that run it (see test_feed_kills)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from cues_kafka import Feed, Files, Graph, Json, Kafka, Processor, Topic, start
+from cues_kafka.runtime import CommitPolicy
+
+PARTITIONS = 2
+TASKS = 2
+BAD = 7
+"""Of ten lines, one is not JSON and becomes an error message."""
+
+
+def double(n: int) -> int:
+    """What is behind the feed."""
+    return 2 * n
+
+
+def graph(prefix: str, directory: str) -> Graph:
+    """A feed of two tasks, and a processor behind it."""
+    return Graph(
+        prefix,
+        Feed(Files(f"{directory}/*.jsonl", tasks=TASKS), into=f"{prefix}.ingress", poll_seconds=0.05),
+        Processor(double, inputs=f"{prefix}.ingress", outputs=f"{prefix}.doubles", quarantine_after=None),
+        errors=f"{prefix}.failed",
+        defaults=Topic(value=Json(int), partitions=PARTITIONS),
+    )
+
+
+def write(directory: Path, name: str, numbers: range) -> None:
+    """Append lines to a file."""
+    with (directory / name).open("a") as opened:
+        opened.writelines(f"not {n}\n" if n % 10 == BAD else f"{n}\n" for n in numbers)
+
+
+def run(bootstrap: str, prefix: str, directory: str, point: tuple[str, str, int] | None) -> None:
+    """Run until idle, or be killed before or after the nth effect of a name; of the feed only."""
+    seen = 0
+
+    def hook(moment: str, effect: str) -> None:
+        nonlocal seen
+        if point is not None and (moment, effect) == point[:2]:
+            seen += 1
+            if seen == point[2]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    policy = CommitPolicy(max_messages=4)
+    with start(graph(prefix, directory), Kafka(bootstrap), instance=f"{prefix}.1", policy=policy, hook=hook) as running:
+        running.wait_idle(timeout_s=60)
