@@ -47,6 +47,7 @@ from cues_kafka.graph.windows import Tumbling
 if TYPE_CHECKING:
     from cues_kafka.bridges.files import Directory, Files
     from cues_kafka.bridges.iterate import Iterate
+    from cues_kafka.bridges.outbox.declare import SqlOutbox
     from cues_kafka.brokers.options import Kafka, Memory, Registry
     from cues_kafka.records.bytes import ErrorMessage
     from cues_kafka.runtime import connect, start
@@ -69,6 +70,7 @@ _LAZY = {
     "Received": "cues_kafka.runtime.calling.step",
     "Registry": "cues_kafka.brokers.options",
     "Running": "cues_kafka.runtime.running",
+    "SqlOutbox": "cues_kafka.bridges.outbox.declare",
     "State": "cues_kafka.state.mapping",
     "Status": "cues_kafka.runtime.status",
     "Step": "cues_kafka.runtime.calling.step",
@@ -130,6 +132,7 @@ __all__ = [
     "Running",
     "Source",
     "Sql",
+    "SqlOutbox",
     "State",
     "StateHandler",
     "Status",

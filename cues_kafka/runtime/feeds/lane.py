@@ -8,6 +8,7 @@ newest record.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -78,6 +79,11 @@ class Feeding:
             self.source = opens()
         self.into = into
         self.processor = feed
+
+    @property
+    def most(self) -> int:
+        """Rows of one batch at most, if the source says so."""
+        return int(getattr(self.source, "most", sys.maxsize))
 
     @property
     def batch_bytes(self) -> int | None:
@@ -186,7 +192,7 @@ class FeedLane(Lane):
                 self.spec, task.next_sequence, {}, self._context, now=self._clock.monotonic, today=Now(self._clock.time)
             )
         assert isinstance(batch, RowBatch)
-        room = self._limit - batch.deliveries
+        room = min(self._limit, self._feeding.most) - batch.deliveries
         if batch.halt or room <= 0 or batch.size >= self._policy.max_bytes:
             return 0
         before = batch.deliveries

@@ -1,0 +1,164 @@
+"""
+An outbox in MySQL or MariaDB.
+
+A row may commit after one with a greater number, and these databases do not say which transactions still run to a user
+without rights. So no number says "everything below is read". Rows are claimed instead: whatever row is there is
+delivered, its number is in the place, and it is deleted behind the commit in Kafka. A row that is there again after a
+death between the two is in the place of the newest record, and is deleted, not delivered. Numbers leave the place only
+when the database has answered that their rows are gone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import pymysql
+
+from cues_kafka.bridges.outbox.reader import AT_ONCE, OutboxReader
+from cues_kafka.errors import ConfigError, RecoveryError, RetriableError
+from cues_kafka.graph.message import Message
+
+CONNECT_S: Final = 10
+ANSWER_S: Final = 60
+
+NOT_THERE: Final = frozenset({1044, 1054, 1142, 1143, 1146})
+"""No database, column, right, right on a column, table."""
+
+MOST: Final = 5_000
+"""Rows of one batch. Their numbers are in its place, and in that of the next one."""
+
+
+class MysqlOutbox(OutboxReader):
+    """Claims rows, and deletes them behind the commit; see `OutboxReader`. The place is the numbers of claimed rows."""
+
+    quote = "`"
+    most = MOST
+
+    def __init__(self, outbox: Any, url: str) -> None:
+        super().__init__(outbox, url)
+        self._lock = threading.Lock()
+        self._connection: Any = None
+        self._gone: set[int] = set()
+
+    def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
+        """See `ReplayableSource`."""
+        claimed = set(_numbers(place))
+        self._gone &= claimed  # it was told of them, or never will be
+        claimed -= self._gone
+        begin, first, last = _text(claimed), 0, 0
+        left = limit
+        while left > 0:
+            asked = min(left, AT_ONCE)
+            rows = [row for row in self._rows(asked + len(claimed)) if row[0] not in claimed][:asked]
+            for row in rows:
+                claimed.add(row[0])
+                if row[0] != last + 1 or not last:
+                    begin, first = _joined(begin, first, last), row[0]
+                last = row[0]
+                yield self.message(*row[1:]), _joined(begin, first, last)
+            if len(rows) < asked:
+                return
+            left -= len(rows)
+
+    def _rows(self, limit: int) -> list[tuple[Any, ...]]:
+        number, table = self.name(self.outbox.id), self.name(self.outbox.table)
+        query = f"SELECT {number}, {self.columns} FROM {table} ORDER BY {number} LIMIT %s"
+        with self._connected() as cursor:
+            cursor.execute(query, (limit,))
+            return list(cursor.fetchall())
+
+    def committed(self, part: int, place: str) -> None:
+        """Delete the rows of these numbers: they are delivered. Again is the same as once."""
+        number, table = self.name(self.outbox.id), self.name(self.outbox.table)
+        with self._connected() as cursor:
+            for first, last in _ranges(_numbers(place)):
+                cursor.execute(f"DELETE FROM {table} WHERE {number} BETWEEN %s AND %s", (first, last))
+        self._gone.update(_numbers(place))
+
+    def close(self) -> None:
+        """See `OutboxReader`."""
+        with self._lock:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            with suppress(pymysql.Error):
+                self._connection.close()
+            self._connection = None
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        with self._lock:
+            try:
+                if self._connection is None:
+                    self._connection = pymysql.connect(
+                        **_settings(self._url),
+                        autocommit=True,
+                        connect_timeout=CONNECT_S,
+                        read_timeout=ANSWER_S,
+                        charset="utf8mb4",
+                    )
+                with self._connection.cursor() as cursor:
+                    yield cursor
+            except (pymysql.Error, OSError) as error:
+                self._disconnect()
+                code = error.args[0] if error.args else 0
+                if code in NOT_THERE or isinstance(error, pymysql.ProgrammingError):
+                    raise self.refuse(error, self.quiet(error)) from error
+                raise RetriableError(f"the database: {type(error).__name__} {self.quiet(error)}") from error
+
+
+def _settings(url: str) -> dict[str, Any]:
+    parts = urlsplit(url)
+    if parse_qsl(parts.query):
+        raise ConfigError("SqlOutbox(url): options behind '?' are not known for MySQL and MariaDB. Leave them out.")
+    return {
+        "host": parts.hostname or "127.0.0.1",
+        "port": parts.port or 3306,
+        "user": unquote(parts.username or ""),
+        "password": unquote(parts.password or ""),
+        "database": parts.path.lstrip("/") or None,
+    }
+
+
+def _numbers(place: str | None) -> Iterator[int]:
+    """The numbers that a place names: `3-7,9`."""
+    if place is None:
+        return
+    try:
+        for part in place.split(","):
+            first, _, last = part.partition("-")
+            yield from range(int(first), int(last or first) + 1)
+    except ValueError as error:
+        raise RecoveryError(
+            f"{place[:80]!r} is no place of a table in MySQL: the feed had another source before",
+            remedy="give the feed a new name=, or its former source",
+        ) from error
+
+
+def _ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Numbers as first and last of each run."""
+    ordered = sorted(numbers)
+    if not ordered:
+        return []
+    breaks = [(a, b) for a, b in pairwise(ordered) if b != a + 1]
+    firsts = [ordered[0], *(b for _, b in breaks)]
+    lasts = [*(a for a, _ in breaks), ordered[-1]]
+    return list(zip(firsts, lasts, strict=True))
+
+
+def _text(numbers: Iterable[int]) -> str:
+    return ",".join(f"{a}-{b}" if b > a else str(a) for a, b in _ranges(numbers))
+
+
+def _joined(begin: str, first: int, last: int) -> str:
+    """A place with one more run of numbers; none where `last` is 0."""
+    if not last:
+        return begin
+    run = f"{first}-{last}" if last > first else str(first)
+    return f"{begin},{run}" if begin else run

@@ -1,0 +1,144 @@
+"""
+An outbox in PostgreSQL.
+
+Numbers of rows are given when rows are written, and rows are seen when their transactions commit: row 7 may be there
+before row 6. So rows are read in the order of their transactions, and only those of transactions that are older than
+the oldest one that still runs. Nothing can come any more among them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import psycopg
+
+from cues_kafka.bridges.outbox.reader import OutboxReader, in_pages
+from cues_kafka.errors import RecoveryError, RetriableError
+from cues_kafka.graph.message import Message
+from cues_kafka.observe.log import get_logger
+
+log = get_logger("cues_kafka.bridges")
+
+CONNECT_S: Final = 10
+LISTEN_S: Final = 5.0
+AGAIN_S: Final = 5.0
+
+
+class PostgresOutbox(OutboxReader):
+    """Reads rows behind the place; see `OutboxReader`. The place is a transaction and a row of it."""
+
+    def __init__(self, outbox: Any, url: str) -> None:
+        super().__init__(outbox, url)
+        self._lock = threading.Lock()
+        self._connection: psycopg.Connection[Any] | None = None
+        self._closed = threading.Event()
+        self._listens: psycopg.Connection[Any] | None = None
+
+    def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
+        """See `ReplayableSource`."""
+        if place is not None:
+            self._check(*_place(place))
+        return in_pages(self._page, place, limit)
+
+    def _page(self, place: str | None, limit: int) -> Sequence[tuple[Message[Any], str]]:
+        xid, number, table = self.name(self.outbox.xid), self.name(self.outbox.id), self.name(self.outbox.table)
+        behind = "" if place is None else f" AND ({xid}, {number}) > (%s::xid8, %s)"
+        query = (
+            f"SELECT {xid}::text, {number}, {self.columns} FROM {table} "
+            f"WHERE {xid} < pg_snapshot_xmin(pg_current_snapshot()){behind} ORDER BY {xid}, {number} LIMIT %s"
+        )
+        given = (limit,) if place is None else (*_place(place), limit)
+        with self._connected() as connection:
+            rows = connection.execute(query.encode(), given).fetchall()
+        return [(self.message(*row[2:]), f"{row[0]}:{row[1]}") for row in rows]
+
+    def _check(self, xid: str, _: int) -> None:
+        """
+        Check that the server still counts its transactions on from where it was.
+
+        Raises:
+            RecoveryError: it does not.
+        """
+        with self._connected() as connection:
+            [past] = connection.execute(
+                b"SELECT %s::xid8 >= pg_snapshot_xmax(pg_current_snapshot())", (xid,)
+            ).fetchone() or [False]
+        if past:
+            raise RecoveryError(
+                f"a row of transaction {xid} was delivered from the outbox {self.outbox.table!r}, and the server has "
+                "not come so far: it was restored from a backup, or replaced",
+                remedy="restore a newer backup; or delete the rows that were delivered, and give the feed a new name=",
+            )
+
+    def committed(self, part: int, place: str) -> None:
+        """Delete what is delivered, if it is not to be kept."""
+        if self.outbox.keep:
+            return
+        xid, number, table = self.name(self.outbox.xid), self.name(self.outbox.id), self.name(self.outbox.table)
+        query = f"DELETE FROM {table} WHERE ({xid}, {number}) <= (%s::xid8, %s)"
+        with self._connected() as connection:
+            connection.execute(query.encode(), _place(place))
+
+    def close(self) -> None:
+        """See `OutboxReader`."""
+        self._closed.set()
+        with self._lock:
+            self._disconnect()
+        if (listens := self._listens) is not None:
+            with suppress(psycopg.Error):
+                listens.close()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            with suppress(psycopg.Error):
+                self._connection.close()
+            self._connection = None
+
+    @contextmanager
+    def _connected(self) -> Iterator[psycopg.Connection[Any]]:
+        with self._lock:
+            try:
+                if self._connection is None:
+                    self._connection = psycopg.connect(self._url, autocommit=True, connect_timeout=CONNECT_S)
+                yield self._connection
+            except psycopg.ProgrammingError as error:
+                raise self.refuse(error, self.quiet(error)) from error
+            except psycopg.Error as error:
+                self._disconnect()
+                raise RetriableError(f"the database: {self.quiet(error)}") from error
+
+    # News
+
+    def notify(self, wake: Callable[[], None]) -> None:
+        """Call `wake` whenever the application notifies the channel, and when the connection may have missed it."""
+        if self.outbox.channel is not None:
+            threading.Thread(target=self._listen, args=(wake,), name="outbox-listen", daemon=True).start()
+
+    def _listen(self, wake: Callable[[], None]) -> None:
+        query = f"LISTEN {self.name(self.outbox.channel or '')}".encode()
+        while not self._closed.is_set():
+            try:
+                with psycopg.connect(self._url, autocommit=True, connect_timeout=CONNECT_S) as connection:
+                    self._listens = connection
+                    connection.execute(query)
+                    wake()
+                    while not self._closed.is_set():
+                        for _ in connection.notifies(timeout=LISTEN_S, stop_after=1):
+                            wake()
+            except psycopg.Error as error:
+                if not self._closed.wait(AGAIN_S):
+                    log.info("listens again", table=self.outbox.table, why=self.quiet(error))
+
+
+def _place(place: str) -> tuple[str, int]:
+    xid, _, number = place.partition(":")
+    try:
+        return str(int(xid)), int(number)
+    except ValueError as error:
+        raise RecoveryError(
+            f"{place[:80]!r} is no place of a table in PostgreSQL: the feed had another source before",
+            remedy="give the feed a new name=, or its former source",
+        ) from error

@@ -1,0 +1,108 @@
+"""What readers of outboxes in all databases have in common."""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from cues_kafka.bridges.outbox.declare import SqlOutbox
+from cues_kafka.errors import RecoveryError
+from cues_kafka.graph.feed import Encoded
+from cues_kafka.graph.message import Message
+
+AT_ONCE: Final = 1_000
+"""Rows of one query, which are in memory together."""
+
+
+class OutboxReader(ABC):
+    """Reads an outbox in one process."""
+
+    quote = '"'
+
+    def __init__(self, outbox: SqlOutbox, url: str) -> None:
+        self.outbox = outbox
+        self._url = url
+
+    def parts(self) -> int:
+        """See `SqlOutbox`."""
+        return 1
+
+    @abstractmethod
+    def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
+        """See `ReplayableSource`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Disconnect. It may come on another thread, and twice."""
+
+    def show(self, place: str) -> str:
+        """See `SqlOutbox`."""
+        return self.outbox.show(place)
+
+    # For the dialects
+
+    def name(self, name: str) -> str:
+        """A table or column, quoted."""
+        return ".".join(f"{self.quote}{one}{self.quote}" for one in name.split("."))
+
+    @property
+    def columns(self) -> str:
+        """Those of a message: value, key, headers."""
+        given = (self.outbox.value, self.outbox.key, self.outbox.headers)
+        return ", ".join("NULL" if one is None else self.name(one) for one in given)
+
+    def message(self, value: Any, key: Any, headers: Any) -> Message[Any]:
+        """The message of a row."""
+        if isinstance(value, str):
+            value = Encoded(value.encode())
+        elif isinstance(value, bytes | bytearray | memoryview):
+            value = Encoded(bytes(value))
+        if isinstance(key, bytearray | memoryview):
+            key = bytes(key)
+        return Message(value, key=key, headers=_headers(headers) if headers is not None else {})
+
+    def refuse(self, error: Exception, text: str) -> RecoveryError:
+        """What the database says is wrong with the table."""
+        return RecoveryError(
+            f"the outbox {self.outbox.table!r} cannot be read: {text} ({type(error).__name__})",
+            remedy="create the table with the columns of docs/feeds.md, and let this user read it",
+        )
+
+    def quiet(self, error: BaseException) -> str:
+        """The text of an error without address, user and password."""
+        text = re.sub(r"connection to server at .*? failed: ", "", " ".join(str(error).split()))
+        text = re.sub(r"(user|host|server|database) ('[^']*'@'[^']*'|\"[^\"]*\"|'[^']*')", r"\1 ***", text)
+        parts = urlsplit(self._url)
+        secret = {parts.password, parts.username, parts.hostname, self._url, parts.netloc}
+        for word in sorted((one for one in secret if one), key=len, reverse=True):
+            text = text.replace(unquote(word), "***").replace(word, "***")
+        return re.sub(r"\b\d{1,3}(\.\d{1,3}){3}\b", "***", text)
+
+
+def _headers(given: Any) -> Mapping[str, Any]:
+    if isinstance(given, str | bytes):
+        given = json.loads(given)
+    if not isinstance(given, Mapping):
+        raise RecoveryError(
+            f"a row has {type(given).__name__} as its headers", remedy="store a JSON object of texts, or NULL"
+        )
+    return given
+
+
+def in_pages(
+    page: Callable[[str | None, int], Sequence[tuple[Message[Any], str]]], place: str | None, limit: int
+) -> Iterator[tuple[Message[Any], str]]:
+    """Rows page by page, until a page has fewer than it was asked for."""
+    left = limit
+    while left > 0:
+        asked = min(left, AT_ONCE)
+        rows = page(place, asked)
+        yield from rows
+        if len(rows) < asked:
+            return
+        place = rows[-1][1]
+        left -= len(rows)

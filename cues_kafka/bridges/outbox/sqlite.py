@@ -1,0 +1,110 @@
+"""An outbox in SQLite. One transaction writes at a time, so rows commit in the order of their numbers."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cues_kafka.bridges.outbox.reader import OutboxReader, in_pages
+from cues_kafka.errors import RecoveryError, RetriableError
+from cues_kafka.graph.message import Message
+
+
+class SqliteOutbox(OutboxReader):
+    """Reads rows above the place; see `OutboxReader`. The place is a row's number."""
+
+    def __init__(self, outbox: Any, url: str) -> None:
+        super().__init__(outbox, url)
+        self._path = Path(url.partition("://")[2].removeprefix("/"))
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
+        """See `ReplayableSource`."""
+        self._check(_number(place))
+        return in_pages(self._page, place, limit)
+
+    def _page(self, place: str | None, limit: int) -> Sequence[tuple[Message[Any], str]]:
+        number, table = self.name(self.outbox.id), self.name(self.outbox.table)
+        query = f"SELECT {number}, {self.columns} FROM {table} WHERE {number} > ? ORDER BY {number} LIMIT ?"
+        with self._connected() as connection:
+            rows = connection.execute(query, (_number(place), limit)).fetchall()
+        return [(self.message(*row[1:]), str(row[0])) for row in rows]
+
+    def committed(self, part: int, place: str) -> None:
+        """Delete what is delivered, if it is not to be kept."""
+        if self.outbox.keep:
+            return
+        with self._connected() as connection:
+            table, number = self.name(self.outbox.table), self.name(self.outbox.id)
+            connection.execute(f"DELETE FROM {table} WHERE {number} <= ?", (_number(place),))
+
+    def close(self) -> None:
+        """See `OutboxReader`."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                if self._connection is None:
+                    uri = f"{self._path.absolute().as_uri()}?mode=rw"
+                    self._connection = sqlite3.connect(
+                        uri, uri=True, timeout=1.0, isolation_level=None, check_same_thread=False
+                    )
+                yield self._connection
+            except sqlite3.OperationalError as error:
+                if re.search("no such (table|column)", str(error)):
+                    raise self.refuse(error, str(error)) from error
+                raise RetriableError(f"the database: {self.quiet(error)}") from error
+            except sqlite3.DatabaseError as error:
+                raise RetriableError(f"the database: {self.quiet(error)}") from error
+
+    def _check(self, place: int) -> None:
+        """
+        Check that rows are numbered as they must be, and none of these numbers was used twice.
+
+        Raises:
+            RecoveryError: they are not; or the table was recreated, or restored from a backup.
+        """
+        schema, _, table = self.outbox.table.rpartition(".")
+        within = f"{self.name(schema)}." if schema else ""
+        with self._connected() as connection:
+            found = connection.execute(
+                f"SELECT sql FROM {within}sqlite_master WHERE type = 'table' AND name = ?", (table,)
+            ).fetchone()
+            if found is None:
+                raise RecoveryError(f"there is no table {table!r}", remedy="create it, see docs/feeds.md")
+            if not re.search(r"\bAUTOINCREMENT\b", found[0], re.IGNORECASE):
+                raise RecoveryError(
+                    f"the outbox {table!r} may give the number of a deleted row to a new one, which a feed would skip",
+                    remedy=f"declare its key as {self.outbox.id} INTEGER PRIMARY KEY AUTOINCREMENT",
+                )
+            last = connection.execute(f"SELECT seq FROM {within}sqlite_sequence WHERE name = ?", (table,)).fetchone()
+        newest = last[0] if last else 0
+        if newest < place:
+            raise RecoveryError(
+                f"the outbox {table!r} has numbered {newest} rows, and row {place} was delivered: it was recreated, or "
+                "restored from a backup",
+                remedy="restore a newer backup; or give the feed a new name=, and it begins at the first row there",
+            )
+
+
+def _number(place: str | None) -> int:
+    if place is None:
+        return 0
+    try:
+        return int(place)
+    except ValueError as error:
+        raise RecoveryError(
+            f"{place[:80]!r} is no place of a table in SQLite: the feed had another source before",
+            remedy="give the feed a new name=, or its former source",
+        ) from error

@@ -1,0 +1,247 @@
+"""Outboxes in real databases, with transactions that commit late, kills between two commits, and servers that go."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pymysql
+import pytest
+
+from cues_kafka import Feed, Graph, Json, Memory, SqlOutbox, Topic, start
+from cues_kafka.bridges.outbox.mysql import _settings
+from cues_kafka.runtime import CommitPolicy
+from cues_kafka.testing.tester import Crash, Tester
+from tests.servers.fixtures import MariaDbDatabase, PostgresDatabase
+
+TABLES = {
+    "sqlite": "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT, value TEXT NOT NULL)",
+    "postgres": "CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY, "
+    "xid xid8 NOT NULL DEFAULT pg_current_xact_id(), key text, value jsonb NOT NULL, PRIMARY KEY (xid, id))",
+    "mariadb": "CREATE TABLE outbox (id BIGINT AUTO_INCREMENT PRIMARY KEY, `key` VARCHAR(80), value JSON NOT NULL)",
+}
+
+
+@dataclass
+class Database:
+    """
+    One database with an empty outbox.
+
+    Attributes:
+        kind: a key of `TABLES`.
+        url: its address.
+        connect: opens a connection of an application, not autocommitting.
+    """
+
+    kind: str
+    url: str
+    connect: Callable[[], Any]
+
+    def insert(self, connection: Any, *numbers: int) -> None:
+        """Write rows in the connection's transaction."""
+        mark, key = ("?", "key") if self.kind == "sqlite" else ("%s", "`key`" if self.kind == "mariadb" else "key")
+        cursor = connection.cursor()
+        for n in numbers:
+            cursor.execute(f"INSERT INTO outbox ({key}, value) VALUES ({mark}, {mark})", (f"k{n}", json.dumps(n)))
+
+    def write(self, *numbers: int) -> None:
+        """Write rows and commit them."""
+        with closing(self.connect()) as connection:
+            self.insert(connection, *numbers)
+            connection.commit()
+
+    def count(self) -> int:
+        """Rows that are there."""
+        with closing(self.connect()) as connection:
+            cursor = connection.cursor()
+            cursor.execute("SELECT count(*) FROM outbox")
+            return int(cursor.fetchone()[0])
+
+
+def _made(kind: str, url: str, connect: Callable[[], Any]) -> Database:
+    with closing(connect()) as connection:
+        connection.cursor().execute(TABLES[kind])
+        connection.commit()
+    return Database(kind, url, connect)
+
+
+@pytest.fixture(params=list(TABLES))
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
+    """Each kind of database in turn, the servers real ones."""
+    if request.param == "sqlite":
+        path = tmp_path / "shop.db"
+        return _made("sqlite", f"sqlite:///{path}", lambda: sqlite3.connect(path))
+    if request.param == "postgres":
+        found: PostgresDatabase = request.getfixturevalue("postgres")
+        return _made("postgres", found.url, lambda: psycopg.connect(found.url))
+    there: MariaDbDatabase = request.getfixturevalue("mariadb")
+    return _made("mariadb", there.url, lambda: pymysql.connect(**_settings(there.url)))
+
+
+def graph_of(url: str, **options: Any) -> Graph:
+    """An outbox alone."""
+    return Graph(
+        "shop",
+        Feed(SqlOutbox(url, **options), into="orders", name="outbox", poll_seconds=0.05),
+        defaults=Topic(value=Json(int), partitions=1),
+    )
+
+
+def test_rows_are_delivered_once_in_order_with_their_keys(database: Database) -> None:
+    """Rows of before the start and of later, over a restart of the process."""
+    database.write(*range(5))
+    tester = Tester(graph_of(database.url))
+
+    assert tester.run().values("orders") == [0, 1, 2, 3, 4]
+    database.write(5, 6)
+    assert tester.run().values("orders") == [0, 1, 2, 3, 4, 5, 6]
+    database.write(7)
+    assert tester.restart().run().values("orders") == list(range(8))
+    assert [m.key for m in tester.messages("orders")] == [f"k{n}" for n in range(8)]
+    tester.stop()
+
+
+def test_rows_that_commit_late_are_not_skipped(database: Database) -> None:
+    """An early transaction writes first and commits last; others commit before, behind, and while it is open."""
+    if database.kind == "sqlite":
+        pytest.skip("SQLite lets one transaction write at a time: a late commit cannot be made")
+    tester = Tester(graph_of(database.url))
+    with closing(database.connect()) as early, closing(database.connect()) as other:
+        database.insert(early, 1)
+        database.write(2)
+        tester.run()
+        database.insert(other, 3)
+        database.insert(early, 4)
+        database.write(5)
+        tester.run()
+        other.rollback()
+        tester.restart().run()
+        database.write(6)
+        early.commit()
+    tester.run()
+
+    assert sorted(tester.values("orders")) == [1, 2, 4, 5, 6]
+    database.write(7)
+    assert sorted(tester.run().values("orders")) == [1, 2, 4, 5, 6, 7]
+    tester.stop()
+
+
+@pytest.mark.parametrize(
+    ("moment", "effect"),
+    [("before", "Call"), ("after", "Call"), ("after", "Produce"), ("before", "Commit"), ("after", "Commit")],
+)
+def test_kills_around_the_commit_lose_and_repeat_no_row(database: Database, moment: str, effect: str) -> None:
+    """Between Kafka's commit and what the database is told of it, too; rows are not kept."""
+    tester = Tester(graph_of(database.url, keep=False), policy=CommitPolicy(max_messages=3))
+    written = 0
+    for nth in (1, 2, 3):
+        database.write(*range(written, written + 7))
+        written += 7
+        tester.run(crash=Crash(moment, effect, nth))
+        assert tester.crashed
+    tester.run()
+    database.write(written)
+    tester.run().run()
+
+    assert tester.values("orders") == list(range(written + 1))
+    assert database.count() <= 1, "all but what the last commit is not told of yet"
+    tester.stop()
+
+
+def test_an_address_is_nowhere_to_be_seen(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in repr, plan, data nor texts of errors; a graph with a variable can be written down and read back."""
+    secret = "postgresql://cues:secret@db.example.com:5432/shop"
+    graph = graph_of(secret)
+    assert "secret" not in repr(graph)
+    assert "example" not in repr(graph)
+    from cues_kafka.plan.plan import plan
+
+    assert "example" not in plan(graph).text(topics=True, acls=True) + json.dumps(plan(graph).to_dict())
+    from cues_kafka import GraphError
+
+    with pytest.raises(GraphError, match=r"\$NAME") as refused:
+        graph.to_dict()
+    assert "secret" not in str(refused.value)
+    monkeypatch.setenv("SHOP_DB", database.url)
+    named = Graph.from_dict(json.loads(json.dumps(graph_of("$SHOP_DB").to_dict())))
+    assert named == graph_of("$SHOP_DB")
+    database.write(1)
+    assert Tester(named).run().values("orders") == [1]
+
+
+def test_a_table_that_is_not_there_stops_the_task_with_the_remedy(database: Database) -> None:
+    """It says what is missing, without the address."""
+    with pytest.raises(Exception, match="misspelt") as stopped:
+        Tester(graph_of(database.url, table="misspelt")).run()
+    assert "docs/feeds.md" in str(getattr(stopped.value, "remedy", "")) or "docs/feeds.md" in str(stopped.value)
+
+
+def test_a_server_that_goes_away_and_comes_back_loses_nothing(postgres: PostgresDatabase) -> None:
+    """Killed under load and started again; the feed says so meanwhile, and goes on by itself."""
+    database = _made("postgres", postgres.url, lambda: psycopg.connect(postgres.url))
+    database.write(*range(100))
+    with start(graph_of(postgres.url), Memory()) as running:
+        running.wait_idle(timeout_s=20)
+        postgres.server.kill()
+        wait_for(lambda: running.status().tasks[0].silent)
+        assert "127.0.0.1" not in str(running.status())
+        assert not running.status().stopped
+        postgres.server.start()
+        database.write(*range(100, 200))
+        running.wait_idle(timeout_s=30)
+        assert [m.value for m in running.messages("orders")] == list(range(200))
+        assert not running.status().tasks[0].silent
+
+
+def test_a_notification_wakes_a_feed_that_polls_seldom(postgres: PostgresDatabase) -> None:
+    """The row is there long before the next poll."""
+    database = _made("postgres", postgres.url, lambda: psycopg.connect(postgres.url))
+    graph = Graph(
+        "shop",
+        Feed(SqlOutbox(postgres.url, channel="news"), into="orders", name="outbox", poll_seconds=600.0),
+        defaults=Topic(value=Json(int), partitions=1),
+    )
+    with start(graph, Memory()) as running:
+        running.wait_idle(timeout_s=20)
+
+        def listens() -> bool:
+            with closing(database.connect()) as connection:
+                found = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+                return bool(found.fetchone()[0])
+
+        wait_for(listens)
+        with closing(database.connect()) as connection:
+            database.insert(connection, 7)
+            connection.execute("NOTIFY news")
+            connection.commit()
+        wait_for(lambda: [m.value for m in running.messages("orders")] == [7])
+
+
+def test_a_restored_backup_is_refused_by_name(tmp_path: Path) -> None:
+    """SQLite: numbers begin again; what they name now was not delivered."""
+    path = tmp_path / "shop.db"
+    database = _made("sqlite", f"sqlite:///{path}", lambda: sqlite3.connect(path))
+    database.write(1, 2, 3)
+    tester = Tester(graph_of(database.url))
+    tester.run()
+    path.unlink()
+    _made("sqlite", f"sqlite:///{path}", lambda: sqlite3.connect(path))
+
+    with pytest.raises(Exception, match="recreated, or restored"):
+        tester.restart().run()
+
+
+def wait_for(done: Callable[[], Any], seconds: float = 20.0) -> None:
+    """Until it is so."""
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end, "it did not come"
+        threading.Event().wait(0.02)
