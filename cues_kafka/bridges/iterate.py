@@ -66,7 +66,13 @@ class Iterating:
             if (close := getattr(rows, "close", None)) is not None:
                 close()
             rows = iter(self._declared.read(part, place, limit))
-        for message, at in rows:
-            self._open[part] = at, rows
-            yield message, at
+        try:
+            for message, at in rows:
+                self._open[part] = at, rows
+                yield message, at
+        except GeneratorExit:  # enough was taken for now
+            raise
+        except BaseException:
+            self._open.pop(part, None)  # a generator that has raised gives nothing more
+            raise
         self._open.pop(part, None)

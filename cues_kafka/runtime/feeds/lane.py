@@ -239,6 +239,8 @@ class FeedLane(Lane):
                 text = f"the source gave {shown} as a place; a place is a text of 1 to {PLACE_LIMIT:,} bytes"
                 batch.halt = Halt("refused", text, "fix the source; the task is retried")
                 return False
+            if place.why:
+                self._answers(place)
             if not into.add(message, at, batch):
                 return False
             place.at = at
