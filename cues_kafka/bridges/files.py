@@ -26,7 +26,7 @@ HEAD_BYTES: Final = 256
 CHUNK_BYTES: Final = 256 * 1024
 
 LONGEST_BYTES: Final = 64 * 1024 * 1024
-"""Of a line, or of a file that is one message. Brokers take far less."""
+"""The longest line, and the largest file that is one message. Brokers take far less."""
 
 PLACE_BYTES: Final = 190_000
 """A place is in each record of the task, which has room for 200,000 bytes of it: about 2,500 files."""
@@ -163,7 +163,7 @@ class Files:
         return FileReader(self)
 
     def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
-        """See `ReplayableSource`; each call looks at all files anew."""
+        """See `ReplayableSource`; each call looks at all files again."""
         return self.open().read(part, place, limit)
 
     def show(self, place: str) -> str:
@@ -289,7 +289,7 @@ class Directory:
         return DirectoryReader(self)
 
     def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
-        """See `ReplayableSource`; each call looks at all files anew."""
+        """See `ReplayableSource`; each call looks at all files again."""
         return self.open().read(part, place, limit)
 
     def show(self, place: str) -> str:

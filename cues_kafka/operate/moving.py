@@ -118,6 +118,11 @@ class Maintenance:
             ConfigError: the graph has no such processor, or it was never started on this cluster.
         """
         everyone: dict[str, Processor | DataFrameProcessor] = {**graph.processors, **graph.dataframes}
+        if processor in graph.feeds:
+            raise ConfigError(
+                f"{processor!r} is a feed: its place is in its source, not an offset. To have it begin again, give it "
+                "a new name="
+            )
         if processor not in everyone:
             raise ConfigError(no_such_processor(graph.name, [processor], everyone))
         facts = self._facts = broker.facts(topics_to_ask(graph))

@@ -137,9 +137,15 @@ def test_rows_that_commit_late_are_not_skipped(database: Database) -> None:
     tester.stop()
 
 
+KILLS = [("before", "Call"), ("after", "Call"), ("after", "Produce"), ("before", "Commit"), ("after", "Commit")]
+
+
 @pytest.mark.parametrize(
     ("moment", "effect"),
-    [("before", "Call"), ("after", "Call"), ("after", "Produce"), ("before", "Commit"), ("after", "Commit")],
+    [
+        *(pytest.param(*point, marks=pytest.mark.full) for point in KILLS[:-2]),
+        *KILLS[-2:],
+    ],
 )
 def test_kills_around_the_commit_lose_and_repeat_no_row(database: Database, moment: str, effect: str) -> None:
     """Between Kafka's commit and what the database is told of it, too; rows are not kept."""

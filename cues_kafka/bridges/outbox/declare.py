@@ -111,7 +111,7 @@ class SqlOutbox:
                 return SqliteOutbox(self, url)
 
     def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Message[Any], str]]:
-        """See `ReplayableSource`; each call connects anew."""
+        """See `ReplayableSource`; each call connects again."""
         return self.open().read(part, place, limit)
 
     def show(self, place: str) -> str:

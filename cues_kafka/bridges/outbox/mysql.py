@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pymysql
 
-from cues_kafka.bridges.outbox.reader import AT_ONCE, OutboxReader
+from cues_kafka.bridges.outbox.reader import AT_ONCE, OutboxReader, OutboxTable
 from cues_kafka.errors import ConfigError, RecoveryError, RetriableError
 from cues_kafka.graph.message import Message
 
@@ -39,7 +39,7 @@ class MysqlOutbox(OutboxReader):
     quote = "`"
     most = MOST
 
-    def __init__(self, outbox: Any, url: str) -> None:
+    def __init__(self, outbox: OutboxTable, url: str) -> None:
         super().__init__(outbox, url)
         self._lock = threading.Lock()
         self._connection: Any = None

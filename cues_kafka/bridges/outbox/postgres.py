@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import psycopg
 
-from cues_kafka.bridges.outbox.reader import OutboxReader, in_pages
+from cues_kafka.bridges.outbox.reader import OutboxReader, OutboxTable, in_pages
 from cues_kafka.errors import RecoveryError, RetriableError
 from cues_kafka.graph.message import Message
 from cues_kafka.observe.log import get_logger
@@ -30,7 +30,7 @@ AGAIN_S: Final = 5.0
 class PostgresOutbox(OutboxReader):
     """Reads rows behind the place; see `OutboxReader`. The place is a transaction and a row of it."""
 
-    def __init__(self, outbox: Any, url: str) -> None:
+    def __init__(self, outbox: OutboxTable, url: str) -> None:
         super().__init__(outbox, url)
         self._lock = threading.Lock()
         self._connection: psycopg.Connection[Any] | None = None

@@ -6,10 +6,9 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
-from cues_kafka.bridges.outbox.declare import SqlOutbox
 from cues_kafka.errors import RecoveryError
 from cues_kafka.graph.feed import Encoded
 from cues_kafka.graph.message import Message
@@ -18,12 +17,34 @@ AT_ONCE: Final = 1_000
 """Rows of one query, which are in memory together."""
 
 
+class OutboxTable(Protocol):
+    """What a reader needs to know: the attributes of `SqlOutbox`."""
+
+    @property
+    def table(self) -> str: ...
+    @property
+    def value(self) -> str: ...
+    @property
+    def key(self) -> str | None: ...
+    @property
+    def headers(self) -> str | None: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def xid(self) -> str: ...
+    @property
+    def keep(self) -> bool: ...
+    @property
+    def channel(self) -> str | None: ...
+    def show(self, place: str) -> str: ...
+
+
 class OutboxReader(ABC):
     """Reads an outbox in one process."""
 
     quote = '"'
 
-    def __init__(self, outbox: SqlOutbox, url: str) -> None:
+    def __init__(self, outbox: OutboxTable, url: str) -> None:
         self.outbox = outbox
         self._url = url
 

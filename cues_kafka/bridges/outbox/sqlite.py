@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cues_kafka.bridges.outbox.reader import OutboxReader, in_pages
+from cues_kafka.bridges.outbox.reader import OutboxReader, OutboxTable, in_pages
 from cues_kafka.errors import RecoveryError, RetriableError
 from cues_kafka.graph.message import Message
 
@@ -18,7 +18,7 @@ from cues_kafka.graph.message import Message
 class SqliteOutbox(OutboxReader):
     """Reads rows above the place; see `OutboxReader`. The place is a row's number."""
 
-    def __init__(self, outbox: Any, url: str) -> None:
+    def __init__(self, outbox: OutboxTable, url: str) -> None:
         super().__init__(outbox, url)
         self._path = Path(url.partition("://")[2].removeprefix("/"))
         self._lock = threading.Lock()

@@ -96,7 +96,7 @@ class Feeding:
 
     def place(self, steps: Any, index: int) -> str:
         """What a call that takes long is about: the place behind which the source is asked."""
-        return str(steps[index])
+        return self.into.show(steps[index]) if steps[index] else "the beginning of the source"
 
     def under_way(self, steps: Any, ended: int) -> int:
         """One look at the source is one call."""
@@ -208,7 +208,7 @@ class FeedLane(Lane):
     def _read(self, batch: RowBatch, place: SourcePlace, most: int) -> None:
         """Read up to `most` rows."""
         self.interpreter.point("before", "Call")
-        self._calling = [place.at or "the beginning"], batch, batch.deliveries
+        self._calling = [place.at], batch, batch.deliveries
         try:
             self._tell_committed(place)
             left = self._add(self._feeding.source.read(self.spec.partition, place.at, most), batch, place, most)

@@ -155,7 +155,7 @@ def test_more_files_than_a_place_has_room_for_are_refused(tmp_path: Path, monkey
     assert "move files away" in refused.value.remedy
 
 
-def test_a_line_without_an_end_is_not_read_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_without_an_end_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of other bytes is named."""
     monkeypatch.setattr("cues_kafka.bridges.files.LONGEST_BYTES", 1000)
     write(tmp_path / "a.log", "x" * 2000)
