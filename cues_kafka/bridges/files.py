@@ -125,10 +125,15 @@ class Listing:
         return f'{{"files":[{text}'
 
     def moved(self, begin: str, entry: Entry) -> str:
-        """Note how far a file was delivered; gives the place."""
+        """Note how far a file was delivered; gives the place. `begin` is what `others` and `identity` gave."""
         self.entries[entry.name] = entry
-        self.place = f"{begin}{json.dumps(entry, separators=(',', ':'))}]}}"
+        self.place = f"{begin}{entry.offset},{entry.line}]]}}"
         return self.place
+
+
+def identity(name: str, number: int, digest: str) -> str:
+    """The beginning of an entry in a place, up to how far the file was delivered."""
+    return f'[{json.dumps(name)},{number},"{digest}",'
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,19 +206,22 @@ class FileReader:
         with path.open("rb") as opened:
             head, entry = _same_file(opened, name, entry)
             headers = {self._files.name_header: name} if self._files.name_header else {}
-            begin = listing.others(name)
-            offset, line = entry.offset, entry.line
-            for data, end in _whole_lines(opened, name, offset):
+            others, number = listing.others(name), entry.number
+            digest = _digest(head)
+            begin = others + identity(name, number, digest)
+            line = entry.line
+            for data, end in _whole_lines(opened, name, entry.offset):
                 line += 1
                 if len(head) < HEAD_BYTES:
                     opened_at = opened.tell()
                     opened.seek(0)
                     head = opened.read(min(HEAD_BYTES, end))
                     opened.seek(opened_at)
-                if not data:
-                    continue
-                at = listing.moved(begin, Entry(name, entry.number, _digest(head), end, line))
-                yield Message(Encoded(data), headers=headers), at
+                    digest = _digest(head)
+                    begin = others + identity(name, number, digest)
+                if data:
+                    at = listing.moved(begin, Entry(name, number, digest, end, line))
+                    yield Message(Encoded(data), headers=headers), at
             listing.sizes[name] = opened.tell()
 
 
@@ -332,7 +340,8 @@ class DirectoryReader:
             data, header = path.read_bytes(), self._directory.name_header
             entry = Entry(name, facts.st_ino, _digest(data[:HEAD_BYTES]), len(data), 1)
             message: Message[Any] = Message(Encoded(data), headers={header: name} if header else {})
-            yield message, listing.moved(listing.others(name), entry)
+            begin = listing.others(name) + identity(name, entry.number, entry.digest)
+            yield message, listing.moved(begin, entry)
 
 
 def _check(source: object, pattern: object, tasks: object) -> None:

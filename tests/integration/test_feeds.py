@@ -150,7 +150,7 @@ def test_the_example_goes_on_where_it_was(kafka: KafkaFixture, tmp_path: Path) -
     (tmp_path / name).mkdir()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "CUES_KAFKA_BOOTSTRAP": kafka.bootstrap}
 
-    def run(*command: str) -> str:
+    def run(*command: str) -> Any:
         settings: dict[str, Any] = {"cwd": tmp_path, "env": environment, "capture_output": True, "timeout": 100}
         done = subprocess.run([sys.executable, *command], text=True, check=False, **settings)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -34,7 +34,7 @@ ASK_MAX_S = 10.0
 """A source that does not answer is asked again after the first pause, which doubles up to the second one."""
 
 PLACE_LIMIT = 200_000
-"""Bytes of a place. It is in each record of the task, which has at most 256,000."""
+"""Characters of a place. It is in each record of the task, which has at most 256,000 bytes."""
 
 
 class SourcePlace(Buffer):
@@ -234,9 +234,9 @@ class FeedLane(Lane):
         """Add rows to the batch; whether the source had no more."""
         deadline, into = batch.began_s + self._policy.max_seconds, self._feeding.into
         for taken, (message, at) in enumerate(rows, 1):
-            if not (type(at) is str and at) or len(at.encode()) > PLACE_LIMIT:
+            if not (type(at) is str and 0 < len(at) <= PLACE_LIMIT):
                 shown = f"one of {len(at)} characters" if isinstance(at, str) and at else repr(at)
-                text = f"the source gave {shown} as a place; a place is a text of 1 to {PLACE_LIMIT:,} bytes"
+                text = f"the source gave {shown} as a place; a place is a text of 1 to {PLACE_LIMIT:,} characters"
                 batch.halt = Halt("refused", text, "fix the source; the task is retried")
                 return False
             if place.why:

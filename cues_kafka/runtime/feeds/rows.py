@@ -75,6 +75,10 @@ class Into:
     decode: Callable[[bytes | None], Any]
     errors: Target | None
     show: Callable[[str], str]
+    _raw: Target = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_raw", replace(self.target, encode=bytes, key_of=None))
 
     @property
     def batch_bytes(self) -> int | None:
@@ -111,12 +115,13 @@ class Into:
 
     def _as_it_is(self, message: Any, value: Encoded) -> tuple[Target, Message[Any], None]:
         """An encoded value is read, so that it fits and its key is known, and written as it is."""
-        target = self.target
+        key_of = self.target.key_of
         read = self.decode(bytes(value))
         message = message if isinstance(message, Message) else Message(value)
-        if message.key is None and target.key_of is not None and read is not None:
-            message = replace(message, key=target.key_of(read))
-        return replace(target, encode=bytes, key_of=None), message, None
+        if message.key is None and key_of is not None and read is not None:
+            given = message.headers, message.timestamp_ms, message.partition
+            message = Message(value, key=key_of(read), headers=given[0], timestamp_ms=given[1], partition=given[2])
+        return self._raw, message, None
 
     def _failed(self, error: Exception, kind: str, value: Any, place: str, batch: RowBatch) -> bool:
         """End a row as one error message; or halt the batch before it."""
