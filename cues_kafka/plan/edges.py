@@ -35,6 +35,12 @@ def edges_of(graph: Graph) -> Iterator[Guarantee]:
             AT_LEAST_ONCE,
             "a send repeated after a crash is a second message; Dedupe drops it",
         )
+    for feed in graph.feeds.values():
+        yield Guarantee(
+            f"{type(feed.source).__name__} -> {feed.into}",
+            EXACTLY_ONCE,
+            "the place in the source is in the transaction of the messages; the source must keep what it has shown",
+        )
     inside = [name for name, one in graph.processors.items() if one.outputs or one.state]
     inside += list(graph.dataframes)
     if inside:

@@ -2,13 +2,13 @@
 
 Each step acts on the target once, unless it fails. A batch goes so: lock the task's row, compare it with the record,
 call user code; commit the row, the outbox and what user code did; then Kafka's transaction. The first three are one
-transition, because nobody else sees a difference between a death behind the lock and one behind the call: either way
+transition, because no other process sees a difference between a death behind the lock and one behind the call: either way
 the database rolls back. A death, a rebalance or a fault comes between any two of the others.
 
 What may go wrong at the target, each at the price of a lost request: it does not answer, or refuses (an outage, a
 deadlock, a full disk); it commits and the answer is lost; the commit comes late. And at the price of a death: the
 process is gone, and the database still keeps its connection, with the lock, and perhaps with a commit on its way.
-Whoever wants the row ends such a connection.
+The next owner ends such a connection.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class OutboxWorld(World):
         return out
 
     def _restoring(self, s: State, out: Moves) -> None:
-        """Somebody restores an old backup, or a fail-over loses commits; an operator restores the newest state."""
+        """An operator restores an old backup, or a fail-over loses commits; an operator restores the newest state."""
         for p, part in enumerate(self.parts(s)):
             database = self.database(s, p)
             if database.restored in (NOT_OURS, MET):
@@ -185,7 +185,7 @@ class OutboxWorld(World):
     # The lock of the row.
 
     def _holder(self, s: State, p: int, w: int) -> str:
-        """Who else holds the row; empty: nobody does."""
+        """Who else holds the row; empty: no connection does."""
         if self.database(s, p).open:
             return "a connection without a process"
         for other, worker in enumerate(self.workers(s)):

@@ -78,7 +78,7 @@ def _known_steps(kinds: Any) -> Patch:
 
 
 def _lost(_: Contents, count: int) -> str:
-    """Nobody knows how they ended: neither outputs nor an error come of them."""
+    """No process knows how they ended: neither outputs nor an error come of them."""
     return "n" * count
 
 
