@@ -33,6 +33,7 @@ NEAREST = 1_500
 
 STATES = dict.fromkeys(WORLDS, 6_000) | {
     "alone": 20_000,
+    "outbox-retry": 20_000,
     "handler-alone": 10_000,
     "pipe": 60_000,
     "stop": 30_000,
@@ -45,6 +46,8 @@ DEEP = {
     "alone until a failure only",
     "deaths of a range count on the message that compaction left",
     "a stale end of a changelog is believed",
+    "with a target the first batch of a start has no snapshot",
+    "the target's row is not locked",
 }
 """Mutants whose counterexamples take a search of several seconds: `make test-full` looks for them."""
 
@@ -71,7 +74,7 @@ def test_no_near_state_of_a_world_violates_an_invariant(name: str) -> None:
 @pytest.mark.full
 @pytest.mark.timeout(300)
 def test_none_of_100_000_distinct_states_violates_an_invariant() -> None:
-    """The pipe, the join, the worker alone, those with a handler and with a table completely."""
+    """The pipe, the join, the worker alone, those with a handler, a table and a target completely."""
     found = explored(STATES)
 
     assert sum(one.states for one in found.values()) >= 100_000
@@ -80,6 +83,7 @@ def test_none_of_100_000_distinct_states_violates_an_invariant() -> None:
     assert found["join"].complete
     assert found["handler-alone"].complete
     assert found["table-whole"].complete
+    assert found["outbox-retry"].complete
 
 
 @pytest.mark.slow

@@ -675,7 +675,10 @@ NO_SUBJECT: Final[tuple[tuple[str, str], ...]] = (
         "not built yet",
     ),
     ("the guard of an upsert without its epoch", "not built yet"),
-    ("a Spark slot calls user code that has a target before it recovers", "decided in the slot, not in the core"),
+    (
+        "a Spark slot calls user code that has a target before it takes the lock",
+        "the slots of these worlds take it first",
+    ),
     ("replay appended to the input", "not built yet"),
 )
 """Mutants that cannot be made here, and why."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
+from cues_kafka.core import effects as do
 from cues_kafka.core import machine as core
 from cues_kafka.core import target
 from cues_kafka.core.records import Snapshot, TargetRow
@@ -26,7 +27,7 @@ from tests.proof.model.mutant import (
     handlers,
 )
 from tests.proof.model.outbox import ACTS, Contents, OutboxWorld, Published
-from tests.proof.model.states import Delivered, Step, Turn
+from tests.proof.model.states import Delivered, Lane, State, Step, Turn
 
 
 def _world(name: str, new: Any) -> Patch:
@@ -139,6 +140,43 @@ def _quarantine_first() -> Patch:
         return (after, effect) if after.quarantined else old(task, event)
 
     return handler("_target_asked", asked)
+
+
+def _first_forgotten() -> Patch:
+    """S1 left out, as a slot of Spark does it without a target (D3)."""
+
+    def assigned(old: Any, task: Task, event: Any) -> Any:
+        after, effect = old(task, event)
+        return replace(after, first=False), effect
+
+    return handler("_assigned", assigned)
+
+
+def _quarantine_without_snapshot() -> Patch:
+    """What is taken out goes to the target before this start has a record of its own."""
+
+    def polled(old: Any, task: Task, event: Any) -> Any:
+        if task.due and (again := core._polled_again(task, task.due, event)).quarantined and again.due:
+            return core._called_for(replace(again, first=False), again.due)
+        return old(task, event)
+
+    return handler("_polled", polled)
+
+
+def _where_it_is_quarantined() -> Patch:
+    """Begin with the first calm state in which a message is to be taken out: it is too far away for a search."""
+
+    def first(old: Any, world: OutboxWorld) -> State:
+        state: State = old(world)
+        while not any(_takes_out(world, lane) for lane in world.worker(state, 0).lanes):
+            state = next(after for (who, _), calm, after in world.moves(state) if calm and who != "operator")
+        return state
+
+    return _world("first", first)
+
+
+def _takes_out(world: OutboxWorld, lane: Lane | None) -> bool:
+    return lane is not None and lane.effect >= 0 and isinstance(world.machine.effects.items[lane.effect], do.Quarantine)
 
 
 _QUARANTINE_AT_ONCE: Final = (cluster, "QUARANTINE_AFTER", 0)
@@ -264,6 +302,20 @@ OUTBOX: Final[tuple[Mutant, ...]] = (
         progress=False,
     ),
     Mutant("with a target a task goes on under its own snapshot", "outbox-moved", NOTHING, (_own_snapshot_trusted(),)),
+    Mutant(
+        "with a target the first batch of a start has no snapshot",
+        "outbox-moved",
+        NOTHING,
+        (_first_forgotten(),),
+        progress=False,
+    ),
+    Mutant(
+        "a quarantine goes to the target before the start has a record of its own",
+        "outbox-moved-kill",
+        NOTHING,
+        (_quarantine_without_snapshot(), _where_it_is_quarantined()),
+        progress=False,
+    ),
     Mutant(
         "provenance in the outbox names the attempt that was made first",
         "outbox",

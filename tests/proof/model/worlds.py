@@ -245,6 +245,14 @@ _WORLDS = [
         target=True,
     ),
     Setting(
+        name="outbox-moved-kill",
+        about="the same, and a message that kills",
+        inputs=("k",),
+        workers=("native", "tool"),
+        moves=1,
+        target=True,
+    ),
+    Setting(
         name="outbox-restored",
         about="an old backup of the target is restored",
         inputs=("oe",),
