@@ -39,7 +39,8 @@ def edges_of(graph: Graph) -> Iterator[Guarantee]:
         yield Guarantee(
             f"{type(feed.source).__name__} -> {feed.into}",
             EXACTLY_ONCE,
-            "the place in the source is in the transaction of the messages; the source must keep what it has shown",
+            f"{feed.level.removeprefix(EXACTLY_ONCE).strip(' ()')} in the transaction of the messages; the source must "
+            "keep what it has shown",
         )
     inside = [name for name, one in graph.processors.items() if one.outputs or one.state]
     inside += list(graph.dataframes)

@@ -2,8 +2,8 @@
 
 Each step acts on the target once, unless it fails. A batch goes so: lock the task's row, compare it with the record,
 call user code; commit the row, the outbox and what user code did; then Kafka's transaction. The first three are one
-transition, because no other process sees a difference between a death behind the lock and one behind the call: either way
-the database rolls back. A death, a rebalance or a fault comes between any two of the others.
+transition, because no other process sees a difference between a death behind the lock and one behind the call: both
+ways the database rolls back. A death, a rebalance or a fault comes between any two of the others.
 
 What may go wrong at the target, each at the price of a lost request: it does not answer, or refuses (an outage, a
 deadlock, a full disk); it commits and the answer is lost; the commit comes late. And at the price of a death: the
