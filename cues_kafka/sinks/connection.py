@@ -28,6 +28,15 @@ class InTransaction(Protocol):
         """
         ...
 
+    @property
+    def noted(self) -> str:
+        """Why the batch must be called again; empty: it need not."""
+        ...
+
+    def note(self, error: BaseException) -> None:
+        """Hear of an exception of the driver."""
+        ...
+
 
 class Database:
     """
@@ -39,10 +48,11 @@ class Database:
     Placeholders are those of the driver: `%s` for PostgreSQL (psycopg) and MySQL, `?` for SQLite.
     """
 
-    __slots__ = ("_target",)
+    __slots__ = ("_depth", "_target")
 
     def __init__(self, target: InTransaction) -> None:
         self._target = target
+        self._depth = 0
 
     def execute(self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
         """
@@ -55,7 +65,11 @@ class Database:
             OutputError: the statement would end the transaction.
         """
         cursor = self._cursor(statement)
-        cursor.execute(statement, parameters) if parameters else cursor.execute(statement)
+        try:
+            cursor.execute(statement, parameters) if parameters else cursor.execute(statement)
+        except self._target.dialect.errors as error:
+            self._target.note(error)
+            raise
         return cursor
 
     def executemany(self, statement: str, rows: Sequence[Sequence[Any] | Mapping[str, Any]]) -> Any:
@@ -66,7 +80,11 @@ class Database:
             OutputError: the statement would end the transaction.
         """
         cursor = self._cursor(statement)
-        cursor.executemany(statement, rows)
+        try:
+            cursor.executemany(statement, rows)
+        except self._target.dialect.errors as error:
+            self._target.note(error)
+            raise
         return cursor
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -78,7 +96,11 @@ class Database:
             columns: their names.
             rows: values in the order of the columns.
         """
-        self._target.dialect.insert(self._target.in_use, table, columns, rows)
+        try:
+            self._target.dialect.insert(self._target.in_use, table, columns, rows)
+        except self._target.dialect.errors as error:
+            self._target.note(error)
+            raise
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -87,15 +109,35 @@ class Database:
 
         For a statement whose failure the function takes, such as a key that may be there already.
         """
+        self._depth += 1
+        try:
+            yield from self._own_savepoint(f"cues_own_{self._depth}")
+        finally:
+            self._depth -= 1
+
+    def _own_savepoint(self, name: str) -> Iterator[None]:
         dialect, connection = self._target.dialect, self._target.in_use
-        dialect.execute(connection, "SAVEPOINT cues_own")
+        with self._noting():
+            dialect.execute(connection, f"SAVEPOINT {name}")
         try:
             yield
-        except BaseException as error:
-            if not dialect.outage(error):
-                dialect.execute(connection, "ROLLBACK TO SAVEPOINT cues_own")
+        except BaseException:
+            if not self._target.noted:
+                with self._noting():
+                    dialect.execute(connection, f"ROLLBACK TO SAVEPOINT {name}")
+                    dialect.execute(connection, f"RELEASE SAVEPOINT {name}")
             raise
-        dialect.execute(connection, "RELEASE SAVEPOINT cues_own")
+        with self._noting():
+            dialect.execute(connection, f"RELEASE SAVEPOINT {name}")
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Tell the target of an outage, which counts also where the function takes the exception."""
+        try:
+            yield
+        except self._target.dialect.errors as error:
+            self._target.note(error)
+            raise
 
     def _cursor(self, statement: str) -> Any:
         if why := self._target.dialect.refused(statement):

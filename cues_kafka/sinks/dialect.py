@@ -13,6 +13,11 @@ OUTBOX = "cues_outbox"
 
 OUTBOX_COLUMNS = ("graph", "processor", "part", "place", "topic", "to_part", "k", "v", "headers", "ts")
 
+INTO_OUTBOX = f"INSERT INTO {OUTBOX} ({', '.join(OUTBOX_COLUMNS)}) VALUES ({', '.join('?' * len(OUTBOX_COLUMNS))})"  # noqa: S608
+
+SAVEPOINT, RELEASE, BACK = "SAVEPOINT cues", "RELEASE SAVEPOINT cues", "ROLLBACK TO SAVEPOINT cues"
+"""Where a step's writes begin, in the transaction of its batch."""
+
 LOCK_S = 5.0
 """How long a task waits for the lock of its row before it ends the connection that holds it. A batch's transaction is
 open while user code runs, so a successor may meet that of a process that is still alive, or frozen."""
@@ -27,12 +32,14 @@ class Dialect(Protocol):
         schema: the statements that make our two tables, each of which may be run again.
         lock: ends the statement that reads a task's row, so that no other transaction changes it meanwhile.
         errors: the base class of the driver's exceptions.
+        lock_s: how long locks are waited for, in seconds; see `LOCK_S`.
     """
 
     name: str
     schema: Sequence[str]
     lock: str
     errors: type[Exception]
+    lock_s: float
 
     def connect(self) -> Any:
         """
@@ -44,8 +51,28 @@ class Dialect(Protocol):
         """
         ...
 
-    def begin(self, connection: Any) -> None:
-        """Begin a transaction, in which locks are waited for up to `LOCK_S`."""
+    def begin(self, connection: Any, statement: str, parameters: Sequence[Any]) -> Any:
+        """
+        Begin a transaction, in which locks are waited for up to `lock_s`, run a query, and set the savepoint `cues`.
+
+        Returns:
+            The first row of the query; None: there is none.
+        """
+        ...
+
+    def mark(self, connection: Any) -> None:
+        """Release the savepoint `cues` and set it again, at what is written now."""
+        ...
+
+    def finish(
+        self, connection: Any, statements: Sequence[tuple[str, Sequence[Any]]], rows: Sequence[Sequence[Any]]
+    ) -> None:
+        """
+        Release the savepoint `cues`, run these statements, put the rows into the outbox, and commit.
+
+        The savepoint must still be there: it is gone where something in the function has ended the transaction. An
+        exception leaves it open whether the transaction is committed.
+        """
         ...
 
     def execute(self, connection: Any, statement: str, parameters: Sequence[Any] = ()) -> Any:
@@ -80,8 +107,18 @@ class Dialect(Protocol):
         """Have constraints that wait for the commit speak now, as an exception of the driver."""
         ...
 
-    def outage(self, error: BaseException) -> str:
-        """Why the whole transaction must be tried again, if the driver's exception says so; empty: one step's fault."""
+    def outage(self, error: BaseException, connection: Any = None) -> str:
+        """
+        Why the whole transaction must be tried again, if the driver's exception says so; empty: one step's fault.
+
+        Args:
+            error: an exception of the driver.
+            connection: where it comes from. An exception of the client's alone counts only where this is at its end.
+        """
+        ...
+
+    def locked_out(self, error: BaseException) -> bool:
+        """Whether another connection kept a lock for longer than `lock_s`."""
         ...
 
     def name_of(self, connection: Any) -> str:

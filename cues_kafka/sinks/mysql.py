@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import secrets
+import socket
 from collections.abc import Sequence
+from select import select
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from cues_kafka.errors import ConfigError, RetriableError
-from cues_kafka.sinks.dialect import LOCK_S, OUTBOX, TASKS
-from cues_kafka.sinks.statements import refused
+from cues_kafka.sinks.dialect import LOCK_S, OUTBOX, OUTBOX_COLUMNS, RELEASE, SAVEPOINT, TASKS
+from cues_kafka.sinks.statements import ENDING_MYSQL, refused
 
 try:
     import pymysql
@@ -43,6 +46,17 @@ OUTAGES: Final = {
 }
 """Error numbers that are not one step's fault: the whole transaction is tried again. From 2000 on the client speaks."""
 
+OPTIONS: Final = frozenset({"ssl_ca", "ssl_cert", "ssl_key", "unix_socket"})
+"""What may follow `?` in the address; the meaning is PyMySQL's."""
+
+_TCP: Final = {"TCP_NODELAY": 1, "TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
+
+KEEP_ALIVE: Final = (
+    ((socket.SOL_SOCKET, socket.SO_KEEPALIVE), 1),
+    *(((socket.IPPROTO_TCP, getattr(socket, name)), value) for name, value in _TCP.items() if hasattr(socket, name)),
+)
+"""Options of a socket; some systems lack some of them."""
+
 REFUSED: Final = frozenset({1044, 1045, 1049, 1698})
 """Error numbers of a connection that no later try would open."""
 
@@ -53,6 +67,7 @@ class MySql:
     name = "mysql"
     lock = " FOR UPDATE"
     errors: type[Exception] = pymysql.MySQLError
+    lock_s = LOCK_S
     schema: Sequence[str] = (
         f"""CREATE TABLE IF NOT EXISTS {TASKS} (
             graph VARCHAR(80) NOT NULL, processor VARCHAR(80) NOT NULL, part INT NOT NULL, base BIGINT NOT NULL,
@@ -66,10 +81,17 @@ class MySql:
 
     def __init__(self, url: str) -> None:
         self._parts = urlsplit(url)
+        self._options = dict(parse_qsl(self._parts.query, keep_blank_values=True))
 
     def connect(self) -> Any:
         """See `Dialect`."""
         parts = self._parts
+        if unknown := sorted(self._options.keys() - OPTIONS):
+            raise ConfigError(
+                f"the address of MySQL has options that are not known: {', '.join(unknown)}. There are "
+                f"{', '.join(sorted(OPTIONS))}"
+            )
+        wait = f"SET SESSION innodb_lock_wait_timeout = {math.ceil(self.lock_s)}"
         try:
             connection = pymysql.connect(
                 host=parts.hostname or "localhost",
@@ -80,18 +102,55 @@ class MySql:
                 charset="utf8mb4",
                 autocommit=True,
                 connect_timeout=CONNECT_S,
-                init_command=f"SET SESSION innodb_lock_wait_timeout = {LOCK_S:g}",
+                init_command=wait,
+                defer_connect=True,
+                **self._options,
             )
+            connection.connect(None if connection.unix_socket else self._reached())
+            # At REPEATABLE READ a transaction would see rows as they were before it had the lock.
+            self.execute(connection, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        except OSError as error:
+            raise RetriableError(f"MySQL does not answer: {error.strerror or error}", code="TARGET") from None
         except pymysql.MySQLError as error:
             if error.args and error.args[0] in REFUSED:
                 raise ConfigError(f"MySQL refuses: {_text(error)}. Correct the address, or the user's rights") from None
             raise RetriableError(f"MySQL does not answer: {_text(error)}", code="TARGET") from None
         return connection
 
-    def begin(self, connection: Any) -> None:
-        """See `Dialect`. At REPEATABLE READ a transaction would see rows as they were before it had the lock."""
-        self.execute(connection, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    def _reached(self) -> socket.socket:
+        """A socket that notices within half a minute that the server's host is gone without a word."""
+        parts = self._parts
+        opened = socket.create_connection((parts.hostname or "localhost", parts.port or 3306), CONNECT_S)
+        for option, value in KEEP_ALIVE:
+            opened.setsockopt(*option, value)
+        if not select([opened], [], [], CONNECT_S)[0]:  # the server speaks first, unless it is frozen
+            opened.close()
+            raise TimeoutError(f"it does not answer within {CONNECT_S} s")
+        opened.settimeout(None)
+        return opened
+
+    def begin(self, connection: Any, statement: str, parameters: Sequence[Any]) -> Any:
+        """See `Dialect`."""
         self.execute(connection, "START TRANSACTION")
+        found = self.execute(connection, statement, parameters).fetchone()
+        self.execute(connection, SAVEPOINT)
+        return found
+
+    def mark(self, connection: Any) -> None:
+        """See `Dialect`. Where the name is taken, the new savepoint takes the place of the old one."""
+        self.execute(connection, RELEASE)
+        self.execute(connection, SAVEPOINT)
+
+    def finish(
+        self, connection: Any, statements: Sequence[tuple[str, Sequence[Any]]], rows: Sequence[Sequence[Any]]
+    ) -> None:
+        """See `Dialect`."""
+        self.execute(connection, RELEASE)
+        for statement, parameters in statements:
+            self.execute(connection, statement, parameters)
+        if rows:
+            self.insert(connection, OUTBOX, OUTBOX_COLUMNS, rows)
+        self.commit(connection)
 
     def execute(self, connection: Any, statement: str, parameters: Sequence[Any] = ()) -> Any:
         """See `Dialect`."""
@@ -133,13 +192,16 @@ class MySql:
     def check(self, connection: Any) -> None:
         """See `Dialect`. It has no constraints that wait."""
 
-    def outage(self, error: BaseException) -> str:
+    def outage(self, error: BaseException, connection: Any = None) -> str:
         """See `Dialect`."""
-        code = error.args[0] if error.args and isinstance(error.args[0], int) else None
+        code = _code(error)
         if code is None or code == 0 or 2000 <= code < 3000:
-            passing = isinstance(error, pymysql.OperationalError | pymysql.InterfaceError | pymysql.InternalError)
-            return _text(error) if passing else ""
+            return _text(error) if connection is None or not connection.open else ""
         return f"{OUTAGES[code]} ({_text(error)})" if code in OUTAGES else ""
+
+    def locked_out(self, error: BaseException) -> bool:
+        """See `Dialect`."""
+        return _code(error) == 1205
 
     def name_of(self, connection: Any) -> str:
         """See `Dialect`. A lock of the server's that the connection holds: its number may be another one's later."""
@@ -160,7 +222,11 @@ class MySql:
 
     def refused(self, statement: str) -> str:
         """See `Dialect`."""
-        return refused(statement)
+        return refused(statement, ENDING_MYSQL)
+
+
+def _code(error: BaseException) -> int | None:
+    return error.args[0] if error.args and isinstance(error.args[0], int) else None
 
 
 def _text(error: BaseException) -> str:

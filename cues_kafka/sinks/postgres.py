@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from cues_kafka.errors import ConfigError, RetriableError
-from cues_kafka.sinks.dialect import LOCK_S, OUTBOX, TASKS
+from cues_kafka.sinks.dialect import INTO_OUTBOX, LOCK_S, OUTBOX, OUTBOX_COLUMNS, RELEASE, SAVEPOINT, TASKS
 from cues_kafka.sinks.statements import refused
 
 try:
@@ -26,6 +26,7 @@ OUTAGES: Final = {
     "55P03": "another transaction has the lock",
     "57014": "the statement was cancelled",
     "25P03": "the transaction was idle for too long",
+    "25006": "the server takes no writes",
     "53": "the server lacks resources",
     "57P": "the server ends or starts",
     "58": "the server's system failed",
@@ -34,7 +35,11 @@ OUTAGES: Final = {
 }
 """SQLSTATE codes, or what they begin with, that are not one step's fault: the whole transaction is tried again."""
 
-_PASSING: Final = (psycopg.OperationalError, psycopg.InterfaceError)
+CHANGED: Final = "cached plan must not change result type"
+"""What the server says, as 0A000, of a prepared statement after `ALTER TABLE`. A new connection prepares it again."""
+
+COPY_FROM: Final = 20
+"""Rows from which `COPY` of the outbox is worth its own round trips."""
 
 
 class Postgres:
@@ -43,6 +48,7 @@ class Postgres:
     name = "postgresql"
     lock = " FOR UPDATE"
     errors: type[Exception] = psycopg.Error
+    lock_s = LOCK_S
     schema: Sequence[str] = (
         f"""CREATE TABLE IF NOT EXISTS {TASKS} (
             graph text NOT NULL, processor text NOT NULL, part integer NOT NULL, base bigint NOT NULL,
@@ -79,9 +85,35 @@ class Postgres:
         except psycopg.Error as error:
             raise ConfigError(f"PostgreSQL: {_brief(error)}") from None
 
-    def begin(self, connection: Any) -> None:
-        """See `Dialect`."""
-        connection.execute(f"BEGIN; SET LOCAL lock_timeout = '{LOCK_S:g}s'")
+    def begin(self, connection: Any, statement: str, parameters: Sequence[Any]) -> Any:
+        """See `Dialect`. One round trip."""
+        with connection.pipeline():
+            connection.execute("BEGIN")
+            connection.execute(f"SET LOCAL lock_timeout = '{self.lock_s * 1000:.0f}ms'")
+            found = self.execute(connection, statement, parameters)
+            connection.execute(SAVEPOINT)
+            return found.fetchone()
+
+    def mark(self, connection: Any) -> None:
+        """See `Dialect`. One round trip."""
+        connection.execute(f"{RELEASE}; {SAVEPOINT}")
+
+    def finish(
+        self, connection: Any, statements: Sequence[tuple[str, Sequence[Any]]], rows: Sequence[Sequence[Any]]
+    ) -> None:
+        """See `Dialect`. One round trip, and those of `COPY` where there are many rows."""
+        many = len(rows) >= COPY_FROM
+        with connection.pipeline():
+            connection.execute(RELEASE)
+            for statement, parameters in statements:
+                self.execute(connection, statement, parameters)
+            if rows and not many:
+                self.executemany(connection, INTO_OUTBOX, rows)
+            if not many:
+                connection.execute("COMMIT")
+        if many:
+            self.insert(connection, OUTBOX, OUTBOX_COLUMNS, rows)
+            connection.execute("COMMIT")
 
     def execute(self, connection: Any, statement: str, parameters: Sequence[Any] = ()) -> Any:
         """See `Dialect`."""
@@ -131,18 +163,27 @@ class Postgres:
                 raise RetriableError(f"PostgreSQL: the transaction has ended ({status.name})", code="TARGET")
 
     def check(self, connection: Any) -> None:
-        """See `Dialect`."""
-        connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        """See `Dialect`. One round trip; what is immediate in it is deferred again behind it."""
+        connection.execute(
+            "SAVEPOINT cues_check; SET CONSTRAINTS ALL IMMEDIATE; ROLLBACK TO SAVEPOINT cues_check; "
+            "RELEASE SAVEPOINT cues_check"
+        )
 
-    def outage(self, error: BaseException) -> str:
+    def outage(self, error: BaseException, connection: Any = None) -> str:
         """See `Dialect`."""
         code = getattr(error, "sqlstate", None)
         if code is None:
-            return _brief(error) if isinstance(error, _PASSING) else ""
+            return _brief(error) if connection is None or connection.closed else ""
+        if code == "0A000" and CHANGED in str(error):
+            return f"a table was changed ({_brief(error)})"
         for begin, why in OUTAGES.items():
             if code.startswith(begin):
                 return f"{why} ({_brief(error)})"
         return ""
+
+    def locked_out(self, error: BaseException) -> bool:
+        """See `Dialect`."""
+        return getattr(error, "sqlstate", None) == "55P03"
 
     def name_of(self, connection: Any) -> str:
         """See `Dialect`. A process number is used again, so the time at which it began belongs to it."""

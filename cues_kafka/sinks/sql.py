@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from cues_kafka.errors import RetriableError
+from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.connection import Database
-from cues_kafka.sinks.dialect import LOCK_S, OUTBOX, OUTBOX_COLUMNS, TASKS, Dialect
+from cues_kafka.sinks.dialect import BACK, OUTBOX, TASKS, Dialect
 
 log = get_logger("cues_kafka.sinks")
 
@@ -55,8 +55,9 @@ class SqlTarget:
         self._calling = False  # user code may be using the connection
         self._connection: Any = None
         self._open = False  # a transaction is
-        self._marked = False
+        self._marked = False  # nothing is written behind the savepoint
         self._void = False
+        self.noted = ""
         self._closed = False
         self._claimed: tuple[int, str] | None = None
         self._outbox_filled = True  # as far as is known
@@ -83,7 +84,7 @@ class SqlTarget:
         self.discard()
         dialect = self._dialect
         with self._connected() as connection:
-            row = self._locked(connection)
+            row = self._locked(connection, owner)
             if row is None and step == 0:
                 dialect.execute(connection, _INSERT, (*self._task, owner))
             elif row is not None and row[1] == step and row[2] < owner:
@@ -134,33 +135,32 @@ class SqlTarget:
         text = " ".join(str(error).split())
         return RetriableError(f"the database of {self._task}: {type(error).__name__}: {text}", code="TARGET")
 
-    def _locked(self, connection: Any) -> Sequence[Any] | None:
+    def _locked(self, connection: Any, owner: int | None = None) -> Sequence[Any] | None:
         """Begin a transaction, and lock and read the task's row; end a connection that holds it for too long."""
         dialect = self._dialect
         for last in (False, True):
-            dialect.begin(connection)
             try:
-                found: Sequence[Any] | None = dialect.execute(
-                    connection, f"{_SELECT}{dialect.lock}", self._task
-                ).fetchone()
+                found: Sequence[Any] | None = dialect.begin(connection, f"{_SELECT}{dialect.lock}", self._task)
                 return found
             except dialect.errors as error:
                 dialect.rollback(connection)
-                if last or not dialect.outage(error) or not self._end_holder(connection):
+                if last or not dialect.locked_out(error) or not self._end_holder(connection, owner):
                     raise
         return None
 
-    def _end_holder(self, connection: Any) -> bool:
+    def _end_holder(self, connection: Any, owner: int | None) -> bool:
         """
         End the connection that the row names: that of a former owner, or of a batch of this one that is void.
 
-        Whether it has committed is seen in the row: if it has, the row is ahead, and is published.
+        Whether it has committed is seen in the row: if it has, the row is ahead, and is published. A former owner that
+        wakes up does not end the connection of a later one.
         """
         row = self._dialect.execute(connection, _SELECT, self._task).fetchone()
-        ended = row is not None and bool(row[4]) and self._dialect.end(connection, row[4])
-        self._dialect.rollback(connection)
+        if row is None or not row[4] or (owner is not None and row[2] > owner):
+            return False
+        ended = self._dialect.end(connection, row[4])
         if ended:
-            log.warning("ended a connection", task=str(self._task), waited_s=LOCK_S, connection=row[4])
+            log.warning("ended a connection", task=str(self._task), waited_s=self._dialect.lock_s, connection=row[4])
         return ended
 
     # A batch
@@ -177,6 +177,9 @@ class SqlTarget:
             except self._dialect.errors as error:
                 self._drop()
                 raise self._retriable(error) from error
+            except ConfigError as error:  # the database was there at the start, so it may come back
+                self._drop()
+                raise RetriableError(f"the database of {self._task}: {error}", code="TARGET") from error
             except BaseException:
                 self._drop()
                 raise
@@ -193,8 +196,8 @@ class SqlTarget:
             self._connection, self._claimed = dialect.connect(), None
         connection = self._connection
         self._claim(connection, owner)
-        row = self._locked(connection)
-        self._open, self._marked = True, False
+        row = self._locked(connection, owner)
+        self._open, self._marked = True, True
         if row is None or row[1] != step or row[2] > owner:
             where = "has no row" if row is None else f"stands at step {row[1]}, owner {row[2]}"
             raise RetriableError(
@@ -208,7 +211,7 @@ class SqlTarget:
             return
         dialect = self._dialect
         name = self._claimed[1] if self._claimed else dialect.name_of(connection)
-        self._locked(connection)
+        self._locked(connection, owner)
         dialect.execute(connection, _CLAIM, (owner, name, *self._task, owner))
         dialect.commit(connection)
         self._claimed = owner, name
@@ -218,18 +221,25 @@ class SqlTarget:
         with self._lock:
             self._check_void()
             self._calling = True
-        if self._marked:
-            self._run("RELEASE SAVEPOINT cues")
-        self._run("SAVEPOINT cues")
-        self._marked = True
+        if not self._marked:
+            try:
+                self._dialect.mark(self.in_use)
+            except self._dialect.errors as error:
+                raise self._retriable(error) from error
+        self._marked = False
 
     def back(self) -> None:
         """See `ports.TransactionalSink`."""
-        self._run("ROLLBACK TO SAVEPOINT cues")
+        try:
+            self._dialect.execute(self.in_use, BACK)
+        except self._dialect.errors as error:
+            raise self._retriable(error) from error
 
     def check(self) -> str:
         """See `ports.TransactionalSink`."""
         dialect = self._dialect
+        if self.noted:  # the function has taken the exception
+            raise RetriableError(self.noted, code="TARGET")
         if why := dialect.broken(self.in_use):
             return why
         try:
@@ -240,20 +250,18 @@ class SqlTarget:
             return str(error)
         return ""
 
-    def _run(self, statement: str) -> None:
-        try:
-            self._dialect.execute(self.in_use, statement)
-        except self._dialect.errors as error:
-            raise self._retriable(error) from error
+    def note(self, error: BaseException) -> None:
+        """See `InTransaction`."""
+        if not self.noted and (why := self._dialect.outage(error, self._connection)):
+            self.noted = f"the database of {self._task}: {why}"
 
     def outage(self, error: BaseException) -> str:
         """See `ports.TransactionalSink`."""
         if not self._open:
             return f"the database of {self._task}: the transaction has ended"
-        if not isinstance(error, self._dialect.errors):
-            return ""
-        why = self._dialect.outage(error)
-        return f"the database of {self._task}: {why}" if why else ""
+        if isinstance(error, self._dialect.errors):
+            self.note(error)
+        return self.noted
 
     def commit(self, held: HeldAttempt, records: Iterable[tuple[Any, ...]]) -> None:
         """See `ports.TransactionalSink`."""
@@ -262,12 +270,12 @@ class SqlTarget:
             rows = [_row(task, place, one) for place, one in enumerate(records)]
             try:
                 self._check_void()
+                statements: list[tuple[str, Sequence[Any]]] = [
+                    (_MOVE, (held.base, held.step, held.owner, held.attempt, *task))
+                ]
                 if self._outbox_filled:
-                    dialect.execute(self.in_use, _EMPTY, task)
-                if rows:
-                    dialect.insert(self.in_use, OUTBOX, OUTBOX_COLUMNS, rows)
-                dialect.execute(self.in_use, _MOVE, (held.base, held.step, held.owner, held.attempt, *task))
-                dialect.commit(self._connection)
+                    statements.insert(0, (_EMPTY, task))
+                dialect.finish(self.in_use, statements, rows)
             except dialect.errors as error:
                 self._drop()
                 raise self._retriable(error) from error
@@ -311,6 +319,9 @@ class SqlTarget:
     def _end_open(self) -> None:
         if not self._open:
             return
+        if self.noted:  # what the connection keeps, such as prepared statements, may be the cause
+            self._drop()
+            return
         try:
             self._dialect.rollback(self._connection)
             self._open = False
@@ -320,6 +331,7 @@ class SqlTarget:
     def _drop(self) -> None:
         """Close the connection; a transaction that is open on it is rolled back by the database."""
         connection, self._connection, self._open, self._claimed = self._connection, None, False, None
+        self.noted = ""
         self._outbox_filled = True
         if connection is not None:
             with suppress(self._dialect.errors):

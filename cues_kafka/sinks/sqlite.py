@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from cues_kafka.errors import RetriableError
-from cues_kafka.sinks.dialect import OUTBOX, TASKS
+from cues_kafka.sinks.dialect import INTO_OUTBOX, OUTBOX, RELEASE, SAVEPOINT, TASKS
 from cues_kafka.sinks.statements import refused
 
 BUSY_S = 30.0
@@ -34,6 +34,7 @@ class Sqlite:
     name = "sqlite"
     lock = ""
     errors: type[Exception] = sqlite3.Error
+    lock_s = BUSY_S
     schema: Sequence[str] = (
         f"""CREATE TABLE IF NOT EXISTS {TASKS} (
             graph TEXT NOT NULL, processor TEXT NOT NULL, part INTEGER NOT NULL, base INTEGER NOT NULL,
@@ -52,7 +53,7 @@ class Sqlite:
         """See `Dialect`."""
         try:
             connection = sqlite3.connect(
-                self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=256
+                self._path, timeout=self.lock_s, isolation_level=None, check_same_thread=False, cached_statements=256
             )
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
@@ -61,9 +62,28 @@ class Sqlite:
             raise RetriableError(f"the SQLite file {self._path.name!r}: {error}", code="TARGET") from error
         return connection
 
-    def begin(self, connection: Any) -> None:
+    def begin(self, connection: Any, statement: str, parameters: Sequence[Any]) -> Any:
         """See `Dialect`. The lock of the file is taken at once: a reader that wants to write later may not wait."""
         connection.execute("BEGIN IMMEDIATE")
+        found = connection.execute(statement, parameters).fetchone()
+        connection.execute(SAVEPOINT)
+        return found
+
+    def mark(self, connection: Any) -> None:
+        """See `Dialect`."""
+        connection.execute(RELEASE)
+        connection.execute(SAVEPOINT)
+
+    def finish(
+        self, connection: Any, statements: Sequence[tuple[str, Sequence[Any]]], rows: Sequence[Sequence[Any]]
+    ) -> None:
+        """See `Dialect`."""
+        connection.execute(RELEASE)
+        for statement, parameters in statements:
+            connection.execute(statement, parameters)
+        if rows:
+            connection.executemany(INTO_OUTBOX, rows)
+        connection.execute("COMMIT")
 
     def execute(self, connection: Any, statement: str, parameters: Sequence[Any] = ()) -> Any:
         """See `Dialect`."""
@@ -100,7 +120,11 @@ class Sqlite:
     def check(self, connection: Any) -> None:
         """See `Dialect`. SQLite has no way to ask deferred constraints before the commit."""
 
-    def outage(self, error: BaseException) -> str:
+    def locked_out(self, error: BaseException) -> bool:
+        """See `Dialect`. The lock is one of the file's, which no connection can end."""
+        return False
+
+    def outage(self, error: BaseException, connection: Any = None) -> str:
         """See `Dialect`."""
         code = getattr(error, "sqlite_errorcode", None)
         if code is None:

@@ -62,16 +62,19 @@ def make_tables(declared: Sql, where: str, *, create: bool, patience_s: float = 
         before_sleep=tell,
         reraise=True,
     )
-    connection = retrying(talk.connect)
-    with closing(_Closing(talk, connection)):
-        if not missing(talk, connection):
+    retrying(_make_once, talk, where, create)
+
+
+def _make_once(talk: Dialect, where: str, create: bool) -> None:
+    with closing(_Closing(talk, talk.connect())) as opened:
+        if not missing(talk, opened.connection):
             return
         if not create:
             raise ConfigError(
                 f"{where}: the tables {TASKS} and {OUTBOX} are missing in this database. `cues-kafka plan MODULE:GRAPH "
                 "--apply` makes them"
             )
-        _make(talk, connection, where)
+        _make(talk, opened.connection, where)
 
 
 def _make(talk: Dialect, connection: Any, where: str) -> None:
@@ -81,6 +84,7 @@ def _make(talk: Dialect, connection: Any, where: str) -> None:
                 talk.execute(connection, statement)
             return
         except talk.errors as error:  # two processes that make a table at once may refuse each other
+            _raise_outage(talk, connection, error)
             with suppress(talk.errors):
                 talk.rollback(connection)
             if last:
@@ -95,11 +99,17 @@ def missing(talk: Dialect, connection: Any) -> bool:
     try:
         for table in (TASKS, OUTBOX):
             talk.execute(connection, _PROBE.format(table)).fetchone()
-    except talk.errors:
+    except talk.errors as error:
+        _raise_outage(talk, connection, error)
         with suppress(talk.errors):
             talk.rollback(connection)
         return True
     return False
+
+
+def _raise_outage(talk: Dialect, connection: Any, error: Exception) -> None:
+    if why := talk.outage(error, connection):
+        raise RetriableError(f"the database does not answer: {why}", code="TARGET") from error
 
 
 def inspect_databases(graph: Graph, broker: Broker, terms: Terms) -> Findings:
