@@ -42,6 +42,12 @@ COPY_FROM: Final = 20
 """Rows from which `COPY` of the outbox is worth its own round trips."""
 
 
+class _Connection(psycopg.Connection[Any]):
+    """`deferrable`: whether the database has constraints that may wait for the commit."""
+
+    deferrable = True
+
+
 class Postgres:
     """See `Dialect`."""
 
@@ -66,7 +72,7 @@ class Postgres:
     def connect(self) -> Any:
         """See `Dialect`."""
         try:
-            return psycopg.connect(
+            connection = _Connection.connect(
                 self._url,
                 autocommit=True,
                 connect_timeout=CONNECT_S,
@@ -77,6 +83,8 @@ class Postgres:
                 keepalives_count=3,
                 tcp_user_timeout=30_000,
             )
+            row = connection.execute("SELECT EXISTS (SELECT FROM pg_trigger WHERE tgdeferrable)").fetchone()
+            connection.deferrable = row is None or row[0]
         except psycopg.OperationalError as error:
             text = _brief(error)
             if any(word in text for word in ("authentication failed", "does not exist", "no pg_hba.conf entry")):
@@ -84,6 +92,7 @@ class Postgres:
             raise RetriableError(f"PostgreSQL does not answer: {text}", code="TARGET") from None
         except psycopg.Error as error:
             raise ConfigError(f"PostgreSQL: {_brief(error)}") from None
+        return connection
 
     def begin(self, connection: Any, statement: str, parameters: Sequence[Any]) -> Any:
         """See `Dialect`. One round trip."""
@@ -163,7 +172,14 @@ class Postgres:
                 raise RetriableError(f"PostgreSQL: the transaction has ended ({status.name})", code="TARGET")
 
     def check(self, connection: Any) -> None:
-        """See `Dialect`. One round trip; what is immediate in it is deferred again behind it."""
+        """
+        See `Dialect`. One round trip, and what is immediate in it is deferred again behind it.
+
+        A constraint that was made since the connection was opened is not known. Then the commit fails, and the batch
+        is called again with a new connection.
+        """
+        if not connection.deferrable:
+            return
         connection.execute(
             "SAVEPOINT cues_check; SET CONSTRAINTS ALL IMMEDIATE; ROLLBACK TO SAVEPOINT cues_check; "
             "RELEASE SAVEPOINT cues_check"

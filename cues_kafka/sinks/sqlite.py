@@ -15,6 +15,8 @@ from cues_kafka.sinks.statements import refused
 BUSY_S = 30.0
 """How long a transaction waits for the one of another task or process: they write one after the other."""
 
+_DEFERRED = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE '%INITIALLY%DEFERRED%'"
+
 OUTAGES = {
     sqlite3.SQLITE_BUSY: "another transaction has the database",
     sqlite3.SQLITE_LOCKED: "another transaction has the database",
@@ -26,6 +28,23 @@ OUTAGES = {
     sqlite3.SQLITE_NOTADB: "the file is no database",
     sqlite3.SQLITE_INTERRUPT: "the statement was interrupted",
 }
+
+
+class _Connection(sqlite3.Connection):
+    """
+    With what is checked before a commit.
+
+    Attributes:
+        deferred: tables with foreign keys that SQLite checks at the commit; None: not yet known.
+        before: rows that broke one of them before the first batch.
+    """
+
+    deferred: list[str] | None = None
+    before: frozenset[tuple[Any, ...]] = frozenset()
+
+    def broken_keys(self) -> set[tuple[Any, ...]]:
+        """Rows of these tables that break a foreign key: table, row, the other table, and which key it is."""
+        return {row for table in self.deferred or () for row in self.execute(f'PRAGMA foreign_key_check("{table}")')}
 
 
 class Sqlite:
@@ -53,7 +72,12 @@ class Sqlite:
         """See `Dialect`."""
         try:
             connection = sqlite3.connect(
-                self._path, timeout=self.lock_s, isolation_level=None, check_same_thread=False, cached_statements=256
+                self._path,
+                timeout=self.lock_s,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=256,
+                factory=_Connection,
             )
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
@@ -65,6 +89,9 @@ class Sqlite:
     def begin(self, connection: Any, statement: str, parameters: Sequence[Any]) -> Any:
         """See `Dialect`. The lock of the file is taken at once: a reader that wants to write later may not wait."""
         connection.execute("BEGIN IMMEDIATE")
+        if connection.deferred is None:
+            connection.deferred = [row[0] for row in connection.execute(_DEFERRED)]
+            connection.before = frozenset(connection.broken_keys())
         found = connection.execute(statement, parameters).fetchone()
         connection.execute(SAVEPOINT)
         return found
@@ -118,7 +145,14 @@ class Sqlite:
         return ""
 
     def check(self, connection: Any) -> None:
-        """See `Dialect`. SQLite has no way to ask deferred constraints before the commit."""
+        """
+        See `Dialect`. Reads all rows of tables with deferred foreign keys, for lack of another way.
+
+        A table that was made since the connection was opened is not known. Then the commit fails, and the batch is
+        called again with a new connection.
+        """
+        for table, row, parent, _ in sorted(connection.broken_keys() - connection.before, key=repr):
+            raise sqlite3.IntegrityError(f"FOREIGN KEY constraint failed: row {row} of {table}, in {parent}")
 
     def locked_out(self, error: BaseException) -> bool:
         """See `Dialect`. The lock is one of the file's, which no connection can end."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -50,7 +52,7 @@ class Shop:
         """Run a statement with `?` for parameters, and give its rows."""
         with self.opened() as connection:
             cursor = connection.cursor()
-            cursor.execute(statement.replace("?", self.mark), tuple(parameters))
+            cursor.execute(statement.replace("?", self.mark), *([tuple(parameters)] if parameters else []))
             return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
 
     def ids(self) -> list[int]:
@@ -59,7 +61,7 @@ class Shop:
 
     def insert(self, db: Any, id_: int, text: str = "") -> None:
         """Write one row as a function does."""
-        db.execute(f"INSERT INTO shop (id, text) VALUES ({self.mark}, {self.mark})", (id_, text))  # noqa: S608
+        db.execute(f"INSERT INTO shop (id, text) VALUES ({self.mark}, {self.mark})", (id_, text))
 
     def dialect(self) -> Dialect:
         """How the product talks to it."""
@@ -69,23 +71,42 @@ class Shop:
         return dialect(Sql(self.url))
 
 
-def shop_of(request: Any, name: str) -> Shop:
-    """The database of one test, with its table."""
-    if name == "sqlite":
-        path = request.getfixturevalue("tmp_path") / "shop.db"
-        found = Shop(name, f"sqlite:///{path}", "?", lambda: sqlite3.connect(path, isolation_level=None))
-    elif name == "postgresql":
-        database = request.getfixturevalue("postgres")
-        url = database.url
-        found = Shop(name, url, "%s", lambda: psycopg.connect(url, autocommit=True), database.server)
-    else:
-        database = request.getfixturevalue("mariadb")
+class Shops:
+    """The databases of a run of tests, each made when it is first asked for: a new one costs a second."""
+
+    def __init__(self, request: Any) -> None:
+        self._request = request
+        self._found: dict[str, Shop] = {}
+
+    def give(self, name: str, path: Path) -> Shop:
+        """An empty database with the user's table; SQLite's file is in the directory `path`."""
+        if name == "sqlite":
+            file = path / "shop.db"
+            shop = Shop(name, f"sqlite:///{file}", "?", lambda: sqlite3.connect(file, isolation_level=None))
+            shop.query(TABLE)
+            return shop
+        if name not in self._found:
+            self._found[name] = self._make(name)
+            self._found[name].query(TABLE)
+            return self._found[name]
+        shop = self._found[name]
+        if not shop.server.running:
+            shop.server.start()
+        for table in ("parts", "cues_task", "cues_outbox"):
+            shop.query(f"DROP TABLE IF EXISTS {table}")
+        shop.query("DELETE FROM shop")
+        return shop
+
+    def _make(self, name: str) -> Shop:
+        server = self._request.getfixturevalue("postgres_server" if name == "postgresql" else "mariadb_server")
+        database = f"shop_{uuid.uuid4().hex[:12]}"
+        url = server.create_database(database)
+        if name == "postgresql":
+            return Shop(name, url, "%s", lambda: psycopg.connect(url, autocommit=True), server)
 
         def connect() -> pymysql.Connection:
-            opened: pymysql.Connection = database.server.connect(database.name)
+            opened: pymysql.Connection = server.connect(database)
             opened.autocommit(True)
             return opened
 
-        found = Shop(name, database.url, "%s", connect, database.server)
-    found.query(TABLE)
-    return found
+        return Shop(name, url, "%s", connect, server)

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cues_kafka import CommitPolicy, Graph, Processor, Source, Sql, Topic
-from cues_kafka.testing.tester import Tester
-from tests.integration.databases import DIALECTS, Shop, shop_of
+from cues_kafka import CommitPolicy, Graph, Message, Processor, Retry, Source, Sql, Step, Topic
+from cues_kafka.core.records import Attempt
+from cues_kafka.testing.tester import Crash, Tester
+from tests.integration.databases import DIALECTS, Shop, Shops
+
+
+@pytest.fixture(scope="module")
+def shops(request: pytest.FixtureRequest) -> Shops:
+    """The databases."""
+    return Shops(request)
 
 
 @pytest.fixture(params=DIALECTS)
-def shop(request: pytest.FixtureRequest) -> Shop:
+def shop(request: pytest.FixtureRequest, shops: Shops, tmp_path: Path) -> Shop:
     """An empty database of each kind."""
-    return shop_of(request, request.param)
+    return shops.give(request.param, tmp_path)
 
 
 def graph_of(shop: Shop, fn: Any, *, partitions: int = 1, **settings: Any) -> Graph:
@@ -49,3 +58,307 @@ def test_each_message_has_one_outcome(shop: Shop) -> None:
     assert shop.ids() == [i for i in range(40) if i % 10 != 3]
     assert sorted(tester.values("booked")) == [i for i in range(40) if i % 2 == 0]
     assert len(tester.errors()) == 4
+
+
+def texts(tester: Tester) -> list[str]:
+    """What the error messages say."""
+    return [f"{one.exception}: {one.text}" for one in tester.errors()]
+
+
+@pytest.mark.parametrize("kind", ["one", "list"])
+def test_constraint_violation_is_one_error_message_and_no_row(shop: Shop, kind: str) -> None:
+    def book(order: int, db: Any) -> int:
+        shop.insert(db, order)
+        if order % 10 == 3:
+            shop.insert(db, order - 1)  # is there
+        return order
+
+    def book_many(orders: list[int], db: Any) -> list[int]:
+        return [book(order, db) for order in orders]
+
+    many = {"one": book, "list": book_many}
+    tester = loaded(graph_of(shop, many[kind], batch=kind == "list", partitions=3), 40, batch=7).run()
+
+    assert shop.ids() == [i for i in range(40) if i % 10 != 3]
+    assert sorted(tester.values("booked")) == shop.ids()
+    assert len(texts(tester)) == 4
+    assert {one.exception for one in tester.errors()} <= {"UniqueViolation", "IntegrityError"}
+
+
+@pytest.mark.parametrize("name", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("kind", ["one", "list"])
+def test_violation_of_a_deferred_constraint_is_one_error_message(
+    kind: str, name: str, shops: Shops, tmp_path: Path
+) -> None:
+    """The constraint stays deferred: each step writes the row that refers to another one first."""
+    shop = shops.give(name, tmp_path)
+    shop.query(
+        "CREATE TABLE parts (id INTEGER PRIMARY KEY, "
+        "order_id INTEGER REFERENCES shop (id) DEFERRABLE INITIALLY DEFERRED)"
+    )
+
+    def book(order: int, db: Any) -> int:
+        db.execute(f"INSERT INTO parts (id, order_id) VALUES ({order}, {order})")
+        if order % 10 != 3:
+            shop.insert(db, order)
+        return order
+
+    def book_many(orders: list[int], db: Any) -> list[int]:
+        return [book(order, db) for order in orders]
+
+    many = {"one": book, "list": book_many}
+    tester = loaded(graph_of(shop, many[kind], batch=kind == "list"), 20, batch=20).run()
+
+    kept = [i for i in range(20) if i % 10 != 3]
+    assert shop.ids() == [row[0] for row in shop.query("SELECT id FROM parts ORDER BY id")] == kept
+    assert sorted(tester.values("booked")) == kept
+    assert len(texts(tester)) == 2
+
+
+def test_swallowed_database_error_does_not_tear_a_step(shop: Shop) -> None:
+    """PostgreSQL takes nothing more in such a transaction, so the step is an error; the others go on without it."""
+
+    def book(order: int, db: Any) -> int:
+        shop.insert(db, order)
+        if order == 3:
+            try:
+                shop.insert(db, 2)
+            except Exception:
+                return -1
+        return order
+
+    tester = loaded(graph_of(shop, book), 6).run()
+
+    if shop.name == "postgresql":
+        assert shop.ids() == [0, 1, 2, 4, 5] == tester.values("booked")
+        [text] = texts(tester)
+        assert "with db.savepoint()" in text
+    else:
+        assert shop.ids() == [0, 1, 2, 3, 4, 5]
+        assert tester.values("booked") == [0, 1, 2, -1, 4, 5]
+        assert not tester.errors()
+
+
+def test_savepoint_takes_back_its_own_block_alone(shop: Shop) -> None:
+    def book(order: int, db: Any) -> int:
+        shop.insert(db, order)
+        with db.savepoint():
+            shop.insert(db, order + 100)
+            with suppress(Exception), db.savepoint():
+                shop.insert(db, order + 200)
+                shop.insert(db, order)
+        with suppress(ValueError), db.savepoint():
+            shop.insert(db, order + 300)
+            raise ValueError("not after all")
+        return order
+
+    tester = loaded(graph_of(shop, book), 6).run()
+
+    assert shop.ids() == [*range(6), *range(100, 106)]
+    assert tester.values("booked") == [*range(6)]
+    assert not tester.errors()
+
+
+ENDING = (
+    "COMMIT",
+    "rollback",
+    "DROP TABLE shop",
+    "SELECT 1; COMMIT",
+    "-- why not\nBEGIN",
+    "ROLLBACK TO SAVEPOINT cues",
+)
+
+
+def test_statement_that_would_end_the_transaction_is_refused(shop: Shop) -> None:
+    def book(order: int, db: Any) -> int:
+        shop.insert(db, order)
+        if order < len(ENDING):
+            db.execute(ENDING[order])
+        return order
+
+    tester = loaded(graph_of(shop, book), len(ENDING) + 2).run()
+
+    assert shop.ids() == [len(ENDING), len(ENDING) + 1] == tester.values("booked")
+    assert [one.exception for one in tester.errors()] == ["OutputError"] * len(ENDING)
+
+
+def test_connection_is_refused_after_the_call(shop: Shop) -> None:
+    kept: list[Any] = []
+
+    def book(order: int, db: Any) -> int:
+        kept.append(db)
+        return order
+
+    loaded(graph_of(shop, book), 1).run()
+
+    with pytest.raises(RuntimeError, match="only during the call"):
+        kept[0].execute("SELECT 1")
+
+
+def test_batches_of_three_partitions_insert_many_rows(shop: Shop) -> None:
+    def book(orders: list[int], db: Any) -> list[int | None]:
+        db.insert("shop", ["id", "text"], [(order, f"'{order}'\t\\") for order in orders])
+        return [order if order % 2 == 0 else None for order in orders]
+
+    tester = loaded(graph_of(shop, book, batch=True, partitions=3), 300, batch=50).run()
+
+    assert shop.query("SELECT id, text FROM shop ORDER BY id") == [(i, f"'{i}'\t\\") for i in range(300)]
+    assert sorted(tester.values("booked")) == [*range(0, 300, 2)]
+    assert tester.totals("book").deliveries == 300
+
+
+def test_every_way_to_end_a_step_moves_the_row(shop: Shop) -> None:
+    """Nil, filtered, a commit asked for: the row stands where the record stands."""
+
+    def book(order: int, db: Any, step: Step) -> int | None:
+        if order == 4:
+            step.request_commit()
+        if order in (2, 4):
+            shop.insert(db, order)
+            return None
+        return None
+
+    tester = loaded(graph_of(shop, book, filter=lambda message: message.value != 3), 6)
+    tester.run()
+
+    assert shop.ids() == [2, 4]
+    assert shop.query("SELECT step FROM cues_task") == [(tester.records("book")[-1].step,)] == [(6,)]
+    ends = [record.step for record in tester.records("book") if isinstance(record, Attempt)]
+    assert 5 in ends, "the commit that the step asked for"
+    for i in range(6, 9):
+        tester.send("orders", i)
+    tester.restart().run()
+    assert tester.totals("book").deliveries == 9
+
+
+def test_message_that_kills_its_process_is_quarantined_and_the_row_moves(shop: Shop) -> None:
+    found: list[Tester] = []
+
+    def book(order: int, db: Any) -> int:
+        shop.insert(db, order)
+        if order == 3:
+            found[0].kill()
+        return order
+
+    tester = loaded(graph_of(shop, book), 6, batch=2)
+    found.append(tester)
+    for _ in range(10):
+        if not tester.run_to_death():
+            break
+
+    assert shop.ids() == [0, 1, 2, 4, 5] == tester.values("booked")
+    [error] = tester.errors()
+    assert error.kind == "quarantine"
+    assert shop.query("SELECT step FROM cues_task") == [(6,)]
+
+
+def test_no_transaction_is_held_while_a_step_waits_for_its_retry(shop: Shop) -> None:
+    """The steps before it are committed in both systems, and what its first call wrote is taken back."""
+    calls: list[int] = []
+    seen: list[tuple[list[int], int]] = []
+
+    def book(order: int, db: Any) -> int:
+        calls.append(order)
+        shop.insert(db, order)
+        if order == 3 and calls.count(3) < 3 + 1:  # once of them in the chunk that is called in one go
+            raise ConnectionError("not now")
+        return order
+
+    tester = loaded(graph_of(shop, book, retry=Retry(ConnectionError, for_s=60)), 6)
+    pause = tester.clock.advance
+
+    def look(seconds: float) -> None:
+        if 3 in calls and calls.count(3) < 4:
+            seen.append((shop.ids(), open_transactions(shop)))
+        pause(seconds)
+
+    tester.clock.advance = look  # type: ignore[method-assign]
+    tester.run()
+
+    assert shop.ids() == [*range(6)] == tester.values("booked")
+    assert not tester.errors()
+    assert seen
+    assert set(map(str, seen)) == {str(([0, 1, 2], 0))}
+
+
+def open_transactions(shop: Shop) -> int:
+    """How many transactions other connections have open."""
+    if shop.name == "postgresql":
+        where = "state LIKE 'idle in transaction%' AND datname = current_database()"
+        return int(shop.query(f"SELECT count(*) FROM pg_stat_activity WHERE {where}")[0][0])
+    if shop.name == "mysql":
+        return int(shop.query("SELECT count(*) FROM information_schema.innodb_trx")[0][0])
+    with shop.opened() as connection:
+        connection.execute("PRAGMA busy_timeout = 0")
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    return 0
+
+
+def test_messages_through_the_outbox_are_those_that_the_function_gave(shop: Shop) -> None:
+    """Headers, tombstones, explicit partitions, timestamps and errors, published by a second process."""
+
+    def book(order: int, db: Any) -> Message[Any]:
+        shop.insert(db, order)
+        match order % 5:
+            case 0:
+                return Message({"n": order}, key=f"k{order}", headers={"a": b"\x00\xff", "b": "text", "c": None})
+            case 1:
+                return Message(None, key=f"k{order}")
+            case 2:
+                return Message({"n": order}, partition=2, timestamp_ms=1_700_000_000_000 + order)
+            case 3:
+                raise ValueError(f"'{order}'")
+        return Message({"n": "ü\x00" * 3}, key=f"k{order}")
+
+    def world(crash: Crash | None) -> tuple[list[Any], list[Any]]:
+        tester = loaded(graph_of(shop, book, partitions=3), 30)
+        tester.run(crash=crash)
+        if crash is not None:
+            assert tester.crashed
+            tester.restart().run()
+        seen = [
+            (m.partition, m.key, m.value, [h for h in m.headers if h[0] != "cues"]) for m in tester.messages("booked")
+        ]
+        failed = [(one.exception, one.text, one.key, one.hash) for one in tester.errors()]
+        for table in ("shop", "cues_task", "cues_outbox"):
+            shop.query(f"DELETE FROM {table}")
+        return seen, failed
+
+    plain, twice = world(None), world(Crash("after", "CommitTarget", 2))
+    assert [one[:4] for one in plain[0]] == [one[:4] for one in twice[0]]
+    assert len(plain[0]) == 24
+    assert sorted(one[1] for one in plain[1]) == sorted(one[1] for one in twice[1])
+
+
+@pytest.mark.parametrize("name", ["postgresql", "mysql"])
+@pytest.mark.parametrize(
+    "crash",
+    [
+        Crash("before", "CommitTarget", 2),
+        Crash("after", "CommitTarget", 2),
+        Crash("before", "Produce", 3),
+        Crash("before", "Commit", 3),
+        Crash("after", "Commit", 3),
+        Crash("after", "AskTarget", 1),
+    ],
+)
+def test_crash_leaves_one_outcome_of_each_message(name: str, crash: Crash, shops: Shops, tmp_path: Path) -> None:
+    """The same as for SQLite in tests/unit/sinks, at fewer places."""
+    shop = shops.give(name, tmp_path)
+
+    def book(order: int, db: Any) -> int | None:
+        shop.insert(db, order)
+        if order % 10 == 3:
+            raise ValueError("three")
+        return order if order % 2 == 0 else None
+
+    tester = loaded(graph_of(shop, book, partitions=2), 40, batch=7)
+    tester.run(crash=crash)
+    assert tester.crashed
+    tester.restart().run()
+
+    assert shop.ids() == [i for i in range(40) if i % 10 != 3]
+    assert sorted(tester.values("booked")) == [*range(0, 40, 2)]
+    assert len(tester.errors()) == 4
+    assert tester.totals("book").deliveries == 40
