@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from cues_kafka.errors import OutputError
+from cues_kafka.errors import OutputError, RetriableError
 from cues_kafka.sinks.dialect import Dialect
 
 
@@ -63,6 +63,7 @@ class Database:
 
         Raises:
             OutputError: the statement would end the transaction.
+            RetriableError: the batch is void, because of an exception before: it is called again.
         """
         cursor = self._cursor(statement)
         try:
@@ -97,7 +98,7 @@ class Database:
             rows: values in the order of the columns.
         """
         try:
-            self._target.dialect.insert(self._target.in_use, table, columns, rows)
+            self._target.dialect.insert(self._ready(), table, columns, rows)
         except self._target.dialect.errors as error:
             self._target.note(error)
             raise
@@ -116,7 +117,7 @@ class Database:
             self._depth -= 1
 
     def _own_savepoint(self, name: str) -> Iterator[None]:
-        dialect, connection = self._target.dialect, self._target.in_use
+        dialect, connection = self._target.dialect, self._ready()
         with self._noting():
             dialect.execute(connection, f"SAVEPOINT {name}")
         try:
@@ -142,4 +143,10 @@ class Database:
     def _cursor(self, statement: str) -> Any:
         if why := self._target.dialect.refused(statement):
             raise OutputError(why)
-        return self._target.in_use.cursor()
+        return self._target.dialect.cursor(self._ready())
+
+    def _ready(self) -> Any:
+        """The connection, where it can take more."""
+        if self._target.noted:
+            raise RetriableError(self._target.noted, code="TARGET")
+        return self._target.in_use

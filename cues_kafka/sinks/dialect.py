@@ -75,6 +75,10 @@ class Dialect(Protocol):
         """
         ...
 
+    def cursor(self, connection: Any) -> Any:
+        """A cursor for user code, which takes no statement behind the transaction's end."""
+        ...
+
     def execute(self, connection: Any, statement: str, parameters: Sequence[Any] = ()) -> Any:
         """Run one statement whose parameters are written `?`; gives a cursor."""
         ...

@@ -100,7 +100,7 @@ class MySql:
                 password=unquote(parts.password or ""),
                 database=unquote(parts.path.strip("/")) or None,
                 charset="utf8mb4",
-                autocommit=True,
+                autocommit=False,  # a deadlock ends the transaction; what follows must not be committed by itself
                 connect_timeout=CONNECT_S,
                 init_command=wait,
                 defer_connect=True,
@@ -130,8 +130,7 @@ class MySql:
         return opened
 
     def begin(self, connection: Any, statement: str, parameters: Sequence[Any]) -> Any:
-        """See `Dialect`."""
-        self.execute(connection, "START TRANSACTION")
+        """See `Dialect`. The first statement begins the transaction."""
         found = self.execute(connection, statement, parameters).fetchone()
         self.execute(connection, SAVEPOINT)
         return found
@@ -151,6 +150,10 @@ class MySql:
         if rows:
             self.insert(connection, OUTBOX, OUTBOX_COLUMNS, rows)
         self.commit(connection)
+
+    def cursor(self, connection: Any) -> Any:
+        """See `Dialect`."""
+        return connection.cursor()
 
     def execute(self, connection: Any, statement: str, parameters: Sequence[Any] = ()) -> Any:
         """See `Dialect`."""

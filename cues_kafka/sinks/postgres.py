@@ -124,6 +124,10 @@ class Postgres:
             self.insert(connection, OUTBOX, OUTBOX_COLUMNS, rows)
             connection.execute("COMMIT")
 
+    def cursor(self, connection: Any) -> Any:
+        """See `Dialect`."""
+        return connection.cursor()
+
     def execute(self, connection: Any, statement: str, parameters: Sequence[Any] = ()) -> Any:
         """See `Dialect`."""
         if not parameters:

@@ -47,6 +47,22 @@ class _Connection(sqlite3.Connection):
         return {row for table in self.deferred or () for row in self.execute(f'PRAGMA foreign_key_check("{table}")')}
 
 
+class _Cursor(sqlite3.Cursor):
+    """A full disk, and other failures, end the transaction. Later statements would commit by themselves."""
+
+    def execute(self, *args: Any) -> _Cursor:
+        self._check()
+        return super().execute(*args)
+
+    def executemany(self, *args: Any) -> _Cursor:
+        self._check()
+        return super().executemany(*args)
+
+    def _check(self) -> None:
+        if not self.connection.in_transaction:
+            raise sqlite3.OperationalError("the transaction has ended")
+
+
 class Sqlite:
     """See `Dialect`. The lock is that of the whole file, and a killed process loses it at once."""
 
@@ -111,6 +127,10 @@ class Sqlite:
         if rows:
             connection.executemany(INTO_OUTBOX, rows)
         connection.execute("COMMIT")
+
+    def cursor(self, connection: Any) -> Any:
+        """See `Dialect`."""
+        return connection.cursor(_Cursor)
 
     def execute(self, connection: Any, statement: str, parameters: Sequence[Any] = ()) -> Any:
         """See `Dialect`."""
