@@ -44,6 +44,21 @@ INSPECTORS: Final[list[Inspector]] = [inspect_cluster, inspect_starts, _inspect_
 """What a plan asks before a start."""
 
 
+def await_databases(graph: Graph, names: Sequence[str] | None) -> None:
+    """
+    Wait until the databases of these processors answer: they may be starting, too.
+
+    Raises:
+        RetriableError: one does not answer.
+    """
+    if not any(processor.targets for processor in graph.processors.values()):
+        return
+    from cues_kafka.sinks import tables  # noqa: PLC0415
+
+    for where, declared in tables.databases(graph, names).items():
+        tables.await_answer(declared, where)
+
+
 def make_tables(graph: Graph, names: Sequence[str] | None, *, create: bool) -> None:
     """
     Make our tables in the databases of these processors where they are missing.
@@ -88,9 +103,10 @@ def prepare(
     Raises:
         ConfigError: the plan is refused, this release cannot run a processor, or one may have been renamed.
         TopicsMissing: topics are missing and must not be created.
-        BrokerError: the cluster does not answer.
+        BrokerError: the cluster, or a database, does not answer.
     """
     names, terms = topics_to_ask(graph), terms or Terms()
+    await_databases(graph, only)
     planned = plan_start(graph, broker, terms)
     planned.refuse()
     for processor in selected(graph, only):

@@ -49,20 +49,38 @@ def make_tables(declared: Sql, where: str, *, create: bool, patience_s: float = 
         RetriableError: it does not answer.
         ConfigError: the tables are missing and must not be made, or the database refuses.
     """
-    talk = dialect(declared)
+    _asking(where, patience_s)(_make_once, dialect(declared), where, create)
+
+
+def await_answer(declared: Sql, where: str, *, patience_s: float = PATIENCE_S) -> None:
+    """
+    Ask a database until it answers; one that refuses does. The arguments are those of `make_tables`.
+
+    Raises:
+        RetriableError: it does not answer.
+    """
+
+    def ask(talk: Dialect) -> None:
+        talk.close(talk.connect())
+
+    with suppress(ConfigError):  # what a plan says of it, together with the rest
+        _asking(where, patience_s)(ask, dialect(declared))
+
+
+def _asking(where: str, patience_s: float) -> Retrying:
+    """Asks a database again where it does not answer, ever more seldom, and says so."""
 
     def tell(state: RetryCallState) -> None:
         why = str(state.outcome.exception()) if state.outcome else ""
         log.warning("database not there", database=where, why=why, again_in_s=round(state.upcoming_sleep, 2))
 
-    retrying = Retrying(
+    return Retrying(
         retry=retry_if_exception_type(RetriableError),
         stop=stop_after_delay(patience_s),
         wait=wait_exponential(0.1, max=2.0),
         before_sleep=tell,
         reraise=True,
     )
-    retrying(_make_once, talk, where, create)
 
 
 def _make_once(talk: Dialect, where: str, create: bool) -> None:

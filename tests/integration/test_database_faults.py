@@ -234,7 +234,8 @@ def test_connection_that_an_operator_ends_is_an_outage(shop: Shop) -> None:
 def test_commit_of_unknown_outcome_is_found_out(shop: Shop, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server is killed right before or behind the commit, and no answer comes."""
     kind = type(shop.dialect())
-    finish, done = kind.finish, []
+    finish = kind.finish
+    done: list[str] = []
 
     def hurt(self: Dialect, connection: Any, *args: Any) -> None:
         if done:

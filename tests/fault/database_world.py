@@ -1,0 +1,118 @@
+"""The graph that writes to a database and is killed, and the body of the processes that run it (see test_databases)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import psycopg
+
+from cues_kafka import Graph, Json, Kafka, Processor, Source, Sql, Topic, start
+from cues_kafka.runtime import CommitPolicy
+from cues_kafka.sinks.dialect import OUTBOX_COLUMNS
+from cues_kafka.sinks.postgres import Postgres
+
+PARTITIONS = 2
+BAD, DOUBLE, NIL = 7, 4, 3
+"""Of ten numbers: one is refused behind its row, one violates a constraint, one has a row and no message."""
+
+TABLES = (
+    "CREATE TABLE one (n integer PRIMARY KEY, twice integer); CREATE TABLE many (n integer PRIMARY KEY, twice integer)"
+)
+
+Point = tuple[str, str, int]
+
+
+def one(n: int, db: Any) -> int | None:
+    """A row and a message."""
+    db.execute("INSERT INTO one VALUES (%s, %s)", (n, 2 * n))
+    if n % 10 == BAD:
+        raise ValueError(f"bad {n}")
+    if n % 10 == DOUBLE:
+        db.execute("INSERT INTO one VALUES (%s, %s)", (n, 2 * n))
+    return None if n % 10 == NIL else n
+
+
+def many(numbers: list[int], db: Any) -> list[int | None]:
+    """The same for a list, by `COPY`."""
+    db.insert("many", ["n", "twice"], [(n, 2 * n) for n in numbers])
+    for n in numbers:
+        if n % 10 == BAD:
+            raise ValueError(f"bad {n}")
+        if n % 10 == DOUBLE:
+            db.execute("INSERT INTO many VALUES (%s, %s)", (n, 2 * n))
+    return [None if n % 10 == NIL else n for n in numbers]
+
+
+def graph(prefix: str, url: str) -> Graph:
+    """
+    Two processors with one database.
+
+    Quarantine is off: kills from outside may meet one message three times, and it would become an error (I11).
+    """
+    shared: dict[str, Any] = {
+        "inputs": f"{prefix}.numbers",
+        "effects": {"db": Sql(url)},
+        "quarantine_after": None,
+    }
+    return Graph(
+        prefix,
+        Source(f"{prefix}.numbers"),
+        Processor(one, outputs=f"{prefix}.one", errors=f"{prefix}.failed-one", **shared),
+        Processor(many, outputs=f"{prefix}.many", errors=f"{prefix}.failed-many", batch=True, **shared),
+        defaults=Topic(value=Json(), partitions=PARTITIONS),
+    )
+
+
+def run(bootstrap: str, prefix: str, url: str, point: Point | None) -> None:
+    """Run until idle, or be killed at the nth time at a point; `inside` is while the commit is under way."""
+    seen = 0
+
+    def at(moment: str, effect: str) -> bool:
+        nonlocal seen
+        if point is None or (moment, effect) != point[:2]:
+            return False
+        seen += 1
+        return seen == point[2]
+
+    def hook(moment: str, effect: str) -> None:
+        if at(moment, effect):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if effect == "Commit" and moment == "before" and at("inside", effect):
+            threading.Timer(0.001, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+    finish = Postgres.finish
+
+    def finish_and_die(
+        self: Postgres, connection: Any, statements: Sequence[tuple[str, Sequence[Any]]], rows: Sequence[Sequence[Any]]
+    ) -> None:
+        if not at("inside", "CommitTarget"):
+            finish(self, connection, statements, rows)
+            return
+        connection.execute("RELEASE SAVEPOINT cues")
+        for statement, parameters in statements:
+            self.execute(connection, statement, parameters)
+        if rows:
+            self.insert(connection, "cues_outbox", OUTBOX_COLUMNS, rows)
+        connection.pgconn.send_query(b"COMMIT")
+        connection.pgconn.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Postgres.finish = finish_and_die  # type: ignore[method-assign]
+    policy = CommitPolicy(max_messages=4)
+    with start(graph(prefix, url), Kafka(bootstrap), instance=f"{prefix}.1", policy=policy, hook=hook) as running:
+        running.wait_idle(timeout_s=60)
+
+
+def rows(url: str, table: str) -> list[tuple[int, int]]:
+    """The rows of a table, in order."""
+    with psycopg.connect(url) as connection:
+        return [(row[0], row[1]) for row in connection.execute(f"SELECT n, twice FROM {table} ORDER BY n")]
+
+
+def kept(numbers: Iterable[int]) -> list[int]:
+    """Those that have a row."""
+    return sorted(n for n in numbers if n % 10 not in (BAD, DOUBLE))

@@ -1,0 +1,143 @@
+"""SIGKILL around every commit of a worker with a database, on a real broker, and databases that go away under load."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import re
+import threading
+import time
+from typing import Any
+
+import psycopg
+import pytest
+
+from cues_kafka import CommitPolicy, Kafka, Message, Sql
+from cues_kafka.brokers.open import open_broker
+from cues_kafka.runtime.client import Client
+from cues_kafka.runtime.prepare import prepare
+from cues_kafka.testing.fixtures import KafkaFixture
+from cues_kafka.verify.scan import verify
+from tests.fault import database_world
+from tests.fault.database_world import BAD, DOUBLE, NIL, PARTITIONS, Point
+from tests.fault.support import Record, Setup, _avro, backing, check_chain, committed, outcomes, until
+from tests.servers.fixtures import PostgresDatabase
+
+FEW: list[Point] = [
+    ("before", "CommitTarget", 2),
+    ("inside", "CommitTarget", 3),
+    ("after", "CommitTarget", 2),
+    ("inside", "Commit", 4),
+]
+ALL: list[Point] = [
+    *((moment, "CommitTarget", nth) for moment in ("before", "inside", "after") for nth in (1, 2, 5)),
+    *((moment, "Commit", nth) for moment in ("before", "inside", "after") for nth in (2, 5, 6)),
+    *(
+        (moment, effect, nth)
+        for effect in ("AskTarget", "Begin", "SendOffsets", "Produce", "Flush", "Call")
+        for moment, nth in (("before", 2), ("after", 2), ("before", 5), ("after", 4))
+        if not (effect == "AskTarget" and nth > 2)
+    ),
+]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("points", [pytest.param(FEW, id="few"), pytest.param(ALL, id="all", marks=pytest.mark.full)])
+def test_kills_around_the_commits_of_both_systems_leave_one_outcome(
+    kafka: KafkaFixture, postgres: PostgresDatabase, points: list[Point]
+) -> None:
+    """One process after the other dies at its point, with new messages before each. All that is there is exact."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.fault.database_world"])
+    prefix, url = re.sub(r"[^A-Za-z0-9-]", "-", kafka.unique("db")), postgres.url
+    with psycopg.connect(url) as connection:
+        connection.execute(database_world.TABLES)
+    graph = database_world.graph(prefix, url)
+    broker = open_broker(Kafka(kafka.bootstrap))
+    client = Client(broker, graph)
+    prepare(graph, broker)
+    numbers: dict[int, int] = {}
+
+    def run(point: Point | None) -> int | None:
+        process = context.Process(target=database_world.run, args=(kafka.bootstrap, prefix, url, point))
+        process.start()
+        process.join(120)
+        assert process.exitcode is not None, f"the process of {point} hangs"
+        return process.exitcode
+
+    unkilled = []
+    for point in points:
+        for n in range(len(numbers), len(numbers) + 20):
+            numbers[n] = n // 2 % PARTITIONS
+            client.send(f"{prefix}.numbers", Message(n, partition=numbers[n]))
+        if run(point) != -9:
+            unkilled.append(point)
+    assert run(None) == 0
+    assert unkilled == [], "a point that no run passes proves nothing"
+
+    kept = database_world.kept(numbers)
+    for name in ("one", "many"):
+        assert database_world.rows(url, name) == [(n, 2 * n) for n in kept]
+        messages, failed = (committed(kafka.bootstrap, f"{prefix}.{topic}") for topic in (name, f"failed-{name}"))
+        for partition in range(PARTITIONS):
+            given = [json.loads(m.value() or b"") for m in messages if m.partition() == partition]
+            assert given == [n for n in kept if numbers[n] == partition and n % 10 != NIL]
+        errors = sorted((_avro(m.value() or b"", "error")["exception"], m.key()) for m in failed)
+        assert [one[0] for one in errors].count("ValueError") == sum(n % 10 == BAD for n in numbers)
+        assert [one[0] for one in errors].count("UniqueViolation") == sum(n % 10 == DOUBLE for n in numbers)
+        assert len(errors) == len(numbers) - len(kept)
+        assert set(outcomes([*messages, *failed]).values()) == {1}
+        check_chain(backing(kafka.bootstrap, f"{prefix}.{name}.backing"))
+    report = verify(graph, broker)
+    assert report.ok, str(report)
+    client.close()
+    broker.close()
+
+
+def test_database_that_goes_away_under_load_pauses_the_tasks(
+    kafka: KafkaFixture, postgres: PostgresDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They say so, go on by themselves, lose nothing, and do not spin meanwhile. It is down at the start, too."""
+    setup = Setup(kafka.bootstrap, kafka.unique("dbdown"))
+    server = postgres.server
+    with psycopg.connect(postgres.url) as connection:
+        connection.execute("CREATE TABLE work (n integer PRIMARY KEY)")
+
+    def work(n: int, db: Any) -> int:
+        db.execute("INSERT INTO work VALUES (%s)", (n,))
+        return n
+
+    graph = setup.graph(work, effects={"db": Sql(postgres.url)}, partitions=2)
+    server.kill()
+    back = threading.Timer(1.0, server.start)
+    back.start()
+    with setup.start(graph, policy=CommitPolicy(max_messages=10)) as running:
+        back.join()
+        assert "database not there" in caplog.text
+        setup.send(*(Record(b"%d" % n, partition=n % 2) for n in range(150)))
+
+        def count() -> int:
+            with psycopg.connect(postgres.url) as connection:
+                row = connection.execute("SELECT count(*) FROM work").fetchone()
+                assert row
+                return int(row[0])
+
+        until(lambda: count() >= 20, "it works")
+        caplog.clear()
+        server.kill()
+        setup.send(*(Record(b"%d" % n, partition=n % 2) for n in range(150, 300)))
+        until(lambda: {"work/0", "work/1"} <= {one.task for one in running.status().stopped}, "both say so")
+        time.sleep(1.0)  # a while in which they could spin
+        said = caplog.text
+        server.start()
+        until(lambda: count() == 300, "all is written")
+        running.wait_idle(timeout_s=60)
+
+    assert len(said.splitlines()) <= 2 * 3 * 8, "a line for each round of each task, with pauses that double"
+    assert all(f"failed task='{task}' why='" in said for task in ("work/0", "work/1"))
+    assert "Connection refused" in said
+    world = setup.world()
+    assert sorted(world.values) == [*range(300)]
+    assert world.totals == {"deliveries": 300, "outputs": 300, "errors": 0, "nils": 0}
+    assert set(world.outcomes.values()) == {1}
+    assert world.errors == []
