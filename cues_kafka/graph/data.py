@@ -259,7 +259,7 @@ def _effects_from_json(data: bool | Mapping[str, Any]) -> Any:
 
 
 HIDDEN = "hidden"
-"""In the metadata of a source's field: it is written down only as the name of a variable, such as ``$DATABASE``."""
+"""In the metadata of a source's field: it may hold a password, and is not written down."""
 
 
 def _feed_to_json(feed: Feed) -> dict[str, Any]:
@@ -268,11 +268,10 @@ def _feed_to_json(feed: Feed) -> dict[str, Any]:
         raise GraphError(f"{feed.label}: its source cannot be written down. Make {type(source).__name__} a dataclass.")
     given = {each.name: getattr(source, each.name) for each in fields(source) if each.init}
     for each in fields(source):
-        value = given.get(each.name)
-        if each.metadata.get(HIDDEN) and not (isinstance(value, str) and value.startswith("$")):
+        if each.metadata.get(HIDDEN) and given.pop(each.name, None):
             raise GraphError(
-                f"{feed.label}: {each.name} of its source may hold a password, and is not written down. Give the name "
-                f"of an environment variable: {each.name}='$NAME'."
+                f"{feed.label}: its source cannot be written down: its address would be in the text. Name the "
+                f'environment variable that holds it: {type(source).__name__}(env="SHOP_DATABASE").'
             )
     settings = {name: _to_json(value) for name, value in given.items()}
     own = {"commit": asdict(data["commit"])} if "commit" in data else {}

@@ -41,8 +41,8 @@ class ReplayableSource(Protocol):
     - `show(place)`: the place of a message for people, such as a file and a line.
     - `close()`: nothing more is read. It may come on another thread than `read`.
 
-    The others come on one thread. It may have attributes, too: `level`, what the guarantee rests on, for the plan; and
-    `most`, how many rows a batch may have.
+    The others come on one thread. It may have attributes, too: `level` and `rests_on`, what it guarantees and why, for
+    the plan; and `most`, how many rows a batch may have.
     """
 
     def parts(self) -> int:
@@ -144,6 +144,12 @@ class Feed:
     def level(self) -> str:
         """What it guarantees, and what that rests on."""
         return str(getattr(self.source, "level", LEVEL))
+
+    @property
+    def rests_on(self) -> str:
+        """What gives its level, and what that asks for."""
+        why = "messages and place in one transaction; the source gives the same messages behind a place"
+        return str(getattr(self.source, "rests_on", why))
 
     # What it has in common with processors. It reads no topic.
 

@@ -39,8 +39,7 @@ def edges_of(graph: Graph) -> Iterator[Guarantee]:
         yield Guarantee(
             f"{type(feed.source).__name__} -> {feed.into}",
             EXACTLY_ONCE,
-            f"{feed.level.removeprefix(EXACTLY_ONCE).strip(' ()')} in the transaction of the messages; the source must "
-            "keep what it has shown",
+            feed.rests_on,
         )
     inside = [name for name, one in graph.processors.items() if one.outputs or one.state]
     inside += list(graph.dataframes)

@@ -79,11 +79,14 @@ class Running(Client):
         """
         Wait until every processor of this process has delivered everything in its inputs, and no open transaction
         writes to them. Tasks in other processes count, too. A message of a join that waits for its partner does not.
+        Of feeds, those of this process are waited for: their sources are asked again from now on.
 
         Raises:
             TaskStopped: a task stopped; the user's exception is its cause.
             TimeoutError: the time is over; the text has the status of the tasks.
         """
+        for worker in self._workers:
+            worker.look()
         self._await(self._all_idle, timeout_s, "idle")
 
     def wait(self) -> None:

@@ -73,6 +73,10 @@ class Worker(Protocol):
         """Begin."""
         ...
 
+    def look(self) -> None:
+        """Look again at what the worker would otherwise see a moment later, such as the source of a feed."""
+        ...
+
     def stop(self, *, leave: bool) -> None:
         """Ask the worker to stop; `leave`: for good, else a successor comes at once."""
         ...

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from cues_kafka.errors import ConfigError, GraphError
+from cues_kafka.graph.effects import dialect_of
 from cues_kafka.graph.feed import LEVEL
 
 if TYPE_CHECKING:
@@ -21,14 +21,6 @@ CLAIMS: Final = "exactly once (rows claimed by their ids, and deleted behind the
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}(\.[A-Za-z_][A-Za-z0-9_$]{0,62})?")
 
-SCHEMES: Final = {
-    "postgresql": "postgres",
-    "postgres": "postgres",
-    "mysql": "mysql",
-    "mariadb": "mysql",
-    "sqlite": "sqlite",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class SqlOutbox:
@@ -39,8 +31,9 @@ class SqlOutbox:
     has the table for each database, and in which order rows come.
 
     Attributes:
-        url: ``postgresql://...``, ``mysql://...``, ``mariadb://...``, ``sqlite:///file``; or ``$NAME``: what the
-            environment variable of that name says. It is never shown.
+        url: ``postgresql://user@host/database``, ``mysql://...``, ``mariadb://...`` or ``sqlite:///path``. It is never
+            shown.
+        env: the environment variable that holds the address; then `url` is empty.
         table: the table, also as ``schema.table``.
         value: the column of values: text or bytes of the topic's codec, or JSON of the database.
         key: the column of keys; None: as the topic says.
@@ -51,7 +44,8 @@ class SqlOutbox:
         channel: PostgreSQL: the channel on which the application notifies of new rows; None: the table is only polled.
     """
 
-    url: str = field(repr=False, metadata={"hidden": True})
+    url: str = field(default="", repr=False, metadata={"hidden": True})
+    env: str = field(default="", kw_only=True)
     table: str = field(default="outbox", kw_only=True)
     value: str = field(default="value", kw_only=True)
     key: str | None = field(default="key", kw_only=True)
@@ -62,10 +56,13 @@ class SqlOutbox:
     channel: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.url, str) or not self.url:
-            raise GraphError("SqlOutbox(url): takes an address as text, or '$NAME' for an environment variable's.")
-        if not self.url.startswith("$"):
-            _dialect(self.url, GraphError)
+        if not (isinstance(self.url, str) and isinstance(self.env, str)) or bool(self.url) == bool(self.env):
+            raise GraphError(
+                'SqlOutbox() takes an address, SqlOutbox("postgresql://user@host/database"), or the name of the '
+                'environment variable that holds it, SqlOutbox(env="SHOP_DATABASE").'
+            )
+        if self.url:
+            dialect_of(self.url)
         for name in ("value", "key", "headers", "id", "xid", "channel"):
             column = getattr(self, name)
             if column is not None and not (isinstance(column, str) and _COLUMN.fullmatch(column)):
@@ -80,8 +77,14 @@ class SqlOutbox:
     @property
     def level(self) -> str:
         """What the guarantee rests on."""
-        known = not self.url.startswith("$")
-        return CLAIMS if known and _dialect(self.url, GraphError) == "mysql" else LEVEL
+        return CLAIMS if self.url and dialect_of(self.url) == "mysql" else LEVEL
+
+    @property
+    def rests_on(self) -> str:
+        """What gives its level, and what that asks for."""
+        if self.level == CLAIMS:
+            return "messages and numbers of rows in one transaction, rows deleted later; the database keeps deletions"
+        return "messages and place in one transaction; the database keeps what it commits"
 
     def open(self) -> OutboxReader:
         """
@@ -90,25 +93,23 @@ class SqlOutbox:
         Raises:
             ConfigError: the environment variable is not set, or the database's driver is not installed.
         """
-        url = self.url
-        if url.startswith("$"):
-            found = os.environ.get(url[1:])
-            if not found:
-                raise ConfigError(f"SqlOutbox({url!r}): the environment variable {url[1:]} is not set.")
-            url = found
-        match _dialect(url, ConfigError):
-            case "postgres":
-                from cues_kafka.bridges.outbox.postgres import PostgresOutbox  # noqa: PLC0415
-
-                return PostgresOutbox(self, url)
-            case "mysql":
-                from cues_kafka.bridges.outbox.mysql import MysqlOutbox  # noqa: PLC0415
-
-                return MysqlOutbox(self, url)
-            case _:
-                from cues_kafka.bridges.outbox.sqlite import SqliteOutbox  # noqa: PLC0415
-
-                return SqliteOutbox(self, url)
+        url = self.url or os.environ.get(self.env, "")
+        if not url:
+            raise ConfigError(
+                f"SqlOutbox(env={self.env!r}): the environment variable {self.env} is not set. Set it to the address "
+                "of the database: postgresql://user@host/database"
+            )
+        try:
+            dialect = dialect_of(url)
+        except GraphError as error:
+            raise ConfigError(str(error)) from None
+        try:
+            return _READERS[dialect](self, url)
+        except ImportError as error:
+            extra = {"postgresql": "postgres", "mysql": "mysql"}[dialect]
+            raise ConfigError(
+                f"the driver of this database is missing ({error.name}): pip install 'cues-kafka[{extra}]'"
+            ) from error
 
     def read(self, part: int, place: str | None, limit: int) -> Iterable[tuple[Message[Any], str]]:
         """See `ReplayableSource`; each call connects again."""
@@ -119,9 +120,26 @@ class SqlOutbox:
         return f"row {place.rpartition(':')[2].rpartition(',')[2].rpartition('-')[2]} of {self.table!r}"
 
 
-def _dialect(url: str, error: type[GraphError | ConfigError]) -> str:
-    scheme = urlsplit(url).scheme
-    if scheme not in SCHEMES:
-        known = ", ".join(f"{name}://" for name in SCHEMES)
-        raise error(f"SqlOutbox(url): it begins with none of {known}. Write one of them.")
-    return SCHEMES[scheme]
+def _postgres(outbox: SqlOutbox, url: str) -> OutboxReader:
+    from cues_kafka.bridges.outbox.postgres import PostgresOutbox  # noqa: PLC0415
+
+    return PostgresOutbox(outbox, url)
+
+
+def _mysql(outbox: SqlOutbox, url: str) -> OutboxReader:
+    from cues_kafka.bridges.outbox.mysql import MysqlOutbox  # noqa: PLC0415
+
+    return MysqlOutbox(outbox, url)
+
+
+def _sqlite(outbox: SqlOutbox, url: str) -> OutboxReader:
+    from cues_kafka.bridges.outbox.sqlite import SqliteOutbox  # noqa: PLC0415
+
+    return SqliteOutbox(outbox, url)
+
+
+_READERS: Final[Mapping[str, Callable[[SqlOutbox, str], OutboxReader]]] = {
+    "postgresql": _postgres,
+    "mysql": _mysql,
+    "sqlite": _sqlite,
+}

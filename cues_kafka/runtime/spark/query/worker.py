@@ -98,6 +98,9 @@ class SparkWorker:
         """Begin in the background."""
         self._thread.start()
 
+    def look(self) -> None:
+        """Spark looks by itself."""
+
     def stop(self, *, leave: bool) -> None:
         """Ask the query to stop after the current micro-batch, if that does not take too long."""
         del leave  # a slot is never a member
