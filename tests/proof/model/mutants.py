@@ -142,7 +142,7 @@ def _snapshot_sends(positions: Callable[[Snapshot], Any]) -> Patch:
 def _record(change: Callable[[Any, Task], Any]) -> Patch:
     """Change the records of attempts."""
     old = core._attempt  # mutants take rules out of the inside
-    return core, "_attempt", lambda task, positions, batch: change(old(task, positions, batch), task)
+    return core, "_attempt", lambda task, *delivered: change(old(task, *delivered), task)
 
 
 def _polled_record(change: Callable[[Any, Task], Any]) -> Patch:
