@@ -25,6 +25,7 @@ CODE = ("cues_kafka/", "tests/proof/")
 
 NO_RULES = {
     "C3": "a byte in front of every record",
+    "S3": "Amazon's protocol of buckets",
     "V1": "a version of Kafka's transaction protocol",
 }
 """What looks like the number of a rule."""

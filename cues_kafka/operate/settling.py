@@ -71,6 +71,11 @@ def settling(
     row = row_of(held)
     if row.step == step:
         return None
+    if record is not None and row.base == step < row.step:
+        raise ConfigError(
+            f"--to database: the database of {spec.name} is one attempt ahead of Kafka, and has all of it. "
+            "Start the workers: they publish it, and go on"
+        )
     positions = row.ends or begin(spec, inputs, "earliest")
     for position in positions:
         facts = inputs.get(position.binding)

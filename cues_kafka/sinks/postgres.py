@@ -42,7 +42,7 @@ COPY_FROM: Final = 20
 """Rows from which `COPY` of the outbox is worth its own round trips."""
 
 
-class _Connection(psycopg.Connection[Any]):
+class _PostgresConnection(psycopg.Connection[Any]):
     """`deferrable`: whether the database has constraints that may wait for the commit."""
 
     deferrable = True
@@ -72,7 +72,7 @@ class Postgres:
     def connect(self) -> Any:
         """See `Dialect`."""
         try:
-            connection = _Connection.connect(
+            connection = _PostgresConnection.connect(
                 self._url,
                 autocommit=True,
                 connect_timeout=CONNECT_S,

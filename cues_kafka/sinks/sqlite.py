@@ -30,7 +30,7 @@ OUTAGES = {
 }
 
 
-class _Connection(sqlite3.Connection):
+class _SqliteConnection(sqlite3.Connection):
     """
     With what is checked before a commit.
 
@@ -93,7 +93,7 @@ class Sqlite:
                 isolation_level=None,
                 check_same_thread=False,
                 cached_statements=256,
-                factory=_Connection,
+                factory=_SqliteConnection,
             )
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")

@@ -364,7 +364,7 @@ def test_zombie_that_holds_the_row_loses_its_connection(shop: Shop, caplog: pyte
 
 
 def test_zombie_does_not_end_the_connection_of_a_later_owner(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
-    """It waits in vain for the lock that the later owner has while its function runs."""
+    """It does not get the lock, which the later owner has while its function runs."""
     old, new = target(prepared(shop)), target(shop)
     old.ask(1, 0)
     new.ask(2, 0)

@@ -138,6 +138,17 @@ def test_reset_to_the_database_needs_one(shop: Shop) -> None:
         Maintenance(plain, tester.broker, "same", who="test").reset(to="database")
 
 
+def test_attempt_that_the_database_is_ahead_with_is_no_case_for_a_reset(shop: Shop) -> None:
+    """The next start publishes it; a reset would lose its messages."""
+    shop.send(3).tester.run(crash=Crash("after", "CommitTarget", 1))
+    shop.tester.restart()
+
+    with pytest.raises(ConfigError, match="one attempt ahead of Kafka.*Start the workers"):
+        shop.reset("database")
+    shop.tester.run()
+    assert shop.booked() == [0, 1, 2]
+
+
 def test_here_refuses_to_hide_a_difference(shop: Shop) -> None:
     """Rows that are there, and stand elsewhere, are no new database."""
     shop.send(4).tester.run()
