@@ -216,6 +216,7 @@ def test_a_single_deadly_message_is_quarantined_after_three_deaths(setup: Setup)
     assert deaths == 3
 
 
+@pytest.mark.full
 def test_without_an_errors_topic_the_task_stops_and_names_the_message(setup: Setup) -> None:
     """Nothing is skipped; the process is not killed again."""
     prepare(setup, ["kill", 1], errors=False)

@@ -71,7 +71,7 @@ def pairs(name: str) -> Graph:
     [
         {"assignor": "cooperative-sticky"},
         pytest.param({"assignor": "range"}, marks=pytest.mark.full),
-        {"group_protocol": "consumer", "assignor": "uniform"},
+        pytest.param({"group_protocol": "consumer", "assignor": "uniform"}, marks=pytest.mark.full),
     ],
     ids=["cooperative", "eager", "consumer"],
 )

@@ -135,6 +135,7 @@ def numbers(options: Kafka, topic: str) -> list[int]:
         return sorted(one.value["n"] for one in client.messages(topic))
 
 
+@pytest.mark.full
 def test_a_frame_is_written_once_however_often_its_batches_run(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
 ) -> None:

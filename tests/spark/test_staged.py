@@ -218,7 +218,9 @@ def test_windows_that_close_without_a_message_are_published(world: World, kafka:
 
 
 # Default, and no table is small enough to be sent to every task.
-@pytest.mark.parametrize(("threshold", "mode"), [("10MB", "direct"), ("-1", "staged")])
+@pytest.mark.parametrize(
+    ("threshold", "mode"), [pytest.param("10MB", "direct", marks=pytest.mark.full), ("-1", "staged")]
+)
 def test_a_join_with_a_table_is_written_as_its_plan_says(
     world: World, kafka: KafkaFixture, threshold: str, mode: str
 ) -> None:
@@ -303,6 +305,7 @@ def test_a_state_store_that_cannot_do_it_is_refused_with_the_setting(world: Worl
     assert not list(world.checkpoint.iterdir())
 
 
+@pytest.mark.full
 def test_several_outputs_share_one_publication(world: World, kafka: KafkaFixture) -> None:
     """
     A row goes where its binding says; an output that gets nothing is none the worse. What was seen before a restart

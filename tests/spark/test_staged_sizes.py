@@ -64,6 +64,7 @@ def settle(query: Any, options: Kafka, target: str, expected: Counter[bytes]) ->
     until(done, "all that was sent is published once", 60)
 
 
+@pytest.mark.full
 def test_batches_of_every_size_are_published_once_by_driver_and_by_spark(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path
 ) -> None:
@@ -133,6 +134,7 @@ def test_state_counts_a_batch_once_that_was_computed_again(
     assert by == {"Spark"}
 
 
+@pytest.mark.full
 def test_files_that_only_spark_sees_are_published_once(
     spark: Any, topics: tuple[Kafka, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def broker(kafka: KafkaFixture) -> Iterator[Broker]:
     broker.close()
 
 
+@pytest.mark.full
 def test_a_new_checkpoint_begins_again_after_a_reset_and_the_old_one_is_refused(
     world: World, kafka: KafkaFixture, broker: Broker, tmp_path: Path
 ) -> None:

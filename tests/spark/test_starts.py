@@ -75,6 +75,7 @@ def test_dataframes_begin_at_offsets_once(spark: Any, kafka: KafkaFixture, tmp_p
     assert delivered(frames_of(name, dict.fromkeys(range(WIDTH), 0), staged=staged), options, engine) == expected
 
 
+@pytest.mark.full
 def test_dataframes_of_two_inputs_begin_at_a_time(spark: Any, kafka: KafkaFixture, tmp_path: Path) -> None:
     """Each input at its first message that is not older; or at offsets by binding."""
     options, name = Kafka(kafka.bootstrap), kafka.unique("starts")

@@ -143,7 +143,7 @@ def test_attempt_that_the_database_is_ahead_with_is_no_case_for_a_reset(shop: Sh
     shop.send(3).tester.run(crash=Crash("after", "CommitTarget", 1))
     shop.tester.restart()
 
-    with pytest.raises(ConfigError, match="one attempt ahead of Kafka.*Start the workers"):
+    with pytest.raises(ConfigError, match=r"one attempt ahead of Kafka.*Start the workers"):
         shop.reset("database")
     shop.tester.run()
     assert shop.booked() == [0, 1, 2]
