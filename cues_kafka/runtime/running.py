@@ -105,8 +105,8 @@ class Running(Client):
 
     @property
     def settled(self) -> bool:
-        """Whether every task has its first record, or stopped."""
-        return all(self._recorded(worker, but_stopped=True) for worker in self._workers)
+        """Whether every task has its first record and has read its stores and tables, or stopped."""
+        return all(self._recorded(worker, settled=True) for worker in self._workers)
 
     @property
     def finished(self) -> bool:
@@ -282,11 +282,13 @@ class Running(Client):
     def _all_recorded(self) -> bool:
         return all(self._recorded(worker) for worker in self._workers)
 
-    def _recorded(self, worker: Worker, *, but_stopped: bool = False) -> bool:
+    def _recorded(self, worker: Worker, *, settled: bool = False) -> bool:
         lanes = worker.lanes.copy().values()
-        if but_stopped and not lanes and worker.stopped():
+        if settled and not lanes and worker.stopped():
             return True
-        if worker.generation < 0 or not all(lane.ready or (but_stopped and lane.stopped) for lane in lanes):
+        if worker.generation < 0:
+            return False
+        if not all(lane.restored or lane.stopped if settled else lane.ready for lane in lanes):
             return False
         if not worker.positions_in_group:
             return True

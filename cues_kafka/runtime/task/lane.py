@@ -164,6 +164,11 @@ class Lane:
         return self.task.record is not None and self.buffer is not None
 
     @property
+    def restored(self) -> bool:
+        """Whether it is ready, and is not reading its stores and tables. It stays so while the task commits."""
+        return self.ready and self.task.state is not Doing.ASSIGNING
+
+    @property
     def delivers(self) -> bool:
         """Whether the recovery is over, with all that it reads, and the task is not stopped."""
         return self.ready and isinstance(self.interpreter.effect, do.Await | do.Call | do.Quarantine)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import pytest
 
-from cues_kafka import Graph, Json, Processor, Source, State, Store, Topic
+from cues_kafka import Graph, Json, Memory, Processor, Source, State, Store, Topic, start
 from cues_kafka.runtime.native.worker import JOINING_S
 from cues_kafka.runtime.task.restoring import Restoring
 from cues_kafka.testing.tester import Tester
@@ -73,3 +74,28 @@ def test_all_tasks_are_ready_when_their_stores_are_read(
         assert before == [[], [], []]
         assert len(told(caplog)) == 1
         assert "all tasks ready" in told(caplog)[0]
+
+
+def test_a_graph_is_settled_when_its_stores_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`run` then says that it is ready, and an operator restarts the next worker. `start` waits for records only."""
+    cluster, entered, release, bring_up = Memory(), threading.Event(), threading.Event(), Restoring.bring_up
+    with start(GRAPH, cluster) as running:
+        for word in "abc":
+            running.send("in", word)
+        running.wait_idle()
+        assert running.settled
+
+    def slow(*arguments: object) -> None:
+        entered.set()
+        assert release.wait(20)
+        bring_up(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Restoring, "bring_up", slow)
+    with start(GRAPH, cluster) as running:
+        try:
+            assert entered.wait(20)
+            assert not running.settled
+        finally:
+            release.set()
+        running.wait_idle()
+        assert running.settled
