@@ -251,7 +251,8 @@ class Caller:
             Whether a message may be delivered next.
         """
         timers, target = self._timers_of(batch), batch.context.target
-        timers.tell(batch.today() / 1000)
+        if timers.clock:
+            timers.tell(batch.today() / 1000)
         while not (batch.halt or batch.closed) and (due := timers.due) is not None:
             if most <= 0 or (batch.deliveries and batch.is_full):
                 batch.closed = True

@@ -31,6 +31,7 @@ from cues_kafka import (
 )
 from cues_kafka.core.records import Snapshot
 from cues_kafka.graph.declare import CommitPolicy
+from cues_kafka.runtime.calling.outputs import Now
 from cues_kafka.runtime.task.alone import ASK_AGAIN_S
 from cues_kafka.runtime.task.lane import Lane
 from cues_kafka.testing.tester import Crash, Tester
@@ -586,3 +587,22 @@ def test_windows_count_as_plain_python_does(
     ]
     assert len(tester.state("counts")) == len(windows) - len(closed)
     tester.stop()
+
+
+@pytest.mark.parametrize(("by", "asked"), [("messages", 0), ("clock", 21)])
+def test_the_time_of_day_is_asked_behind_each_message_only_where_it_counts(
+    monkeypatch: pytest.MonkeyPatch, by: Any, asked: int
+) -> None:
+    """A graph whose timers go by the messages pays for no clock. One that has one asks before the first, too."""
+    asks: list[Now] = []
+
+    def ask(now: Now) -> int:
+        asks.append(now)
+        return now.since_ms
+
+    tester = Tester(graph_of(state={"counts": Store(Json(int)), "timers": Timers(on_timer, by=by)}))
+    monkeypatch.setattr(Now, "__call__", ask)
+    for n in range(20):
+        tester.send("in", Message(["nil", f"k{n}", 3, 10**12], timestamp_ms=3))
+    tester.run()
+    assert len(asks) == asked
