@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -207,11 +208,15 @@ def test_a_search_gives_the_same_twice() -> None:
     assert (first.states, first.transitions, first.depth) == (second.states, second.transitions, second.depth)
 
 
-def test_results_are_written_once_for_the_same_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`make proof-model` goes on where it was stopped."""
+def test_results_are_written_once_for_the_same_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`make proof-model` goes on where it was stopped. The log of a process that only calls `main` stays as it is."""
     command = ["--world", "alone", "--write", str(tmp_path)]
+    monkeypatch.setattr(logging.getLogger("cues_kafka"), "level", logging.INFO)
 
     assert main(command) == 0
+    assert logging.getLogger("cues_kafka").level == logging.INFO
     [file] = tmp_path.iterdir()
     result = json.loads(file.read_text())
     assert result["complete"]

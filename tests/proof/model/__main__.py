@@ -41,7 +41,6 @@ def shell() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its result is the exit status."""
     options = _parser().parse_args(arguments)
-    logging.getLogger("cues_kafka").setLevel(logging.ERROR)  # in some worlds handlers fail, which is logged
     if options.replay:
         return _replay(options.replay)
     if options.mutants:
@@ -151,4 +150,5 @@ def _replay(file: Path) -> int:
 
 
 if __name__ == "__main__":
+    logging.getLogger("cues_kafka").setLevel(logging.ERROR)  # in some worlds handlers fail, which is logged
     sys.exit(main())
