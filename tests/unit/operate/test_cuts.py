@@ -46,6 +46,7 @@ from cues_kafka.ports import NewTopic, TopicPartition
 from cues_kafka.records.control import PAUSE, RESET, Control, Pause, ResetUnderWay, encode
 from cues_kafka.records.reading import newest_record
 from cues_kafka.runtime import CommitPolicy, Running
+from cues_kafka.runtime.native import pauses as pauses_module
 from cues_kafka.runtime.native.pauses import Pauses
 from cues_kafka.runtime.task.clock import SystemClock
 from cues_kafka.state.marks import UNFINISHED
@@ -123,13 +124,19 @@ def back(cluster: Memory, name: str = "one", graph: Graph = GRAPH) -> list[str]:
     return [f"{move.spec.name}: {note}" for move in planned.all for note in move.notes]
 
 
-def until(condition: Callable[[], Any]) -> Any:
-    """Wait for what other threads do."""
+def until(condition: Callable[[], Any], news: threading.Event) -> None:
+    """Wait for what another thread does, which sets `news` behind it."""
     deadline = time.monotonic() + HELD_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    return found
+    while True:
+        news.clear()
+        if condition():
+            return
+        assert news.wait(deadline - time.monotonic()), f"not within {HELD_S:g} s"
+
+
+def comes(running: Running, condition: Callable[[], Any]) -> None:
+    """Wait for what the tasks of a graph do, as `wait_idle` does."""
+    running._await(condition, HELD_S, "what the test waits for")
 
 
 @contextmanager
@@ -266,13 +273,14 @@ def test_each_cut_under_load_has_delivered_all_that_the_graph_wrote() -> None:
     """The orders below a cut are as many as the messages between the processors below it."""
     cluster, ended = Memory(), threading.Event()
     with start(GRAPH, cluster, policy=CommitPolicy(max_messages=5)) as running, connect(cluster, GRAPH) as client:
-        sent = 0
+        sent, one_more = 0, threading.Event()
 
         def load() -> None:
             nonlocal sent
             while not ended.wait(0.001):
                 send(client, range(sent, sent + 1))
                 sent += 1
+                one_more.set()
 
         def at_least(count: int) -> bool:
             return sent >= count
@@ -281,7 +289,7 @@ def test_each_cut_under_load_has_delivered_all_that_the_graph_wrote() -> None:
         sender.start()
         taken = []
         for nth in range(6):
-            until(partial(at_least, 30 * (nth + 1)))
+            until(partial(at_least, 30 * (nth + 1)), one_more)
             taken.append(drain(cluster, f"cut-{nth}"))
         ended.set()
         sender.join()
@@ -308,13 +316,14 @@ def test_workers_hold_their_tasks_back_until_the_pause_is_taken_back() -> None:
     with start(GRAPH, cluster) as running, control_of(cluster) as control:
         pause = Pause(by="drain on here", token="t", cut="one", processors=("check",), lease_s=100.0)
         control.write(PAUSE, encode(pause))
-        until(
+        comes(
+            running,
             lambda: all(
                 ("drain on here" in task.held) == task.task.startswith("check") for task in running.status().tasks
-            )
+            ),
         )
         send(running, range(5))
-        until(lambda: sum(lane.seen.get("orders", 0) for lane in lanes(running, "check")) == 5)
+        comes(running, lambda: sum(lane.seen.get("orders", 0) for lane in lanes(running, "check")) == 5)
         assert running.messages("checked") == []
         assert "HELD BACK: paused by drain on here" in str(running.status())
         control.write(PAUSE, None)
@@ -333,7 +342,7 @@ def test_workers_go_on_when_the_lease_of_a_dead_tool_ends() -> None:
     with start(GRAPH, cluster) as running, control_of(cluster) as control:
         pause = Pause(by="drain on here", token="t", cut="one", processors=("check",), lease_s=0.5)
         control.write(PAUSE, encode(pause))
-        until(lambda: any(task.held for task in running.status().tasks))
+        comes(running, lambda: any(task.held for task in running.status().tasks))
         send(running, range(5))
         running.wait_idle()
         assert len(running.messages("checked")) == 5
@@ -692,10 +701,11 @@ def test_a_reset_that_was_cut_short_holds_the_workers_back_until_it_is_complete(
     monkeypatch.undo()
 
     with start(GRAPH, cluster) as running:
-        until(
+        comes(
+            running,
             lambda: all(
                 "the reset to cut 'one' by reset on here is not complete" in t.held for t in running.status().tasks
-            )
+            ),
         )
         with pytest.raises(
             RecoveryError, match=r"a reset to cut:one is not complete. Run `cues-kafka reset MODULE:GRAPH --to"
@@ -721,23 +731,33 @@ def test_a_reset_that_only_lacks_its_end_is_ended(cluster: Memory) -> None:
 
 def test_workers_hold_everything_back_until_they_have_read_the_control_topic(cluster: Memory) -> None:
     """A reset that is not complete may stand in it."""
-    pauses = Pauses(open_broker(cluster), "g.control", "g.check", SystemClock(), lambda: None)
+    changed = threading.Event()
+    pauses = Pauses(open_broker(cluster), "g.control", "g.check", SystemClock(), changed.set)
     assert pauses.why("check") == "g.control is not read to its end yet"
     pauses.start()
-    until(lambda: pauses.why("check") == "")
+    until(lambda: pauses.why("check") == "", changed)
     pauses.stop()
 
 
-def test_a_control_topic_that_cannot_be_read_is_told(cluster: Memory, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_control_topic_that_cannot_be_read_is_told(
+    cluster: Memory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A worker goes on trying, and holds back as long as it knows nothing."""
     with control_of(cluster) as control:
         control.write(PAUSE, b'{"version": 2}')
-        pauses = Pauses(open_broker(cluster), "g.control", "g.check", SystemClock(), lambda: None)
+        changed, told, log = threading.Event(), threading.Event(), pauses_module.log
+
+        def warning(*args: Any, **fields: Any) -> None:
+            log.warning(*args, **fields)
+            told.set()
+
+        monkeypatch.setattr(pauses_module, "log", SimpleNamespace(warning=warning))
+        pauses = Pauses(open_broker(cluster), "g.control", "g.check", SystemClock(), changed.set)
         pauses.start()
-        until(lambda: "control topic not read" in caplog.text)
+        until(lambda: "control topic not read" in caplog.text, told)
         assert pauses.why("check")
         control.write(PAUSE, None)
-        until(lambda: pauses.why("check") == "")
+        until(lambda: pauses.why("check") == "", changed)
         pauses.stop()
     assert "has version 2, this release knows 1" in caplog.text
 
