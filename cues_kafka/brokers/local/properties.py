@@ -18,6 +18,9 @@ COMMON = {
     "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
+    # Members of the protocol `consumer` hear of a rebalance with their next heartbeat: after a second instead of five.
+    "group.consumer.min.heartbeat.interval.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "1000",
     # By default Kafka allocates 128 MiB at once.
     "log.cleaner.dedupe.buffer.size": "2097152",
     # Kafka notices a hanging transaction after half a second instead of ten.
