@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from cues_kafka import Graph, Json, Processor, Source, TaskStopped, Topic
 from cues_kafka.brokers.local import LocalBroker, Node
 from cues_kafka.testing.fixtures import FaultClusters
-from tests.fault.support import Setup, backing, check_chain, committed, outcomes, until
+from tests.fault.support import IMPATIENT, Setup, backing, check_chain, committed, outcomes, until
 
 pytestmark = pytest.mark.fault
 PARTITIONS = 2
@@ -99,7 +99,7 @@ def check(bootstrap: str, name: str, count: int) -> None:
 def under_load(broker: LocalBroker, name: str, hurt: Any) -> None:
     """Run the graph, write, hurt the cluster, go on writing, compare everything."""
     setup = Setup(broker.bootstrap, name)
-    with setup.start(chain(name)) as running:
+    with setup.start(chain(name), options=IMPATIENT) as running:
         load = Load(broker.bootstrap, f"{name}.in")
         load.start()
         until(lambda: totals(running) > 100, "it runs")

@@ -6,6 +6,7 @@ import pytest
 
 from cues_kafka import Graph, Json, Kafka, Processor, Source, State, Store, connect, start
 from cues_kafka.testing.fixtures import FaultClusters
+from tests.fault.support import IMPATIENT
 
 pytestmark = pytest.mark.fault
 
@@ -18,7 +19,7 @@ def count(word: str, counts: State[int]) -> None:
 def test_a_table_goes_on_when_its_broker_is_back(kafka_fault_cluster: FaultClusters) -> None:
     """With nothing lost and nothing twice."""
     broker = kafka_fault_cluster()
-    cluster = Kafka(broker.bootstrap)
+    cluster = Kafka(broker.bootstrap, **IMPATIENT)
     graph = Graph("g", Source("words"), Processor(count, inputs="words", state={"counts": Store(Json(int))}))
     with start(graph, cluster) as running, connect(cluster, graph) as client:
         view = client.table("count", "counts")
