@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.work import TAKE, Payment, count, forward, settle, settle_plain
-from cues_kafka import CommitPolicy, Graph, Json, Processor, Raw, Store, Topic
+from benchmarks.work import COLUMNS, TAKE, Payment, count, forward, row_of, settle, settle_plain
+from cues_kafka import CommitPolicy, Graph, Json, Processor, Raw, Sql, Store, Topic
 from cues_kafka.graph.declare import CodecSpec
 
 ENV = "BENCH_"
@@ -20,9 +20,49 @@ STORES = {
 }
 """By the codec of a pipe whose function has a store."""
 
+INSERT = "INSERT INTO rows (key, value) VALUES (%s, %s)"
+
+
+def copy(values: list[bytes], db: Any) -> None:
+    """Write a row for each message, by `COPY`."""
+    db.insert("rows", COLUMNS, list(map(row_of, values)))
+
+
+def copy_and_forward(values: list[bytes], db: Any) -> list[bytes]:
+    """The same, and give each message."""
+    db.insert("rows", COLUMNS, list(map(row_of, values)))
+    return values
+
+
+def execute_many(values: list[bytes], db: Any) -> None:
+    """Write a row for each message, by `executemany`."""
+    db.executemany(INSERT, list(map(row_of, values)))
+
+
+def execute_each(value: bytes, db: Any) -> None:
+    """Write the row of one message."""
+    db.execute(INSERT, row_of(value))
+
+
+DATABASES: dict[str, tuple[Callable[..., Any], bool, bool]] = {
+    "copy": (copy, True, False),
+    "copy-out": (copy_and_forward, True, True),
+    "many": (execute_many, True, False),
+    "each": (execute_each, False, False),
+}
+"""By the codec of a pipe whose function has a database: the function, whether it takes lists, and whether it gives."""
+
 
 def make(name: str, source: str, target: str, codec: str, partitions: int, *, most: int = TAKE) -> Graph:
     """A graph with one pipe between two topics, with up to `most` messages in a transaction."""
+    commit = CommitPolicy(max_messages=most)
+    if codec in DATABASES:
+        fn, batch, gives = DATABASES[codec]
+        database: dict[str, Any] = {"batch": batch, "effects": {"db": Sql(env=f"{ENV}DATABASE")}}
+        pipe = Processor(
+            fn, name="pipe", inputs=source, outputs=target if gives else None, errors=None, commit=commit, **database
+        )
+        return Graph(name, pipe, defaults=Topic(value=Raw(), partitions=partitions))
     works: dict[str, tuple[Callable[..., Any], CodecSpec]] = {
         "json": (settle, Json(Payment)),
         "dict": (settle_plain, Json()),
@@ -31,7 +71,6 @@ def make(name: str, source: str, target: str, codec: str, partitions: int, *, mo
     }
     fn, value = works[codec]
     state = {"counts": STORES[codec]} if codec in STORES else {}
-    commit = CommitPolicy(max_messages=most)
     pipe = Processor(fn, name="pipe", inputs=source, outputs=target, state=state, commit=commit)
     return Graph(name, pipe, defaults=Topic(value=value, partitions=partitions))
 

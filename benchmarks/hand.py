@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import gc
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -54,7 +54,7 @@ def counting(value: bytes) -> bytes:
     return count(value, counts)
 
 
-FUNCTIONS = {"raw": raw, "json": by_hand, "dict": plain_by_hand, "state": counting}
+FUNCTIONS: dict[str, Callable[[bytes], bytes]] = {"raw": raw, "json": by_hand, "dict": plain_by_hand, "state": counting}
 
 
 def changelog(group: str) -> str:
@@ -143,16 +143,19 @@ class Loop:
         producer.commit_transaction()
 
 
-def main() -> None:
+def main(loops: Mapping[str, Callable[..., Loop]] | None = None) -> None:
+    """Run what the arguments say; `loops` are others than `Loop`, by the codec."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("bootstrap", "group", "source", "target"):
         parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--codec", choices=tuple(FUNCTIONS), default="raw")
+    parser.add_argument("--codec", choices=tuple(loops or FUNCTIONS), default="raw")
     parser.add_argument("--most", type=int, default=TAKE)
     parser.add_argument("--take", choices=("full", "soon"), default="full")
     given = parser.parse_args()
-    function = FUNCTIONS[given.codec]
-    loop = Loop(given.bootstrap, given.group, given.source, given.target, function, most=given.most)
+    function = FUNCTIONS.get(given.codec, raw)
+    loop = (loops or {}).get(given.codec, Loop)(
+        given.bootstrap, given.group, given.source, given.target, function, most=given.most
+    )
 
     def stop(*_: object) -> None:
         loop.stopping = True

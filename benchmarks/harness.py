@@ -45,7 +45,8 @@ class Pipe:
     Attributes:
         name: of the graph; the hand-written loop's group.
         source, target: topics.
-        codec: `raw`, `json` (a dataclass), `dict` (JSON without a class) or one of `graphs.STORES` (raw, with a store).
+        codec: `raw`, `json` (a dataclass), `dict` (JSON without a class) one of `graphs.STORES` (raw, with a store)
+            or of `graphs.DATABASES` (raw, with a database).
         partitions: of both topics.
         most: messages in one transaction.
     """
@@ -153,7 +154,8 @@ def hand_command(cluster: Cluster, pipe: Pipe, take: str) -> list[str]:
         "most": str(pipe.most),
         "take": take,
     }
-    return [sys.executable, "-m", "benchmarks.hand", *(f"--{key}={value}" for key, value in options.items())]
+    module = "benchmarks.hand_sql" if pipe.codec in graphs.DATABASES else "benchmarks.hand"
+    return [sys.executable, "-m", module, *(f"--{key}={value}" for key, value in options.items())]
 
 
 @contextmanager

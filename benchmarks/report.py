@@ -101,4 +101,15 @@ def save(sections: Sequence[Section]) -> None:
     PAGE.write_text("\n".join([INTRO, machine(), *(kept[title] for title in order)]), "utf-8")
 
 
-TITLES = ("Throughput", "State", "Avro", "Latency", "Recovery", "Memory", "Start", "Spark", "Spark, staged")
+TITLES = (
+    "Throughput",
+    "State",
+    "Databases",
+    "Avro",
+    "Latency",
+    "Recovery",
+    "Memory",
+    "Start",
+    "Spark",
+    "Spark, staged",
+)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks import codecs, latency, memory, recovery, report, spark, staged, start, state, throughput
+from benchmarks import codecs, latency, memory, recovery, report, spark, sql, staged, start, state, throughput
 from benchmarks.harness import Cluster
 from cues_kafka.brokers.local import LocalBroker
 
@@ -32,6 +32,7 @@ PROGRAMS: dict[str, Callable[[Size, Cluster], report.Section]] = {
     "throughput": lambda size, cluster: throughput.measure(size.repetitions, size.moved, cluster),
     "latency": lambda size, cluster: latency.measure(size.repetitions, size.hops, cluster),
     "state": lambda size, cluster: state.measure(size.repetitions, size.moved, size.records, cluster),
+    "sql": lambda size, cluster: sql.measure(size.repetitions, size.moved, cluster),
     "recovery": lambda size, cluster: recovery.measure(size.kills, cluster),
     "memory": lambda size, cluster: memory.measure(size.backlog, size.records, cluster),
     "avro": lambda size, _: codecs.measure(400 * size.repetitions),

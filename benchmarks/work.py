@@ -28,6 +28,16 @@ def forward(value: bytes) -> bytes:
     return value
 
 
+COLUMNS = ("key", "value")
+"""Of the table `rows`."""
+
+
+def row_of(value: bytes) -> tuple[str, str]:
+    """Runs with a database: the row of a message."""
+    text = value.decode()
+    return text[:16], text
+
+
 def settle(payment: Payment) -> Payment:
     """JSON runs: return a new object with two changed fields, a minimal function."""
     return Payment(payment.id, payment.account, payment.currency, payment.cents + 1, True)

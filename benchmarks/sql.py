@@ -1,0 +1,89 @@
+"""Rows of a database in one transaction with the attempt, beside the same rows by hand."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+
+import psycopg
+
+from benchmarks.graphs import ENV
+from benchmarks.harness import Cluster, Pipe, alternating, median, spread, unique, values_of
+from benchmarks.report import Section, holds
+from benchmarks.throughput import Run, run
+from tests.servers.postgres import Postgres
+
+TARGET = 0.8
+SMALL = 1_000
+"""Rows in a small batch."""
+
+CASES: tuple[tuple[str, str, int, int], ...] = (
+    ("`COPY`", "copy", 10_000, 2),
+    ("`COPY`, small batches", "copy", SMALL, 2),
+    ("`executemany`", "many", 10_000, 4),
+    ("`COPY`, and a message each", "copy-out", 10_000, 2),
+    ("`COPY`, and a message each, small batches", "copy-out", SMALL, 2),
+    ("`execute` for each message", "each", 1_000, 10),
+)
+"""Name, codec, rows in a transaction, and which share of the messages is enough."""
+
+HOW = f"""As under Throughput, raw values in one partition. Each message becomes a row of two texts in PostgreSQL, a
+server on the same machine that waits for the disk at each commit. The table has no index. With cues-kafka,
+`effects={{"db": Sql(...)}}`, up to 10,000 rows in a transaction (*small batches*: {SMALL:,}; `execute`: 1,000), exactly
+once. By hand, [benchmarks/hand_sql.py](../benchmarks/hand_sql.py): the rows of what came are committed, then the
+positions in Kafka; a crash between the two doubles rows. *A message each*: the function also gives each message to a
+topic. With cues-kafka such messages are rows of the outbox in the same transaction first."""
+
+
+def measure(repetitions: int, messages: int, cluster: Cluster) -> Section:
+    """Measure all cases, both sides in turn."""
+    section = Section(
+        "Databases",
+        f"{HOW}\nUp to {messages // 2:,} messages a run, medians of {repetitions} (min to max).",
+        ("case", "cues-kafka, rows/s", "by hand, rows/s", "ratio", "goal", "CPU us: ours", "by hand"),
+    )
+    source = cluster.create(unique("in-sql-"))
+    cluster.fill(source, values_of("raw"), messages // 2)
+    runs: dict[tuple[str, str], list[Run]] = {}
+    with ExitStack() as running:
+        server = Postgres(durable=True)
+        running.callback(server.close)
+        server.start()
+        os.environ[f"{ENV}DATABASE"] = server.url()
+        for sides in alternating(repetitions):
+            for name, codec, most, share in CASES:
+                for side in sides:
+                    with psycopg.connect(server.url()) as connection:
+                        connection.execute("DROP TABLE IF EXISTS rows")
+                        connection.execute("CREATE TABLE rows (key text NOT NULL, value text NOT NULL)")
+                    pipe = Pipe(unique("q"), source, unique("out"), codec, most=most)
+                    runs.setdefault((name, side), []).append(run(side, pipe, messages // share, cluster))
+    cluster.delete(source)
+    for name, *_ in CASES:
+        ours, hand = runs[name, "cues"], runs[name, "hand"]
+        ratio = median([r.per_s for r in ours]) / median([r.per_s for r in hand])
+        section.rows.append(
+            [
+                name,
+                spread([r.per_s for r in ours]),
+                spread([r.per_s for r in hand]),
+                f"{ratio:.2f}",
+                f">= {TARGET}: {holds(ratio >= TARGET)}",
+                *(f"{median([r.cpu_us for r in side]):.1f}" for side in (ours, hand)),
+            ]
+        )
+    prices = [
+        _us(runs[more, side]) - _us(runs[less, side])
+        for side in ("cues", "hand")
+        for less, more in ((CASES[0][0], CASES[3][0]), (CASES[1][0], CASES[4][0]))
+    ]
+    section.after = (
+        f"- A message beside the row costs {prices[0]:.1f} us more than the row alone, in small batches "
+        f"{prices[1]:.1f} us: making it, the outbox, and Kafka. By hand it is {prices[2]:.1f} us and "
+        f"{prices[3]:.1f} us."
+    )
+    return section
+
+
+def _us(runs: list[Run]) -> float:
+    return 1e6 / median([r.per_s for r in runs])
