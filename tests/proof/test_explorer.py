@@ -35,6 +35,7 @@ NEAREST = 1_500
 STATES = dict.fromkeys(WORLDS, 6_000) | {
     "alone": 20_000,
     "outbox-retry": 20_000,
+    "feed": 80_000,
     "handler-alone": 10_000,
     "pipe": 60_000,
     "stop": 30_000,
@@ -77,12 +78,13 @@ def test_no_near_state_of_a_world_violates_an_invariant(name: str) -> None:
 @pytest.mark.full
 @pytest.mark.timeout(300)
 def test_none_of_100_000_distinct_states_violates_an_invariant() -> None:
-    """The pipe, the join, the worker alone, those with a handler, a table and a target completely."""
+    """The pipe, the join, the feed, the worker alone, those with a handler, a table and a target completely."""
     found = explored(STATES)
 
     assert sum(one.states for one in found.values()) >= 100_000
     assert found["alone"].complete
     assert found["pipe"].complete
+    assert found["feed"].complete
     assert found["join"].complete
     assert found["handler-alone"].complete
     assert found["table-whole"].complete

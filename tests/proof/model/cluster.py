@@ -158,6 +158,10 @@ class Cluster:
 
     # Inputs, and how far they are delivered.
 
+    def ends(self, record: Record) -> tuple[int, ...]:
+        """Up to where a record says that the inputs are delivered."""
+        return offsets_of(record.positions)
+
     def finished(self, p: int, part: Part) -> bool:
         """Whether no message is left that may be delivered."""
         record = self.newest(part)

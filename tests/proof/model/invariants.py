@@ -84,7 +84,7 @@ def _order(world: World, steps: list[Step]) -> str:
 
 
 def _counted(world: World, part: Part, record: Record, steps: list[Step]) -> str:
-    ends = offsets_of(record.positions)
+    ends = world.ends(record)
     rows = zip(world.places, part.begin or (0,) * len(ends), ends, strict=True)
     below = [sum(begin <= o < end for o in places) for places, begin, end in rows]
     due = max(below) if world.setting.pairing == "join" else sum(below)
@@ -94,8 +94,9 @@ def _counted(world: World, part: Part, record: Record, steps: list[Step]) -> str
     totals = Totals(*(now - was for now, was in zip(record.totals, part.base, strict=False)))
     if not record.step == record.totals.taken == record.totals.deliveries:
         return f"I13: {record.step} steps beside {record.totals}, and each of them is settled when it is taken"
-    if part.phase == IDLE and part.held != ends and not part.reset:
-        return f"I2: group offsets {part.held} beside positions {ends}"
+    positions = offsets_of(record.positions)
+    if part.phase == IDLE and part.held != positions and not part.reset:
+        return f"I2: group offsets {part.held} beside positions {positions}"
     due += record.totals.timers
     if totals.deliveries != due or totals.outputs + totals.errors + totals.nils != due:
         return f"I3, I13: {due} messages lie below {ends}, the record counts {totals}"

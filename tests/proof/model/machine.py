@@ -173,6 +173,11 @@ def _called(machine: Machine, ends: tuple[int, ...], counts: tuple[int, ...], ki
     return on.Called(machine.facts.positions(ends) if ends else (), Totals(*counts), halt)
 
 
+def _fed(_: Machine, counts: tuple[int, ...], kind: str, place: str) -> on.Event:
+    halt = on.Halt(kind, "the source said so", "none") if kind else None
+    return on.Called((), Totals(*counts), halt, place)
+
+
 _EVENTS: dict[str, Callable[..., on.Event]] = {
     "assigned": lambda _, first: on.Assigned(first),
     "revoked": lambda _: on.Revoked(),
@@ -189,6 +194,7 @@ _EVENTS: dict[str, Callable[..., on.Event]] = {
     "committed": lambda _, suspect: on.Committed(suspect),
     "polled": _polled,
     "called": _called,
+    "fed": _fed,
     "idle": lambda machine, ends: on.Idle(machine.facts.positions(ends)),
     "failed": lambda _, text, fenced: on.Failed(text, 0.0, fenced),
 }

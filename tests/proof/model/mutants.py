@@ -22,6 +22,7 @@ from cues_kafka.core.task import Doing, Due, Task
 from cues_kafka.ports import Coordinates
 from tests.proof.model import lanes as around
 from tests.proof.model import states
+from tests.proof.model.feed_mutants import FEEDS
 from tests.proof.model.machine import offsets_of
 from tests.proof.model.mutant import (
     CRASH,
@@ -645,6 +646,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *HANDLERS,
     *TABLES,
     *TIMERS,
+    *FEEDS,
     *OUTBOX,
     *STAGED,
 )

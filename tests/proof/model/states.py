@@ -232,6 +232,7 @@ class Setting:
         fires: by the same offset, what becomes of the timer, as in `inputs`.
         target: user code writes into a target, which commits the attempt too (E1).
         restores: an old backup of the target may be restored, and an operator then restores the newest state.
+        feed: the messages come from a source that is no topic (G1).
         reorders: every second life of a worker declares its inputs in the other order (O7).
         start: see `Spec`.
         intruder: a program may write into the backing partition, with another transactional id.
@@ -264,6 +265,7 @@ class Setting:
     fires: str = ""
     target: bool = False
     restores: bool = False
+    feed: bool = False
     reorders: bool = False
     start: str = "earliest"
     intruder: bool = False

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.proof.model.feeds import FeedWorld
 from tests.proof.model.handlers import HandlerWorld
 from tests.proof.model.outbox import OutboxWorld, TimedOutboxWorld
 from tests.proof.model.staged import StagedWorld
@@ -283,6 +284,8 @@ _WORLDS = [
         workers=("slot", "slot"),
         target=True,
     ),
+    Setting(name="feed", about="rows of a source, one of which fails", inputs=("oeo",), feed=True),
+    Setting(name="feed-stop", about="a source that refuses behind its first rows", inputs=("?ors",), feed=True),
     Setting(name="slots", about="two Spark slots for one range", inputs=("oo",), workers=("slot", "slot")),
     Setting(name="both", about="a native worker and a Spark slot", inputs=("oo",), workers=("native", "slot")),
     replace(_STAGED, name="staged", about="a driver of Spark, its successors, and tasks of theirs that stay behind"),
@@ -320,6 +323,8 @@ def world_of(setting: Setting) -> World:
         return HandlerWorld(setting)
     if setting.tables:
         return TableWorld(setting)
+    if setting.feed:
+        return FeedWorld(setting)
     if setting.target:
         return TimedOutboxWorld(setting) if setting.timers else OutboxWorld(setting)
     if "driver" in setting.workers:
