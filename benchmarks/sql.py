@@ -46,7 +46,7 @@ def measure(repetitions: int, messages: int, cluster: Cluster) -> Section:
     cluster.fill(source, values_of("raw"), messages // 2)
     runs: dict[tuple[str, str], list[Run]] = {}
     with ExitStack() as running:
-        server = Postgres(durable=True)
+        server = Postgres(durable=True, settings={"autovacuum_naptime": "60s"})  # as it is by default
         running.callback(server.close)
         server.start()
         os.environ[f"{ENV}DATABASE"] = server.url()

@@ -9,11 +9,9 @@ TASKS = "cues_task"
 """The table with a row for each task: where the target stands (E1)."""
 
 OUTBOX = "cues_outbox"
-"""The table of what Kafka gets in the newest attempt of each task."""
+"""The table of what Kafka gets in the newest attempt of each task; see `packing`."""
 
-OUTBOX_COLUMNS = ("graph", "processor", "part", "place", "topic", "to_part", "k", "v", "headers", "ts")
-
-INTO_OUTBOX = f"INSERT INTO {OUTBOX} ({', '.join(OUTBOX_COLUMNS)}) VALUES ({', '.join('?' * len(OUTBOX_COLUMNS))})"  # noqa: S608
+INTO_OUTBOX = f"INSERT INTO {OUTBOX} (graph, processor, part, place, records) VALUES (?, ?, ?, ?, ?)"  # noqa: S608
 
 SAVEPOINT, RELEASE, BACK = "SAVEPOINT cues", "RELEASE SAVEPOINT cues", "ROLLBACK TO SAVEPOINT cues"
 """Where a step's writes begin, in the transaction of its batch."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from cues_kafka.errors import ConfigError, RetriableError
-from cues_kafka.sinks.dialect import LOCK_S, OUTBOX, OUTBOX_COLUMNS, RELEASE, SAVEPOINT, TASKS
+from cues_kafka.sinks.dialect import INTO_OUTBOX, LOCK_S, OUTBOX, RELEASE, SAVEPOINT, TASKS
 from cues_kafka.sinks.statements import ENDING_MYSQL, refused
 
 try:
@@ -75,7 +75,7 @@ class MySql:
             PRIMARY KEY (graph, processor, part)) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin""",
         f"""CREATE TABLE IF NOT EXISTS {OUTBOX} (
             graph VARCHAR(80) NOT NULL, processor VARCHAR(80) NOT NULL, part INT NOT NULL, place INT NOT NULL,
-            topic VARCHAR(249) NOT NULL, to_part INT, k LONGBLOB, v LONGBLOB, headers LONGTEXT, ts BIGINT NOT NULL,
+            records LONGBLOB NOT NULL,
             PRIMARY KEY (graph, processor, part, place)) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin""",
     )
 
@@ -147,8 +147,8 @@ class MySql:
         self.execute(connection, RELEASE)
         for statement, parameters in statements:
             self.execute(connection, statement, parameters)
-        if rows:
-            self.insert(connection, OUTBOX, OUTBOX_COLUMNS, rows)
+        for row in rows:  # the server limits the size of one statement
+            self.execute(connection, INTO_OUTBOX, row)
         self.commit(connection)
 
     def cursor(self, connection: Any) -> Any:

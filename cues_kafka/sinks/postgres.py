@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from cues_kafka.errors import ConfigError, RetriableError
-from cues_kafka.sinks.dialect import INTO_OUTBOX, LOCK_S, OUTBOX, OUTBOX_COLUMNS, RELEASE, SAVEPOINT, TASKS
+from cues_kafka.sinks.dialect import INTO_OUTBOX, LOCK_S, OUTBOX, RELEASE, SAVEPOINT, TASKS
 from cues_kafka.sinks.statements import refused
 
 try:
@@ -38,9 +38,6 @@ OUTAGES: Final = {
 CHANGED: Final = "cached plan must not change result type"
 """What the server says, as 0A000, of a prepared statement after `ALTER TABLE`. A new connection prepares it again."""
 
-COPY_FROM: Final = 20
-"""Rows from which `COPY` of the outbox is worth its own round trips."""
-
 
 class _PostgresConnection(psycopg.Connection[Any]):
     """`deferrable`: whether the database has constraints that may wait for the commit."""
@@ -62,8 +59,9 @@ class Postgres:
             PRIMARY KEY (graph, processor, part))""",
         f"""CREATE TABLE IF NOT EXISTS {OUTBOX} (
             graph text NOT NULL, processor text NOT NULL, part integer NOT NULL, place integer NOT NULL,
-            topic text NOT NULL, to_part integer, k bytea, v bytea, headers text, ts bigint NOT NULL,
+            records bytea NOT NULL,
             PRIMARY KEY (graph, processor, part, place))""",
+        f"ALTER TABLE {OUTBOX} ALTER records SET STORAGE EXTERNAL",  # compressing takes longer than writing
     )
 
     def __init__(self, url: str) -> None:
@@ -110,18 +108,13 @@ class Postgres:
     def finish(
         self, connection: Any, statements: Sequence[tuple[str, Sequence[Any]]], rows: Sequence[Sequence[Any]]
     ) -> None:
-        """See `Dialect`. One round trip, and those of `COPY` where there are many rows."""
-        many = len(rows) >= COPY_FROM
+        """See `Dialect`. One round trip."""
         with connection.pipeline():
             connection.execute(RELEASE)
             for statement, parameters in statements:
                 self.execute(connection, statement, parameters)
-            if rows and not many:
-                self.executemany(connection, INTO_OUTBOX, rows)
-            if not many:
-                connection.execute("COMMIT")
-        if many:
-            self.insert(connection, OUTBOX, OUTBOX_COLUMNS, rows)
+            for row in rows:
+                self.execute(connection, INTO_OUTBOX, row)
             connection.execute("COMMIT")
 
     def cursor(self, connection: Any) -> Any:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
@@ -14,6 +12,7 @@ from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.connection import Database
 from cues_kafka.sinks.dialect import BACK, OUTBOX, TASKS, Dialect
+from cues_kafka.sinks.packing import packed, unpacked
 
 log = get_logger("cues_kafka.sinks")
 
@@ -27,7 +26,7 @@ _INSERT = (
 )
 _OWN = f"UPDATE {TASKS} SET owner = ? WHERE {_OF_TASK}"  # noqa: S608
 _EMPTY = f"DELETE FROM {OUTBOX} WHERE {_OF_TASK}"  # noqa: S608
-_READ = f"SELECT topic, to_part, k, v, headers, ts FROM {OUTBOX} WHERE {_OF_TASK} ORDER BY place"  # noqa: S608
+_READ = f"SELECT records FROM {OUTBOX} WHERE {_OF_TASK} ORDER BY place"  # noqa: S608
 
 
 class TaskName(NamedTuple):
@@ -118,8 +117,8 @@ class SqlTarget:
         """See `ports.TransactionalSink`."""
         with self._connected() as connection:
             rows = self._dialect.execute(connection, _READ, self._task).fetchall()
-        for topic, partition, key, value, headers, timestamp_ms in rows:
-            yield topic, partition, _bytes(key), _bytes(value), _headers_from(headers), timestamp_ms
+        for (data,) in rows:
+            yield from unpacked(bytes(data))
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
@@ -267,7 +266,7 @@ class SqlTarget:
         """See `ports.TransactionalSink`."""
         with self._lock:
             dialect, task = self._dialect, self._task
-            rows = [_row(task, place, one) for place, one in enumerate(records)]
+            rows = [(*task, place, data) for place, data in enumerate(packed(records))]
             try:
                 self._check_void()
                 statements: list[tuple[str, Sequence[Any]]] = [
@@ -336,24 +335,3 @@ class SqlTarget:
         if connection is not None:
             with suppress(self._dialect.errors):
                 self._dialect.close(connection)
-
-
-def _row(task: TaskName, place: int, record: tuple[Any, ...]) -> tuple[Any, ...]:
-    topic, partition, key, value, headers, timestamp_ms = record
-    return (*task, place, topic, partition, key, value, _headers_text(headers), timestamp_ms)
-
-
-def _headers_text(headers: Any) -> str | None:
-    if not headers:
-        return None
-    return json.dumps([[name, None if one is None else b64encode(one).decode()] for name, one in headers])
-
-
-def _headers_from(text: str | None) -> list[tuple[str, bytes | None]] | None:
-    if text is None:
-        return None
-    return [(name, None if one is None else b64decode(one)) for name, one in json.loads(text)]
-
-
-def _bytes(data: Any) -> bytes | None:
-    return None if data is None else bytes(data)

@@ -77,8 +77,7 @@ class Sqlite:
             PRIMARY KEY (graph, processor, part))""",
         f"""CREATE TABLE IF NOT EXISTS {OUTBOX} (
             graph TEXT NOT NULL, processor TEXT NOT NULL, part INTEGER NOT NULL, place INTEGER NOT NULL,
-            topic TEXT NOT NULL, to_part INTEGER, k BLOB, v BLOB, headers TEXT, ts INTEGER NOT NULL,
-            PRIMARY KEY (graph, processor, part, place)) WITHOUT ROWID""",
+            records BLOB NOT NULL, PRIMARY KEY (graph, processor, part, place))""",
     )
 
     def __init__(self, url: str) -> None:

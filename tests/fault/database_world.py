@@ -12,7 +12,7 @@ import psycopg
 
 from cues_kafka import Graph, Json, Kafka, Processor, Source, Sql, Topic, start
 from cues_kafka.runtime import CommitPolicy
-from cues_kafka.sinks.dialect import OUTBOX_COLUMNS
+from cues_kafka.sinks.dialect import INTO_OUTBOX
 from cues_kafka.sinks.postgres import Postgres
 
 PARTITIONS = 2
@@ -95,8 +95,8 @@ def run(bootstrap: str, prefix: str, url: str, point: Point | None) -> None:
         connection.execute("RELEASE SAVEPOINT cues")
         for statement, parameters in statements:
             self.execute(connection, statement, parameters)
-        if rows:
-            self.insert(connection, "cues_outbox", OUTBOX_COLUMNS, rows)
+        for row in rows:
+            self.execute(connection, INTO_OUTBOX, row)
         connection.pgconn.send_query(b"COMMIT")
         connection.pgconn.flush()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,58 @@
+"""Records of the outbox as a few large values: a row for each record would cost ten times as much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
+
+import msgspec
+
+from cues_kafka.errors import CodecError
+
+MOST_BYTES = 512 * 1024
+"""Of keys, values and headers in one row, about; a record that is larger has a row of its own. Databases limit the size
+of a statement: MariaDB to 16 MiB, where nothing else is set."""
+
+EXTRA_BYTES = 64
+"""Of a record, besides key and value."""
+
+_Packed: TypeAlias = tuple[str, int | None, bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[_Packed]).decode
+
+
+def packed(records: Iterable[tuple[Any, ...]]) -> Iterator[bytes]:
+    """
+    Pack records that are shaped like `ports.Outgoing`.
+
+    The form is MessagePack: an array of records, each of which is an array of topic, partition or nil, key, value,
+    headers (an array of name and value) or nil, and timestamp in milliseconds.
+    """
+    chunk: list[tuple[Any, ...]] = []
+    size = 0
+    for one in records:
+        chunk.append(one)
+        size += EXTRA_BYTES + len(one[2] or b"") + len(one[3] or b"") + _size_of(one[4])
+        if size >= MOST_BYTES:
+            yield _encode(chunk)
+            chunk, size = [], 0
+    if chunk:
+        yield _encode(chunk)
+
+
+def unpacked(data: bytes) -> list[_Packed]:
+    """
+    Read what `packed` made.
+
+    Raises:
+        CodecError: it is something else.
+    """
+    try:
+        return _decode(data)
+    except msgspec.DecodeError as error:
+        raise CodecError(f"the outbox in the database holds something else than records: {error}") from error
+
+
+def _size_of(headers: Iterable[tuple[str, bytes | None]] | None) -> int:
+    return sum(len(name) + len(value or b"") for name, value in headers) if headers else 0
