@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import msgspec
@@ -29,16 +30,18 @@ def packed(records: Iterable[tuple[Any, ...]]) -> Iterator[bytes]:
     The form is MessagePack: an array of records, each of which is an array of topic, partition or nil, key, value,
     headers (an array of name and value) or nil, and timestamp in milliseconds.
     """
-    chunk: list[tuple[Any, ...]] = []
-    size = 0
-    for one in records:
-        chunk.append(one)
-        size += EXTRA_BYTES + len(one[2] or b"") + len(one[3] or b"") + _size_of(one[4])
-        if size >= MOST_BYTES:
-            yield _encode(chunk)
-            chunk, size = [], 0
-    if chunk:
-        yield _encode(chunk)
+    rows = list(records)
+    sizes = accumulate(
+        EXTRA_BYTES + len(key or b"") + len(value or b"") + (_size_of(headers) if headers else 0)
+        for _, _, key, value, headers, _ in rows
+    )
+    begin = done = 0
+    for end, size in enumerate(sizes, 1):
+        if size - done >= MOST_BYTES:
+            yield _encode(rows[begin:end])
+            begin, done = end, size
+    if begin < len(rows):
+        yield _encode(rows[begin:])
 
 
 def unpacked(data: bytes) -> list[_Packed]:
@@ -54,5 +57,8 @@ def unpacked(data: bytes) -> list[_Packed]:
         raise CodecError(f"the outbox in the database holds something else than records: {error}") from error
 
 
-def _size_of(headers: Iterable[tuple[str, bytes | None]] | None) -> int:
-    return sum(len(name) + len(value or b"") for name, value in headers) if headers else 0
+def _size_of(headers: Iterable[tuple[str, bytes | None]]) -> int:
+    size = 0
+    for name, value in headers:
+        size += len(name) + len(value or b"")
+    return size

@@ -114,6 +114,13 @@ class Caller:
         )
         self._plain = self._simple and self._target is not None and self._target.provenance
 
+        self._lists = (
+            processor.batch
+            and processor.input_shape == "single"
+            and (processor.output_shape == "none" or (self._target is not None and self._target.provenance))
+            and not (processor.filter or processor.state or call.wants_step or call.rest or call.is_async or timed)
+            and not call.is_generator
+        )
         self._bytes_only = (
             self._plain
             and self._target is not None
@@ -156,6 +163,8 @@ class Caller:
         """Call for a chunk in the way that costs least."""
         if retrying is None and self._plain:
             self._run_plain(steps, batch)
+        elif retrying is None and self._lists and self._run_plain_list(steps, batch):
+            pass
         elif retrying is None and self._simple:
             self._run_simple(steps, batch)
         else:
@@ -674,6 +683,18 @@ class Caller:
         except BaseException as error:
             self._fail(error, failures[0])
             return
+        self._settle_lists(failures, came, results, batch, before)
+
+    def _settle_lists(
+        self,
+        failures: Sequence[Failure],
+        came: Sequence[dict[str, Received] | Exception],
+        results: Mapping[int, Any],
+        batch: Batch,
+        before: Mark,
+    ) -> None:
+        """Make records of what one call for all steps gave."""
+        rows = [failure.taken for failure in failures]
         for i, (taken, failure) in enumerate(zip(rows, failures, strict=True)):
             one, result = came[i], results.get(i)
             try:
@@ -691,6 +712,61 @@ class Caller:
                     return
                 if not self._fail(error, failure):
                     return
+
+    def _run_plain_list(self, messages: Sequence[WireMessage], batch: Batch) -> bool:
+        """Call once for all messages, column by column; False: one of them is unusual, and nothing was called."""
+        kind_of: Any = type(messages[0])
+        came, decoder = headers_of_each(messages), self._decoders[0]
+        if UNREADABLE in came or (decoder.id_header is not None and any(came)):
+            return False
+        values = list(map(kind_of.value, messages))
+        if decoder.decode is not as_is:
+            try:
+                values = list(map(decoder.decode, values))
+            except Exception:  # the long way finds it again, and whose it is
+                return False
+        before, call, given = batch.mark(), self.processor.call, batch.context.values
+        try:
+            if call.positional is not None:
+                results = self.processor.fn(values, **given)
+            else:
+                results = self.processor.fn(**{self._bindings[0]: values}, **given)
+            results = [None] * len(messages) if results is None else self._as_many(results, len(messages))
+        except Exception as error:
+            self._run_alone([self._take(message) for message in messages], batch, before, error)
+            return True
+        except BaseException as error:
+            self._fail(error, Failure(self._take(messages[0]), batch, None))
+            return True
+        times = list(map(second, map(kind_of.timestamp, messages)))
+        columns = Columns(messages, list(map(kind_of.key, messages)), came, times)
+        if (data := self._plain_data(results, columns, batch)) is not None:
+            self._emit(columns, data, batch)
+            return True
+        failures = [Failure(self._take(message), batch, None) for message in messages]
+        self._settle_lists(failures, [{}] * len(messages), dict(enumerate(results)), batch, before)
+        return True
+
+    def _plain_data(self, results: Sequence[Any], columns: Columns, batch: Batch) -> list[bytes | None] | None:
+        """The encoded results of a list; None: one of them goes the long way."""
+        if (target := self._target) is None:
+            return None if any(result is not None for result in results) else [None] * len(results)
+        keyless = target.compacted and None in columns.keys
+        if (
+            target.key_of is not None
+            or keyless
+            or not target.takes(columns.times, batch.today)
+            or not light(columns.keys, columns.came)
+        ):
+            return None
+        if any(isinstance(result, Message | Exception) for result in results):
+            return None
+        try:
+            data = [None if result is None else target.encode(result) for result in results]
+        except Exception:  # as above
+            return None
+        limit = target.max_bytes - OVERHEAD_BYTES - 2 * PLAIN_ROOM
+        return data if max(map(len, filter(None, data)), default=0) <= limit else None
 
     def _run_alone(self, rows: Sequence[Taken], batch: Batch, before: Mark, error: Exception) -> None:
         """Take back what a call for all steps gave, and call for each of them."""
