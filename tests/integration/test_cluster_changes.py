@@ -106,7 +106,7 @@ def test_an_idle_worker_notices_that_its_broker_died_and_came_back(
     broker = kafka_fault_cluster()
     [node] = broker.nodes
     graph = Graph("idle", Source("in"), Processor(same, inputs="in", outputs="out", name="f"))
-    with start(graph, Kafka(broker.bootstrap)) as running:
+    with start(graph, Kafka(broker.bootstrap, socket_timeout_s=3, start_timeout_s=3)) as running:
         running.send("in", 1)
         running.wait_idle()
         node.kill()
