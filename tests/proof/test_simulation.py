@@ -16,7 +16,7 @@ KINDS = {"kill", "pause", "refuse", "lose", "late", "suspect", "stale", "move", 
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seeds", [120, pytest.param(1_000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("seeds", [100, pytest.param(1_000, marks=pytest.mark.full)])
 def test_seeds_lose_nothing_and_repeat_nothing(seeds: int) -> None:
     """Each has two hundred deliveries at least; together they have met every kind of fault, processor and runner."""
     book, kinds, called_ahead = Book(), Counter[str](), 0
@@ -27,7 +27,7 @@ def test_seeds_lose_nothing_and_repeat_nothing(seeds: int) -> None:
         kinds.update(part.kind for part in result.options.parts)
         kinds["slots"] += result.options.slots
         called_ahead += result.called_ahead
-        assert called_ahead >= 1_000 or result.options.seed < 100, "P7 is hardly looked at"
+    assert called_ahead >= 1_000, "P7 is hardly looked at"
     assert book.as_dict()["faults"].keys() == KINDS
     assert min(kinds[kind] for kind in ("pipe", "sink", "fork", "join", "alts", "slots")) > seeds / 20, kinds
 
