@@ -80,10 +80,10 @@ def delivered(setup: Setup) -> int:
     return int(backing(setup.bootstrap, setup.backing)[0][-1]["totals"]["deliveries"])
 
 
-FEW = [("before Commit", 2), ("after Call", 1)]
+FEW = [("before Commit", 2)]
 """The second transaction of the child is its batch, the first its snapshot."""
 
-FULL = [("before Init", 1), ("after SendOffsets", 2)]
+FULL = [("after Call", 1), ("before Init", 1), ("after SendOffsets", 2)]
 
 MORE = [
     ("after Init", 1),

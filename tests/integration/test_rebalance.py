@@ -182,7 +182,7 @@ def moving_partition(setup: Setup, first: Running, graph: Callable[[], Graph], o
     return found
 
 
-@pytest.mark.parametrize("assignor", ["cooperative-sticky", "range"])
+@pytest.mark.parametrize("assignor", ["cooperative-sticky", pytest.param("range", marks=pytest.mark.full)])
 def test_a_member_that_loses_one_task_while_it_computes_keeps_the_others(setup: Setup, assignor: str) -> None:
     """A3: its result is thrown away, the other worker delivers the message, the loser's other task goes on."""
     options: Any = {"assignor": assignor}
