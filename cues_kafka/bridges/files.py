@@ -59,12 +59,14 @@ class Listing:
         entries: by name.
         place: of these entries; another one is asked for after a failure, and has other entries.
         sizes: of files that were looked through to their end, since then.
+        known: up to where files are known to hold something that is to be delivered, since then.
     """
 
     def __init__(self, pattern: str, part: int, parts: int) -> None:
         self.entries: dict[str, Entry] = {}
         self.place: str | None = None
         self.sizes: dict[str, int] = {}
+        self.known: dict[str, int] = {}
         self._pattern, self._part, self._parts = pattern, part, parts
         self._root = _root_of(pattern)
 
@@ -77,7 +79,8 @@ class Listing:
         """
         if place == self.place:
             return
-        self.entries, self.sizes, self.place = {entry.name: entry for entry in _read_place(place)}, {}, place
+        self.entries, self.place = {entry.name: entry for entry in _read_place(place)}, place
+        self.sizes, self.known = {}, {}
 
     def files(self) -> list[tuple[str, Path]]:
         """
@@ -90,7 +93,7 @@ class Listing:
         paths = [Path(one) for one in glob.glob(self._pattern, recursive=True)]  # noqa: PTH207 - absolute ones, too
         found = {os.path.relpath(path, self._root): path for path in paths if path.is_file()}
         mine = {name: path for name, path in found.items() if self._is_mine(name)}
-        for name in [name for name in self.entries if name not in mine]:
+        for name in sorted((self.entries.keys() | self.known.keys()) - mine.keys()):
             self._gone(name)
         if not found and not self.entries and (not glob.has_magic(self._pattern) or not self._root.is_dir()):
             missing = self._root if glob.has_magic(self._pattern) else Path(self._pattern)
@@ -103,14 +106,14 @@ class Listing:
         return int.from_bytes(blake2b(name.encode(), digest_size=8).digest()) % self._parts == self._part
 
     def _gone(self, name: str) -> None:
-        entry = self.entries[name]
-        if (left := self.sizes.get(name, entry.offset) - entry.offset) > 0:
+        entry = self.entries.get(name, Entry(name, 0, "", 0, 0))
+        if (left := self.known.get(name, 0) - entry.offset) > 0:
             raise RecoveryError(
                 f"file {name!r} was removed, and {left} bytes behind line {entry.line} were not delivered",
                 remedy="put it back; or restart the worker, which then goes on without them",
             )
-        del self.entries[name]
-        self.sizes.pop(name, None)
+        for kept in (self.entries, self.sizes, self.known):
+            kept.pop(name, None)
 
     def others(self, name: str) -> str:
         """The beginning of a place whose last entry is that of this file."""
@@ -209,7 +212,8 @@ class FileReader:
             others, number = listing.others(name), entry.number
             digest = _digest(head)
             begin = others + identity(name, number, digest)
-            line = entry.line
+            line, end, behind = entry.line, entry.offset, entry.offset
+            listing.known[name] = os.fstat(opened.fileno()).st_size
             for data, end in _whole_lines(opened, name, entry.offset):
                 line += 1
                 if len(head) < HEAD_BYTES:
@@ -221,8 +225,10 @@ class FileReader:
                     begin = others + identity(name, number, digest)
                 if data:
                     at = listing.moved(begin, Entry(name, number, digest, end, line))
+                    behind = end
                     yield Message(Encoded(data), headers=headers), at
             listing.sizes[name] = opened.tell()
+            listing.known[name] = behind + listing.sizes[name] - end  # empty lines at the end are none
 
 
 def _whole_lines(opened: IO[bytes], name: str, offset: int) -> Iterator[tuple[bytes, int]]:

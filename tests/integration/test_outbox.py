@@ -193,17 +193,29 @@ def test_a_table_that_is_not_there_stops_the_task_with_the_remedy(database: Data
     assert "docs/feeds.md" in str(getattr(stopped.value, "remedy", "")) or "docs/feeds.md" in str(stopped.value)
 
 
-def test_a_server_that_goes_away_and_comes_back_loses_nothing(postgres: PostgresDatabase) -> None:
-    """Killed under load and started again; the feed says so meanwhile, and goes on by itself."""
-    database = _made("postgres", postgres.url, lambda: psycopg.connect(postgres.url))
+@pytest.mark.parametrize("kind", ["postgres", pytest.param("mariadb", marks=pytest.mark.full)])
+def test_a_server_that_is_down_at_the_start_or_goes_away_loses_nothing(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    """Killed with rows in it and started again, twice; the feed says so meanwhile, and goes on by itself."""
+    found: Any = request.getfixturevalue(kind)
+    connects: dict[str, Callable[[], Any]] = {
+        "postgres": lambda: psycopg.connect(found.url),
+        "mariadb": lambda: pymysql.connect(**_settings(found.url)),
+    }
+    database = _made(kind, found.url, connects[kind])
     database.write(*range(100))
-    with start(graph_of(postgres.url), Memory()) as running:
-        running.wait_idle(timeout_s=20)
-        postgres.server.kill()
+    found.server.kill()
+    with start(graph_of(found.url), Memory()) as running:
+        wait_for(lambda: running.status().tasks[0].silent)
+        found.server.start()
+        running.wait_idle(timeout_s=30)
+        assert not running.status().tasks[0].silent
+        found.server.kill()
         wait_for(lambda: running.status().tasks[0].silent)
         assert "127.0.0.1" not in str(running.status())
         assert not running.status().stopped
-        postgres.server.start()
+        found.server.start()
         database.write(*range(100, 200))
         running.wait_idle(timeout_s=30)
         assert [m.value for m in running.messages("orders")] == list(range(200))

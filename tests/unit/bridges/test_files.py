@@ -125,6 +125,26 @@ def test_a_file_that_goes_with_bytes_that_were_not_delivered_is_said(tmp_path: P
     assert lines(Files(f"{tmp_path}/*.log"), place)[0] == [], "another process cannot know"
 
 
+def test_a_file_that_goes_while_it_is_read_is_said(tmp_path: Path) -> None:
+    """Also one of which nothing is delivered yet; empty lines at its end are nothing."""
+    for name in ("a", "b"):
+        write(tmp_path / f"{name}.log", f"{name}1\n{name}2\n\n\n")
+    source = Files(f"{tmp_path}/*.log").open()
+    rows = source.read(0, None, 1000)
+    place = [next(rows)[1] for _ in range(3)][-1]
+    (tmp_path / "a.log").unlink()
+    got, after = lines(source, place)
+    assert got == [b"b2"]
+    (tmp_path / "b.log").unlink()
+    assert lines(source, after)[0] == []
+
+    write(tmp_path / "c.log", "c1\nc2\n")
+    place = next(iter(source.read(0, after, 1)))[1]
+    (tmp_path / "c.log").unlink()
+    with pytest.raises(RecoveryError, match=r"c\.log.*3 bytes behind line 1"):
+        lines(source, place)
+
+
 def test_what_is_not_there_is_an_outage(tmp_path: Path) -> None:
     """A file, or the directory of a pattern; a pattern that matches nothing yet is none."""
     with pytest.raises(FileNotFoundError, match=r"later\.log"):
