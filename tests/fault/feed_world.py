@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
-from cues_kafka import Feed, Files, Graph, Json, Kafka, Processor, Topic, start
+from cues_kafka import Feed, Files, Graph, Json, Kafka, Processor, SqlOutbox, Topic, start
 from cues_kafka.runtime import CommitPolicy
 
 PARTITIONS = 2
 TASKS = 2
+DATABASE = "FEED_DATABASE"
+"""The variable with the address of a database; without it the feed reads files."""
+
 BAD = 7
 """Of ten lines, one is not JSON and becomes an error message."""
 
@@ -21,10 +25,13 @@ def double(n: int) -> int:
 
 
 def graph(prefix: str, directory: str) -> Graph:
-    """A feed of two tasks, and a processor behind it."""
+    """A feed of two tasks, or of the database that the environment names; and a processor behind it."""
+    source: Any = Files(f"{directory}/*.jsonl", tasks=TASKS)
+    if DATABASE in os.environ:
+        source = SqlOutbox(env=DATABASE, keep=False)
     return Graph(
         prefix,
-        Feed(Files(f"{directory}/*.jsonl", tasks=TASKS), into=f"{prefix}.ingress", poll_seconds=0.05),
+        Feed(source, into=f"{prefix}.ingress", name="files", poll_seconds=0.05),
         Processor(double, inputs=f"{prefix}.ingress", outputs=f"{prefix}.doubles", quarantine_after=None),
         errors=f"{prefix}.failed",
         defaults=Topic(value=Json(int), partitions=PARTITIONS),

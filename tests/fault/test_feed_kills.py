@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import re
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,9 @@ from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault import feed_world
 from tests.fault.support import backing, check_chain, committed
+from tests.integration.test_outbox import Database, database
+
+__all__ = ["database"]
 
 MOMENTS = ("before", "after")
 ALL = [
@@ -85,4 +89,39 @@ def test_kills_around_every_effect_of_a_feed_change_nothing_that_is_committed(
     assert report.ok, "\n".join(report.lines)
     assert report["files"].totals.deliveries == count
     check_chain(backing(kafka.bootstrap, f"{prefix}.files.backing"))
+    broker.close()
+
+
+@pytest.mark.full
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("database", ["postgres", "mariadb"], indirect=True)
+def test_kills_around_every_effect_of_an_outbox_lose_and_repeat_no_row(
+    database: Database, kafka: KafkaFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same for rows of a real database, which are deleted behind the commit; an early transaction commits last."""
+    monkeypatch.setenv(feed_world.DATABASE, database.url)
+    context = multiprocessing.get_context("spawn")
+    prefix = re.sub(r"[^A-Za-z0-9-]", "-", kafka.unique("ok"))
+    graph, count, unkilled = feed_world.graph(prefix, ""), 1, []
+    broker = open_broker(Kafka(kafka.bootstrap))
+    prepare(graph, broker)
+    with closing(database.connect()) as early:
+        database.insert(early, 0)
+        for point in [*ALL[16::3], None]:
+            database.write(*range(count, count + 10))
+            count += 10
+            if point is None:
+                early.commit()
+            process = context.Process(target=feed_world.run, args=(kafka.bootstrap, prefix, "", point))
+            process.start()
+            process.join(120)
+            if process.exitcode != (-9 if point else 0):
+                unkilled.append((point, process.exitcode))
+            if database.kind == "postgres" and point:  # rows wait for the oldest transaction: let them go on
+                early.commit()
+    seen = [json.loads(m.value() or b"") for m in committed(kafka.bootstrap, f"{prefix}.ingress")]
+    assert Counter(seen) == Counter(range(count))
+    assert unkilled == []
+    report = verify(graph, broker)
+    assert report.ok, "\n".join(report.lines)
     broker.close()
