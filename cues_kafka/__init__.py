@@ -32,7 +32,7 @@ from cues_kafka.errors import (
 from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import Alias, CommitPolicy, Digits, GlobalTable, Json, Limits, Raw, Retry, Store, Table
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.effects import Sql
+from cues_kafka.graph.effects import Sql, Upsert
 from cues_kafka.graph.feed import Encoded, Feed, ReplayableSource
 from cues_kafka.graph.filters import has_tag, has_type
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
@@ -40,6 +40,7 @@ from cues_kafka.graph.handler import Handler, StateHandler
 from cues_kafka.graph.message import Message, Out
 from cues_kafka.graph.processor import DataFrameProcessor, Processor, Source, processor
 from cues_kafka.graph.ready import Dedupe, Header, rekey
+from cues_kafka.graph.sink import Sink
 from cues_kafka.graph.timers import Timer, Timers
 from cues_kafka.graph.topic import Topic
 from cues_kafka.graph.windows import Tumbling
@@ -130,6 +131,7 @@ __all__ = [
     "RetriableError",
     "Retry",
     "Running",
+    "Sink",
     "Source",
     "Sql",
     "SqlOutbox",
@@ -148,6 +150,7 @@ __all__ = [
     "Topic",
     "Tumbling",
     "UnstableOffsets",
+    "Upsert",
     "connect",
     "has_tag",
     "has_type",

@@ -16,7 +16,7 @@ from cues_kafka.errors import GraphError
 from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import CodecSpec, CommitPolicy, GlobalTable, Json, Limits, Raw, Retry, Store, Table
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.effects import Effect, Sql
+from cues_kafka.graph.effects import Effect, Sql, SqlTable, Upsert
 from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.filters import HasTag, HasType
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
@@ -243,16 +243,32 @@ def _effects_to_json(effects: bool | Mapping[str, Effect]) -> Any:
 
 
 def _effect_to_json(name: str, effect: Effect) -> dict[str, Any]:
-    if not isinstance(effect, Sql) or not effect.env:
+    database = effect.database
+    if database is None or not database.env:
         raise GraphError(
             f"effects={{{name!r}: ...}} cannot be written down: its address would be in the text. Name the environment "
             'variable that holds it: Sql(env="SHOP_DATABASE").'
         )
-    return {"kind": effect.kind, "env": effect.env}
+    data: dict[str, Any] = {"kind": effect.kind, "env": database.env}
+    if isinstance(effect, SqlTable | Upsert):
+        data |= {"table": effect.table, "columns": dict(effect.columns)}
+    return data | ({"key": list(effect.key)} if isinstance(effect, Upsert) else {})
 
 
 def _effects_from_json(data: bool | Mapping[str, Any]) -> Any:
-    return data if isinstance(data, bool) else {name: Sql(env=one["env"]) for name, one in data.items()}
+    return data if isinstance(data, bool) else {name: _effect_from_json(one) for name, one in data.items()}
+
+
+def _effect_from_json(data: Mapping[str, Any]) -> Effect:
+    database = Sql(env=data["env"])
+    match data["kind"]:
+        case Sql.kind:
+            return database
+        case SqlTable.kind:
+            return database.table(data["table"], columns=data["columns"])
+        case Upsert.kind:
+            return database.upsert(data["table"], key=data["key"], columns=data["columns"])
+    raise GraphError(f"{data['kind']!r} is no kind of effect. This release knows 'sql', 'table' and 'upsert'.")
 
 
 # --- Feeds

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.names import quoted
+from cues_kafka.graph.topic import set_fields
 
 DIALECTS: Final = {
     "postgresql": "postgresql",
@@ -16,6 +20,11 @@ DIALECTS: Final = {
     "sqlite": "sqlite",
 }
 """The schemes of addresses, and which database each of them means."""
+
+SOURCE, OFFSET, DELETED = "cues_source", "cues_offset", "cues_deleted"
+"""The columns with which a table of `Upsert` says which message each of its rows is from, and whether it is deleted."""
+
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
 class Effect:
@@ -28,6 +37,7 @@ class Effect:
         what: what it is, for plans.
         level: what it guarantees: `exactly once` or `at least once`.
         why: what gives this level, and what it asks for.
+        placed: it must be told which message the function is called with.
     """
 
     kind: ClassVar[str] = ""
@@ -35,6 +45,16 @@ class Effect:
     what: ClassVar[str] = "target"
     level: ClassVar[str] = "at least once"
     why: ClassVar[str] = ""
+    placed: ClassVar[bool] = False
+
+    @property
+    def database(self) -> Sql | None:
+        """The database that it is in; None: it is in none."""
+        return None
+
+    def title(self, name: str) -> str:
+        """How plans call it that is declared under this name."""
+        return f"{self.what} {name}"
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -74,6 +94,163 @@ class Sql(Effect):
 
     def __repr__(self) -> str:
         return f"Sql(env={self.env!r})" if self.env else f"Sql({dialect_of(self.url)})"
+
+    @property
+    def database(self) -> Sql:
+        """See `Effect`."""
+        return self
+
+    def table(self, table: str, *, columns: Columns) -> SqlTable:
+        """
+        A table that gets a row for each value, by `INSERT`, and by `COPY` where it is PostgreSQL.
+
+        Args:
+            table: its name; with a schema, `schema.table`.
+            columns: names that columns and fields of the values share, or which field goes to which column.
+
+        Raises:
+            GraphError: a name cannot be one of a table or column.
+        """
+        return SqlTable(self, table, columns=columns)
+
+    def upsert(self, table: str, *, key: str | Sequence[str], columns: Columns) -> Upsert:
+        """
+        A table that keeps the newest row of each key. A message that is older than the row changes nothing.
+
+        Args:
+            table: its name; with a schema, `schema.table`.
+            key: the column that tells rows apart, or several of them; the table has a primary key of them, or a unique
+                index. All messages of a key must be in one partition.
+            columns: see `table`. The columns of the key may be left out.
+
+        Raises:
+            GraphError: a name cannot be one of a table or column.
+        """
+        return Upsert(self, table, key=key, columns=columns)
+
+
+Columns: TypeAlias = Sequence[str] | Mapping[str, str]
+"""Columns that have the names of fields, or the field of each column."""
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class SqlTable(Effect):
+    """
+    A table that gets a row for each value; see `Sql.table`.
+
+    A function gets it with the method `insert(value)`.
+
+    Attributes:
+        sql: the database.
+        table: the table's name.
+        columns: (column, field of the values) pairs.
+    """
+
+    kind: ClassVar[str] = "table"
+    transactional: ClassVar[bool] = True
+    what: ClassVar[str] = "table"
+    level: ClassVar[str] = Sql.level
+    why: ClassVar[str] = Sql.why
+
+    sql: Sql
+    table: str
+    columns: tuple[tuple[str, str], ...]
+
+    def __init__(self, sql: Sql, table: str, *, columns: Columns) -> None:
+        set_fields(self, sql=_database(sql), table=_identifier(table, "table", dots=True), columns=_columns(columns))
+
+    @property
+    def database(self) -> Sql:
+        """See `Effect`."""
+        return self.sql
+
+    def title(self, name: str) -> str:
+        """See `Effect`."""
+        del name
+        return f"{self.what} {self.table}"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Upsert(Effect):
+    """
+    A table that keeps the newest row of each key; see `Sql.upsert`.
+
+    A function gets it with the methods `put(value)` and `delete(key)`. The table needs three columns besides those of
+    the values: `cues_source` (text), `cues_offset` (64 bits) and `cues_deleted` (boolean). They say which message a row
+    is from, so that an older message never takes its place, and that it is deleted.
+
+    Attributes:
+        sql: the database.
+        table: the table's name.
+        key: the columns that tell rows apart.
+        columns: (column, field of the values) pairs, those of the key first.
+    """
+
+    kind: ClassVar[str] = "upsert"
+    transactional: ClassVar[bool] = True
+    what: ClassVar[str] = "table"
+    level: ClassVar[str] = Sql.level
+    why: ClassVar[str] = f"{Sql.why}; after a reset no row goes back in time"
+    placed: ClassVar[bool] = True
+
+    sql: Sql
+    table: str
+    key: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+
+    def __init__(self, sql: Sql, table: str, *, key: str | Sequence[str], columns: Columns) -> None:
+        keys = (key,) if isinstance(key, str) else tuple(key)
+        if not keys:
+            raise GraphError(f'upsert({table!r}, key=()): name the column that tells rows apart: key="id".')
+        given = dict(_columns(columns))
+        pairs = tuple((one, given.pop(one, one)) for one in (_identifier(name, "key column") for name in keys))
+        if own := [name for name in given if name.lower() in (SOURCE, OFFSET, DELETED)]:
+            raise GraphError(
+                f"upsert({table!r}): the columns {quoted(own)} are filled in by cues-kafka. Leave them out."
+            )
+        named = _identifier(table, "table", dots=True)
+        set_fields(self, sql=_database(sql), table=named, key=keys, columns=(*pairs, *given.items()))
+
+    @property
+    def database(self) -> Sql:
+        """See `Effect`."""
+        return self.sql
+
+    def title(self, name: str) -> str:
+        """See `Effect`."""
+        del name
+        return f"{self.what} {self.table}"
+
+
+def _database(given: Any) -> Sql:
+    if not isinstance(given, Sql):
+        raise GraphError(f'{given!r} is no database. Write Sql("postgresql://..."), or Sql(env="SHOP_DATABASE").')
+    return given
+
+
+def _columns(given: Any) -> tuple[tuple[str, str], ...]:
+    if isinstance(given, str) or not isinstance(given, Mapping | Sequence) or not given:
+        raise GraphError(
+            f'columns={given!r}: write columns=["id", "total"], or the field of each column: '
+            'columns={"id": "order_id"}.'
+        )
+    pairs = tuple(given.items()) if isinstance(given, Mapping) else tuple((name, name) for name in given)
+    if wrong := [name for _, name in pairs if not isinstance(name, str) or not name]:
+        raise GraphError(f"columns= names the fields {quoted(wrong)}. A field's name is a string.")
+    names = [_identifier(name, "column").lower() for name, _ in pairs]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise GraphError(f"columns= names {quoted(twice)} twice. Name each column once.")
+    return pairs
+
+
+def _identifier(name: Any, what: str, *, dots: bool = False) -> str:
+    parts = name.split(".") if dots and isinstance(name, str) else [name]
+    if len(parts) > 2 or not all(isinstance(one, str) and _IDENTIFIER.fullmatch(one) for one in parts):
+        raise GraphError(
+            f"{name!r} cannot be the name of a {what} here. Use letters, digits and '_'"
+            f"{', with a schema as schema.table' if dots else ''}."
+        )
+    return str(name)
 
 
 def dialect_of(url: str) -> str:

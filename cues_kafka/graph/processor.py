@@ -270,8 +270,13 @@ class Processor(BoundFunction):
 
     @property
     def target(self) -> tuple[str, Effect] | None:
-        """The one of them that commits what the function writes together with the attempt (E1); None: there is none."""
+        """The first that commits what the function writes together with the attempt (E1); None: there is none."""
         return next(((name, one) for name, one in self.targets.items() if one.transactional), None)
+
+    @property
+    def placed(self) -> bool:
+        """Whether what its function acts on must be told which message the function is called with."""
+        return any(one.placed for one in self.targets.values())
 
     def replace(self, **changes: Any) -> Processor:
         """The same declaration with other arguments, validated again."""
@@ -457,11 +462,12 @@ def _check_targets(processor: Processor, label: str) -> None:
                 f'{label}: effects= gives {name!r} something that is no target. Write effects={{{name!r}: Sql("...")}}.'
             )
     found = [name for name, one in processor.targets.items() if one.transactional]
-    if len(found) > 1:
+    if len({processor.targets[name].database for name in found}) > 1:
         raise GraphError(
             f"{label}: effects= has several databases, {quoted(found)}: no transaction spans two of them. Write to "
             "one, and have a second processor write to the other."
         )
+    _check_placed(processor, label)
     if found and processor.concurrency > 1:
         raise GraphError(
             f"{label}: effects= with a database and concurrency={processor.concurrency}: steps that run side by side "
@@ -474,6 +480,24 @@ def _check_targets(processor: Processor, label: str) -> None:
         )
     if found and processor.strategy not in (None, "exactly-once"):
         raise GraphError(f"{label}: a database with strategy={processor.strategy!r}. Leave strategy= out.")
+
+
+def _check_placed(processor: Processor, label: str) -> None:
+    """Refuse an upsert where the place of the messages says nothing about their order."""
+    name = next((name for name, one in processor.targets.items() if one.placed), None)
+    if name is None:
+        return
+    if processor.input_shape != "single":
+        raise GraphError(
+            f"{label}: effects= has the upsert {name!r}, whose rows tell older from newer by the offset of their "
+            f"message, and a step of {processor.inputs_word}= has several inputs. Have another processor read the "
+            "inputs, and write the topic that this one reads."
+        )
+    if processor.timers is not None:
+        raise GraphError(
+            f"{label}: effects= has the upsert {name!r}, and state= has Timers. A timer has no offset that tells older "
+            "from newer. Have the function of the timer send a message, and upsert in the processor that reads it."
+        )
 
 
 def _check_timers(processor: Processor, label: str) -> None:

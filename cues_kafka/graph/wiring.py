@@ -9,6 +9,7 @@ from cues_kafka.errors import GraphError
 from cues_kafka.graph.annotations import check_annotations
 from cues_kafka.graph.names import MAX_TOPIC_CHARS, check_topic, hint, quoted
 from cues_kafka.graph.ready import check_by
+from cues_kafka.graph.sink import check_columns
 
 if TYPE_CHECKING:
     from cues_kafka.graph.definition import Graph
@@ -45,6 +46,7 @@ def check_wiring(graph: Graph) -> None:
         check_annotations(processor)
         if processor.lead not in error_topics:
             check_by(processor, graph.topic(processor.lead))
+            check_columns(processor, graph.topic(processor.lead))
         errors = graph.errors_of(processor)
         if errors in processor.read_topics:
             raise GraphError(

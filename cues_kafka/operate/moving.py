@@ -508,8 +508,7 @@ class Maintenance:
         from cues_kafka.sinks.lookup import open_target  # noqa: PLC0415  only who has a database needs its driver
 
         assert isinstance(self.declared, Processor)
-        assert self.declared.target
-        return open_target(self.declared.target[1], spec.graph, spec.processor, spec.partition)
+        return open_target(self.declared.targets, spec.graph, spec.processor, spec.partition)
 
     def _backing(self, spec: Spec) -> Watermarks:
         place = TopicPartition(spec.backing, spec.partition)

@@ -52,7 +52,7 @@ def edges_of(graph: Graph) -> Iterator[Guarantee]:
 
 def _out_of_kafka(processor: Processor) -> Iterator[Guarantee]:
     for name, one in processor.targets.items():
-        yield Guarantee(f"{processor.name} -> {one.what} {name}", one.level, one.why)
+        yield Guarantee(f"{processor.name} -> {one.title(name)}", one.level, one.why)
     if processor.has_effects and not processor.targets:
         yield Guarantee(
             f"{processor.name} -> its effects",

@@ -37,6 +37,7 @@ def refusals_of(
         yield from _wrong_cleanup_policy((one.backing, *(changelog for _, changelog in one.changelogs)), facts)
         yield from _too_wide_backing(one, facts)
         yield from _split_stores(graph.processors[one.name], one, facts)
+        yield from _split_rows(graph.processors[one.name], one, facts)
     for frame in frames:
         yield from _wrong_cleanup_policy((frame.backing,), facts)
     if graph.cuts is not None:
@@ -178,6 +179,21 @@ def _split_stores(processor: Processor, planned: ProcessorPlan, facts: ClusterFa
             f"cannot, give {planned.name} a new name=: under it the store is built from start= on, and outputs repeat. "
             "Or say Store(per_task=True), if its entries do not depend on keys."
         )
+
+
+def _split_rows(processor: Processor, planned: ProcessorPlan, facts: ClusterFacts) -> Iterator[str]:
+    """Upserts whose input was given more partitions: offsets of two partitions do not say which message is newer."""
+    backing, wanted = facts.topics.get(planned.backing), planned.partitions or 0
+    if not processor.placed or backing is None or backing.partitions >= wanted:
+        return
+    yield (
+        f"{planned.inputs[0][1]!r} has {count(wanted, 'partition')}, {planned.backing!r} has {backing.partitions}. "
+        f"Messages of a key may now come to another task of {planned.name} than the one that wrote its row, and their "
+        "offsets do not say which is newer. Once all messages from before are delivered (`cues-kafka verify "
+        f"MODULE:GRAPH --complete`), accept it: kafka-topics --alter --topic {planned.backing} --partitions {wanted}. "
+        "From then on a message of the other partition always takes the place of the row, so never reset "
+        f"{planned.name} to a place before."
+    )
 
 
 def _small_batches(graph: Graph, facts: ClusterFacts) -> Iterator[str]:

@@ -22,6 +22,7 @@ from cues_kafka.graph.handler import Handler
 from cues_kafka.graph.message import key_bytes
 from cues_kafka.graph.names import changelog_topic
 from cues_kafka.graph.processor import Processor
+from cues_kafka.graph.sink import is_sink
 from cues_kafka.graph.timers import Timers
 from cues_kafka.graph.topic import Topic
 from cues_kafka.plan.refusals import LEAST_BYTES
@@ -97,22 +98,22 @@ def caller_of(
         stores = Stores(specs, spec.partition) if specs else None
         own = {**(stores.values if stores else {}), **(tables.values(spec.partition) if tables else {})}
         everything = {**values, **own}
-        target = (
-            open_target(processor.target[1], graph.name, processor.name, spec.partition) if processor.target else None
-        )
-        if processor.target and target is not None:
-            everything[processor.target[0]] = target.value
+        target, placed = None, None
+        if processor.target:
+            target = open_target(processor.targets, graph.name, processor.name, spec.partition)
+            everything |= target.values
+            placed = target.placed if processor.placed else None
         given = {name: one for name, one in everything.items() if name in processor.call.context}
         timed = {name: everything[name] for name in processor.timer_call.context} if processor.timer_call else {}
         handlers = Handlers(declared, given, stores, monotonic) if declared and stores else None
-        return CallContext(given, stores, stores, tables, handlers, timed, target)
+        return CallContext(given, stores, stores, tables, handlers, timed, target, placed)
 
     return Caller(
         processor,
         decoders=[
             Decoder(_decode_errors)
             if topic in graph.error_topics()
-            else decoder(graph.topic(topic), MadeFor(topic, cluster))
+            else decoder(graph.topic(topic), MadeFor(topic, cluster), nulls=is_sink(processor))
             for _, topic in processor.inputs
         ],
         returned=Returned(processor.output_shape, targets, generator=processor.call.is_generator),
@@ -183,8 +184,12 @@ def _text_key(key: Any) -> bytes:
     return key.encode()
 
 
-def decoder(settings: Topic, made_for: MadeFor) -> Decoder:
-    """Makes the decoder of a topic's values. A null value is None if the codec has None, else a decoding error."""
+def decoder(settings: Topic, made_for: MadeFor, *, nulls: bool = False) -> Decoder:
+    """
+    Makes the decoder of a topic's values.
+
+    A null value is None if the codec has None, or with `nulls` in any case; else it is a decoding error.
+    """
     codec = codec_for(settings.value, made_for)
     decode, nullable, name = codec.decode, codec.nullable, type(settings.value).__name__
     key = None if settings.key_codec is None else _key_decoder(settings.key_codec, made_for._replace(part="key"))
@@ -194,11 +199,11 @@ def decoder(settings: Topic, made_for: MadeFor) -> Decoder:
     def read(data: bytes | None) -> Any:
         if data is not None:
             return decode(data)
-        if nullable:
+        if nullable or nulls:
             return None
         raise CodecError(
             f"A message on {made_for.topic!r} has no value (a tombstone), and the declared {name} has no None. To read "
-            "such messages, declare None as well: Json(Order | None), or Avro(['null', ...])."
+            "such messages, declare a codec that has it: Json() without a class, or Avro(['null', ...])."
         )
 
     return Decoder(read, getattr(codec, "id_header", None), key)

@@ -64,7 +64,7 @@ def make_tables(graph: Graph, names: Sequence[str] | None, *, create: bool) -> N
     Make our tables in the databases of these processors where they are missing.
 
     Raises:
-        ConfigError: they are missing and must not be made, or a database refuses.
+        ConfigError: they are missing and must not be made, a database refuses, or a table of the user's does not fit.
         RetriableError: a database does not answer.
     """
     if not any(processor.targets for processor in graph.processors.values()):
@@ -73,6 +73,7 @@ def make_tables(graph: Graph, names: Sequence[str] | None, *, create: bool) -> N
 
     for where, declared in tables.databases(graph, names).items():
         tables.make_tables(declared, where, create=create)
+        tables.refuse_unfit(graph, declared, names)
 
 
 def plan_start(graph: Graph, broker: Broker, terms: Terms) -> Plan:

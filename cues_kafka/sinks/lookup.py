@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.effects import Effect, Sql, dialect_of
-from cues_kafka.ports import TransactionalSink
 from cues_kafka.sinks.dialect import Dialect
-from cues_kafka.sinks.sql import SqlTarget, TaskName
+from cues_kafka.sinks.rows import TablesTarget
+from cues_kafka.sinks.sql import TaskName
 
 
-def open_target(declared: Effect, graph: str, processor: str, partition: int) -> TransactionalSink:
+def open_target(declared: Mapping[str, Effect], graph: str, processor: str, partition: int) -> TablesTarget:
     """
     Make the target of one task. It connects when it is first asked.
+
+    Args:
+        declared: what the function acts on, by name: the database, or tables of it.
+        graph: of the task.
+        processor: of the task.
+        partition: of the task.
 
     Raises:
         ConfigError: a package or the address is missing, or it is no target with transactions.
     """
-    if not isinstance(declared, Sql):
-        raise ConfigError(f"{declared!r} is no target with transactions of its own")
-    return SqlTarget(dialect(declared), TaskName(graph, processor, partition))
+    inside = {name: one for name, one in declared.items() if one.database is not None}
+    found = next((one.database for one in inside.values()), None)
+    if found is None:
+        raise ConfigError(f"{', '.join(map(repr, declared.values()))}: no target with transactions of its own")
+    return TablesTarget(dialect(found), TaskName(graph, processor, partition), inside)
 
 
 def dialect(declared: Sql) -> Dialect:

@@ -16,6 +16,7 @@ from cues_kafka.plan.inspectors import Findings, Terms
 from cues_kafka.ports import Broker
 from cues_kafka.sinks.dialect import OUTBOX, TASKS, Dialect
 from cues_kafka.sinks.lookup import dialect
+from cues_kafka.sinks.table_checks import check_table, tables_in
 
 log = get_logger("cues_kafka.sinks")
 
@@ -30,8 +31,8 @@ def databases(graph: Graph, names: Iterable[str] | None = None) -> dict[str, Sql
     found: dict[Sql, str] = {}
     for name, processor in graph.processors.items():
         for key, one in processor.targets.items():
-            if isinstance(one, Sql) and (names is None or name in names):
-                found.setdefault(one, f"{name}, effects[{key!r}]")
+            if one.database is not None and (names is None or name in names):
+                found.setdefault(one.database, f"{name}, effects[{key!r}]")
     return {where: one for one, where in found.items()}
 
 
@@ -131,9 +132,11 @@ def _raise_outage(talk: Dialect, connection: Any, error: Exception) -> None:
 
 
 def inspect_databases(graph: Graph, broker: Broker, terms: Terms) -> Findings:
-    """Ask the databases of a graph whether they answer and have our tables."""
+    """Ask the databases of a graph whether they answer, have our tables, and what the user's tables lack."""
     del broker
-    changes, refusals = [], []
+    changes: list[str] = []
+    refusals: list[str] = []
+    warnings: list[str] = []
     for where, declared in databases(graph, terms.names).items():
         try:
             talk = dialect(declared)
@@ -143,9 +146,33 @@ def inspect_databases(graph: Graph, broker: Broker, terms: Terms) -> Findings:
                         f"{where}: the database has no tables {TASKS} and {OUTBOX}. `plan --apply` and the first start "
                         "make them"
                     )
-        except (ConfigError, RetriableError) as error:
+                for place, table in tables_in(graph, declared, terms.names):
+                    refusals += (f"{place}: {why}" for why in check_table(talk, opened.connection, table))
+        except ConfigError as error:
             refusals.append(f"{where}: {error}")
-    return Findings(None, (), tuple(refusals), tuple(changes))
+        except RetriableError as error:  # a start asks again, see `make_tables`
+            warnings.append(f"{where}: {error}")
+    return Findings(refusals=tuple(refusals), warnings=tuple(warnings), changes=tuple(changes))
+
+
+def refuse_unfit(graph: Graph, declared: Sql, names: Iterable[str] | None) -> None:
+    """
+    Refuse a start on tables of the user's that do not take what is written into them.
+
+    A plan says so before, but not where the database did not answer then.
+
+    Raises:
+        ConfigError: a table does not fit.
+        RetriableError: the database does not answer.
+    """
+    written = list(tables_in(graph, declared, names))
+    if not written:
+        return
+    talk = dialect(declared)
+    with closing(_Closing(talk, talk.connect())) as opened:
+        for place, table in written:
+            if found := list(check_table(talk, opened.connection, table)):
+                raise ConfigError("\n".join(f"{place}: {why}" for why in found))
 
 
 class _Closing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from cues_kafka.core.delivery import provenance_prefix
 from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Totals
 from cues_kafka.core.spec import Spec
-from cues_kafka.ports import BatchReport, Positions, Sink, TransactionalSink, WireMessage
+from cues_kafka.ports import BatchReport, Coordinates, Positions, Sink, TransactionalSink, WireMessage
 from cues_kafka.runtime.calling.fired import Fired
 from cues_kafka.runtime.calling.outbox import Outbox
 from cues_kafka.runtime.calling.outputs import Now
@@ -37,6 +37,7 @@ class CallContext:
         handlers: those of its stores that are objects of the user's; None: it has none.
         timed: as `values`, for the function of its timers.
         target: commits what the calls write outside of Kafka with the attempt (E1); None: nothing does.
+        placed: told which messages the function is called with, before each call; None: nothing asks for it.
     """
 
     values: Mapping[str, Any]
@@ -46,6 +47,7 @@ class CallContext:
     handlers: Handlers | None = None
     timed: Mapping[str, Any] = field(default_factory=dict)
     target: TransactionalSink | None = None
+    placed: Callable[[Sequence[Coordinates]], None] | None = None
 
 
 class Mark(NamedTuple):

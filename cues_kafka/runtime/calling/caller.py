@@ -110,7 +110,13 @@ class Caller:
         self._side_by_side = not (processor.batch or processor.state or processor.target)
         self._coming: Iterator[Any] | None = None
         self._simple = processor.input_shape == "single" and not (
-            processor.batch or processor.filter or call.wants_step or call.rest or call.is_async or timed
+            processor.batch
+            or processor.filter
+            or processor.placed
+            or call.wants_step
+            or call.rest
+            or call.is_async
+            or timed
         )
         self._plain = self._simple and self._target is not None and self._target.provenance
 
@@ -447,6 +453,8 @@ class Caller:
             stores.begin_step()
             if stores.timed:
                 stores.advance(one.timestamp_ms for one in received.values())
+        if batch.context.placed is not None:
+            batch.context.placed([self._place_of(received, batch)])
         if step is not None:
             given = {**given, "step": [step] if listed else step}
         if call.positional is not None:
@@ -454,6 +462,11 @@ class Caller:
             return self.processor.fn([value] if listed else value, **given)
         values = {binding: [one.value] if listed else one.value for binding, one in received.items()}
         return self.processor.fn(**values, **given)
+
+    def _place_of(self, received: Mapping[str, Received], batch: Batch) -> Coordinates:
+        """Where the message of a processor with one input stands."""
+        [(binding, one)] = received.items()
+        return Coordinates(binding, batch.topic_ids[binding], one.partition, one.offset)
 
     def _single(self, results: Any) -> Any:
         if results is None:
@@ -796,6 +809,8 @@ class Caller:
             stores.begin_step()
             if stores.timed:
                 stores.advance(one.timestamp_ms for i in asked for one in came[i].values())
+        if batch.context.placed is not None:
+            batch.context.placed([self._place_of(came[i], batch) for i in asked])
         if call.wants_step:
             given = {**given, "step": [failures[i].step for i in asked]}
         values = {binding: [came[i][binding].value for i in asked] for binding in self._bindings}

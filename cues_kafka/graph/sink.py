@@ -1,0 +1,85 @@
+"""`Sink`: a processor without a function of the user's, which writes values into a table of a database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cues_kafka.errors import GraphError
+from cues_kafka.graph.declare import Raw
+from cues_kafka.graph.effects import SqlTable, Upsert
+from cues_kafka.graph.names import hint, quoted
+from cues_kafka.graph.processor import Processor
+from cues_kafka.graph.topic import Topic, fields_of
+
+INTO = "into"
+"""The name of the table in `effects=`."""
+
+
+def Sink(name: str, *, inputs: str, into: SqlTable | Upsert, **settings: Any) -> Processor:  # noqa: N802
+    """
+    A processor that writes the fields of each value into a table, exactly once, and needs no function.
+
+    With `Sql(...).table(...)` each value is a row, and a tombstone is an error. With `Sql(...).upsert(...)` each value
+    is the new row of its key, and a tombstone deletes the row of the message's key. A value that lacks a field, or
+    that the database refuses, becomes an error message.
+
+    Args:
+        name: of the processor.
+        inputs: the topic.
+        into: the table.
+        settings: others of `Processor`, such as `errors`, `filter` and `start`.
+
+    Raises:
+        GraphError: something does not fit.
+    """
+    if not isinstance(into, SqlTable | Upsert):
+        raise GraphError(
+            f'Sink {name!r}: into={into!r} is no table. Write into=Sql(...).table("name", columns=[...]), or '
+            '.upsert("name", key="id", columns=[...]).'
+        )
+    if taken := sorted({"outputs", "alts", "effects", "batch", "concurrency", "opts", "state"} & settings.keys()):
+        raise GraphError(
+            f"Sink {name!r}: {quoted(taken)} are not for a sink without a function. Write a Processor, whose function "
+            "gets the table: effects={" + f"{INTO!r}: ..." + "}."
+        )
+    return Processor(write_into, name=name, inputs=inputs, effects={INTO: into}, batch=True, **settings)
+
+
+def write_into(values: list[Any], step: list[Any], into: Any) -> None:
+    """The function of `Sink`."""
+    into.write(values, [one.inputs[one.binding] for one in step])
+
+
+def is_sink(processor: Processor) -> bool:
+    """Whether a processor was made by `Sink`."""
+    return processor.fn is write_into
+
+
+def check_columns(processor: Processor, settings: Topic) -> None:
+    """
+    Check the fields that a `Sink` writes.
+
+    Args:
+        processor: of any kind.
+        settings: of the topic that it reads.
+
+    Raises:
+        GraphError: the topic's values have no such field.
+    """
+    into = processor.targets.get(INTO)
+    if not is_sink(processor) or not isinstance(into, SqlTable | Upsert):
+        return
+    if isinstance(settings.value, Raw):
+        raise GraphError(
+            f"{processor.label}: the values of {processor.lead!r} are bytes, which have no fields. Give the topic a "
+            f"codec, topics={{{processor.lead!r}: Topic(value=Json())}}, or write a Processor."
+        )
+    owner, fields = fields_of(settings.value)
+    missing = [field for _, field in into.columns if fields and not hasattr(settings.value.record, field)]
+    missing = [field for field in missing if field not in fields]
+    if missing:
+        raise GraphError(
+            f"{processor.label}: {owner}, the value of {processor.lead!r}, has no field {quoted(missing)}"
+            f"{hint(missing[0], fields)}. Fields: {quoted(fields)}. Where a column has another name than its field, "
+            'write columns={"column": "field"}.'
+        )

@@ -1,0 +1,330 @@
+"""Tables of a database as what a function acts on: rows for values, and the newest row of each key.
+
+A function hands over values. Their rows are collected during the call and written when the call has ended, many at
+once, in the transaction of E1. So a row and the outcome of its message are committed together, once. That alone keeps a
+restart from writing an older row over a newer one.
+
+After `reset` messages are delivered again on purpose, and then only the guard of `Upsert` helps. Each row says which
+message it is from: topic, partition and offset. A row gives way to messages of its partition that do not lie before
+its own, and to those of any other topic or partition. The same message passes, so that a function that was corrected
+writes its rows anew. The guard is the message's offset and not the task's step: steps go on where offsets go back, and
+begin at 0 again under another name, while an offset names one message of its topic for good.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from cues_kafka.errors import OutputError, RetriableError
+from cues_kafka.graph.effects import DELETED, OFFSET, SOURCE, Effect, SqlTable, Upsert
+from cues_kafka.ports import Coordinates
+from cues_kafka.sinks.connection import InTransaction
+from cues_kafka.sinks.dialect import Dialect
+from cues_kafka.sinks.sql import SqlTarget, TaskName
+
+_MISSING = object()
+
+
+def named(dialect: Dialect, name: str) -> str:
+    """A name of a table or column as it is written in statements."""
+    # SQLite takes a name in double quotes for text where there is no such column.
+    mark = '"' if dialect.name == "postgresql" else "`"
+    return ".".join(f"{mark}{part}{mark}" for part in name.split("."))
+
+
+class RowsTable:
+    """What a function gets of `Sql(...).table(...)`: it inserts rows. Valid only during the call."""
+
+    def __init__(self, target: InTransaction, declared: SqlTable) -> None:
+        self._target = target
+        self.table = declared.table
+        self._columns = tuple(column for column, _ in declared.columns)
+        self._row_of = _row_of(declared.table, declared.columns)
+        self._rows: list[tuple[Any, ...]] = []
+
+    def insert(self, value: Any) -> None:
+        """
+        Insert the fields of a value as a row.
+
+        Args:
+            value: a mapping, or an object with attributes.
+
+        Raises:
+            OutputError: it lacks a field, or is None.
+            RuntimeError: the call is over.
+        """
+        self._target.in_use  # noqa: B018  it raises when the call is over
+        if value is None:
+            raise OutputError(
+                f"a message without a value (a tombstone) has no fields for table {self.table!r}. Leave tombstones "
+                "out, with filter=, or keep the newest row of each key with Sql(...).upsert(...)"
+            )
+        self._rows.append(self._row_of(value))
+
+    def write(self, values: Sequence[Any], messages: Sequence[Any]) -> None:
+        """Insert a row for each of the values of these messages."""
+        del messages
+        for value in values:
+            self.insert(value)
+
+    def flush(self) -> None:
+        """Write the rows that were collected."""
+        rows, self._rows = self._rows, []
+        if not rows:
+            return
+        dialect, connection = self._target.dialect, self._target.in_use
+        if dialect.name != "sqlite":
+            dialect.insert(connection, self.table, self._columns, rows)
+            return
+        names, marks = ", ".join(named(dialect, one) for one in self._columns), ", ".join("?" * len(self._columns))
+        statement = f"INSERT INTO {named(dialect, self.table)} ({names}) VALUES ({marks})"  # noqa: S608
+        dialect.executemany(connection, statement, rows)
+
+    def drop(self) -> None:
+        """Forget the rows that were collected."""
+        self._rows = []
+
+
+class _Change(NamedTuple):
+    """A row to put, or the key of one to delete, behind the guard."""
+
+    deletes: bool
+    row: tuple[Any, ...]
+
+
+class UpsertTable:
+    """What a function gets of `Upsert`: it puts and deletes the rows of keys. Valid only during the call."""
+
+    def __init__(self, target: InTransaction, declared: Upsert) -> None:
+        self._target = target
+        self._declared = declared
+        self.table = declared.table
+        self._row_of = _row_of(declared.table, declared.columns)
+        self._key_of = _row_of(declared.table, declared.columns[: len(declared.key)])
+        self._put, self._delete = statements(target.dialect, declared)
+        self._changes: list[_Change] = []
+        self.places: Sequence[Coordinates] = ()
+
+    def put(self, value: Any, *, index: int | None = None) -> None:
+        """
+        Make the fields of a value the row of its key, unless the row is from a later message.
+
+        Args:
+            value: a mapping, or an object with attributes.
+            index: with `batch=True`, which message of the list it is from.
+
+        Raises:
+            OutputError: the value lacks a field or is None, a part of its key is None, or `index` is missing.
+            RuntimeError: the call is over.
+        """
+        if value is None:
+            raise OutputError(f"None is no row of table {self.table!r}. To delete one, call delete(key)")
+        row = self._row_of(value)
+        self._check_key(row[: len(self._declared.key)])
+        self._changes.append(_Change(False, (*row, *self._guard(index))))
+
+    def delete(self, key: Any, *, index: int | None = None) -> None:
+        """
+        Mark the row of a key as deleted, unless it is from a later message. The row stays: it is its own guard.
+
+        A key without a row stays without one.
+
+        Args:
+            key: the value of the key's column. Of several columns: their values in order, or by name.
+            index: see `put`.
+
+        Raises:
+            OutputError: it is no such key, or `index` is missing.
+            RuntimeError: the call is over.
+        """
+        source, offset = self._guard(index)
+        self._changes.append(_Change(True, (source, offset, *self._key(key), source, offset)))
+
+    def write(self, values: Sequence[Any], messages: Sequence[Any]) -> None:
+        """Put each of the values of these messages; one that is None deletes the row of its message's key."""
+        for index, (value, message) in enumerate(zip(values, messages, strict=True)):
+            if value is not None:
+                self.put(value, index=index)
+            elif message.key is None:
+                raise OutputError(
+                    "the message has neither a value nor a key, so it does not say what to delete in table "
+                    f"{self.table!r}"
+                )
+            else:
+                self.delete(message.key, index=index)
+
+    def flush(self) -> None:
+        """Write the changes that were collected, in their order."""
+        changes, self._changes = self._changes, []
+        dialect, connection = self._target.dialect, self._target.in_use
+        for deletes, group in groupby(changes, itemgetter(0)):
+            dialect.executemany(connection, self._delete if deletes else self._put, [one.row for one in group])
+
+    def drop(self) -> None:
+        """Forget the changes that were collected."""
+        self._changes = []
+
+    def _key(self, given: Any) -> tuple[Any, ...]:
+        names = self._declared.key
+        if isinstance(given, tuple | list):
+            found = tuple(given)
+        elif len(names) > 1 or isinstance(given, Mapping):
+            if isinstance(given, str | bytes | int):
+                raise OutputError(
+                    f"{given!r:.60} does not say all columns of the key of table {self.table!r}: "
+                    f"{', '.join(names)}. Give them in this order, or by name; the key of a message has them if its "
+                    "topic has a key_codec="
+                )
+            found = self._key_of(given)
+        else:
+            found = (given,)
+        if len(found) != len(names):
+            raise OutputError(
+                f"{given!r:.60} has {len(found)} parts, the key of table {self.table!r} {len(names)}: "
+                f"{', '.join(names)}"
+            )
+        self._check_key(found)
+        return found
+
+    def _check_key(self, key: tuple[Any, ...]) -> None:
+        if None in key:
+            raise OutputError(
+                f"{self._declared.key[key.index(None)]!r}, a part of the key of table {self.table!r}, is None"
+            )
+
+    def _guard(self, index: int | None) -> tuple[str, int]:
+        self._target.in_use  # noqa: B018  it raises when the call is over
+        if index is None:
+            if len(self.places) != 1:
+                raise OutputError(
+                    f"table {self.table!r}: the function was called with {len(self.places)} messages "
+                    "(batch=True), so say which one the row is from: put(value, index=0) for the first"
+                )
+            index = 0
+        place = self.places[index]
+        return f"{urlsafe_b64encode(place.topic_id)[:22].decode()}/{place.partition}", place.offset
+
+
+class TablesTarget(SqlTarget):
+    """
+    The database of one task, with the tables that its function hands rows to.
+
+    Attributes:
+        values: what the function is given, by name.
+    """
+
+    def __init__(self, dialect: Dialect, task: TaskName, declared: Mapping[str, Effect]) -> None:
+        super().__init__(dialect, task)
+        self._tables: list[RowsTable | UpsertTable] = []
+        self.values: dict[str, Any] = {name: self._made(one) for name, one in declared.items()}
+
+    def _made(self, declared: Effect) -> Any:
+        match declared:
+            case SqlTable():
+                self._tables.append(RowsTable(self, declared))
+            case Upsert():
+                self._tables.append(UpsertTable(self, declared))
+            case _:
+                return self.value
+        return self._tables[-1]
+
+    def placed(self, places: Sequence[Coordinates]) -> None:
+        """The function is called next with the messages that stand here."""
+        for table in self._tables:
+            if isinstance(table, UpsertTable):
+                table.places = places
+
+    def mark(self) -> None:
+        """See `ports.TransactionalSink`."""
+        self._drop_rows()
+        super().mark()
+
+    def back(self) -> None:
+        """See `ports.TransactionalSink`."""
+        self._drop_rows()
+        super().back()
+
+    def check(self) -> str:
+        """See `ports.TransactionalSink`. What the function handed over is written now that it has ended."""
+        for table in self._tables:
+            try:
+                table.flush()
+            except Exception as error:  # drivers raise TypeError and their like for a value, too
+                if isinstance(error, RetriableError):
+                    raise
+                if why := self.outage(error):
+                    raise RetriableError(why, code="TARGET") from error
+                self._drop_rows()
+                return f"table {table.table!r} refuses a row: {type(error).__name__}: {' '.join(str(error).split())}"
+        return super().check()
+
+    def _drop_rows(self) -> None:
+        for table in self._tables:
+            table.drop()
+
+
+def statements(dialect: Dialect, declared: Upsert) -> tuple[str, str]:
+    """
+    The statements of an upsert.
+
+    Returns:
+        The one that puts a row: its parameters are the columns, source and offset. And the one that deletes: source,
+        offset, the key, source and offset.
+    """
+    table, columns = named(dialect, declared.table), [column for column, _ in declared.columns]
+    marks = ", ".join("?" * (len(columns) + 2))
+    names = [named(dialect, one) for one in (*columns, SOURCE, OFFSET)]
+    insert = f"({', '.join(names)}, {DELETED}) VALUES ({marks}, FALSE)"
+    rest = [named(dialect, one) for one in columns if one not in declared.key]
+    put = (_on_duplicate if dialect.name == "mysql" else _on_conflict)(dialect, declared, table, insert, rest)
+    keys = " AND ".join(f"{named(dialect, one)} = ?" for one in declared.key)
+    delete = (
+        f"UPDATE {table} SET {DELETED} = TRUE, {SOURCE} = ?, {OFFSET} = ? WHERE {keys} AND "  # noqa: S608
+        f"({SOURCE} IS NULL OR {SOURCE} <> ? OR {OFFSET} <= ?)"
+    )
+    return put, delete
+
+
+def _on_conflict(dialect: Dialect, declared: Upsert, table: str, insert: str, rest: Sequence[str]) -> str:
+    """PostgreSQL and SQLite."""
+    changed = ", ".join(f"{one} = excluded.{one}" for one in (*rest, SOURCE, OFFSET, DELETED))
+    keys = ", ".join(named(dialect, one) for one in declared.key)
+    return (
+        f"INSERT INTO {table} AS held {insert} ON CONFLICT ({keys}) DO UPDATE SET {changed} WHERE "
+        f"held.{SOURCE} IS NULL OR held.{SOURCE} <> excluded.{SOURCE} OR held.{OFFSET} <= excluded.{OFFSET}"
+    )
+
+
+def _on_duplicate(dialect: Dialect, declared: Upsert, table: str, insert: str, rest: Sequence[str]) -> str:
+    """
+    MySQL and MariaDB, which assign one column after the other: what comes later sees what came before.
+
+    So the guard comes last. Its offset goes before its source: where the new row wins, it still wins with the new
+    offset; where it does not, nothing has changed.
+    """
+    del dialect, declared
+    wins = f"({SOURCE} IS NULL OR {SOURCE} <> VALUES({SOURCE}) OR {OFFSET} <= VALUES({OFFSET}))"
+    changed = ", ".join(f"{one} = IF({wins}, VALUES({one}), {one})" for one in (*rest, DELETED, OFFSET, SOURCE))
+    return f"INSERT INTO {table} {insert} ON DUPLICATE KEY UPDATE {changed}"
+
+
+def _row_of(table: str, columns: Iterable[tuple[str, str]]) -> Callable[[Any], tuple[Any, ...]]:
+    """Gives a function that takes the fields of a value, in the order of columns."""
+    pairs = tuple(columns)
+
+    def row(value: Any) -> tuple[Any, ...]:
+        if isinstance(value, Mapping):
+            found = tuple([value.get(field, _MISSING) for _, field in pairs])
+        else:
+            found = tuple([getattr(value, field, _MISSING) for _, field in pairs])
+        if _MISSING in found:
+            lacking = [f"{field!r} for column {column!r}" for (column, field), one in zip(pairs, found, strict=True)
+                       if one is _MISSING]  # fmt: skip
+            raise OutputError(f"the value lacks fields of table {table!r}: {', '.join(lacking)}")
+        return found
+
+    return row

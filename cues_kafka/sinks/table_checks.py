@@ -1,0 +1,97 @@
+"""Whether a table of the user's takes what a graph writes into it. It is looked at, and never altered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from cues_kafka.errors import RetriableError
+from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.effects import DELETED, OFFSET, SOURCE, Sql, SqlTable, Upsert
+from cues_kafka.graph.names import quoted
+from cues_kafka.sinks.dialect import Dialect
+from cues_kafka.sinks.rows import named
+
+GUARD = {
+    "postgresql": (f"{SOURCE} text", f"{OFFSET} bigint", f"{DELETED} boolean NOT NULL DEFAULT false"),
+    "sqlite": (f"{SOURCE} TEXT", f"{OFFSET} INTEGER", f"{DELETED} BOOLEAN NOT NULL DEFAULT FALSE"),
+    "mysql": (f"{SOURCE} VARCHAR(40)", f"{OFFSET} BIGINT", f"{DELETED} BOOLEAN NOT NULL DEFAULT FALSE"),
+}
+"""The columns of an upsert that no value fills, as each kind of database declares them."""
+
+
+def tables_in(graph: Graph, database: Sql, names: Iterable[str] | None) -> Iterator[tuple[str, SqlTable | Upsert]]:
+    """The tables of this database that these processors write, each with where it is declared."""
+    for name, processor in graph.processors.items():
+        if names is not None and name not in names:
+            continue
+        for key, one in processor.targets.items():
+            if isinstance(one, SqlTable | Upsert) and one.sql == database:
+                yield f"{name}, effects[{key!r}], table {one.table!r}", one
+
+
+def check_table(dialect: Dialect, connection: Any, declared: SqlTable | Upsert) -> Iterator[str]:
+    """Why rows cannot be written into a table, each with the remedy."""
+    table = named(dialect, declared.table)
+    if why := _refused(dialect, connection, f"SELECT 1 FROM {table} WHERE 1 = 0"):  # noqa: S608
+        yield f"it cannot be read: {why}. Create it, or correct its name; cues-kafka makes no table of yours"
+        return
+    columns = [column for column, _ in declared.columns]
+    if lacking := [one for one in columns if not _has(dialect, connection, table, one)]:
+        yield (
+            f"it has no column {quoted(lacking)}. Add what is missing, or correct columns=. In PostgreSQL the case of "
+            "letters counts"
+        )
+    if not isinstance(declared, Upsert):
+        return
+    guard = GUARD[dialect.name]
+    if absent := [one for one in guard if not _has(dialect, connection, table, one.split()[0])]:
+        added = ", ".join(f"ADD COLUMN {one}" for one in absent)
+        if dialect.name == "sqlite":
+            added = f"; ALTER TABLE {declared.table} ".join(f"ADD COLUMN {one}" for one in absent)
+        yield (
+            "it lacks columns that say which message a row is from, and whether it is deleted. Add them: "
+            f"ALTER TABLE {declared.table} {added}"
+        )
+    if not lacking and not _is_unique(dialect, connection, declared):
+        index = f"{declared.table.replace('.', '_')}_key"
+        yield (
+            f"no primary key and no unique index has exactly the columns {quoted(declared.key)} of key=. Add one: "
+            f"CREATE UNIQUE INDEX {index} ON {declared.table} ({', '.join(declared.key)})"
+        )
+
+
+def _has(dialect: Dialect, connection: Any, table: str, column: str) -> bool:
+    return not _refused(dialect, connection, f"SELECT {named(dialect, column)} FROM {table} WHERE 1 = 0")  # noqa: S608
+
+
+def _is_unique(dialect: Dialect, connection: Any, declared: Upsert) -> bool:
+    table, keys = named(dialect, declared.table), ", ".join(named(dialect, one) for one in declared.key)
+    if dialect.name == "mysql":
+        rows = dialect.execute(connection, f"SHOW INDEX FROM {table} WHERE Non_unique = 0").fetchall()
+        indexes = {row[2]: {one[4].lower() for one in rows if one[2] == row[2]} for row in rows}
+        return {one.lower() for one in declared.key} in indexes.values()
+    statement = (  # it takes no row, and only says whether there is such an index
+        f"EXPLAIN INSERT INTO {table} ({keys}) SELECT {keys} FROM {table} WHERE 1 = 0 "  # noqa: S608
+        f"ON CONFLICT ({keys}) DO NOTHING"
+    )
+    return not _refused(dialect, connection, statement)
+
+
+def _refused(dialect: Dialect, connection: Any, statement: str) -> str:
+    """
+    What the database has against a statement; empty: nothing.
+
+    Raises:
+        RetriableError: it cannot say.
+    """
+    try:
+        dialect.execute(connection, statement).fetchall()
+    except dialect.errors as error:
+        with suppress(dialect.errors):
+            dialect.rollback(connection)
+        if why := dialect.outage(error):
+            raise RetriableError(why, code="TARGET") from error
+        return str(error).strip().splitlines()[0]
+    return ""

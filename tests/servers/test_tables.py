@@ -1,0 +1,159 @@
+"""Tables that a graph writes, on a real PostgreSQL and a real MariaDB; SQLite's cases are in tests/unit/sinks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from cues_kafka import CommitPolicy, ConfigError, Graph, Message, Sink, Source, Sql, Topic
+from cues_kafka.graph.effects import Upsert
+from cues_kafka.operate.moving import Maintenance
+from cues_kafka.ports import Coordinates
+from cues_kafka.sinks.dialect import Dialect
+from cues_kafka.sinks.lookup import dialect
+from cues_kafka.sinks.rows import UpsertTable
+from cues_kafka.sinks.table_checks import GUARD
+from cues_kafka.testing.tester import Crash, Tester
+
+
+class Server:
+    """A database of one of the kinds, with the tables of the tests."""
+
+    def __init__(self, url: str) -> None:
+        self.sql = Sql(url)
+        self.talk: Dialect = dialect(self.sql)
+        self.connection = self.talk.connect()
+        guard = ", ".join(GUARD[self.talk.name])
+        self.run("CREATE TABLE flight (id BIGINT PRIMARY KEY, carrier VARCHAR(9) NOT NULL)")
+        self.run(f"CREATE TABLE latest (carrier VARCHAR(9) PRIMARY KEY, n BIGINT, {guard})")
+
+    def run(self, statement: str) -> Any:
+        """Run a statement."""
+        return self.talk.execute(self.connection, statement)
+
+    def latest(self) -> list[tuple[Any, ...]]:
+        """The rows that are not deleted."""
+        return list(self.run("SELECT carrier, n FROM latest WHERE NOT cues_deleted ORDER BY carrier").fetchall())
+
+    @property
+    def upsert(self) -> Upsert:
+        """The table as it is declared."""
+        return self.sql.upsert("latest", key="carrier", columns=["carrier", "n"])
+
+
+@pytest.fixture(params=["postgres", "mariadb"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """An empty database."""
+    found = Server(request.getfixturevalue(request.param).url)
+    yield found
+    found.talk.close(found.connection)
+
+
+def graph_of(*sinks: Any) -> Graph:
+    """Sinks over one topic."""
+    return Graph("g", Source("flights"), *sinks, errors="errors", defaults=Topic(partitions=1))
+
+
+def test_rows_and_newest_rows_through_a_crash_and_a_reset(server: Server) -> None:
+    """Each row once, by COPY where there is one; the newest row of each key, and no older one in a replay."""
+    graph = graph_of(
+        Sink("rows", inputs="flights", into=server.sql.table("flight", columns={"id": "n", "carrier": "carrier"})),
+        Sink("latest", inputs="flights", into=server.upsert),
+    )
+    tester = Tester(graph, policy=CommitPolicy(max_messages=4))
+    for i in range(20):
+        tester.send("flights", {"n": i, "carrier": None if i == 7 else f"c{i % 2}"}, key=f"c{i % 2}")
+    tester.send("flights", Message(None, key="c1"))
+    tester.run(crash=Crash("after", "CommitTarget", 3))
+    assert tester.crashed
+    tester.restart().run()
+
+    assert [row[0] for row in server.run("SELECT id FROM flight ORDER BY id").fetchall()] == [
+        i for i in range(20) if i != 7
+    ]
+    assert server.latest() == [("c0", 18)]
+    assert len(tester.errors()) == 3  # number 7 in both sinks, and the tombstone as a row
+
+    tester.stop()
+    tool = Maintenance(graph, tester.broker, "latest", who="test", clock=tester.clock)
+    tool.carry_out(tool.reset(to="earliest"))
+    replay = Tester(graph, policy=CommitPolicy(max_messages=4), broker=tester.broker, only=["latest"])
+    replay.run(crash=Crash("after", "CommitTarget", 1))
+    assert server.latest() == [("c0", 18)]
+    replay.restart().run()
+    assert server.latest() == [("c0", 18)]
+
+
+def test_the_guard_keeps_what_a_model_of_it_keeps(server: Server) -> None:
+    """Random changes, in batches: of several keys, sources and offsets, in any order."""
+    chance = random.Random(7)
+    table = UpsertTable(Within(server), server.upsert)
+    model: dict[str, tuple[int, str, int, bool]] = {}
+    for n in range(300):
+        key, source, offset = chance.choice("abc"), chance.choice((0, 0, 0, 1)), chance.randrange(40)
+        table.places = [Coordinates("input", b"\xfb" * 16, source, offset)]
+        held = model.get(key)
+        wins = held is None or held[1] != str(source) or held[2] <= offset
+        if chance.random() < 0.3:
+            table.delete(key)
+            if held is not None and wins:
+                model[key] = (held[0], str(source), offset, True)
+        else:
+            table.put({"carrier": key, "n": n})
+            if wins:
+                model[key] = (n, str(source), offset, False)
+        if chance.random() < 0.1:
+            table.flush()
+    table.flush()
+
+    rows = server.run("SELECT carrier, n, cues_source, cues_offset, cues_deleted FROM latest").fetchall()
+    assert {row[0]: (row[1], row[2].split("/")[1], row[3], bool(row[4])) for row in rows} == model
+
+
+class Within:
+    """A transaction that is open for the test."""
+
+    def __init__(self, server: Server) -> None:
+        self.dialect = server.talk
+        self.in_use = server.connection
+
+
+def test_a_table_that_does_not_fit_is_refused(server: Server) -> None:
+    """With statements that make it fit."""
+    server.run("CREATE TABLE bare (carrier VARCHAR(9), n BIGINT)")
+    bare = server.sql.upsert("bare", key="carrier", columns=["carrier", "m"])
+    with pytest.raises(ConfigError) as refused:
+        Tester(graph_of(Sink("bare", inputs="flights", into=bare)))
+    text = str(refused.value)
+    assert "table 'bare': it has no column 'm'" in text
+
+    bare = server.sql.upsert("bare", key="carrier", columns=["n"])
+    with pytest.raises(ConfigError, match="CREATE UNIQUE INDEX bare_key") as refused:
+        Tester(graph_of(Sink("bare", inputs="flights", into=bare)))
+    for line in str(refused.value).splitlines():
+        for remedy in ("ALTER TABLE", "CREATE UNIQUE INDEX"):
+            if remedy in line:
+                server.run(line[line.index(remedy) :])
+    tester = Tester(graph_of(Sink("bare", inputs="flights", into=bare)))
+    tester.send("flights", {"carrier": "UA", "n": 1})
+    tester.run()
+
+    assert server.run("SELECT carrier, n FROM bare").fetchone() == ("UA", 1)
+
+
+def test_a_table_in_a_schema_is_found(postgres: Any) -> None:
+    """And one that is not there is refused."""
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA shop")
+        connection.execute("CREATE TABLE shop.flight (id bigint)")
+        sql = Sql(postgres.url)
+        tester = Tester(graph_of(Sink("rows", inputs="flights", into=sql.table("shop.flight", columns=["id"]))))
+        tester.send("flights", {"id": 1})
+        tester.run()
+        assert connection.execute("SELECT id FROM shop.flight").fetchall() == [(1,)]
+        with pytest.raises(ConfigError, match=r'relation "shop.other" does not exist'):
+            Tester(graph_of(Sink("rows", inputs="flights", into=sql.table("shop.other", columns=["id"]))))
