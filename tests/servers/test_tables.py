@@ -91,7 +91,8 @@ def test_rows_and_newest_rows_through_a_crash_and_a_reset(server: Server) -> Non
 def test_the_guard_keeps_what_a_model_of_it_keeps(server: Server) -> None:
     """Random changes, in batches: of several keys, sources and offsets, in any order."""
     chance = random.Random(7)
-    table = UpsertTable(Within(server), server.upsert)
+    within: Any = Within(server)
+    table = UpsertTable(within, server.upsert)
     model: dict[str, tuple[int, str, int, bool]] = {}
     for n in range(300):
         key, source, offset = chance.choice("abc"), chance.choice((0, 0, 0, 1)), chance.randrange(40)
