@@ -182,7 +182,7 @@ def _split_stores(processor: Processor, planned: ProcessorPlan, facts: ClusterFa
 
 
 def _split_rows(processor: Processor, planned: ProcessorPlan, facts: ClusterFacts) -> Iterator[str]:
-    """Upserts whose input was given more partitions: offsets of two partitions do not say which message is newer."""
+    """E2: upserts whose input was given more partitions, of which two do not say which message is newer."""
     backing, wanted = facts.topics.get(planned.backing), planned.partitions or 0
     if not processor.placed or backing is None or backing.partitions >= wanted:
         return

@@ -4,11 +4,9 @@ A function hands over values. Their rows are collected during the call and writt
 once, in the transaction of E1. So a row and the outcome of its message are committed together, once. That alone keeps a
 restart from writing an older row over a newer one.
 
-After `reset` messages are delivered again on purpose, and then only the guard of `Upsert` helps. Each row says which
-message it is from: topic, partition and offset. A row gives way to messages of its partition that do not lie before
-its own, and to those of any other topic or partition. The same message passes, so that a function that was corrected
-writes its rows again. The guard is the message's offset and not the task's step: steps go on where offsets go back, and
-begin at 0 again under another name, while an offset names one message of its topic for good.
+After `reset` messages are delivered again on purpose, and then only the guard of `Upsert` helps (E2): each row says
+which message it is from. It gives way to messages of its partition that do not lie before that one, and to all of
+another partition or topic.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a table of the user's takes what a graph writes into it. It is looked at, and never altered."""
+"""Whether a table of the user's takes what a graph writes into it (E2). It is looked at, and never altered."""
 
 from __future__ import annotations
 

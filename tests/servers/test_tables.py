@@ -1,4 +1,4 @@
-"""Tables that a graph writes, on a real PostgreSQL and a real MariaDB; SQLite's cases are in tests/unit/sinks."""
+"""Tables that a graph writes, on a real PostgreSQL and a real MariaDB (E2); SQLite's cases are in tests/unit/sinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that a graph writes: a row for each value, and the newest row of each key, through crashes and resets."""
+"""Tables that a graph writes: a row for each value, and the newest row of each key (E2), through crashes and resets."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ EFFECTS = ("AskTarget", "Begin", "Call", "Commit", "CommitTarget", "Flush", "Ini
 GUARD = "cues_source TEXT, cues_offset INTEGER, cues_deleted BOOLEAN NOT NULL DEFAULT FALSE"
 TABLES = f"""
 CREATE TABLE flight (id INTEGER PRIMARY KEY, carrier TEXT NOT NULL);
+CREATE TABLE entry (id INTEGER);
 CREATE TABLE latest (carrier TEXT PRIMARY KEY, n INTEGER, {GUARD});
 """
 SMALL = CommitPolicy(max_messages=3)
@@ -156,6 +157,26 @@ def test_what_is_no_row_is_an_error_of_its_message_alone(path: Path, sql: Sql) -
     assert "IntegrityError: UNIQUE constraint failed: flight.id" in twice
     assert "table 'flight' refuses a row" in no_text
     assert "OverflowError" in long
+
+
+def test_rows_of_a_batch_that_an_outage_ends_are_forgotten(path: Path, sql: Sql) -> None:
+    """The batch is called again as a whole, and hands over its rows again."""
+    outages = [sqlite3.SQLITE_BUSY]
+
+    def unlucky(flight: dict[str, Any], rows: Any) -> None:
+        rows.insert(flight)
+        if outages and flight["id"] == 2:
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorcode = outages.pop()
+            raise error
+
+    effects = {"rows": sql.table("entry", columns=["id"])}
+    shop = Shop(path, Processor(unlucky, inputs="flights", effects=effects))
+    shop.send(*({"id": i, "carrier": "UA"} for i in range(4))).run()
+
+    assert not outages
+    assert [row[0] for row in shop.rows("SELECT id FROM entry ORDER BY id")] == [0, 1, 2, 3]
+    assert shop.errors() == []
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -330,6 +351,16 @@ def test_a_deleted_row_stays_deleted_in_a_replay(path: Path, sql: Sql) -> None:
     assert shop.rows() == []
     shop.tester.restart().run()
     assert shop.rows() == []
+
+
+def test_an_old_deletion_does_not_delete_a_newer_row_in_a_replay(path: Path, sql: Sql) -> None:
+    """A deletion has the same guard as a row."""
+    shop = Shop(path, Sink("latest", inputs="flights", into=latest(sql)))
+    shop.send({"carrier": "UA", "n": 0}, tombstone("UA"), *({"carrier": "UA", "n": i} for i in range(2, 7))).run()
+
+    shop.reset().run(Crash("after", "CommitTarget", 1))
+
+    assert shop.rows() == [("UA", 6)]
 
 
 def wrong(flight: dict[str, Any], latest: Any) -> None:
