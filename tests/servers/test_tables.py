@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -144,6 +145,25 @@ def test_a_table_that_does_not_fit_is_refused(server: Server) -> None:
     tester.run()
 
     assert server.run("SELECT carrier, n FROM bare").fetchone() == ("UA", 1)
+
+
+def test_a_table_that_the_user_may_not_write_is_refused(postgres: Any) -> None:
+    """Else each message would become an error, for a fault that is none of theirs."""
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(
+            f"CREATE TABLE latest (carrier text PRIMARY KEY, n bigint, {', '.join(GUARD['postgresql'])})"
+        )
+        connection.execute("CREATE ROLE reader LOGIN PASSWORD 'r'")
+        connection.execute("GRANT SELECT, INSERT ON latest TO reader")
+        url = urlsplit(postgres.url)
+        reader = Sql(url._replace(netloc=f"reader:r@{url.hostname}:{url.port}").geturl())
+        try:
+            upsert = reader.upsert("latest", key="carrier", columns=["n"])
+            with pytest.raises(ConfigError, match=r"rows cannot be written: permission denied .* Grant SELECT, INSERT"):
+                Tester(graph_of(Sink("latest", inputs="flights", into=upsert)))
+        finally:
+            connection.execute("DROP OWNED BY reader")
+            connection.execute("DROP ROLE reader")
 
 
 def test_a_table_in_a_schema_is_found(postgres: Any) -> None:

@@ -398,7 +398,7 @@ def test_a_topic_that_was_recreated_writes_over_the_rows_of_the_former_one(path:
 
 
 BAD_TABLES = {
-    "CREATE TABLE other (a INTEGER)": "it cannot be read: no such table: latest. Create it",
+    "CREATE TABLE other (a INTEGER)": "it cannot be read: no such table: latest. Create it, correct its name",
     f"CREATE TABLE latest (carrier TEXT PRIMARY KEY, {GUARD})": "it has no column 'n'. Add what is missing",
     "CREATE TABLE latest (carrier TEXT PRIMARY KEY, n INTEGER, cues_source TEXT)": (
         "ALTER TABLE latest ADD COLUMN cues_offset INTEGER; ALTER TABLE latest ADD COLUMN cues_deleted BOOLEAN NOT NULL"
