@@ -3,12 +3,15 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 KILLS ?= 10
+SERVER_KILLS ?= 0
+DATABASE ?=
 STATES ?= 500000
 JOBS ?= $(shell nproc)
 TESTERS ?= 3
 PYTHON ?=
 ARGS ?=
 PY := .venv/bin/python
+LEDGER = $(if $(DATABASE),--database $(DATABASE)) --server-kills $(SERVER_KILLS)
 
 # Nothing is written beside the sources: what tools remember stays below .venv.
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/pycache
@@ -25,11 +28,11 @@ help:  ## list the targets
 .venv/.ready: .ci/setup $(wildcard .ci/requirements/*.lock) pyproject.toml
 	@.ci/setup
 
-demo: .venv/.ready  ## all flights of 2013 through a graph on Spark and native workers that are killed; KILLS=n (10)
-	@$(PY) -m examples.flights --kills $(KILLS) $(ARGS)
+demo: .venv/.ready  ## all flights of 2013 through a graph on Spark and native workers that are killed; KILLS=n (10), DATABASE=postgres|sqlite|none, SERVER_KILLS=n (0)
+	@$(PY) -m examples.flights --kills $(KILLS) $(LEDGER) $(ARGS)
 
 demo-native: .venv/.ready  ## the same on native workers alone, which is faster; KILLS=n (10)
-	@$(PY) -m examples.flights --native --kills $(KILLS) $(ARGS)
+	@$(PY) -m examples.flights --native --kills $(KILLS) $(LEDGER) $(ARGS)
 
 test: .venv/.ready  ## the tests, on real brokers, three side by side, under ten minutes; ARGS="-k name -x", TESTERS=n
 	@$(PY) -m pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)

@@ -16,7 +16,8 @@ from rich.console import Console
 from cues_kafka.brokers.local import LocalBroker
 from cues_kafka.brokers.temporary import temporary_directory
 from cues_kafka.errors import CuesError
-from examples.flights.check import Result, check
+from examples.flights.check import TOPICS, Result, check
+from examples.flights.database import LEDGER, NAMES, NONE, POSTGRES, NotStarted, opened
 from examples.flights.demo import BESIDE, ROWS, Demo, Failed
 from examples.flights.picture import draw
 from examples.flights.table import Bars, print_result
@@ -35,18 +36,28 @@ def main(arguments: list[str] | None = None) -> int:
     rows = min(args.limit, ROWS)
     began = time.monotonic()
     try:
-        with _cluster(args.bootstrap, console) as (bootstrap, directory):
+        with (
+            _cluster(args.bootstrap, console) as (bootstrap, directory),
+            opened(args.database, directory) as database,
+        ):
+            if database.why:
+                console.print(f"The ledger is in SQLite. No PostgreSQL was started: {database.why}", markup=False)
+            if args.server_kills and database.kind != POSTGRES:
+                raise Failed("--server-kills kills a PostgreSQL, and the ledger is in none. Take --database postgres.")
             console.print(
-                f"{rows:,} flights, {_where(args)}, {args.kills} kills, seed {seed}, Kafka at {bootstrap} "
-                f"(started in {time.monotonic() - began:.1f} s)",
+                f"{rows:,} flights, {_where(args)}, {_kills(args)}, seed {seed}, ledger in {NAMES[database.kind]}, "
+                f"Kafka at {bootstrap} (started in {time.monotonic() - began:.1f} s)",
                 soft_wrap=True,
             )
-            with Bars(console, rows) as bars:
+            processors = [name for name in TOPICS if name != LEDGER or database.kind != NONE]
+            with Bars(console, rows, processors) as bars:
                 demo = Demo(
                     bootstrap,
                     directory,
+                    database=database,
                     rows=rows,
                     kills=args.kills,
+                    server_kills=args.server_kills,
                     workers=args.workers,
                     native=args.native,
                     seed=seed,
@@ -59,13 +70,13 @@ def main(arguments: list[str] | None = None) -> int:
                     raise
             console.print("Reading everything back ...")
             expected = demo.loader.expected
-            result = check(bootstrap, demo.ledger, expected, outcome.totals, hourly=outcome.hourly)
+            result = check(bootstrap, database.url, expected, outcome.totals, hourly=outcome.hourly)
             if result.differences:
                 console.print(demo.log_tail(), markup=False, highlight=False)
-    except (Failed, CuesError) as error:
+    except (Failed, NotStarted, CuesError) as error:
         console.print(f"[red]failed[/]: {error}", highlight=False)
         return 1
-    print_result(console, result, outcome, loaded=rows)
+    print_result(console, result, outcome, loaded=rows, database=NAMES[database.kind])
     if result.hours:
         console.print(f"picture       {_picture(result, args.picture)}", highlight=False, soft_wrap=True)
     for difference in result.differences:
@@ -81,6 +92,14 @@ def _parser() -> argparse.ArgumentParser:
         description="Send all flights of 2013 through a graph while its processes are killed, and check every message.",
     )
     parser.add_argument("--kills", type=int, default=10, help="number of SIGKILLs (10)")
+    parser.add_argument(
+        "--database",
+        choices=list(NAMES),
+        help="where the ledger is; none: without it (postgres where one can be started, else sqlite)",
+    )
+    parser.add_argument(
+        "--server-kills", type=int, default=0, metavar="KILLS", help="number of SIGKILLs to the PostgreSQL (0)"
+    )
     parser.add_argument("--limit", type=int, default=ROWS, metavar="ROWS", help="number of flights to send (all)")
     parser.add_argument("--native", action="store_true", help="run all processors in native workers, none on Spark")
     parser.add_argument("--workers", type=int, default=2, help="number of native worker processes (2)")
@@ -99,6 +118,11 @@ def _parser() -> argparse.ArgumentParser:
 def _where(args: argparse.Namespace) -> str:
     native = f"{args.workers} native workers"
     return native if args.native else f"clean, route and hourly on Spark, {', '.join(BESIDE)} on {native}"
+
+
+def _kills(args: argparse.Namespace) -> str:
+    server = f" and {args.server_kills} of the database's server" if args.server_kills else ""
+    return f"{args.kills} kills{server}"
 
 
 def _picture(result: Result, file: Path) -> str:

@@ -13,15 +13,17 @@ from pathlib import Path
 
 from cues_kafka import Kafka
 from cues_kafka.brokers.open import open_broker
-from cues_kafka.core.records import Attempt, Totals, Writer
+from cues_kafka.core.records import Attempt, Totals
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.operate.progress import Progress, Seen
+from cues_kafka.plan.inspectors import Terms
 from cues_kafka.ports import Broker, TopicPartition
 from cues_kafka.records.reading import has_reached
 from cues_kafka.runtime.prepare import prepare
+from examples.flights.database import LEDGER, NONE, LedgerDatabase
 from examples.flights.graph import graph, plain
 from examples.flights.load import Loader
-from examples.flights.sides import DRIVER, NATIVE, PYTHON, NativeWorkers, Side, SparkDriver, Victim
+from examples.flights.sides import DRIVER, NATIVE, PYTHON, SERVER, NativeWorkers, Side, SparkDriver, Victim
 
 STALLED_S = 180.0
 """The run fails after this time without a new record. A driver starts in less, and a transaction ends after 60 s."""
@@ -45,7 +47,7 @@ ROWS = 336_776
 
 HOURLY = "hourly"
 
-BESIDE = ("ledger", "by_airline", "punctuality")
+BESIDE = (LEDGER, "by_airline", "punctuality")
 """What native workers run beside Spark."""
 
 LOST = re.compile(r"Lost task .*Python worker exited")
@@ -66,7 +68,7 @@ class Kill:
         at_s: when, monotonic.
         open_tasks: tasks of the victim, by (processor, partition), whose transaction was open on the brokers then. The
             task of one Python worker of Spark cannot be seen: the tasks of all of them.
-        follows: whether a writer is the victim's successor; None: records do not tell.
+        follows: whether the victim's successor has committed something; None: records do not tell.
         publishing: parts of `hourly` that were announced but not published then, by (batch, part).
         recovered_s: from the kill until the successor committed, or if records do not tell it, until all open tasks
             did; None: there was nothing to do.
@@ -75,7 +77,7 @@ class Kill:
     kind: str
     at_s: float
     open_tasks: frozenset[tuple[str, int]]
-    follows: Callable[[Writer], bool] | None
+    follows: Callable[[Seen], bool] | None
     publishing: frozenset[tuple[int, int]] = frozenset()
     recovered_s: float | None = None
 
@@ -88,7 +90,7 @@ class Kill:
         if self.follows is None and task in self._waiting:
             self._waiting.remove(task)
             self.recovered_s = None if self._waiting else seen.at_s - self.at_s
-        elif self.follows and self.recovered_s is None and self.follows(seen.record.writer):
+        elif self.follows and self.recovered_s is None and self.follows(seen):
             self.recovered_s = seen.at_s - self.at_s
 
 
@@ -172,8 +174,8 @@ class Demo:
     Attributes:
         rows: how many flights.
         loader: sends them.
+        processors: names of the plain processors that run.
         outcome: what happened up to now.
-        ledger: the file of the ledger.
     """
 
     def __init__(
@@ -181,8 +183,10 @@ class Demo:
         bootstrap: str,
         directory: Path,
         *,
+        database: LedgerDatabase,
         rows: int,
         kills: int,
+        server_kills: int,
         workers: int,
         native: bool,
         seed: int,
@@ -194,8 +198,10 @@ class Demo:
         Args:
             bootstrap: a cluster without the graph's topics.
             directory: for all files of the run.
+            database: where the ledger is.
             rows: number of flights to send.
-            kills: number of SIGKILLs.
+            kills: number of SIGKILLs to the processes that run the graph.
+            server_kills: number of SIGKILLs to the database's server.
             workers: number of native worker processes.
             native: run everything on them, and nothing on Spark.
             seed: seed of the moments and victims of the kills.
@@ -204,21 +210,21 @@ class Demo:
         self.rows = rows
         self.loader = Loader(bootstrap, rows, weather=not native)
         self.outcome = Outcome()
-        self.ledger = directory / "ledger.db"
         self._servers = bootstrap
+        self._database = database
         self._first_s = self._last_s = 0.0
         self._draw = random.Random(seed)
         self._show = show
         self._graph = plain if native else graph
-        if native:
-            self._sides: list[Side] = [
-                NativeWorkers(bootstrap, directory, processors=list(graph.processors), workers=workers)
-            ]
-        else:
-            beside = NativeWorkers(bootstrap, directory, processors=BESIDE, workers=workers)
-            self._sides = [SparkDriver(bootstrap, directory), beside]
+        without = {LEDGER} if database.kind == NONE else set()
+        self.processors = [name for name in self._graph.processors if name not in without]
+        beside = self.processors if native else [name for name in BESIDE if name not in without]
+        side = NativeWorkers(bootstrap, directory, processors=beside, workers=workers)
+        self._sides: list[Side] = [side]
+        if not native:
+            self._sides.insert(0, SparkDriver(bootstrap, directory))
         kinds = [NATIVE] * kills if native else mixed(kills)
-        self._plan = Plan(kinds, rows, self._sides[0].spread_s, self._draw)
+        self._plan = Plan([*kinds, *[SERVER] * server_kills], rows, self._sides[0].spread_s, self._draw)
 
     def run(self) -> Outcome:
         """
@@ -231,22 +237,23 @@ class Demo:
         try:
             self._prepare(broker)
             # With their names: otherwise a processor of DataFrames counts as behind only after its start.
-            everyone = [*self._graph.processors, *self._graph.dataframes]
+            everyone = [*self.processors, *self._graph.dataframes]
             with Progress(self._graph, broker, only=everyone) as progress, self._running():
                 self._work(broker, progress)
         finally:
             broker.close()
+        self._database.settle()
         return self.outcome
 
     def log_tail(self, lines: int = 40) -> str:
         """The last lines of the processes' output."""
         texts = [f"--- {side.log.name}\n" + "\n".join(side.printed().splitlines()[-lines:]) for side in self._sides]
-        return "\n".join(texts)
+        return "\n".join([*texts, self._database.log_tail()])
 
     def _prepare(self, broker: Broker) -> None:
         if broker.facts(graph.topics_used()).topics:
             raise Failed("This cluster already has topics of the graph. Give the demo a cluster without them.")
-        prepare(self._graph, broker)
+        prepare(self._graph, broker, only=self.processors, terms=Terms(self.processors))
 
     @contextmanager
     def _running(self) -> Iterator[None]:
@@ -263,7 +270,7 @@ class Demo:
         self.loader.start()
         while True:
             seen = self._look(progress)
-            self.outcome.totals = {name: progress.totals(name) for name in graph.processors}
+            self.outcome.totals = {name: progress.totals(name) for name in self.processors}
             self.outcome.hourly = progress.totals(HOURLY) if self._graph.dataframes else None
             self._show(self)
             if not self.outcome.kills and self._first_s:
@@ -305,10 +312,12 @@ class Demo:
 
     def _check(self, began: float, last: float, progress: Progress) -> None:
         gave_up = [side.log.name for side in self._sides if side.gave_up is not None]
-        crashes = sum(side.restarts for side in self._sides) - len(self.outcome.kills)
-        if gave_up or crashes > CRASHES or self.loader.error or time.monotonic() - last > STALLED_S:
+        crashes = sum(side.restarts for side in self._sides) - sum(kill.kind != SERVER for kill in self.outcome.kills)
+        failed = self.loader.error or self._database.error
+        if gave_up or crashes > CRASHES or failed or time.monotonic() - last > STALLED_S:
             news = f"the last news came after {last - began:.0f} s, behind: {progress.behind()}"
-            raise Failed(f"gave up: {gave_up}, died by themselves: {crashes}, loader: {self.loader.error}; {news}")
+            why = f"loader: {self.loader.error}, database: {self._database.error}"
+            raise Failed(f"gave up: {gave_up}, died by themselves: {crashes}, {why}; {news}")
 
     def _note(self, seen: Seen) -> None:
         if not isinstance(seen.record, Attempt) or not (seen.record.batch.deliveries or seen.record.staged):
@@ -322,6 +331,7 @@ class Demo:
     def _kill(self, kind: str, broker: Broker, progress: Progress) -> bool:
         """Send SIGKILL to a process of this kind; whether there was one."""
         victims = [victim for side in self._sides for victim in side.victims(kind)]
+        victims += self._database.victims(kind, self._draw)
         if not victims or self._waits(kind, progress):
             return False
         victim = self._draw.choice(victims)
@@ -356,7 +366,7 @@ def open_tasks(victim: Victim, broker: Broker, progress: Progress) -> frozenset[
     tasks = {
         TopicPartition(backing_topic(graph.name, name), partition): (name, partition)
         for (name, partition), seen in progress.newest.items()
-        if victim.wrote(seen.record.writer)
+        if victim.processor in ("", name) and victim.wrote(seen.record.writer)
     }
     return frozenset(tasks[place] for place in opened(list(tasks), broker))
 

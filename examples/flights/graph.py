@@ -1,29 +1,41 @@
 """The graph: `clean` -> `route` -> `ledger`, and two ways from `clean`: to totals, and to a join with the weather.
 
-The totals are those of `by_airline` -> `punctuality`, in a store. The join is `hourly`.
+The ledger is in a database. The totals are those of `by_airline` -> `punctuality`, in a store. The join is `hourly`.
 
 ::
 
+    export FLIGHTS_DATABASE=sqlite:////tmp/flights.db
+    python -m examples.flights.ledger
     cues-kafka run examples.flights.graph:plain --workers 2
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from cues_kafka import Avro, DataFrameProcessor, Graph, Json, Out, Processor, Raw, Source, State, Store, Topic, rekey
+from cues_kafka import (
+    Avro,
+    DataFrameProcessor,
+    Graph,
+    Json,
+    Out,
+    Processor,
+    Raw,
+    Source,
+    Sql,
+    State,
+    Store,
+    Topic,
+    rekey,
+)
 from examples.flights.data import COLUMNS, airports
+from examples.flights.ledger import ADDRESS, Inspection, ledger, rows_of_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from cues_kafka.runtime.calling.step import Step
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "flight.avsc"
 """The Avro schema of `Flight`; each message carries its fingerprint, so there is no registry."""
@@ -149,19 +161,6 @@ def route(flight: Flight) -> Iterator[Out[Literal["all", "delayed", "on_time"]]]
     yield Out("delayed" if delay >= LATE_MIN else "on_time", flight)
 
 
-def ledger(flights: list[Flight], step: list[Step], db: sqlite3.Connection) -> None:
-    """
-    Book every flight once, although Kafka's transaction does not include SQLite.
-
-    A flight that is delivered again has the same delivery hash, so its row exists already and is not inserted.
-    """
-    booked = [
-        (s.hash, f.date, f.carrier, f.number, f.origin, f.dest, f.distance) for f, s in zip(flights, step, strict=True)
-    ]
-    with db:
-        db.executemany("INSERT OR IGNORE INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?)", booked)
-
-
 def airline(flight: Flight) -> str:
     """The key of a flight's totals: its airline and its airport."""
     return f"{flight.carrier} {flight.origin}"
@@ -213,26 +212,6 @@ def hourly(flights: DataFrame, weather: DataFrame) -> DataFrame:
     return summed.select("origin", "hour", "flights", "delay", *seen, key)
 
 
-def open_ledger() -> sqlite3.Connection:
-    """
-    Open the ledger in the file that FLIGHTS_LEDGER names; all workers write the same file.
-
-    Workers open it one at a time, because SQLite's timeout does not cover the change to WAL: of two connections that
-    change a new file at the same moment, one fails at once with "database is locked".
-    """
-    path = os.environ.get("FLIGHTS_LEDGER", "flights.db")
-    with open(f"{path}.lock", "w") as lock:  # noqa: PTH123 - a descriptor to lock; its file stays empty
-        fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed, also by a kill
-        db = sqlite3.connect(path, timeout=60.0, check_same_thread=False)
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=FULL")  # the row must be on the disk before Kafka commits the delivery
-        db.execute(
-            "CREATE TABLE IF NOT EXISTS ledger (hash TEXT PRIMARY KEY, date TEXT, carrier TEXT, number INT, origin "
-            "TEXT, dest TEXT, distance INT) WITHOUT ROWID"
-        )
-    return db
-
-
 plain = Graph(
     "flights",
     Source("flights.raw"),
@@ -242,7 +221,9 @@ plain = Graph(
         inputs="flights.clean",
         outputs={"all": "flights.all", "delayed": "flights.delayed", "on_time": "flights.on_time"},
     ),
-    Processor(ledger, inputs="flights.all", batch=True),
+    Processor(
+        ledger, inputs="flights.all", outputs="flights.inspections", batch=True, effects={"db": Sql(env=ADDRESS)}
+    ),
     rekey("by_airline", inputs="flights.clean", outputs="flights.by_airline", by=airline),
     Processor(
         punctuality,
@@ -252,8 +233,12 @@ plain = Graph(
     ),
     errors="flights.errors",
     defaults=Topic(value=Avro(SCHEMA, Flight), partitions=4),
-    topics={"flights.raw": Topic(value=Raw()), "flights.punctuality": Topic(value=Json(Punctuality))},
-    system={"airports": airports, "db": open_ledger},
+    topics={
+        "flights.raw": Topic(value=Raw()),
+        "flights.inspections": Topic(value=Json(Inspection)),
+        "flights.punctuality": Topic(value=Json(Punctuality)),
+    },
+    system={"airports": airports, "rows": rows_of_json},
 )
 """The part of the graph that native workers can run."""
 

@@ -10,15 +10,16 @@ import re
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 PARTITIONS = 4
 LATE_MIN = 15
+INSPECTION_MILES = 10_000
 
 MARK = b"\xc3\x01" + bytes.fromhex("78c278577742a09d")
 """Begins each message in single-object encoding: two bytes, and the fingerprint of ``schemas/flight.avsc``."""
@@ -42,7 +43,8 @@ class Expected:
         topics: the messages of each output topic, as Avro.
         unknown: destinations that are missing in the airports table, with the number of flights that took off to them.
         never: flights that did not take off.
-        booked: rows of the ledger, with the number of times that each must be there.
+        booked: the rows of the ledger; each must be there once.
+        aircraft: by tail number, the number of its flights, and their miles.
         rows: rows of the table.
         delays: by airport and hour, the number of flights that took off, and the sum of their delays in minutes.
         airlines: by carrier and airport, the number of flights that took off, and the sum of their delays in minutes.
@@ -53,6 +55,7 @@ class Expected:
     unknown: Counter[str] = field(default_factory=Counter)
     never: int = 0
     booked: Counter[tuple[Any, ...]] = field(default_factory=Counter)
+    aircraft: dict[str, tuple[int, int]] = field(default_factory=dict)
     rows: int = 0
     delays: dict[Hour, tuple[int, int]] = field(default_factory=dict)
     airlines: dict[Airline, tuple[int, int]] = field(default_factory=dict)
@@ -83,12 +86,23 @@ class Expected:
         for topic in ("flights.clean", "flights.all", "flights.delayed" if late else "flights.on_time"):
             self.topics[topic][tail if known else f"partition {number % PARTITIONS}"].append(message)
         self.topics["flights.by_airline"][f"{carrier} {origin}"].append(message)
-        self.booked[date, carrier, int(flight), origin, dest, int(distance)] += 1
+        if known:
+            self._book(tail, (date, carrier, int(flight), origin, dest), int(distance))
         hour = origin, line.rpartition(",")[2]
         flights, delay = self.delays.get(hour, (0, 0))
         self.delays[hour] = flights + 1, delay + int(dep_delay)
         flights, delay = self.airlines.get((carrier, origin), (0, 0))
         self.airlines[carrier, origin] = flights + 1, delay + int(dep_delay)
+
+    def _book(self, tail: str, flight: tuple[Any, ...], distance: int) -> None:
+        """Add a row of the ledger, and a message where its aircraft is due for an inspection."""
+        nth, before = self.aircraft.get(tail, (0, 0))
+        nth, miles = nth + 1, before + distance
+        self.aircraft[tail] = nth, miles
+        self.booked[tail, nth, *flight, distance, miles] += 1
+        if miles // INSPECTION_MILES > before // INSPECTION_MILES:
+            text = json.dumps({"tail": tail, "flights": nth, "miles": miles}, separators=(",", ":"))
+            self.topics["flights.inspections"][tail].append(text.encode())
 
     def see(self, line: str) -> None:
         """Add one line of the table of weather."""
@@ -289,9 +303,32 @@ def compare_punctuality(
     return Difference(lost, added, reordered, example)
 
 
-def read_ledger(path: Path) -> tuple[int, Counter[tuple[Any, ...]]]:
-    """The number of different hashes in the ledger, and its rows."""
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
-        rows = Counter(db.execute("SELECT date, carrier, number, origin, dest, distance FROM ledger"))
-        [hashes] = db.execute("SELECT count(DISTINCT hash) FROM ledger").fetchone()
-    return hashes, rows
+def read_ledger(url: str) -> tuple[Counter[tuple[Any, ...]], dict[str, tuple[int, int]]]:
+    """The rows of the ledger, and the totals of each aircraft, in the database at this address."""
+    columns = "tail, nth, date, carrier, number, origin, dest, distance, miles"
+    with closing(_connected(url)) as db:
+        booked = Counter(map(tuple, db.execute(f"SELECT {columns} FROM ledger")))  # noqa: S608
+        found = {
+            tail: (flights, miles) for tail, flights, miles in db.execute("SELECT tail, flights, miles FROM aircraft")
+        }
+    return booked, found
+
+
+def _connected(url: str) -> Any:
+    if url.startswith("sqlite:///"):
+        return sqlite3.connect(f"file:{url.removeprefix('sqlite:///')}?mode=ro", uri=True)
+    import psycopg  # noqa: PLC0415 - SQLite needs no driver
+
+    return psycopg.connect(url)
+
+
+def compare_ledger(
+    expected: Expected, booked: Counter[tuple[Any, ...]], aircraft: dict[str, tuple[int, int]]
+) -> Difference:
+    """Compare all rows of the ledger, and the totals of all aircraft."""
+    have, want = Counter(booked), Counter(expected.booked)
+    have.update(aircraft.items())
+    want.update(expected.aircraft.items())
+    missing, more = want - have, have - want
+    example = f"missing {list(missing)[:1]}, too many {list(more)[:1]}" if missing or more else ""
+    return Difference(missing.total(), more.total(), 0, example)

@@ -21,12 +21,13 @@ import psutil
 
 from cues_kafka.cli.run import worker_command
 from cues_kafka.core.records import Writer
+from cues_kafka.operate.progress import Seen
 from cues_kafka.runtime.native.supervisor import Supervisor
 from cues_kafka.runtime.spark.java import find_java
 
 ROOT = Path(__file__).parents[2]
 
-NATIVE, DRIVER, PYTHON = "native worker", "Spark driver", "Python worker of Spark"
+NATIVE, DRIVER, PYTHON, SERVER = "native worker", "Spark driver", "Python worker of Spark", "PostgreSQL server"
 """Kinds of victims."""
 
 HEALTHY_AFTER_S = 1.0
@@ -47,12 +48,14 @@ class Victim:
     Attributes:
         kill: sends SIGKILL, and returns whether there was a process to hit.
         wrote: whether this writer is the victim, or may be.
-        follows: whether this writer is the victim's successor; None: its records do not tell.
+        follows: whether the victim's successor has committed this; None: records do not tell.
+        processor: the processor whose tasks depend on the victim; empty: the tasks of all processors that it writes.
     """
 
     kill: Callable[[], bool]
     wrote: Callable[[Writer], bool]
-    follows: Callable[[Writer], bool] | None = None
+    follows: Callable[[Seen], bool] | None = None
+    processor: str = ""
 
 
 class Side:
@@ -150,7 +153,7 @@ class NativeWorkers(Side):
         return Victim(
             kill,
             wrote=lambda writer: writer.name == name,
-            follows=lambda writer: writer.name == name and writer.incarnation != incarnation,
+            follows=lambda seen: seen.record.writer.name == name and seen.record.writer.incarnation != incarnation,
         )
 
 
@@ -208,7 +211,7 @@ class SparkDriver(Side):
         return Victim(
             kill,
             wrote=_on_spark,  # any driver: the newest record of a task may be by its predecessor
-            follows=lambda writer: _on_spark(writer) and writer.name != name,
+            follows=lambda seen: _on_spark(seen.record.writer) and seen.record.writer.name != name,
         )
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -273,4 +276,4 @@ def _environment(directory: Path) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     # Restarted processes load what the first ones compiled, instead of compiling it again.
     inherited.setdefault("PYTHONPYCACHEPREFIX", str(directory / "pycache"))
-    return inherited | {"FLIGHTS_LEDGER": str(directory / "ledger.db"), "TMPDIR": str(directory)}
+    return inherited | {"TMPDIR": str(directory)}

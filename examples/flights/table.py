@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from statistics import median
 from typing import Self
 
@@ -10,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from examples.flights.check import TOPICS, Counts, Result
+from examples.flights.check import Counts, Result
 from examples.flights.demo import Demo, Outcome
 
 LINE_S = 10.0
@@ -20,13 +21,13 @@ LINE_S = 10.0
 class Bars:
     """A bar for each processor, from its tasks' own counters."""
 
-    def __init__(self, console: Console, rows: int) -> None:
+    def __init__(self, console: Console, rows: int, processors: Iterable[str]) -> None:
         columns = [TextColumn("{task.description:>11}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
         self._console = console
         self._printed_s = time.monotonic()
         self._progress = Progress(*columns, TextColumn("{task.fields[note]}"), console=console, refresh_per_second=2)
         self._sent = self._progress.add_task("sent", total=rows, note="")
-        self._tasks = {name: self._progress.add_task(name, total=rows, note="") for name in TOPICS}
+        self._tasks = {name: self._progress.add_task(name, total=rows, note="") for name in processors}
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -52,8 +53,8 @@ class Bars:
                 self._progress.update(bar, completed=demo.outcome.totals[name].deliveries, total=total)
 
 
-def print_result(console: Console, result: Result, outcome: Outcome, *, loaded: int) -> None:
-    """Print the table, and the lines below it."""
+def print_result(console: Console, result: Result, outcome: Outcome, *, loaded: int, database: str) -> None:
+    """Print the table, and the lines below it; `database` is the name of the ledger's."""
     table = Table(title="What the tasks counted, and what plain Python finds in the tables")
     table.add_column("", no_wrap=True)
     for name in ("deliveries", "outputs", "errors", "nil", "lost", "duplicated", "torn", "disorder"):
@@ -75,6 +76,8 @@ def print_result(console: Console, result: Result, outcome: Outcome, *, loaded: 
         f"start-up and kills included ({outcome.seconds:.1f} s)"
     )
     console.print(f"read back     {result.messages:,} messages and rows; each one was compared with the tables")
+    if result.booked:
+        console.print(f"ledger        {result.booked:,} rows in {database}, with the running totals of each aircraft")
     console.print(f"punctuality   totals of {result.airlines:,} pairs of an airline and an airport, after each flight")
     if outcome.hourly:
         console.print(
