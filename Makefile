@@ -28,10 +28,10 @@ help:  ## list the targets
 .venv/.ready: .ci/setup $(wildcard .ci/requirements/*.lock) pyproject.toml
 	@.ci/setup
 
-demo: .venv/.ready  ## all flights of 2013 through a graph on Spark and native workers that are killed; KILLS=n (10), DATABASE=postgres|sqlite|none, SERVER_KILLS=n (0)
+demo: .venv/.ready  ## all flights of 2013 through a graph on Spark and native workers that are killed; KILLS=n (10), DATABASE=postgres|sqlite|none
 	@$(PY) -m examples.flights --kills $(KILLS) $(LEDGER) $(ARGS)
 
-demo-native: .venv/.ready  ## the same on native workers alone, which is faster; KILLS=n (10)
+demo-native: .venv/.ready  ## the same on native workers alone, which is faster; KILLS=n (10), SERVER_KILLS=n of PostgreSQL (0)
 	@$(PY) -m examples.flights --native --kills $(KILLS) $(LEDGER) $(ARGS)
 
 test: .venv/.ready  ## the tests, on real brokers, three side by side, under ten minutes; ARGS="-k name -x", TESTERS=n

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import re
-import sqlite3
 import subprocess
 import sys
 import time
@@ -16,20 +14,25 @@ from contextlib import suppress
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import Mock
 
 import fastavro
+import msgspec
 import psutil
 import pytest
 
+from cues_kafka import CommitPolicy
 from cues_kafka.core.records import Attempt, Snapshot, Staged
-from cues_kafka.testing.tester import Tester
-from examples.flights import independent
+from cues_kafka.testing.tester import Crash, Tester
+from examples.flights import database, independent, ledger
+from examples.flights.__main__ import main
 from examples.flights.data import airports, flights
+from examples.flights.database import POSTGRES, SQLITE, NotStarted, opened
 from examples.flights.demo import HOURLY, Plan, mixed, publishing
-from examples.flights.graph import SCHEMA, Flight, clean, open_ledger, plain
+from examples.flights.graph import SCHEMA, Flight, clean, plain
 from examples.flights.independent import Difference
+from examples.flights.ledger import ADDRESS
 from examples.flights.load import message
 from examples.flights.picture import Scale, draw, means
 from examples.flights.sides import DRIVER, NATIVE, PYTHON
@@ -64,12 +67,26 @@ def run(*options: str, temporary: Path, timeout_s: float) -> str:
 @pytest.mark.timeout(240)
 def test_the_flights_of_the_first_weeks_pass_two_kills_exactly_once(tmp_path: Path) -> None:
     """On native workers alone."""
-    options = ("--native", "--limit", "20000", "--kills", "2", "--seed", "1")
+    options = ("--native", "--limit", "20000", "--kills", "2", "--seed", "1", "--database", "sqlite")
     out = run(*options, temporary=tmp_path / "tmp", timeout_s=220)
 
     assert re.search(r"kills +2 by SIGKILL", out)
     assert re.search(r"native worker +│ +2 ", out)
     assert out.count("20,000") >= 3, "the tasks' count, the tables' count, and the head line"
+    assert re.search(r"ledger +19,307 rows in SQLite", out)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(240)
+def test_the_ledger_in_postgresql_passes_kills_of_workers_and_of_its_server(tmp_path: Path) -> None:
+    """The server comes back by itself, and so do the tasks that need it."""
+    options = ("--native", "--limit", "20000", "--kills", "2", "--seed", "1", "--database", "postgres")
+    out = run(*options, "--server-kills", "2", temporary=tmp_path / "tmp", timeout_s=220)
+
+    assert re.search(r"kills +4 by SIGKILL", out)
+    assert re.search(r"native worker +│ +2 ", out)
+    assert re.search(r"PostgreSQL server +│ +2 ", out)
+    assert re.search(r"ledger +19,307 rows in PostgreSQL", out)
 
 
 @pytest.mark.slow
@@ -172,32 +189,6 @@ def test_a_part_is_being_published_from_its_announcement_to_its_attempt() -> Non
     assert commit(HOURLY, 0, Snapshot) == {(7, 0), (7, 1)}
     assert commit(HOURLY, 1, Attempt) == {(7, 0)}
     assert commit(HOURLY, 0, Attempt) == frozenset()
-
-
-def test_workers_open_a_new_ledger_at_the_same_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite lets one connection at a time change a file to WAL, and refuses the others at once."""
-    context = multiprocessing.get_context("fork")
-    together, failures = context.Barrier(4), context.SimpleQueue()
-
-    def open_all() -> None:
-        found = []
-        for number in range(20):
-            monkeypatch.setenv("FLIGHTS_LEDGER", str(tmp_path / f"{number}.db"))
-            together.wait()
-            try:
-                open_ledger().close()
-            except sqlite3.OperationalError as error:
-                found.append(str(error))
-        failures.put(found)
-
-    workers = [context.Process(target=open_all) for _ in range(4)]
-    for worker in workers:
-        worker.start()
-    found = [failures.get() for _ in workers]
-    for worker in workers:
-        worker.join()
-
-    assert found == [[]] * 4
 
 
 STREAMS = {"N1": [b'{"a":1}', b'{"a":2}'], "N2": [b'{"a":3}']}
@@ -303,23 +294,84 @@ def test_totals_of_an_airline_that_is_not_expected_are_too_many() -> None:
     )
 
 
-def test_the_graph_totals_the_flights_of_an_airline_and_airport_as_plain_python_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_the_graph_books_and_totals_flights_as_plain_python_does(
+    moment: Literal["before", "after"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the lines of the table, in memory."""
-    monkeypatch.setenv("FLIGHTS_LEDGER", str(tmp_path / "ledger.db"))
+    """From the lines of the table, in memory, with a ledger in SQLite, through a crash beside one of its commits."""
+    for module in (ledger, independent):
+        monkeypatch.setattr(module, "INSPECTION_MILES", 1000)
     expected = independent.Expected()
-    tester = Tester(plain)
-    for number, line in enumerate(flights(200)):
-        expected.add(line, number, airports())
-        tester.send("flights.raw", message(line, number))
-    tester.run()
+    with opened(SQLITE, tmp_path) as used:
+        tester = Tester(plain, policy=CommitPolicy(max_messages=20))
+        for number, line in enumerate(flights(200)):
+            expected.add(line, number, airports())
+            tester.send("flights.raw", message(line, number))
+        assert tester.run(crash=Crash(moment, "CommitTarget", 4)).crashed
+        tester = tester.restart().run()
+        booked, aircraft = independent.read_ledger(used.url)
 
+    assert independent.compare_ledger(expected, booked, aircraft) == Difference()
+    due: independent.Streams = {}
+    for one in tester.values("flights.inspections"):
+        due.setdefault(one.tail, []).append(msgspec.json.encode(one))
+    assert len(due) > 10
+    assert independent.compare(expected.topics["flights.inspections"], due) == Difference()
     found: dict[independent.Airline, list[tuple[int, int]]] = {}
     for totals in tester.values("flights.punctuality"):
         found.setdefault((totals.carrier, totals.origin), []).append((totals.flights, totals.delay))
     assert len(found) > 10
     assert independent.compare_punctuality(expected.airlines, found) == Difference()
+
+
+BOOKED = Counter({("N1", nth, "2013-01-01", "UA", 1, "EWR", "IAH", 1400, nth * 1400): 1 for nth in (1, 2)})
+FIRST, SECOND = BOOKED
+
+
+@pytest.mark.parametrize(
+    ("booked", "aircraft", "difference"),
+    [
+        (BOOKED, (2, 2800), (0, 0, 0)),
+        (Counter([FIRST]), (2, 2800), (1, 0, 0)),
+        (Counter([FIRST, SECOND, SECOND]), (2, 2800), (0, 1, 0)),
+        (Counter([FIRST, (*SECOND[:-1], 4200)]), (2, 2800), (1, 1, 0)),
+        (BOOKED, (3, 4200), (1, 1, 0)),
+        (Counter[Any](), (2, 2800), (2, 0, 0)),
+    ],
+)
+def test_the_comparison_of_the_ledger_finds_each_kind_of_defect(
+    booked: Counter[Any], aircraft: tuple[int, int], difference: tuple[int, int, int]
+) -> None:
+    """Equal; a row lost, doubled, with other miles; a total of one flight too many; all rows lost."""
+    expected = independent.Expected(booked=BOOKED, aircraft={"N1": (2, 2800)})
+
+    got = independent.compare_ledger(expected, booked, {"N1": aircraft})
+
+    assert (got.lost, got.added, got.reordered) == difference
+    assert bool(got) is bool(got.example) is any(difference)
+
+
+def test_the_ledger_is_in_sqlite_where_no_postgresql_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason is told, and a PostgreSQL that is asked for by name is not replaced."""
+    monkeypatch.setattr(database, "_started", Mock(side_effect=NotStarted("no such program")))
+    monkeypatch.delenv(ADDRESS, raising=False)
+
+    with opened(None, tmp_path) as found:
+        assert (found.kind, found.why) == (SQLITE, "no such program")
+        assert os.environ[ADDRESS] == found.url == f"sqlite:///{tmp_path}/ledger.db"
+        assert independent.read_ledger(found.url) == (Counter(), {})
+    assert ADDRESS not in os.environ
+    with pytest.raises(NotStarted, match="no such program"), opened(POSTGRES, tmp_path):
+        pass
+
+
+def test_kills_of_a_server_need_a_server(capsys: pytest.CaptureFixture[str]) -> None:
+    """A ledger in SQLite has none."""
+    with pytest.raises(SystemExit):
+        main(["--database", "sqlite", "--server-kills", "1"])
+    assert "--server-kills goes with --database postgres" in capsys.readouterr().err
 
 
 def test_hours_are_what_the_tables_say_by_hand() -> None:

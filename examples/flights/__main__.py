@@ -27,7 +27,7 @@ PICTURE = Path(__file__).with_name("flights.png")
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the demo, and return its exit code."""
-    args = _parser().parse_args(arguments)
+    args = _options(arguments)
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, 110)
@@ -42,8 +42,6 @@ def main(arguments: list[str] | None = None) -> int:
         ):
             if database.why:
                 console.print(f"The ledger is in SQLite. No PostgreSQL was started: {database.why}", markup=False)
-            if args.server_kills and database.kind != POSTGRES:
-                raise Failed("--server-kills kills a PostgreSQL, and the ledger is in none. Take --database postgres.")
             console.print(
                 f"{rows:,} flights, {_where(args)}, {_kills(args)}, seed {seed}, ledger in {NAMES[database.kind]}, "
                 f"Kafka at {bootstrap} (started in {time.monotonic() - began:.1f} s)",
@@ -113,6 +111,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seed", type=int, help="seed of the random moments and targets of the kills")
     return parser
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    """The options; kills of a server need a server."""
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    if args.server_kills:
+        args.database = args.database or POSTGRES
+        if args.database != POSTGRES:
+            parser.error(f"--server-kills goes with --database {POSTGRES}, not with {args.database}")
+    return args
 
 
 def _where(args: argparse.Namespace) -> str:

@@ -9,14 +9,17 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cues_kafka import Sql
 from cues_kafka.operate.progress import Seen
+from cues_kafka.sinks.dialect import TASKS
 from examples.flights.ledger import ADDRESS, create_tables
 from examples.flights.sides import SERVER, Victim
 
 if TYPE_CHECKING:
+    import psycopg
+
     from tests.servers.postgres import Postgres
 
 POSTGRES, SQLITE, NONE = "postgres", "sqlite", "none"
@@ -30,6 +33,12 @@ DOWN_S: Final = (0.2, 2.0)
 
 LEDGER: Final = "ledger"
 """The processor that writes to it."""
+
+OPEN: Final = f"""
+    SELECT processor, part FROM {TASKS} JOIN pg_stat_activity
+    ON backend = pid || ' ' || extract(epoch FROM backend_start) WHERE xact_start IS NOT NULL
+    """  # noqa: S608
+"""Asks for the tasks whose transaction is open: the row of a task names its connection."""
 
 
 class NotStarted(Exception):
@@ -53,6 +62,7 @@ class LedgerDatabase:
         self._server = server
         self._answers_s = 0.0  # since when the server answers, monotonic
         self._starting: threading.Thread | None = None
+        self._asking: psycopg.Connection[Any] | None = None
 
     def victims(self, kind: str, draw: random.Random) -> list[Victim]:
         """The server, if it can be killed now: it is down for a while after each kill."""
@@ -61,6 +71,9 @@ class LedgerDatabase:
             return []
 
         def kill() -> bool:
+            if self._asking is not None:
+                self._asking.close()
+                self._asking = None
             server.kill()
             self._starting = threading.Thread(
                 target=self._start, args=(server, draw.uniform(*DOWN_S)), name="database", daemon=True
@@ -68,7 +81,7 @@ class LedgerDatabase:
             self._starting.start()
             return True
 
-        return [Victim(kill, wrote=lambda _: True, follows=self._committed_since, processor=LEDGER)]
+        return [Victim(kill, wrote=lambda _: True, follows=self._committed_since, opened=self._open_tasks)]
 
     def settle(self) -> None:
         """Wait until a killed server answers again."""
@@ -78,6 +91,14 @@ class LedgerDatabase:
     def log_tail(self) -> str:
         """The last lines of the server's log; empty: there is no server."""
         return f"--- {self._server.log_file.name}\n{self._server.log_tail()}" if self._server else ""
+
+    def _open_tasks(self) -> frozenset[tuple[str, int]]:
+        """The tasks that have a transaction open in the database."""
+        import psycopg  # noqa: PLC0415 - SQLite needs no driver
+
+        if self._asking is None:
+            self._asking = psycopg.connect(self.url, autocommit=True)
+        return frozenset(self._asking.execute(OPEN))
 
     def _committed_since(self, seen: Seen) -> bool:
         """Whether the ledger has committed this in Kafka after the server's last start."""

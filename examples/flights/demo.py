@@ -66,8 +66,8 @@ class Kill:
     Attributes:
         kind: of the victim.
         at_s: when, monotonic.
-        open_tasks: tasks of the victim, by (processor, partition), whose transaction was open on the brokers then. The
-            task of one Python worker of Spark cannot be seen: the tasks of all of them.
+        open_tasks: tasks of the victim, by (processor, partition), whose transaction was open then: on the brokers, or
+            in the database's server. The task of one Python worker of Spark cannot be seen: the tasks of all of them.
         follows: whether the victim's successor has committed something; None: records do not tell.
         publishing: parts of `hourly` that were announced but not published then, by (batch, part).
         recovered_s: from the kill until the successor committed, or if records do not tell it, until all open tasks
@@ -339,10 +339,12 @@ class Demo:
             self._aim(victim, broker, progress)
         if self._waits(kind, progress):  # everything was published before an open transaction was seen
             return False
+        own = victim.opened() if victim.opened else None  # it cannot tell afterwards; the brokers can
         at_s = time.monotonic()
         if not victim.kill():
             return False
-        done = Kill(kind, at_s, open_tasks(victim, broker, progress), victim.follows)
+        tasks = open_tasks(victim, broker, progress) if own is None else own
+        done = Kill(kind, at_s, tasks, victim.follows)
         self.outcome.kills.append(done)
         self._look(progress)  # what was committed just before
         done.publishing = publishing(progress)
@@ -351,22 +353,24 @@ class Demo:
     def _aim(self, victim: Victim, broker: Broker, progress: Progress) -> None:
         """Wait a little for an open transaction of the victim, or of a part of `hourly` while it publishes."""
         deadline = time.monotonic() + AIM_S
-        if publishing(progress):
+        if publishing(progress) and not victim.opened:
             while parts := publishing(progress):
                 if opened([part_of(part) for _, part in parts], broker) or time.monotonic() > deadline:
                     break
                 self._look(progress, 0.0)
             return
         while not open_tasks(victim, broker, progress) and time.monotonic() < deadline:
-            pass  # each look asks the brokers, which takes some milliseconds
+            pass  # each look asks the brokers or the database, which takes some milliseconds
 
 
 def open_tasks(victim: Victim, broker: Broker, progress: Progress) -> frozenset[tuple[str, int]]:
-    """Tasks that may be the victim's and have an open transaction on the brokers, by (processor, partition)."""
+    """Tasks that may be the victim's and have a transaction open, by (processor, partition)."""
+    if victim.opened:
+        return victim.opened()
     tasks = {
         TopicPartition(backing_topic(graph.name, name), partition): (name, partition)
         for (name, partition), seen in progress.newest.items()
-        if victim.processor in ("", name) and victim.wrote(seen.record.writer)
+        if victim.wrote(seen.record.writer)
     }
     return frozenset(tasks[place] for place in opened(list(tasks), broker))
 

@@ -92,7 +92,7 @@ def ledger(flights: list[Flight], db: Database, rows: str) -> list[Inspection | 
 
 
 def rows_of_json() -> str:
-    """What makes rows of an array in the database that FLIGHTS_DATABASE names; without it, where no ledger runs, empty."""
+    """What makes rows of an array in the database that FLIGHTS_DATABASE names; empty where no ledger runs."""
     address = os.environ.get(ADDRESS)
     return ROWS[dialect_of(address)] if address else ""
 

@@ -49,13 +49,14 @@ class Victim:
         kill: sends SIGKILL, and returns whether there was a process to hit.
         wrote: whether this writer is the victim, or may be.
         follows: whether the victim's successor has committed this; None: records do not tell.
-        processor: the processor whose tasks depend on the victim; empty: the tasks of all processors that it writes.
+        opened: tells which tasks have a transaction open in the victim, by (processor, partition); None: the brokers
+            tell it.
     """
 
     kill: Callable[[], bool]
     wrote: Callable[[Writer], bool]
     follows: Callable[[Seen], bool] | None = None
-    processor: str = ""
+    opened: Callable[[], frozenset[tuple[str, int]]] | None = None
 
 
 class Side:
