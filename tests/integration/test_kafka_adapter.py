@@ -162,41 +162,47 @@ def test_facts_tell_the_configuration_and_the_identity(kafka: KafkaFixture, brok
     assert facts.brokers >= 1
 
 
-def test_a_question_behind_an_idle_connection_that_was_closed_is_answered() -> None:
-    """The client then says that it knows no leader, once; a query whose batches are far apart would end for it."""
-    with LocalBroker(overrides={"connections.max.idle.ms": "1000"}) as cluster:
-        broker = KafkaBroker(Kafka(cluster.bootstrap))
-        topic = make(broker, "t")
-        fill(broker, topic, 3)
-        for _ in range(2):
-            assert broker.watermarks([TopicPartition(topic, 0)])[TopicPartition(topic, 0)] == (0, 3, 3)
-            serve([], lambda: not connected(cluster.nodes[0].port))  # the broker closes by its own clock
-        began = time.monotonic()
-        with pytest.raises(RetriableError, match="no leader of the partition"):
-            broker.watermarks([TopicPartition(topic, 7)])  # it says the same of a partition that is not there
-        assert time.monotonic() - began < broker.options.start_timeout_s / 2  # and is not asked on and on
-        broker.close()
-
-
-def test_a_group_that_may_not_be_read_is_named_with_the_right_that_is_missing() -> None:
-    """The client only says that it has no answer; why comes by the way, and asking again would not help."""
-    rights = {
+@pytest.fixture(scope="module")
+def strict() -> Iterator[LocalBroker]:
+    """A broker that closes connections which are idle for a second, and takes rights away where an ACL says so."""
+    overrides = {
+        "connections.max.idle.ms": "1000",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true",
     }
-    with LocalBroker(overrides=rights) as cluster:
-        broker = KafkaBroker(Kafka(cluster.bootstrap))
-        place = TopicPartition(make(broker, "t"), 0)
-        client = CLIENT.AdminClient({"bootstrap.servers": cluster.bootstrap})
-        group = (CLIENT.ResourceType.GROUP, "g", CLIENT.ResourcePatternType.LITERAL)
-        denied = (CLIENT.AclOperation.ALL, CLIENT.AclPermissionType.DENY)
-        [created] = client.create_acls([CLIENT.AclBinding(*group, "User:ANONYMOUS", "*", *denied)]).values()
-        created.result()
-        with pytest.raises(FatalError, match=r"of group g: user `ANONYMOUS` may not read group `g`.*") as refused:
-            broker.committed("g", [place])
-        assert "`kafka-acls --add --allow-principal User:ANONYMOUS --operation Read --group g`" in str(refused.value)
-        assert broker.committed("other", [place]) == {place: None}
-        broker.close()
+    with LocalBroker(overrides=overrides) as cluster:
+        yield cluster
+
+
+def test_a_question_behind_an_idle_connection_that_was_closed_is_answered(strict: LocalBroker) -> None:
+    """The client then says that it knows no leader, once; a query whose batches are far apart would end for it."""
+    broker = KafkaBroker(Kafka(strict.bootstrap))
+    topic = make(broker, "idle")
+    fill(broker, topic, 3)
+    for _ in range(2):
+        assert broker.watermarks([TopicPartition(topic, 0)])[TopicPartition(topic, 0)] == (0, 3, 3)
+        serve([], lambda: not connected(strict.nodes[0].port))  # the broker closes by its own clock
+    began = time.monotonic()
+    with pytest.raises(RetriableError, match="no leader of the partition"):
+        broker.watermarks([TopicPartition(topic, 7)])  # it says the same of a partition that is not there
+    assert time.monotonic() - began < broker.options.start_timeout_s / 2  # and is not asked on and on
+    broker.close()
+
+
+def test_a_group_that_may_not_be_read_is_named_with_the_right_that_is_missing(strict: LocalBroker) -> None:
+    """The client only says that it has no answer; why comes by the way, and asking again would not help."""
+    broker = KafkaBroker(Kafka(strict.bootstrap))
+    place = TopicPartition(make(broker, "denied"), 0)
+    client = CLIENT.AdminClient({"bootstrap.servers": strict.bootstrap})
+    group = (CLIENT.ResourceType.GROUP, "g", CLIENT.ResourcePatternType.LITERAL)
+    denied = (CLIENT.AclOperation.ALL, CLIENT.AclPermissionType.DENY)
+    [created] = client.create_acls([CLIENT.AclBinding(*group, "User:ANONYMOUS", "*", *denied)]).values()
+    created.result()
+    with pytest.raises(FatalError, match=r"of group g: user `ANONYMOUS` may not read group `g`.*") as refused:
+        broker.committed("g", [place])
+    assert "`kafka-acls --add --allow-principal User:ANONYMOUS --operation Read --group g`" in str(refused.value)
+    assert broker.committed("other", [place]) == {place: None}
+    broker.close()
 
 
 def test_pending_offsets_are_told_from_an_outage(kafka: KafkaFixture, broker: KafkaBroker) -> None:
