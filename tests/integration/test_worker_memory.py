@@ -30,7 +30,7 @@ def test_a_worker_before_large_messages_stays_small(kafka: KafkaFixture, tmp_pat
             from cues_kafka import Graph, Processor, Raw, Source, Topic
 
             def size(value: bytes) -> int:
-                time.sleep(0.02)
+                time.sleep(0.01)
                 return len(value)
 
             graph = Graph("{name}", Source("{name}.in"), Processor(size, inputs="{name}.in", outputs="{name}.out"),
