@@ -12,6 +12,7 @@ from typing import Any, get_args
 import pytest
 
 from cues_kafka import (
+    ConfigError,
     Encoded,
     Feed,
     Files,
@@ -34,6 +35,7 @@ from cues_kafka.core.effects import Effect
 from cues_kafka.core.records import Attempt
 from cues_kafka.plan.plan import plan
 from cues_kafka.runtime import CommitPolicy
+from cues_kafka.runtime.start import carried
 from cues_kafka.testing.tester import Crash, Tester
 from cues_kafka.verify.scan import verify
 
@@ -359,3 +361,30 @@ def test_a_wrong_declaration_is_refused(make: Callable[[], Any], said: str) -> N
     """With what to write."""
     with pytest.raises(GraphError, match=said):
         make()
+
+
+class Elsewhere:
+    """An engine that runs every processor."""
+
+    runtime = "elsewhere"
+
+    def refuses(self, graph: Graph, processor: Any) -> str:
+        """Nothing."""
+        del graph, processor
+        return ""
+
+    def check(self, graph: Graph, names: Any) -> None:
+        """All is well."""
+
+    def worker(self, job: Any) -> Any:
+        """None is made here."""
+        raise NotImplementedError(job)
+
+
+def test_an_engine_runs_no_feed_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """The others run there; a feed that is asked for is refused, with where it runs."""
+    graph = graph_of(Iterate(numbers))
+    assert carried(graph, Elsewhere(), None) == ["double"]
+    assert any("feed: it is a feed" in line for line in caplog.messages)
+    with pytest.raises(ConfigError, match="run it natively"):
+        carried(graph, Elsewhere(), ["feed"])
