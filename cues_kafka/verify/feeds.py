@@ -16,6 +16,8 @@ from cues_kafka.verify.parts import Part
 class FeedPart(Part):
     """One task of a feed; see `Part`."""
 
+    unit = "batch"
+
     def __init__(self, graph: Graph, feed: Feed, facts: ClusterFacts, partition: int, family: list[Part]) -> None:
         super().__init__(graph, feed, facts, partition, family)
         self.errors = graph.errors_of(feed)

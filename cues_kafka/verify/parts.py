@@ -92,7 +92,10 @@ class Part(Books):
     Attributes:
         strays: rows that make no sense.
         behind: offsets of the inputs that are not published yet; of part 0 only.
+        unit: what texts call the rows of one transaction.
     """
+
+    unit = "publication"
 
     def __init__(
         self,
@@ -174,7 +177,7 @@ class Part(Books):
         rows = self.chain.rows.get(sequence, count)  # the header counts where compaction has taken the record
         if not rows:
             self._unfounded += 1
-            self._detail(f"unfounded: row {index} of {count} of publication {sequence}, whose record has none")
+            self._detail(f"unfounded: row {index} of {count} of {self.unit} {sequence}, whose record has none")
             return
         found = self._of.get(sequence)
         if found is None:
@@ -183,13 +186,13 @@ class Part(Books):
             self._counts[kind] += 1
         else:
             self._duplicated += 1
-            self._detail(f"duplicated: row {index} of {count} of publication {sequence}")
+            self._detail(f"duplicated: row {index} of {count} of {self.unit} {sequence}")
 
     def in_order(self, place: TopicPartition, at: tuple[int, int]) -> None:
         """Rows of a part stand in a partition as they were published."""
         if at < self._last.get(place, at):
             self._out_of_order += 1
-            self._detail(f"out of order: row {at[1]} of publication {at[0]} in {place.topic}/{place.partition}")
+            self._detail(f"out of order: row {at[1]} of {self.unit} {at[0]} in {place.topic}/{place.partition}")
         self._last[place] = at
 
     def _detail(self, text: str) -> None:
@@ -261,12 +264,12 @@ class Part(Books):
             one = self._of[sequence]
             some = ", ".join(str(row) for row, _ in zip(one.missing(), range(EXAMPLES), strict=False))
             self._details.append(
-                f"torn: publication {sequence} has {one.seen} of its {one.count} rows; missing: {some}"
+                f"torn: {self.unit} {sequence} has {one.seen} of its {one.count} rows; missing: {some}"
             )
         if lost > 0:
             gone = [f"{sequence} ({rows} rows)" for sequence, rows in self.chain.rows.items() if rows]
             gone = [text for text in gone if int(text.split()[0]) not in self._of]
-            named = f": publications {', '.join(gone[:EXAMPLES])}" if gone else ""
+            named = f": {self.unit} {', '.join(gone[:EXAMPLES])}" if gone else ""
             self._details.append(f"lost: {lost} rows of which nothing is there{named}")
 
     def _judged_ahead(self, limits: list[str]) -> int:

@@ -295,6 +295,7 @@ def test_verify_finds_what_is_lost_doubled_or_made_up() -> None:
         sender.close()
         report = verify(tester.graph, tester.broker)
         assert getattr(report["feed"], count) == 1, "\n".join(report.lines)
+        assert any("of batch 1" in line for line in report.lines)
 
 
 def test_a_plan_shows_feeds_with_level_names_and_rights() -> None:
