@@ -12,9 +12,10 @@ another partition or topic.
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from cues_kafka.errors import OutputError, RetriableError
@@ -23,8 +24,6 @@ from cues_kafka.ports import Coordinates
 from cues_kafka.sinks.connection import InTransaction
 from cues_kafka.sinks.dialect import Dialect
 from cues_kafka.sinks.sql import SqlTarget, TaskName
-
-_MISSING = object()
 
 
 def named(dialect: Dialect, name: str) -> str:
@@ -56,6 +55,9 @@ class RowsTable:
             RuntimeError: the call is over.
         """
         self._target.in_use  # noqa: B018  it raises when the call is over
+        self._insert(value)
+
+    def _insert(self, value: Any) -> None:
         if value is None:
             raise OutputError(
                 f"a message without a value (a tombstone) has no fields for table {self.table!r}. Leave tombstones "
@@ -67,7 +69,7 @@ class RowsTable:
         """Insert a row for each of the values of these messages."""
         del messages
         for value in values:
-            self.insert(value)
+            self._insert(value)
 
     def flush(self) -> None:
         """Write the rows that were collected."""
@@ -123,7 +125,7 @@ class UpsertTable:
             raise OutputError(f"None is no row of table {self.table!r}. To delete one, call delete(key)")
         row = self._row_of(value)
         self._check_key(row[: len(self._declared.key)])
-        self._changes.append(_Change(False, (*row, *self._guard(index))))
+        self._changes.append(_Change(False, (*row, *self._guard(index), False)))
 
     def delete(self, key: Any, *, index: int | None = None) -> None:
         """
@@ -204,7 +206,13 @@ class UpsertTable:
                 )
             index = 0
         place = self.places[index]
-        return f"{urlsafe_b64encode(place.topic_id)[:22].decode()}/{place.partition}", place.offset
+        return _source(place.topic_id, place.partition), place.offset
+
+
+@lru_cache(maxsize=1024)
+def _source(topic_id: bytes, partition: int) -> str:
+    """The text of `cues_source`: the topic's id as Kafka's tools print it, and the partition."""
+    return f"{urlsafe_b64encode(topic_id)[:22].decode()}/{partition}"
 
 
 class TablesTarget(SqlTarget):
@@ -270,13 +278,13 @@ def statements(dialect: Dialect, declared: Upsert) -> tuple[str, str]:
     The statements of an upsert.
 
     Returns:
-        The one that puts a row: its parameters are the columns, source and offset. And the one that deletes: source,
-        offset, the key, source and offset.
+        The one that puts a row: its parameters are the columns, source, offset and False. And the one that deletes:
+        source, offset, the key, source and offset.
     """
     table, columns = named(dialect, declared.table), [column for column, _ in declared.columns]
-    marks = ", ".join("?" * (len(columns) + 2))
-    names = [named(dialect, one) for one in (*columns, SOURCE, OFFSET)]
-    insert = f"({', '.join(names)}, {DELETED}) VALUES ({marks}, FALSE)"
+    names = [named(dialect, one) for one in (*columns, SOURCE, OFFSET, DELETED)]
+    # PyMySQL makes one statement of many rows where all values are parameters.
+    insert = f"({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
     rest = [named(dialect, one) for one in columns if one not in declared.key]
     put = (_on_duplicate if dialect.name == "mysql" else _on_conflict)(dialect, declared, table, insert, rest)
     keys = " AND ".join(f"{named(dialect, one)} = ?" for one in declared.key)
@@ -310,19 +318,25 @@ def _on_duplicate(dialect: Dialect, declared: Upsert, table: str, insert: str, r
     return f"INSERT INTO {table} {insert} ON DUPLICATE KEY UPDATE {changed}"
 
 
-def _row_of(table: str, columns: Iterable[tuple[str, str]]) -> Callable[[Any], tuple[Any, ...]]:
+def _row_of(table: str, columns: Sequence[tuple[str, str]]) -> Callable[[Any], tuple[Any, ...]]:
     """Gives a function that takes the fields of a value, in the order of columns."""
-    pairs = tuple(columns)
+    fields = [field for _, field in columns]
+    several = len(fields) > 1
+    items, attributes = itemgetter(*fields), attrgetter(*fields)
 
     def row(value: Any) -> tuple[Any, ...]:
-        if isinstance(value, Mapping):
-            found = tuple([value.get(field, _MISSING) for _, field in pairs])
-        else:
-            found = tuple([getattr(value, field, _MISSING) for _, field in pairs])
-        if _MISSING in found:
-            lacking = [f"{field!r} for column {column!r}" for (column, field), one in zip(pairs, found, strict=True)
-                       if one is _MISSING]  # fmt: skip
-            raise OutputError(f"the value lacks fields of table {table!r}: {', '.join(lacking)}")
-        return found
+        mapping = isinstance(value, dict) or isinstance(value, Mapping)  # noqa: SIM101  the first is four times as fast
+        try:
+            found = items(value) if mapping else attributes(value)
+        except (KeyError, AttributeError):
+            lacking = [
+                f"{field!r} for column {column!r}"
+                for column, field in columns
+                if not (field in value if mapping else hasattr(value, field))
+            ]
+            if not lacking:
+                raise
+            raise OutputError(f"the value lacks fields of table {table!r}: {', '.join(lacking)}") from None
+        return found if several else (found,)
 
     return row
