@@ -42,17 +42,23 @@ def Sink(name: str, *, inputs: str, into: SqlTable | Upsert, **settings: Any) ->
             f"Sink {name!r}: {quoted(taken)} are not for a sink without a function. Write a Processor, whose function "
             "gets the table: effects={" + f"{INTO!r}: ..." + "}."
         )
-    return Processor(write_into, name=name, inputs=inputs, effects={INTO: into}, batch=True, **settings)
+    fn = write_latest if isinstance(into, Upsert) else write_rows
+    return Processor(fn, name=name, inputs=inputs, effects={INTO: into}, batch=True, **settings)
 
 
-def write_into(values: list[Any], step: list[Any], into: Any) -> None:
-    """The function of `Sink`."""
+def write_rows(values: list[Any], into: Any) -> None:
+    """The function of a `Sink` with a table that gets a row for each value."""
+    into.write(values)
+
+
+def write_latest(values: list[Any], step: list[Any], into: Any) -> None:
+    """The function of a `Sink` with an upsert. What it deletes is named by the keys of the messages."""
     into.write(values, [one.inputs[one.binding] for one in step])
 
 
 def is_sink(processor: Processor) -> bool:
     """Whether a processor was made by `Sink`."""
-    return processor.fn is write_into
+    return processor.fn in (write_rows, write_latest)
 
 
 def check_columns(processor: Processor, settings: Topic) -> None:

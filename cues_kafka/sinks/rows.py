@@ -65,9 +65,8 @@ class RowsTable:
             )
         self._rows.append(self._row_of(value))
 
-    def write(self, values: Sequence[Any], messages: Sequence[Any]) -> None:
-        """Insert a row for each of the values of these messages."""
-        del messages
+    def write(self, values: Sequence[Any]) -> None:
+        """Insert a row for each of these values."""
         for value in values:
             self._insert(value)
 

@@ -341,6 +341,22 @@ def test_a_replay_after_a_reset_does_not_go_back_in_time(guarded: bool, path: Pa
     assert shop.rows() == [("UA", 11)]
 
 
+def test_a_processor_with_a_new_name_takes_over_the_rows_of_the_former_one(path: Path, sql: Sql) -> None:
+    """It begins at step 0 and at the first message: older messages change nothing, newer ones do."""
+    shop = Shop(path, Sink("latest", inputs="flights", into=latest(sql)))
+    shop.send(*({"carrier": "UA", "n": i} for i in range(9))).run()
+    shop.tester.stop()
+
+    shop.graph = graph_of(Sink("again", inputs="flights", into=latest(sql)))
+    shop.tester = Tester(shop.graph, policy=SMALL, broker=shop.tester.broker)
+    shop.send({"carrier": "B6", "n": 9}).run(Crash("after", "CommitTarget", 1))
+    assert shop.tester.crashed
+    assert shop.rows() == [("UA", 8)]
+    shop.tester.restart()
+    shop.send({"carrier": "UA", "n": 10}).run()
+    assert shop.rows() == [("B6", 9), ("UA", 10)]
+
+
 def test_a_deleted_row_stays_deleted_in_a_replay(path: Path, sql: Sql) -> None:
     """The row is marked, so it is its own guard."""
     shop = Shop(path, Sink("latest", inputs="flights", into=latest(sql)))
