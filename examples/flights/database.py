@@ -140,8 +140,10 @@ def opened(kind: str | None, directory: Path) -> Iterator[LedgerDatabase]:
                     raise
                 why = str(error)
             else:
-                with _named(server.url()):
-                    yield LedgerDatabase(POSTGRES, server.url(), server=server)
+                found = LedgerDatabase(POSTGRES, server.url(), server=server)
+                running.callback(found.settle)  # before the server is closed
+                with _named(found.url):
+                    yield found
                 return
         url = f"sqlite:///{directory / 'ledger.db'}"
         with _named(url):
