@@ -41,7 +41,7 @@ DRIVERS = {
     "pyarrow": ("cues_kafka.runtime.spark",),
     "pandas": ("cues_kafka.runtime.spark",),
     "fastavro": ("cues_kafka.codecs", "cues_kafka.records"),
-    "msgspec": ("cues_kafka.codecs",),
+    "msgspec": ("cues_kafka.codecs", "cues_kafka.sinks.packing"),
     "jsonschema": ("cues_kafka.codecs.json_validation",),
     "google": ("cues_kafka.codecs",),
     "structlog": ("cues_kafka.observe",),

@@ -11,11 +11,11 @@ import msgspec
 from cues_kafka.errors import CodecError
 
 MOST_BYTES = 512 * 1024
-"""Of keys, values and headers in one row, about; a record that is larger has a row of its own. Databases limit the size
-of a statement: MariaDB to 16 MiB, where nothing else is set."""
+"""How many bytes of keys, values and headers one row holds, about; a record that is larger has a row of its own.
+Databases limit the size of a statement: MariaDB to 16 MiB, where nothing else is set."""
 
 EXTRA_BYTES = 64
-"""Of a record, besides key and value."""
+"""Bytes of a record besides key and value, about."""
 
 _Packed: TypeAlias = tuple[str, int | None, bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]
 

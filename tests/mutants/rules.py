@@ -591,8 +591,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a failed step changes no store",
         "cues_kafka/runtime/calling/caller.py",
-        "            failure.batch.context.stores.undo_step()\n",
-        "            pass\n",
+        "        if context.stores is not None and called:\n            context.stores.undo_step()\n",
+        "",
         (STATE,),
     ),
     Mutant(

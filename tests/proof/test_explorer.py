@@ -45,8 +45,8 @@ STATES = dict.fromkeys(WORLDS, 6_000) | {
 """By world: how many `make test-full` looks at. These have fewer, but for `stop`, and are searched completely."""
 
 DEEP = {
-    "step numbers begin anew with a move",
-    "totals begin anew with a move",
+    "step numbers begin again with a move",
+    "totals begin again with a move",
     "alone until a failure only",
     "deaths of a range count on the message that compaction left",
     "a stale end of a changelog is believed",

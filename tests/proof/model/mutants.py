@@ -630,9 +630,9 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant("positions in the order of an earlier declaration", "reordered", CRASH, (_old_order(),)),
     Mutant("a move over a record that the operator was not shown", "moved-snapshot", NOTHING, (_planned_over_any(),)),
     Mutant("a failed commit of a move taken for a move", "moved", NET, (_move_believed(),), progress=False),
-    Mutant("step numbers begin anew with a move", "moved-snapshot", NOTHING, (_moved(lambda r: replace(r, step=0)),)),
+    Mutant("step numbers begin again with a move", "moved-snapshot", NOTHING, (_moved(lambda r: replace(r, step=0)),)),
     Mutant(
-        "totals begin anew with a move", "moved-snapshot", NOTHING, (_moved(lambda r: replace(r, totals=Totals())),)
+        "totals begin again with a move", "moved-snapshot", NOTHING, (_moved(lambda r: replace(r, totals=Totals())),)
     ),
     Mutant("a move keeps the announced batch", "moved-snapshot", NOTHING, (_move_keeps_snapshot(),)),
     Mutant("a move leaves the group's offsets", "moved-snapshot", NOTHING, (_move_without_offsets(),)),
