@@ -7,13 +7,15 @@ then the child goes on exactly where it was.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cues_kafka import Graph
+from cues_kafka import Graph, Sql
 from cues_kafka.brokers.local import LocalBroker
 from tests.fault.support import Child, Setup, World, backing, until
+from tests.integration.databases import SERVERS, Shops
 
 pytestmark = pytest.mark.fault
 
@@ -44,16 +46,27 @@ def graph(bootstrap: str, name: str) -> Graph:
     return Setup(bootstrap, name).graph(same)
 
 
-def pause_and_wake(setup: Setup, where: str, count: int) -> World:
+def write(value: int, db: Any) -> int:
+    """What the workers run where they have a database."""
+    db.execute("INSERT INTO shop (id, text) VALUES (%s, '')", (value,))
+    return value
+
+
+def with_database(bootstrap: str, name: str, url: str) -> Graph:
+    """What the child runs then."""
+    return Setup(bootstrap, name).graph(write, effects={"db": Sql(url)})
+
+
+def pause_and_wake(setup: Setup, where: str, count: int, url: str = "") -> World:
     """The child pauses at its point, this process takes over and delivers, the child wakes up, more comes."""
-    setup.start(setup.graph(same), options=SHORT).stop()  # the `Start` is there: the child's commits are its batches
+    args = (setup.bootstrap, setup.name, *([url] if url else []))
+    name, ours = ("with_database", with_database(*args)) if url else ("graph", graph(*args))
+    setup.start(ours, options=SHORT).stop()  # the `Start` is there: the child's commits are its batches
     point = (where, count, "SIGSTOP")
-    with Child(
-        setup.bootstrap, "tests.fault.test_zombies:graph", setup.bootstrap, setup.name, options=SHORT, point=point
-    ) as zombie:
+    with Child(setup.bootstrap, f"tests.fault.test_zombies:{name}", *args, options=SHORT, point=point) as zombie:
         setup.send(b"0", b"1", transaction=True)
         zombie.paused()
-        with setup.start(setup.graph(same), options=SHORT) as owner:
+        with setup.start(ours, options=SHORT) as owner:
             owner.wait_idle(timeout_s=60)
             setup.send(b"2", transaction=True)
             owner.wait_idle(timeout_s=60)
@@ -112,6 +125,38 @@ def test_a_worker_that_sleeps_through_its_end_doubles_nothing(setup: Setup, wher
     world = pause_and_wake(setup, where, count)
 
     assert world.values == [0, 1, 2, 3, 4, 5]
+    assert world.errors == []
+    assert world.totals == {"deliveries": 6, "outputs": 6, "errors": 0, "nils": 0}
+    assert set(world.outcomes.values()) == {1}
+
+
+@pytest.fixture(scope="module")
+def shops(request: pytest.FixtureRequest) -> Shops:
+    """The databases."""
+    return Shops(request)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "point",
+    [
+        ("before CommitTarget", 1),
+        ("after CommitTarget", 1),
+        ("after Call", 1),
+        ("before Commit", 2),
+        ("after Begin", 2),
+    ],
+)
+@pytest.mark.parametrize("database", SERVERS)
+def test_a_worker_with_a_database_that_sleeps_through_its_end_doubles_nothing(
+    setup: Setup, database: str, point: tuple[str, int], shops: Shops, tmp_path: Path
+) -> None:
+    """Where it holds the lock of its row, the next owner ends its connection."""
+    shop = shops.give(database, tmp_path)
+
+    world = pause_and_wake(setup, *point, shop.url)
+
+    assert world.values == shop.ids() == [0, 1, 2, 3, 4, 5]
     assert world.errors == []
     assert world.totals == {"deliveries": 6, "outputs": 6, "errors": 0, "nils": 0}
     assert set(world.outcomes.values()) == {1}

@@ -15,7 +15,8 @@ import pymysql
 
 from cues_kafka.sinks.dialect import Dialect
 
-DIALECTS = ("sqlite", "postgresql", "mysql")
+SERVERS = ("postgresql", "mysql")
+DIALECTS = ("sqlite", *SERVERS)
 
 TABLE = "CREATE TABLE shop (id INTEGER PRIMARY KEY, text VARCHAR(80))"
 

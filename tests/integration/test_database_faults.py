@@ -20,10 +20,9 @@ from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.dialect import Dialect
 from cues_kafka.sinks.sql import SqlTarget, TaskName
 from cues_kafka.testing.tester import Tester
-from tests.integration.databases import DIALECTS, TABLE, Shop, Shops
+from tests.integration.databases import SERVERS, TABLE, Shop, Shops
 from tests.servers.postgres import Postgres
 
-SERVERS = DIALECTS[1:]
 TASK = TaskName("g", "book", 0)
 
 
@@ -36,6 +35,12 @@ def shops(request: pytest.FixtureRequest) -> Shops:
 @pytest.fixture(params=SERVERS)
 def shop(request: pytest.FixtureRequest, shops: Shops, tmp_path: Path) -> Shop:
     """An empty database in a server."""
+    return shops.give(request.param, tmp_path)
+
+
+@pytest.fixture(params=[SERVERS[0], *(pytest.param(name, marks=pytest.mark.full) for name in SERVERS[1:])])
+def restarted(request: pytest.FixtureRequest, shops: Shops, tmp_path: Path) -> Shop:
+    """The same, for tests that kill the server."""
     return shops.give(request.param, tmp_path)
 
 
@@ -196,8 +201,9 @@ def test_connection_limit_is_an_outage(postgres_servers: Callable[..., Postgres]
 # ---- the database goes away
 
 
-def test_server_killed_during_a_call_is_an_outage(shop: Shop) -> None:
+def test_server_killed_during_a_call_is_an_outage(restarted: Shop) -> None:
     """Whether the function's next statement meets it, or nothing but the commit does."""
+    shop = restarted
     calls: list[int] = []
 
     def book(order: int, db: Any) -> int:
@@ -231,8 +237,9 @@ def test_connection_that_an_operator_ends_is_an_outage(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_commit_of_unknown_outcome_is_found_out(shop: Shop, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_of_unknown_outcome_is_found_out(restarted: Shop, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server is killed right before or behind the commit, and no answer comes."""
+    shop = restarted
     kind = type(shop.dialect())
     finish = kind.finish
     done: list[str] = []
@@ -287,7 +294,9 @@ def test_table_changed_under_a_running_task_needs_no_restart(shops: Shops, tmp_p
     assert whole(tester, shop, 40)
 
 
-def test_server_restored_from_a_backup_is_refused(shop: Shop, tmp_path: Path) -> None:
+def test_server_restored_from_a_backup_is_refused(restarted: Shop, tmp_path: Path) -> None:
+    shop = restarted
+
     def book(order: int, db: Any) -> int:
         shop.insert(db, order)
         return order

@@ -11,7 +11,7 @@ import pytest
 from cues_kafka import CommitPolicy, Graph, Message, Processor, Retry, Source, Sql, Step, Topic
 from cues_kafka.core.records import Attempt
 from cues_kafka.testing.tester import Crash, Tester
-from tests.integration.databases import DIALECTS, Shop, Shops
+from tests.integration.databases import DIALECTS, SERVERS, Shop, Shops
 
 
 @pytest.fixture(scope="module")
@@ -331,7 +331,39 @@ def test_messages_through_the_outbox_are_those_that_the_function_gave(shop: Shop
     assert sorted(one[1] for one in plain[1]) == sorted(one[1] for one in twice[1])
 
 
-@pytest.mark.parametrize("name", ["postgresql", "mysql"])
+def test_alts_with_a_database_keep_their_order_through_a_crash(shop: Shop) -> None:
+    """Which input comes next is decided once, and the row holds what remains of that."""
+
+    def book(db: Any, left: str | None = None, right: str | None = None) -> str:
+        name = left or right or ""
+        [last] = db.execute("SELECT coalesce(max(id), 0) FROM shop").fetchone()
+        shop.insert(db, last + 1, name)
+        return name
+
+    processor = Processor(
+        book, name="book", alts={"left": "left", "right": "right"}, outputs="booked", effects={"db": Sql(shop.url)}
+    )
+    graph = Graph(
+        "g", Source("left"), Source("right"), processor, errors="errors", defaults=Topic(partitions=1)
+    )  # fmt: skip
+    tester = Tester(graph, policy=CommitPolicy(max_messages=4))
+    for i in range(15):
+        for side in ("left", "right"):
+            tester.send(side, f"{side} {i}")
+    for moment, nth in (("after", 2), ("before", 2), ("after", 1)):
+        tester.run(crash=Crash(moment, "CommitTarget", nth))
+        assert tester.crashed
+        tester.restart()
+    tester.run()
+
+    rows = [row[0] for row in shop.query("SELECT text FROM shop ORDER BY id")]
+    assert rows == tester.values("booked")
+    assert sorted(rows) == sorted(f"{side} {i}" for side in ("left", "right") for i in range(15))
+    for side in ("left", "right"):
+        assert [row for row in rows if row.startswith(side)] == [f"{side} {i}" for i in range(15)]
+
+
+@pytest.mark.parametrize("name", SERVERS)
 @pytest.mark.parametrize(
     "crash",
     [
