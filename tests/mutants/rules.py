@@ -29,6 +29,7 @@ HANDLERS = "tests/unit/runtime/test_handlers.py"
 ON_DISK = "tests/unit/runtime/test_state_on_disk.py"
 LAYERS = "tests/unit/state/test_layers.py"
 TABLES = "tests/unit/runtime/test_tables.py"
+ROWS = "tests/unit/sinks/test_tables.py"
 TIMERS = "tests/unit/runtime/test_timers.py"
 SCHEDULED = "tests/unit/state/test_scheduled.py"
 VERIFY = "tests/unit/verify/test_verify.py"
@@ -96,6 +97,10 @@ def _supervisor(rule: str, old: str, new: str, *tests: str) -> Mutant:
 
 def _slot(rule: str, old: str, new: str, *tests: str) -> Mutant:
     return Mutant(rule, "cues_kafka/runtime/spark/direct/slot.py", old, new, tests)
+
+
+def _rows(rule: str, old: str, new: str) -> Mutant:
+    return Mutant(rule, "cues_kafka/sinks/rows.py", old, new, (ROWS,))
 
 
 def _parts(rule: str, old: str, new: str, *tests: str) -> Mutant:
@@ -779,6 +784,50 @@ MUTANTS: tuple[Mutant, ...] = (
         "                if not all(map(self._is_read, _places(spec, partition))):\n",
         "                if False:\n",
         (TABLES,),
+    ),
+    # Tables of a database.
+    _rows(
+        "E2: an older message does not replace a row",
+        " OR held.{OFFSET} <= excluded.{OFFSET}",
+        " OR TRUE",
+    ),
+    _rows(
+        "E2: the same message replaces its own row",
+        "held.{OFFSET} <= excluded.{OFFSET}",
+        "held.{OFFSET} < excluded.{OFFSET}",
+    ),
+    _rows(
+        "E2: a message of another source replaces a row",
+        " OR held.{SOURCE} <> excluded.{SOURCE}",
+        "",
+    ),
+    _rows(
+        "E2: an older message deletes no row",
+        "{SOURCE} <> ? OR {OFFSET} <= ?)",
+        "{SOURCE} <> ? OR {OFFSET} <= ? OR TRUE)",
+    ),
+    _rows(
+        "E2: rows of a step that is taken back are forgotten",
+        "        self._drop_rows()\n        super().back()",
+        "        super().back()",
+    ),
+    _rows(
+        "E2: rows of a batch that is void are forgotten",
+        "        self._drop_rows()\n        super().mark()",
+        "        super().mark()",
+    ),
+    _calling(
+        "E2: a row names the message of its own call",
+        "batch.context.placed([self._place_of(received, batch)])",
+        "pass",
+        ROWS,
+    ),
+    Mutant(
+        "E2: an input with more partitions than before is refused",
+        "cues_kafka/plan/refusals.py",
+        "        yield from _split_rows(graph.processors[one.name], one, facts)\n",
+        "",
+        (ROWS,),
     ),
     # Tools.
     Mutant(
