@@ -11,6 +11,7 @@ import glob
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -30,6 +31,9 @@ LONGEST_BYTES: Final = 64 * 1024 * 1024
 
 PLACE_BYTES: Final = 190_000
 """A place is in each record of the task, which has room for 200,000 bytes of it: about 2,500 files."""
+
+MOST_AWAY: Final = 10_000
+"""Files that are gone of which a process remembers how far they were delivered, in case that they come back."""
 
 
 class Entry(NamedTuple):
@@ -67,6 +71,7 @@ class Listing:
         self.place: str | None = None
         self.sizes: dict[str, int] = {}
         self.known: dict[str, int] = {}
+        self._away: dict[str, Entry] = {}
         self._pattern, self._part, self._parts = pattern, part, parts
         self._root = _root_of(pattern)
 
@@ -80,25 +85,35 @@ class Listing:
         if place == self.place:
             return
         self.entries, self.place = {entry.name: entry for entry in _read_place(place)}, place
-        self.sizes, self.known = {}, {}
+        self.sizes, self.known, self._away = {}, {}, {}
 
     def files(self) -> list[tuple[str, Path]]:
         """
-        The files that are there, by name. Entries of files that are gone end.
+        The files that are there, by name. Entries of files that are gone end, unless the same file comes back.
 
         Raises:
-            FileNotFoundError: the file, or the directory of the pattern, is not there, and nothing was read of it.
+            OSError: the directory of the pattern cannot be listed, or the file is not there and nothing was read of it.
             RecoveryError: a file is gone that was known to hold more.
         """
+        self._look_at_root()
         paths = [Path(one) for one in glob.glob(self._pattern, recursive=True)]  # noqa: PTH207 - absolute ones, too
         found = {os.path.relpath(path, self._root): path for path in paths if path.is_file()}
         mine = {name: path for name, path in found.items() if self._is_mine(name)}
         for name in sorted((self.entries.keys() | self.known.keys()) - mine.keys()):
             self._gone(name)
-        if not found and not self.entries and (not glob.has_magic(self._pattern) or not self._root.is_dir()):
-            missing = self._root if glob.has_magic(self._pattern) else Path(self._pattern)
-            raise FileNotFoundError(f"{str(missing)!r} does not exist")
+        for name in self._away.keys() & mine.keys():
+            self._back(self._away[name], mine[name])
+            del self._away[name]
+        if not found and not glob.has_magic(self._pattern):
+            raise FileNotFoundError(f"{self._pattern!r} does not exist")
         return sorted(mine.items())
+
+    def _look_at_root(self) -> None:
+        """`glob` takes a directory that cannot be read for one that is empty, and all of its files would be gone."""
+        if glob.has_magic(self._pattern):
+            os.scandir(self._root).close()
+        else:
+            self._root.stat()
 
     def _is_mine(self, name: str) -> bool:
         if self._parts == 1:
@@ -112,8 +127,17 @@ class Listing:
                 f"file {name!r} was removed, and {left} bytes behind line {entry.line} were not delivered",
                 remedy="put it back; or restart the worker, which then goes on without them",
             )
-        for kept in (self.entries, self.sizes, self.known):
+        if name in self.entries:
+            self._away[name] = self.entries.pop(name)
+        for kept in (self.sizes, self.known):
             kept.pop(name, None)
+        if len(self._away) > MOST_AWAY:
+            del self._away[next(iter(self._away))]
+
+    def _back(self, entry: Entry, path: Path) -> None:
+        """Go on with a file that was away for a moment, as with its file system; another one of its name is new."""
+        with path.open("rb") as opened, suppress(RecoveryError):
+            self.entries[entry.name] = _same_file(opened, entry.name, entry)[1]
 
     def others(self, name: str) -> str:
         """The beginning of a place whose last entry is that of this file."""

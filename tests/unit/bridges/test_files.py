@@ -145,6 +145,47 @@ def test_a_file_that_goes_while_it_is_read_is_said(tmp_path: Path) -> None:
         lines(source, place)
 
 
+@pytest.mark.parametrize("pattern", ["*.log", "a.log"])
+@pytest.mark.parametrize("mounted", [True, False])
+def test_files_that_were_away_for_a_moment_do_not_come_again(tmp_path: Path, pattern: str, mounted: bool) -> None:
+    """A directory that was renamed, or whose file system was gone, gave all of its files from their beginning."""
+    shared, away = tmp_path / "shared", tmp_path / "away"
+    shared.mkdir()
+    write(shared / "a.log", "one\n")
+    source = Files(shared / pattern).open()
+    _, place = lines(source)
+    shared.rename(away)
+    if not mounted:
+        shared.mkdir()  # the empty mount point
+
+    if mounted or pattern == "a.log":
+        with pytest.raises(FileNotFoundError):
+            lines(source, place)
+    else:
+        assert lines(source, place)[0] == []
+    if not mounted:
+        shared.rmdir()
+    away.rename(shared)
+    write(shared / "a.log", "two\n")
+
+    assert lines(source, place)[0] == [b"two"]
+
+
+def test_a_directory_that_was_away_does_not_give_its_files_again(tmp_path: Path) -> None:
+    """As with lines."""
+    shared, away = tmp_path / "shared", tmp_path / "away"
+    shared.mkdir()
+    write(shared / "a.xml", "<a/>")
+    source = Directory(shared / "*.xml").open()
+    _, place = lines(source)
+    shared.rename(away)
+    with pytest.raises(FileNotFoundError):
+        lines(source, place)
+    away.rename(shared)
+
+    assert lines(source, place)[0] == []
+
+
 def test_what_is_not_there_is_an_outage(tmp_path: Path) -> None:
     """A file, or the directory of a pattern; a pattern that matches nothing yet is none."""
     with pytest.raises(FileNotFoundError, match=r"later\.log"):
