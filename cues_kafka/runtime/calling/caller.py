@@ -310,11 +310,12 @@ class Caller:
             result = self._timed_fn(fired.timer, **given)
             failure.kind = "raised" if call.is_generator else "output"
             payloads = self._fire.read(result, fired.set.key.encode())
-            failure.kind = "output"
+            failure.kind, before = "output", batch.mark()
             if payloads:
                 self._add(taken, batch, payloads)
                 batch.outputs += 1
             if target is not None and (why := target.check()):
+                batch.back_to(before)
                 raise OutputError(why)
             batch.deliveries += 1
         except BaseException as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import CommitPolicy, Graph, Json, Out, Processor, Source, Sql, Store, Topic
+from cues_kafka import CommitPolicy, Graph, Json, Message, Out, Processor, Source, Sql, Store, Timers, Topic
 from cues_kafka.core.records import Attempt
 from cues_kafka.testing.tester import Crash, Tester
 
@@ -146,3 +146,29 @@ def test_provenance_of_a_published_attempt_names_the_attempt_that_publishes_it(p
     headers = [dict(one.headers)["cues"] or b"" for topic in ("booked", "errors") for one in tester.messages(topic)]
     named = {(task.decode(), int(sequence)) for _, task, sequence, *_ in (header.split(b" ") for header in headers)}
     assert named <= attempts
+
+
+def test_timer_whose_step_the_database_refuses_gives_its_error_alone(path: Path) -> None:
+    """A constraint that waits for the commit speaks when its outputs are in the batch already."""
+    with sqlite3.connect(path) as made:
+        made.execute("CREATE TABLE lines (id INTEGER REFERENCES rows DEFERRABLE INITIALLY DEFERRED)")
+    seen: list[Any] = []
+
+    def on_message(order: dict[str, Any], step: Any, db: Any) -> None:
+        seen.append(db)
+        step.schedule("later", at=order["id"])
+
+    def on_timer(timer: Any) -> str:
+        seen[-1].execute("INSERT INTO lines (id) VALUES (99)")
+        return str(timer.key)
+
+    processor = Processor(
+        on_message, name="book", inputs="orders", outputs="booked", state={"timers": Timers(on_timer)},
+        effects={"db": Sql(f"sqlite:///{path}")},
+    )  # fmt: skip
+    tester = Tester(Graph("g", Source("orders"), processor, errors="errors"))
+    tester.send("orders", Message({"id": 5}, timestamp_ms=5))
+    tester.run()
+
+    assert (tester.values("booked"), len(tester.errors())) == ([], 1)
+    assert tester.totals("book").nils == 1
