@@ -25,7 +25,7 @@ from cues_kafka.ports import UNREADABLE, Coordinates, Sink, TransactionalSink, W
 from cues_kafka.records.bytes import ErrorMessage, encode_error
 from cues_kafka.runtime.calling.batch import Batch, CallContext, Mark, Retrying, Taken
 from cues_kafka.runtime.calling.coroutines import Coroutines, Ended
-from cues_kafka.runtime.calling.failures import UNDECODED, Failure, Outage, error_message, note, place, show
+from cues_kafka.runtime.calling.failures import UNDECODED, Failure, Outage, end_frames, error_message, note, place, show
 from cues_kafka.runtime.calling.fired import Fired
 from cues_kafka.runtime.calling.outputs import (
     HEADER_BYTES,
@@ -537,6 +537,8 @@ class Caller:
     def _fail(self, error: BaseException, failure: Failure) -> bool:
         """End the step as one error message, True; or halt the batch before it, False."""
         context, called = failure.batch.context, failure.kind not in UNDECODED
+        if called and (context.target is not None or context.stores is not None):
+            end_frames(error)
         if context.target is not None and called:
             if why := context.target.outage(error):
                 raise Outage(why) from error
@@ -790,6 +792,7 @@ class Caller:
             raise FailedTogether from error
         batch.back_to(before)
         if batch.context.stores is not None:
+            end_frames(error)
             batch.context.stores.undo_step()
         for taken in rows:
             if not self._one(taken, batch, None):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -102,6 +103,22 @@ def text_of(error: BaseException) -> str:
         return str(error)
     except Exception as second:  # noqa: BLE001 - the first error must become a message whatever it is
         return f"(its text cannot be made: {type(second).__name__})"
+
+
+def end_frames(error: BaseException) -> None:
+    """
+    End what the frames behind an exception still hold, such as a generator in the middle of a `try`.
+
+    Its `finally` would else run when the exception is forgotten: after the step was taken back, and what it writes to
+    a store or a database would be committed with the next step.
+    """
+    seen: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        if (one := left.pop()) is not None and id(one) not in seen:
+            seen.add(id(one))
+            traceback.clear_frames(one.__traceback__)
+            left += [one.__cause__, one.__context__]
 
 
 def location(error: BaseException) -> str:

@@ -148,6 +148,40 @@ def test_provenance_of_a_published_attempt_names_the_attempt_that_publishes_it(p
     assert named <= attempts
 
 
+@pytest.mark.parametrize("batch", [False, True])
+def test_generator_that_a_failed_step_left_open_writes_nothing_behind_it(batch: bool, path: Path) -> None:
+    """Its `finally` ran when the exception was forgotten, after the step was taken back, and its row stayed."""
+
+    def looks(number: int, db: Any, counts: Any) -> Any:
+        try:
+            yield number
+        finally:
+            db.execute("INSERT INTO rows (id, text) VALUES (?, '')", (number,))
+            counts[str(number)] = 1
+
+    def one(order: Any, db: Any, counts: Any) -> int:
+        looked = looks(order["id"], db, counts)
+        found = next(looked)
+        if found % 2:
+            raise ValueError("odd")
+        return int(found)
+
+    def many(orders: Any, db: Any, counts: Any) -> list[int]:
+        return [one(order, db, counts) for order in orders]
+
+    processor = Processor(
+        many if batch else one, name="book", inputs="orders", outputs="booked", batch=batch,
+        state={"counts": Store(Json(int))}, effects={"db": Sql(f"sqlite:///{path}")},
+    )  # fmt: skip
+    tester = Tester(Graph("g", Source("orders"), processor, errors="errors"))
+    for i in range(4):
+        tester.send("orders", {"id": i}, key=str(i))
+    tester.run()
+
+    assert (rows(path), tester.state("counts")) == ([0, 2], {"0": 1, "2": 1})
+    assert (tester.values("booked"), len(tester.errors())) == ([0, 2], 2)
+
+
 def test_timer_whose_step_the_database_refuses_gives_its_error_alone(path: Path) -> None:
     """A constraint that waits for the commit speaks when its outputs are in the batch already."""
     with sqlite3.connect(path) as made:
