@@ -120,6 +120,7 @@ class Lane:
         self._closed: Batch | None = None
         self._working = False
         self._cut: Cut | None = None
+        self._begun: Task | None = None  # the task when its last batch was opened
         self._retrying: Retrying | None = None
         self._retries_timer = False
         self._retry_at_s = 0.0
@@ -688,6 +689,7 @@ class Lane:
         )
         if self._context.target is not None:
             assert task.record
+            self._begun = task
             self._context.target.begin_batch(owner_of(task), task.record.step)
         batch.most, batch.until_s = most, batch.began_s + self._policy.max_seconds
         batch.most_bytes = self._policy.max_bytes
@@ -758,8 +760,9 @@ class Lane:
             return True
         if self.buffer is not self._worked_on or self.interpreter.gate.closed:
             return False
+        assert self._begun  # a recovery may be under way by now, and the task have no record
         self.interpreter.point("before", COMMIT_TARGET)
-        target.commit(held_of(row_of(self.task, batch.ends, batch.totals)), batch.records)
+        target.commit(held_of(row_of(self._begun, batch.ends, batch.totals)), batch.records)
         self.interpreter.point("after", COMMIT_TARGET)
         return True
 

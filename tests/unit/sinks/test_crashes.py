@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -10,9 +11,24 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import CommitPolicy, Graph, Json, Message, Out, Processor, Source, Sql, Store, Timers, Topic
+from cues_kafka import (
+    CommitPolicy,
+    Graph,
+    Json,
+    Message,
+    Out,
+    Processor,
+    RetriableError,
+    Source,
+    Sql,
+    Store,
+    Timers,
+    Topic,
+)
+from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.core.records import Attempt
-from cues_kafka.testing.tester import Crash, Tester
+from cues_kafka.sinks.sql import SqlTarget
+from cues_kafka.testing.tester import Crash, Tester, VirtualClock
 
 EFFECTS = ("AskTarget", "Begin", "Call", "Commit", "CommitTarget", "Flush", "Init", "Produce", "SendOffsets")
 MESSAGES = 30
@@ -206,3 +222,46 @@ def test_timer_whose_step_the_database_refuses_gives_its_error_alone(path: Path)
 
     assert (tester.values("booked"), len(tester.errors())) == ([], 1)
     assert tester.totals("book").nils == 1
+
+
+def test_batch_that_a_recovery_overtakes_is_committed_as_it_was_begun(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recovery has no record yet when the batch names its step; the thread that calls the function died of it."""
+    recovering, committed = threading.Event(), threading.Event()
+
+    class Held(Faults):
+        """Holds the first recovery behind a failed read before its first answer."""
+
+        def before(self, operation: str, client: str) -> None:
+            """Wait."""
+            if threading.current_thread().name == "reads" and operation == "init":
+                recovering.set()
+                committed.wait(10)
+
+    def late(order: dict[str, Any], db: Any) -> dict[str, Any] | None:
+        if not recovering.is_set():
+            reader.start()
+            assert recovering.wait(10)
+        return book(order, db)
+
+    def commit(self: SqlTarget, *args: Any) -> None:
+        commits(self, *args)
+        committed.set()
+
+    commits = SqlTarget.commit
+    monkeypatch.setattr(SqlTarget, "commit", commit)
+    processor = Processor(
+        late, name="book", inputs="orders", outputs="booked", effects={"db": Sql(f"sqlite:///{path}")}
+    )  # fmt: skip
+    graph = Graph("g", Source("orders"), processor, errors="errors")
+    tester = Tester(graph, broker=MemoryBroker(clock=VirtualClock(), faults=Held()))
+    reader = threading.Thread(target=lambda: tester._workers[0]._broken(RetriableError("fetch failed")), name="reads")
+    for i in range(5):
+        tester.send("orders", {"id": i, "text": ""})
+    tester.run()
+    reader.join(10)
+
+    assert rows(path) == [0, 1, 2, 4]
+    assert [one["booked"] for one in tester.values("booked")] == [0, 2, 4]
+    assert len(tester.errors()) == 1
