@@ -89,6 +89,10 @@ class TaskElsewhere(CuesError):
         self.partition = partition
 
 
+_REMEDIES = {"TARGET": "start or repair the database; the task goes on by itself once it answers"}
+"""What helps a task that stops because of an error of this code."""
+
+
 class BrokerError(CuesError):
     """A call to the cluster failed. Nothing to do: the task discards its producer and recovers.
 
@@ -100,7 +104,7 @@ class BrokerError(CuesError):
     def __init__(
         self, message: str | None = None, *, code: str = "", at: tuple[str, int] | None = None, remedy: str = ""
     ) -> None:
-        super().__init__(message, remedy=remedy)
+        super().__init__(message, remedy=remedy or _REMEDIES.get(code, ""))
         self.code = code
         self.at = at
 

@@ -21,6 +21,10 @@ LOCK_S = 5.0
 open while user code runs, so a successor may meet that of a process that is still alive, or frozen."""
 
 
+IDLE_S = 30
+"""For how long a connection that no row names may be idle in a transaction."""
+
+
 class Dialect(Protocol):
     """
     One kind of database.
@@ -121,6 +125,15 @@ class Dialect(Protocol):
 
     def locked_out(self, error: BaseException) -> bool:
         """Whether another connection kept a lock for longer than `lock_s`."""
+        ...
+
+    def brief(self, connection: Any, *, on: bool) -> None:
+        """
+        Have the server end this connection if it is idle for `IDLE_S`, or no longer have it do so.
+
+        A transaction that holds a task's lock before the row names its connection must not outlive a process that is
+        frozen in it: no other process could end it.
+        """
         ...
 
     def name_of(self, connection: Any) -> str:

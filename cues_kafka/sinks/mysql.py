@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from cues_kafka.errors import ConfigError, RetriableError
-from cues_kafka.sinks.dialect import INTO_OUTBOX, LOCK_S, OUTBOX, RELEASE, SAVEPOINT, TASKS
+from cues_kafka.sinks.dialect import IDLE_S, INTO_OUTBOX, LOCK_S, OUTBOX, RELEASE, SAVEPOINT, TASKS
 from cues_kafka.sinks.statements import ENDING_MYSQL, refused
 
 try:
@@ -205,6 +205,10 @@ class MySql:
     def locked_out(self, error: BaseException) -> bool:
         """See `Dialect`."""
         return _code(error) == 1205
+
+    def brief(self, connection: Any, *, on: bool) -> None:
+        """See `Dialect`."""
+        self.execute(connection, f"SET SESSION wait_timeout = {IDLE_S if on else 'DEFAULT'}")
 
     def name_of(self, connection: Any) -> str:
         """See `Dialect`. A lock of the server's that the connection holds: its number may be another one's later."""

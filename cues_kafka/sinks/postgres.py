@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, Final
 
 from cues_kafka.errors import ConfigError, RetriableError
-from cues_kafka.sinks.dialect import INTO_OUTBOX, LOCK_S, OUTBOX, RELEASE, SAVEPOINT, TASKS
+from cues_kafka.sinks.dialect import IDLE_S, INTO_OUTBOX, LOCK_S, OUTBOX, RELEASE, SAVEPOINT, TASKS
 from cues_kafka.sinks.statements import refused
 
 try:
@@ -40,9 +41,16 @@ CHANGED: Final = "cached plan must not change result type"
 
 
 class _PostgresConnection(psycopg.Connection[Any]):
-    """`deferrable`: whether the database has constraints that may wait for the commit."""
+    """
+    With what is known of it.
+
+    Attributes:
+        deferrable: whether the database has constraints that may wait for the commit.
+        brief: whether the server ends it if it is idle in a transaction.
+    """
 
     deferrable = True
+    brief = False
 
 
 class Postgres:
@@ -93,8 +101,8 @@ class Postgres:
         return connection
 
     def begin(self, connection: Any, statement: str, parameters: Sequence[Any]) -> Any:
-        """See `Dialect`. One round trip."""
-        with connection.pipeline():
+        """See `Dialect`. One round trip; four where idle connections are ended, for PostgreSQL ends none in a pipeline."""
+        with nullcontext() if connection.brief else connection.pipeline():
             connection.execute("BEGIN")
             connection.execute(f"SET LOCAL lock_timeout = '{self.lock_s * 1000:.0f}ms'")
             found = self.execute(connection, statement, parameters)
@@ -197,6 +205,12 @@ class Postgres:
     def locked_out(self, error: BaseException) -> bool:
         """See `Dialect`."""
         return getattr(error, "sqlstate", None) == "55P03"
+
+    def brief(self, connection: Any, *, on: bool) -> None:
+        """See `Dialect`."""
+        connection.brief = on
+        limit = f"'{IDLE_S}s'" if on else "DEFAULT"
+        connection.execute(f"SET idle_in_transaction_session_timeout = {limit}")
 
     def name_of(self, connection: Any) -> str:
         """See `Dialect`. A process number is used again, so the time at which it began belongs to it."""

@@ -124,6 +124,7 @@ class SqlTarget:
     def _connected(self) -> Iterator[Any]:
         connection = self._dialect.connect()
         try:
+            self._dialect.brief(connection, on=True)
             yield connection
         except self._dialect.errors as error:
             raise self._retriable(error) from error
@@ -210,9 +211,11 @@ class SqlTarget:
             return
         dialect = self._dialect
         name = self._claimed[1] if self._claimed else dialect.name_of(connection)
+        dialect.brief(connection, on=True)
         self._locked(connection, owner)
         dialect.execute(connection, _CLAIM, (owner, name, *self._task, owner))
         dialect.commit(connection)
+        dialect.brief(connection, on=False)
         self._claimed = owner, name
 
     def mark(self) -> None:

@@ -185,6 +185,9 @@ class Sqlite:
         why = OUTAGES.get(code & 0xFF)
         return f"{why} ({error})" if why else ""
 
+    def brief(self, connection: Any, *, on: bool) -> None:
+        """See `Dialect`. There is no server; the lock of a process that dies is gone, that of a frozen one is not."""
+
     def name_of(self, connection: Any) -> str:
         """See `Dialect`."""
         return ""

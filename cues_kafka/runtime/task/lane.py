@@ -315,7 +315,7 @@ class Lane:
                 try:
                     self._call_ahead()
                 except RetriableError as error:  # of a codec's registry; it is heard when the commit is through
-                    return self.fail(str(error))
+                    return self.fail(str(error), error.remedy)
                 finally:
                     self._alone.leave(self)
             return None
@@ -356,7 +356,7 @@ class Lane:
             event = self._do(task, buffer, effect)
             return event
         except RetriableError as error:  # of a sink or of a codec's registry
-            event = self.fail(str(error))
+            event = self.fail(str(error), error.remedy)
             return event
         finally:
             self._alone.leave(self)
@@ -441,9 +441,9 @@ class Lane:
         if self._context.target is not None:
             self._context.target.discard()
 
-    def fail(self, text: str) -> on.Event:
+    def fail(self, text: str, remedy: str = "") -> on.Event:
         """The event for an input that cannot be read on (A2, R6), or a sink that does not answer."""
-        return on.Failed(text, self._clock.monotonic())
+        return on.Failed(text, self._clock.monotonic(), remedy=remedy)
 
     def hurry(self) -> None:
         """If the task is stopped, recover it at once: what it lacked is there now."""
