@@ -59,7 +59,7 @@ def measure(repetitions: int, messages: int, cluster: Cluster) -> Section:
                     pipe = Pipe(unique("q"), source, unique("out"), codec, most=most)
                     runs.setdefault((name, side), []).append(run(side, pipe, messages // share, cluster))
     cluster.delete(source)
-    for name, *_ in CASES:
+    for name, codec, *_ in CASES:
         ours, hand = runs[name, "cues"], runs[name, "hand"]
         ratio = median([r.per_s for r in ours]) / median([r.per_s for r in hand])
         section.rows.append(
@@ -68,7 +68,7 @@ def measure(repetitions: int, messages: int, cluster: Cluster) -> Section:
                 spread([r.per_s for r in ours]),
                 spread([r.per_s for r in hand]),
                 f"{ratio:.2f}",
-                f">= {TARGET}: {holds(ratio >= TARGET)}",
+                f">= {TARGET}: {holds(ratio >= TARGET)}" if codec in ("copy", "many") else "reported",
                 *(f"{median([r.cpu_us for r in side]):.1f}" for side in (ours, hand)),
             ]
         )

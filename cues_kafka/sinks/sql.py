@@ -272,6 +272,8 @@ class SqlTarget:
             rows = [(*task, place, data) for place, data in enumerate(packed(records))]
             try:
                 self._check_void()
+                if self.noted:
+                    raise RetriableError(self.noted, code="TARGET")
                 statements: list[tuple[str, Sequence[Any]]] = [
                     (_MOVE, (held.base, held.step, held.owner, held.attempt, *task))
                 ]

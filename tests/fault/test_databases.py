@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from cues_kafka import CommitPolicy, Kafka, Message, Sql
+from cues_kafka import CommitPolicy, Graph, Json, Kafka, Message, Processor, Source, Sql, Topic, start
 from cues_kafka.brokers.open import open_broker
 from cues_kafka.runtime.client import Client
 from cues_kafka.runtime.prepare import prepare
@@ -20,7 +20,7 @@ from cues_kafka.testing.fixtures import KafkaFixture
 from cues_kafka.verify.scan import verify
 from tests.fault import database_world
 from tests.fault.database_world import BAD, DOUBLE, NIL, PARTITIONS, Point
-from tests.fault.support import Record, Setup, _avro, backing, check_chain, committed, outcomes, until
+from tests.fault.support import Record, Setup, _avro, backing, check_chain, committed, outcomes, produce, until
 from tests.servers.fixtures import PostgresDatabase
 
 FEW: list[Point] = [
@@ -141,3 +141,53 @@ def test_database_that_goes_away_under_load_pauses_the_tasks(
     assert world.totals == {"deliveries": 300, "outputs": 300, "errors": 0, "nils": 0}
     assert set(world.outcomes.values()) == {1}
     assert world.errors == []
+
+
+@pytest.mark.full
+def test_processors_that_lock_rows_in_opposite_order_lose_nothing(
+    kafka: KafkaFixture, postgres: PostgresDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    """PostgreSQL ends one of two transactions that wait for each other. Its batch is called again, with no error."""
+    name = kafka.unique("dblocks")
+    with psycopg.connect(postgres.url) as connection:
+        connection.execute("CREATE TABLE counts (k integer PRIMARY KEY, up integer NOT NULL, down integer NOT NULL)")
+        connection.execute("INSERT INTO counts SELECT k, 0, 0 FROM generate_series(0, 9) k")
+        connection.execute(f'ALTER DATABASE "{postgres.name}" SET deadlock_timeout = 100')
+
+    def up(n: int, db: Any) -> int:
+        db.execute("UPDATE counts SET up = up + 1 WHERE k = %s", (n % 10,))
+        time.sleep(0.002)
+        return n
+
+    def down(n: int, db: Any) -> int:
+        db.execute("UPDATE counts SET down = down + 1 WHERE k = %s", (9 - n % 10,))
+        time.sleep(0.002)
+        return n
+
+    effects = {"db": Sql(postgres.url)}
+    graph = Graph(
+        name,
+        Source(f"{name}.in"),
+        Processor(up, inputs=f"{name}.in", outputs=f"{name}.up", effects=effects),
+        Processor(down, inputs=f"{name}.in", outputs=f"{name}.down", effects=effects),
+        errors=f"{name}.errors",
+        defaults=Topic(value=Json(), partitions=1),
+    )
+    count = 400
+    with start(graph, Kafka(kafka.bootstrap), policy=CommitPolicy(max_messages=20)) as running:
+        produce(kafka.bootstrap, f"{name}.in", (b"%d" % n for n in range(count)))
+        until(
+            lambda: all(len(committed(kafka.bootstrap, f"{name}.{side}")) == count for side in ("up", "down")),
+            "all is delivered",
+            120,
+        )
+        running.wait_idle(timeout_s=60)
+
+    assert "deadlock" in caplog.text, "else the test shows nothing"
+    assert committed(kafka.bootstrap, f"{name}.errors") == []
+    with psycopg.connect(postgres.url) as connection:
+        rows = connection.execute("SELECT up, down FROM counts").fetchall()
+    assert rows == [(count // 10, count // 10)] * 10
+    for side in ("up", "down"):
+        given = [json.loads(m.value() or b"") for m in committed(kafka.bootstrap, f"{name}.{side}")]
+        assert given == [*range(count)]
