@@ -11,6 +11,7 @@ from cues_kafka.core.events import Halt
 from cues_kafka.core.records import Record, TargetRow
 from cues_kafka.core.recover import Refuse
 from cues_kafka.core.spec import Spec
+from cues_kafka.ports import Positions
 
 
 def compare(spec: Spec, record: Record | None, row: TargetRow | None) -> TargetRow | Refuse | None:
@@ -28,7 +29,7 @@ def compare(spec: Spec, record: Record | None, row: TargetRow | None) -> TargetR
     if row.step == step:
         return None
     if record is not None and row.base == step < row.step:
-        return row
+        return row if _topics(record.positions) == _topics(row.ends) else _of_others(spec)
     if row.step < step:
         return _refuse(
             f"the target of {spec.name} stands at step {row.step}, its newest record at step {step}: the target was "
@@ -47,6 +48,20 @@ def compare(spec: Spec, record: Record | None, row: TargetRow | None) -> TargetR
 
 def _refuse(text: str, remedy: str, *, stale: bool = False) -> Refuse:
     return Refuse(Halt("refused", text, remedy), stale)
+
+
+def _topics(positions: Positions) -> set[tuple[str, str, bytes]]:
+    return {(p.binding, p.topic, p.topic_id) for p in positions}
+
+
+def _of_others(spec: Spec) -> Refuse:
+    """Two clusters have the steps of both in one row, and each would publish what the other one has called."""
+    return _refuse(
+        f"the target of {spec.name} holds an attempt over other topics than its newest record: an application of this "
+        "name on another cluster uses it too",
+        "give one of the two another database, or another graph name",
+        stale=True,
+    )
 
 
 def _without_row(spec: Spec, step: int) -> Refuse:

@@ -18,6 +18,9 @@ SPEC = make_spec(effects=True, target=True, errors=True)
 BATCH = Totals(5, 3, 1, 1, 4).settled
 AHEAD = TargetRow(base=40, step=45, owner=3, ends=at(17, spec=SPEC), batch=BATCH)
 
+ELSEWHERE = replace(AHEAD, ends=tuple(p._replace(topic_id=RECREATED) for p in AHEAD.ends))
+"""What an application of the same name has called in another cluster."""
+
 
 def asked(
     record: Record | None, row: TargetRow | None, spec: Spec = SPEC, *, since_s: float | None = None
@@ -92,8 +95,9 @@ def test_fresh_task_goes_on_where_the_target_has_no_row_or_one_without_steps() -
         (attempt(SPEC, 10), replace(AHEAD, base=41, step=46), "holds an attempt over step 41", "--to database"),
         (attempt(SPEC, 10), None, "has no row of it, although it has taken 40 steps", "--to here"),
         (None, AHEAD, "records of 'g.p.backing' were lost", "--to database"),
+        (attempt(SPEC, 10), ELSEWHERE, "an application of this name on another cluster", "another graph name"),
     ],
-    ids=["a backup", "another base", "no row", "no record"],
+    ids=["a backup", "another base", "no row", "no record", "another cluster"],
 )
 def test_task_refuses_where_the_target_does_not_fit(
     record: Record | None, row: TargetRow | None, text: str, remedy: str
