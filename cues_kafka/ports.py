@@ -582,13 +582,12 @@ class TransactionalSink(Protocol):
         """The newest attempt; nothing is noted."""
         ...
 
-    def settle(self, owner: int, step: int, was: HeldAttempt | None) -> bool:
+    def settle(self, held: HeldAttempt, was: HeldAttempt | None) -> bool:
         """
-        Have the target stand at this step, with an empty outbox, as an operator wants it.
+        Have the target stand where this attempt ends, with an empty outbox, as an operator wants it.
 
         Args:
-            owner: smaller ones are refused from now on.
-            step: the step number.
+            held: the attempt; smaller owners are refused from now on.
             was: what was found before.
 
         Returns:

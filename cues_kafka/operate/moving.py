@@ -31,7 +31,7 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import backing_topic, no_such_processor
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.operate.places import wanted
-from cues_kafka.operate.settling import DATABASE, HERE, settling
+from cues_kafka.operate.settling import DATABASE, HERE, settling, stands_at
 from cues_kafka.plan.plan import Plan, plan
 from cues_kafka.plan.topics import topics_to_ask
 from cues_kafka.ports import (
@@ -203,7 +203,7 @@ class Maintenance:
             return None
 
         def settle(newest: Record) -> None:
-            if not target.settle(newest.sequence, newest.step, found.was):
+            if not target.settle(stands_at(newest), found.was):
                 raise RecoveryError(f"{spec.name}: its target has changed since. Run the command again")
 
         # The core must not ask the target: it does not fit, which is why the operator is here.

@@ -8,11 +8,11 @@ from typing import Final
 
 from cues_kafka.core.events import InputFacts
 from cues_kafka.core.moves import begin
-from cues_kafka.core.records import Record, Snapshot
+from cues_kafka.core.records import Record, Snapshot, TargetRow, Totals
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.ports import HeldAttempt, Positions
-from cues_kafka.records.held import row_of
+from cues_kafka.records.held import held_of, row_of
 from cues_kafka.words import count
 
 DATABASE: Final = "database"
@@ -55,7 +55,7 @@ def settling(
         None: they fit already.
 
     Raises:
-        ConfigError: `here` would hide a difference, or the target has no row.
+        ConfigError: `here` would hide a difference, or the target has no row, or does not say where it stands.
         RecoveryError: the target stands in a topic that is gone.
     """
     step = record.step if record else 0
@@ -76,6 +76,12 @@ def settling(
             f"--to database: the database of {spec.name} is one attempt ahead of Kafka, and has all of it. "
             "Start the workers: they publish it, and go on"
         )
+    if not row.ends and (row.step or spec.start != "earliest"):
+        raise ConfigError(
+            f"--to database: the database stands at step {row.step} of {spec.name}, and does not say at which offset. "
+            "Restore a newer backup. Or delete the row of this task from cues_task, and run `--to here`; then go with "
+            "`--to FILE` to the offsets up to which the database has the effects"
+        )
     positions = row.ends or begin(spec, inputs, "earliest")
     for position in positions:
         facts = inputs.get(position.binding)
@@ -90,6 +96,13 @@ def settling(
             )
     stays = record is not None and not isinstance(record, Snapshot) and record.positions == positions
     return Settling(held, positions, stays, tuple(_notes(spec, row.step, step)))
+
+
+def stands_at(record: Record) -> HeldAttempt:
+    """What a target holds that stands where this record does, so that a backup of it tells where to go."""
+    return held_of(
+        TargetRow(base=record.step, step=record.step, owner=record.sequence, ends=record.positions, batch=Totals())
+    )
 
 
 def _here(spec: Spec, record: Record | None, held: HeldAttempt | None, step: int) -> Settling | None:

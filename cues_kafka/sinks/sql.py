@@ -97,7 +97,7 @@ class SqlTarget:
             row = self._dialect.execute(connection, _SELECT, self._task).fetchone()
         return None if row is None else HeldAttempt(*row[:4])
 
-    def settle(self, owner: int, step: int, was: HeldAttempt | None) -> bool:
+    def settle(self, held: HeldAttempt, was: HeldAttempt | None) -> bool:
         """See `ports.TransactionalSink`."""
         dialect = self._dialect
         with self._connected() as connection:
@@ -106,9 +106,9 @@ class SqlTarget:
                 dialect.rollback(connection)
                 return False
             if row is None:
-                dialect.execute(connection, _INSERT, (*self._task, owner))
-            largest = max(owner, row[2] if row else 0)
-            dialect.execute(connection, _MOVE, (step, step, largest, "", *self._task))
+                dialect.execute(connection, _INSERT, (*self._task, held.owner))
+            owner = max(held.owner, row[2] if row else 0)
+            dialect.execute(connection, _MOVE, (held.base, held.step, owner, held.attempt, *self._task))
             dialect.execute(connection, _EMPTY, self._task)
             dialect.commit(connection)
         return True

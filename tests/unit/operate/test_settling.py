@@ -24,12 +24,14 @@ def book(order: dict[str, Any], db: Any) -> dict[str, Any]:
 class Shop:
     """A graph, its database, and a Tester over one broker."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, start: Any = "earliest") -> None:
         self.path = path
         with sqlite3.connect(path) as made:
             made.execute("CREATE TABLE rows (id INTEGER)")
         effects = {"db": Sql(f"sqlite:///{path}")}
-        self.graph = Graph("g", Source("orders"), Processor(book, inputs="orders", outputs="booked", effects=effects))
+        self.graph = Graph(
+            "g", Source("orders"), Processor(book, inputs="orders", outputs="booked", effects=effects, start=start)
+        )
         self.tester = Tester(self.graph, policy=CommitPolicy(max_messages=3))
         self.sent = 0
 
@@ -48,6 +50,22 @@ class Shop:
     def booked(self) -> list[int]:
         """The ids in Kafka."""
         return [one["booked"] for one in self.tester.values("booked")]
+
+    def save(self) -> Path:
+        """A backup of the database."""
+        self.tester.stop()
+        backup = self.path.with_suffix(".backup")
+        with sqlite3.connect(self.path) as opened, sqlite3.connect(backup) as made:
+            opened.backup(made)  # what is in the write-ahead log, too
+        return backup
+
+    def restore(self, backup: Path) -> Shop:
+        """Put it back."""
+        self.tester.stop()
+        for file in self.path.parent.glob("shop.db*"):
+            file.unlink()
+        shutil.copy(backup, self.path)
+        return self
 
     def reset(self, to: str) -> list[str]:
         """Stop the worker and reset; gives what the operator was told."""
@@ -158,3 +176,31 @@ def test_here_refuses_to_hide_a_difference(shop: Shop) -> None:
 
     with pytest.raises(ConfigError, match=r"stands at step 2 .*, Kafka at step 4"):
         shop.reset("here")
+
+
+def test_backup_from_before_the_first_batch_behind_a_reset_says_where_to_go(shop: Shop) -> None:
+    """The row that `here` wrote named no offset, and `--to database` had everything delivered again."""
+    shop.send(4).tester.run()
+    with sqlite3.connect(shop.path) as made:
+        for table in ("cues_task", "cues_outbox"):
+            made.execute(f"DELETE FROM {table}")
+    shop.reset("here")
+    backup = shop.save()
+    shop.send(2).tester.run()
+    shop.restore(backup)
+    shop.reset("database")
+    shop.tester.run()
+
+    assert shop.rows() == [0, 1, 2, 3, 4, 5]
+
+
+def test_backup_from_before_the_first_step_does_not_say_where_a_task_began(tmp_path: Path) -> None:
+    """What was in the topic before a start at its end was never to be delivered."""
+    shop = Shop(tmp_path / "shop.db", "latest").send(3)
+    shop.tester.run()
+    backup = shop.save()
+    shop.send(2).tester.run()
+    shop.restore(backup)
+
+    with pytest.raises(ConfigError, match="does not say at which offset"):
+        shop.reset("database")
