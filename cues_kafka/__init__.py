@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from cues_kafka.errors import (
     AbortableError,
+    AnswerTooLarge,
     BrokerError,
+    CallChanged,
+    CallError,
+    CallRefused,
+    CallUnanswered,
     CodecError,
     ConfigError,
     CuesError,
@@ -29,6 +34,7 @@ from cues_kafka.errors import (
     TaskStopped,
     UnstableOffsets,
 )
+from cues_kafka.graph.calls import Http, Once
 from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import Alias, CommitPolicy, Digits, GlobalTable, Json, Limits, Raw, Retry, Store, Table
 from cues_kafka.graph.definition import Graph
@@ -86,8 +92,13 @@ __all__ = [
     "AbortableError",
     "Alias",
     "Answer",
+    "AnswerTooLarge",
     "Avro",
     "BrokerError",
+    "CallChanged",
+    "CallError",
+    "CallRefused",
+    "CallUnanswered",
     "Codec",
     "CodecError",
     "CommitPolicy",
@@ -110,6 +121,7 @@ __all__ = [
     "Handler",
     "HandlerFailed",
     "Header",
+    "Http",
     "Interrupt",
     "Iterate",
     "Json",
@@ -119,6 +131,7 @@ __all__ = [
     "Limits",
     "Memory",
     "Message",
+    "Once",
     "Out",
     "OutputError",
     "Processor",

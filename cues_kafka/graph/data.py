@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.calls import Http, Once, call_from_json, call_to_json
 from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import CodecSpec, CommitPolicy, GlobalTable, Json, Limits, Raw, Retry, Store, Table
 from cues_kafka.graph.definition import Graph
@@ -243,6 +244,8 @@ def _effects_to_json(effects: bool | Mapping[str, Effect]) -> Any:
 
 
 def _effect_to_json(name: str, effect: Effect) -> dict[str, Any]:
+    if isinstance(effect, Once | Http):
+        return call_to_json(name, effect)
     database = effect.database
     if database is None or not database.env:
         raise GraphError(
@@ -260,6 +263,8 @@ def _effects_from_json(data: bool | Mapping[str, Any]) -> Any:
 
 
 def _effect_from_json(data: Mapping[str, Any]) -> Effect:
+    if data["kind"] in (Http.kind, Once.kind):
+        return call_from_json(data)
     database = Sql(env=data["env"])
     match data["kind"]:
         case Sql.kind:
@@ -268,7 +273,9 @@ def _effect_from_json(data: Mapping[str, Any]) -> Effect:
             return database.table(data["table"], columns=data["columns"])
         case Upsert.kind:
             return database.upsert(data["table"], key=data["key"], columns=data["columns"])
-    raise GraphError(f"{data['kind']!r} is no kind of effect. This release knows 'sql', 'table' and 'upsert'.")
+    raise GraphError(
+        f"{data['kind']!r} is no kind of effect. This release knows 'sql', 'table', 'upsert', 'http' and 'once'."
+    )
 
 
 # --- Feeds

@@ -21,6 +21,7 @@ from cues_kafka.graph.names import (
     check_name,
     check_written_topic,
     control_topic,
+    journal_topic,
     quoted,
     replay_topic,
 )
@@ -164,8 +165,8 @@ class Graph:
 
     def internal_topics(self) -> tuple[str, ...]:
         """
-        The framework's own topics, processor by processor: backing, replay (with an errors topic), changelogs; and the
-        control topic, of a graph with cuts.
+        The framework's own topics, processor by processor: backing, replay (with an errors topic), changelogs,
+        journal (where answers to calls are kept); and the control topic, of a graph with cuts.
         """
         names = [] if self.cuts is None else [control_topic(self.name)]
         for p in self.processors.values():
@@ -173,6 +174,8 @@ class Graph:
             if self.errors_of(p) is not None:
                 names.append(replay_topic(self.name, p.name))
             names += [changelog_topic(self.name, p.name, store) for store in p.state]
+            if p.journaled:
+                names.append(journal_topic(self.name, p.name))
         return (*names, *(backing_topic(self.name, name) for name in (*self.dataframes, *self.feeds)))
 
     def settings(self) -> dict[str, Any]:

@@ -33,14 +33,16 @@ class Effect:
 
     Attributes:
         kind: its name in a graph that is written down.
+        stepwise: each step gets its own, which knows the step (E4).
         transactional: it commits what user code writes in one transaction with the attempt (E1).
         what: what it is, for plans.
-        level: what it guarantees: `exactly once` or `at least once`.
+        level: what it guarantees: `exactly once` or `at least once`, or once on a condition.
         why: what gives this level, and what it asks for.
         placed: it must be told which message the function is called with.
     """
 
     kind: ClassVar[str] = ""
+    stepwise: ClassVar[bool] = False
     transactional: ClassVar[bool] = False
     what: ClassVar[str] = "target"
     level: ClassVar[str] = "at least once"

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from cues_kafka.errors import GraphError
 
-RESERVED = ("send", "backing", "replay", "changelog")
+RESERVED = ("send", "backing", "replay", "changelog", "journal")
 """Parts of names on the cluster, which no graph, processor, binding or store may have as its name."""
 
 MAX_TOPIC_CHARS = 249
@@ -20,7 +20,7 @@ MAX_TOPIC_CHARS = 249
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _TOOLS = ".tools"
-_OWNED_SUFFIXES = (".backing", ".replay", ".changelog")
+_OWNED_SUFFIXES = (".backing", ".replay", ".changelog", ".journal")
 
 
 def quoted(names: Iterable[str]) -> str:
@@ -148,6 +148,11 @@ def replay_topic(graph: str, processor: str) -> str:
 def changelog_topic(graph: str, processor: str, store: str) -> str:
     """The topic of a store's changes."""
     return f"{graph}.{processor}.{store}.changelog"
+
+
+def journal_topic(graph: str, processor: str) -> str:
+    """The topic of the answers to a processor's calls (E4)."""
+    return f"{graph}.{processor}.journal"
 
 
 def control_topic(graph: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.binding import CallShape, asked_for, bind
+from cues_kafka.graph.calls import check_calls, journaled
 from cues_kafka.graph.declare import CodecSpec, CommitPolicy, Retry, Store, Table
 from cues_kafka.graph.effects import Effect
 from cues_kafka.graph.feed import Feed
@@ -278,6 +279,16 @@ class Processor(BoundFunction):
         """Whether what its function acts on must be told which message the function is called with."""
         return any(one.placed for one in self.targets.values())
 
+    @property
+    def calls(self) -> Mapping[str, Effect]:
+        """Those of them of which each step gets its own, which knows the step (E4), by name."""
+        return {name: one for name, one in self.targets.items() if one.stepwise}
+
+    @property
+    def journaled(self) -> bool:
+        """Whether answers to its calls are kept in a journal topic (E4)."""
+        return journaled(self.targets)
+
     def replace(self, **changes: Any) -> Processor:
         """The same declaration with other arguments, validated again."""
         return Processor(**{**self.arguments(), **changes})
@@ -461,6 +472,7 @@ def _check_targets(processor: Processor, label: str) -> None:
             raise GraphError(
                 f'{label}: effects= gives {name!r} something that is no target. Write effects={{{name!r}: Sql("...")}}.'
             )
+    check_calls(label, processor.targets, batch=processor.batch)
     found = [name for name, one in processor.targets.items() if one.transactional]
     if len({processor.targets[name].database for name in found}) > 1:
         raise GraphError(

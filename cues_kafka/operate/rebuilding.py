@@ -79,6 +79,8 @@ def obstacle(processor: Processor, *, pure: bool) -> str | None:
         return f"{name!r} is a join, which pairs messages from the beginning of its inputs. {FRESH}"
     if processor.target:
         return f"{name!r} has a database, whose rows a call would write again. {FRESH}"
+    if processor.calls:
+        return f"{name!r} calls {', '.join(processor.calls)}, and a call might repeat what it does there. {FRESH}"
     if processor.has_effects and not pure:
         kind = "effects=True" if processor.effects else "no outputs, so it counts as a sink"
         return f"{name!r} has {kind}: a call might repeat its effects. If it does no harm, add --pure"

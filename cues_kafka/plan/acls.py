@@ -13,6 +13,7 @@ from cues_kafka.graph.names import (
     changelog_topic,
     control_topic,
     group_id,
+    journal_topic,
     sender_id,
     tools_group,
     transactional_prefix,
@@ -124,6 +125,8 @@ def _needed(graph: Graph) -> Iterator[Acl]:
         yield from _topics("worker", one.output_topics, Write="output")
         stores = graph.processors[name].state if name in graph.processors else ()
         records = [backing_topic(graph.name, name), *(changelog_topic(graph.name, name, store) for store in stores)]
+        if name in graph.processors and graph.processors[name].journaled:
+            records.append(journal_topic(graph.name, name))
         yield from _topics("worker", records, Read="recovery", Write="records of tasks")
         yield from _topics("verifier", records, Read="read the records of tasks")
     yield from _topics("worker", errors, Write="error messages")

@@ -23,6 +23,7 @@ from cues_kafka.graph.names import (
     changelog_topic,
     control_topic,
     group_id,
+    journal_topic,
     replay_topic,
     transactional_prefix,
 )
@@ -261,6 +262,7 @@ def _processor_plan(
         strategy=graph.strategy_of(processor),
         replay=None if graph.errors_of(processor) is None else replay_topic(graph.name, name),
         changelogs=tuple((store, changelog_topic(graph.name, name, store)) for store in processor.state),
+        journal=journal_topic(graph.name, name) if processor.journaled else None,
         tables=tuple((table, one.topic) for table, one in processor.tables.items()),
         partitions=sizes[processor.lead],
         backing_partitions=sizes[processor.lead] if known is None else known.partitions,
@@ -349,6 +351,7 @@ def _own_topics(
         found[one.backing] = one.partitions, kept
         found |= {one.replay: (one.partitions, replayed)} if one.replay else {}
         found |= {topic: (one.partitions, changes) for _, topic in one.changelogs}
+        found |= {one.journal: (one.partitions, kept)} if one.journal else {}
     found |= {frame.backing: (frame.slots, kept) for frame in frames}
     found |= {control_topic(graph.name): (1, kept)} if graph.cuts is not None else {}
     return {topic: (width, config) for topic, (width, config) in found.items() if width is not None}

@@ -56,6 +56,7 @@ class ProcessorPlan(PartPlan):
         strategy: its strategy.
         replay: its replay topic, or None where it has no errors topic.
         changelogs: (store, topic) of each store.
+        journal: the topic of the answers to its calls (E4), or None.
         tables: (name, topic) of each table.
         partitions: partitions of its inputs, so its number of tasks; None: not known offline.
         backing_partitions: partitions that the backing topic has, or will have when it is created.
@@ -70,6 +71,7 @@ class ProcessorPlan(PartPlan):
     strategy: Strategy
     replay: str | None
     changelogs: Pairs
+    journal: str | None
     tables: Pairs
     partitions: int | None
     backing_partitions: int | None

@@ -34,7 +34,9 @@ def refusals_of(
         return
     yield from _missing_inputs(graph, facts)
     for one in processors:
-        yield from _wrong_cleanup_policy((one.backing, *(changelog for _, changelog in one.changelogs)), facts)
+        yield from _wrong_cleanup_policy(
+            (one.backing, *(changelog for _, changelog in one.changelogs), *filter(None, (one.journal,))), facts
+        )
         yield from _too_wide_backing(one, facts)
         yield from _split_stores(graph.processors[one.name], one, facts)
         yield from _split_rows(graph.processors[one.name], one, facts)

@@ -108,6 +108,8 @@ def _names(one: ProcessorPlan | FramePlan | FeedPlan) -> Iterator[tuple[str, str
         if one.replay:
             yield "replay", one.replay
         yield from ((f"changelog {store}", topic) for store, topic in one.changelogs)
+        if one.journal:
+            yield "journal", one.journal
         yield from ((f"table {name}", topic) for name, topic in one.tables)
         if (own := one.commit) is not None:
             yield "commits after", f"{own.max_messages:,} messages, {own.max_bytes:,} bytes or {own.max_seconds:g} s"
@@ -152,6 +154,7 @@ def processor_data(one: ProcessorPlan) -> dict[str, Any]:
         "waiting": [str(task) for task in one.stopped],
         "replay": one.replay,
         "changelogs": dict(one.changelogs),
+        "journal": one.journal,
         "tables": dict(one.tables),
         "fingerprint": None if one.fingerprint is None else one.fingerprint.hex(),
         "unchecked": list(one.unchecked),

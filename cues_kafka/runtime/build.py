@@ -14,13 +14,14 @@ from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.raw import as_is
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import CodecError, ConfigError, RetriableError
+from cues_kafka.graph.calls import Given
 from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import CodecSpec, Store, Table
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.formats import SchemaSpec
 from cues_kafka.graph.handler import Handler
 from cues_kafka.graph.message import key_bytes
-from cues_kafka.graph.names import changelog_topic
+from cues_kafka.graph.names import changelog_topic, journal_topic
 from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.sink import is_sink
 from cues_kafka.graph.timers import Timers
@@ -33,7 +34,9 @@ from cues_kafka.runtime.calling.caller import Caller, Decoder
 from cues_kafka.runtime.calling.failures import Outage
 from cues_kafka.runtime.calling.outputs import OVERHEAD_BYTES, Output, Returned, Target, key_field
 from cues_kafka.runtime.task.following import Tables
-from cues_kafka.sinks.lookup import open_target
+from cues_kafka.sinks.calls import Calls
+from cues_kafka.sinks.journal import Journal
+from cues_kafka.sinks.lookup import open_calls, open_target
 from cues_kafka.state.entries import TIME_BYTES
 from cues_kafka.state.handlers import Handlers
 from cues_kafka.state.mapping import StoreSpec
@@ -55,6 +58,7 @@ def caller_of(
     *,
     cluster: Any = None,
     state_dir: Path | None = None,
+    threads: bool = True,
 ) -> Caller:
     """
     Make the caller of one processor.
@@ -67,6 +71,7 @@ def caller_of(
         client_bytes: see `ports.Broker.max_bytes`.
         cluster: see `MadeFor`.
         state_dir: where stores with `on_disk=True` are; None: in memory.
+        threads: whether calls of coroutines wait in threads (E4).
 
     Raises:
         ConfigError: a package is missing.
@@ -93,6 +98,10 @@ def caller_of(
     tables = Tables(found) if found else None
 
     declared = {name: store for name, store in processor.state.items() if isinstance(store, Handler)}
+    kept = journal_topic(graph.name, processor.name) if processor.journaled else None
+    journal_bytes = limits_of(facts.topics[kept], client_bytes)["max_bytes"] if kept else 0
+    calls = {name: one for name, one in processor.calls.items() if name in processor.call.context}
+    shared = open_calls(calls, graph.name, processor, threads=threads) if calls else None
 
     def context_of(spec: Spec) -> CallContext:
         stores = Stores(specs, spec.partition) if specs else None
@@ -103,10 +112,18 @@ def caller_of(
             target = open_target(processor.targets, graph.name, processor.name, spec.partition)
             everything |= target.values
             placed = target.placed if processor.placed else None
+        everything |= {name: one.value for name, one in processor.targets.items() if isinstance(one, Given)}
         given = {name: one for name, one in everything.items() if name in processor.call.context}
         timed = {name: everything[name] for name in processor.timer_call.context} if processor.timer_call else {}
         handlers = Handlers(declared, given, stores, monotonic) if declared and stores else None
-        return CallContext(given, stores, stores, tables, handlers, timed, target, placed)
+        journal = Journal(kept, spec.partition, journal_bytes) if kept else None
+        made = Calls(calls, shared, journal) if shared else None
+        return CallContext(given, stores, stores, tables, handlers, timed, target, placed, made)
+
+    def release() -> None:
+        for one in (tables, shared):
+            if one is not None:
+                one.close()
 
     return Caller(
         processor,
@@ -121,7 +138,7 @@ def caller_of(
         if errors
         else None,
         context_of=context_of,
-        **({"release": tables.close} if tables else {}),
+        release=release,
     )
 
 

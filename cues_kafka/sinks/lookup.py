@@ -6,7 +6,10 @@ import os
 from collections.abc import Mapping
 
 from cues_kafka.errors import ConfigError
+from cues_kafka.graph.calls import Http
 from cues_kafka.graph.effects import Effect, Sql, dialect_of
+from cues_kafka.graph.processor import Processor
+from cues_kafka.sinks.calls import Shared
 from cues_kafka.sinks.dialect import Dialect
 from cues_kafka.sinks.rows import TablesTarget
 from cues_kafka.sinks.sql import TaskName
@@ -71,3 +74,25 @@ def address(declared: Sql) -> str:
         f"Sql(env={declared.env!r}): the environment variable {declared.env} is not set. Set it to the address of the "
         "database: postgresql://user@host/database"
     )
+
+
+def open_calls(declared: Mapping[str, Effect], graph: str, processor: Processor, *, threads: bool) -> Shared:
+    """
+    Make what the calls of a processor share in one process. It connects when the first call is made.
+
+    Args:
+        declared: the effects that its function asks for, by name.
+        graph: the graph's name.
+        processor: the processor.
+        threads: see `Shared`.
+
+    Raises:
+        ConfigError: a package or an address is missing.
+    """
+    servers = {}
+    for name, one in declared.items():
+        if isinstance(one, Http):
+            from cues_kafka.sinks.http import Server  # noqa: PLC0415
+
+            servers[name] = Server(one, name)
+    return Shared(servers, f"{graph}.{processor.name}.journal", side_by_side=processor.call.is_async, threads=threads)

@@ -101,7 +101,7 @@ class Postgres:
         return connection
 
     def begin(self, connection: Any, statement: str, parameters: Sequence[Any]) -> Any:
-        """See `Dialect`. One round trip; four where idle connections are ended, which PostgreSQL does in no pipeline."""
+        """See `Dialect`. One round trip; four where idle connections are ended: in a pipeline none is."""
         with nullcontext() if connection.brief else connection.pipeline():
             connection.execute("BEGIN")
             connection.execute(f"SET LOCAL lock_timeout = '{self.lock_s * 1000:.0f}ms'")

@@ -21,9 +21,12 @@ from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.core.effects import Effect
 from cues_kafka.core.records import Record, Totals
 from cues_kafka.errors import ConfigError, TaskStopped
+from cues_kafka.graph.calls import Given, Http
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.effects import Effect as Declared
 from cues_kafka.graph.names import hint, quoted
+from cues_kafka.graph.processor import Processor
 from cues_kafka.ports import Clock, Sent
 from cues_kafka.records.bytes import ErrorMessage
 from cues_kafka.records.reading import records_of
@@ -39,10 +42,11 @@ from cues_kafka.runtime.task.alone import Alone
 from cues_kafka.runtime.task.gate import Gate
 from cues_kafka.runtime.task.interpreter import Hook
 from cues_kafka.runtime.task.lane import COMMIT_TARGET
+from cues_kafka.sinks.calls import RECORD, REQUEST
 
 _Result = TypeVar("_Result")
 _INSTANCE = "tester"
-_EFFECTS: Final = frozenset(effect.__name__ for effect in get_args(Effect)) | {COMMIT_TARGET}
+_EFFECTS: Final = frozenset(effect.__name__ for effect in get_args(Effect)) | {COMMIT_TARGET, REQUEST, RECORD}
 _IDLE_TURNS = 3
 
 
@@ -120,7 +124,8 @@ class Crash:
     Where the process crashes: `moment` (`before` or `after`) the `nth` effect of this name.
 
     The names are those of the classes in `cues_kafka.core.effects`, such as `Call`, `Produce` and `Commit`; and
-    `CommitTarget`, the commit of the database of `effects={"db": Sql(...)}`, which comes before `Begin`. Where the
+    `CommitTarget`, the commit of the database of `effects={"db": Sql(...)}`, which comes before `Begin`; and, within
+    `Call`, `Request`, a call of `Http` or `Once`, and `Record`, what puts its answer into the journal. Where the
     run has fewer effects of this name, it does not crash; `Tester.crashed` says whether it did.
 
     Raises:
@@ -172,6 +177,7 @@ class Tester:
         policy: CommitPolicy | None = None,
         broker: MemoryBroker | None = None,
         system: Mapping[str, Any] | None = None,
+        effects: Mapping[str, Any] | None = None,
         state_dir: Path | None = None,
     ) -> None:
         """
@@ -179,6 +185,9 @@ class Tester:
             graph: the graph to run.
             system: objects that functions get instead of those that the graph's `system=` factories would open. They
                 are passed as they are: the factories are not called, and the objects are not closed.
+            effects: what stands in for effects of processors, by name. For an `Http` a transport of httpx2, such as
+                `httpx2.MockTransport(function)`, takes the place of the network; keys, journal and retries stay as they
+                are. Any other object is given to the functions as it is.
             only: names of processors; None: all of them.
             policy: when batches are committed at the latest.
             broker: a broker to continue with; None: a new one.
@@ -190,6 +199,13 @@ class Tester:
             raise ConfigError(
                 f"Tester(system={{{fake!r}: ...}}): the graph has no {fake!r} in its system="
                 f"{hint(fake, graph.system)}. Its names: {quoted(graph.system)}."
+            )
+        self._effects = dict(effects or {})
+        named = {name for one in graph.processors.values() for name in one.targets}
+        for fake in self._effects.keys() - named:
+            raise ConfigError(
+                f"Tester(effects={{{fake!r}: ...}}): no processor has {fake!r} in its effects={hint(fake, named)}. "
+                f"Names: {quoted(sorted(named))}."
             )
         self.clock = VirtualClock()
         self.broker = broker or MemoryBroker(clock=self.clock)
@@ -319,11 +335,12 @@ class Tester:
                 clock=self.clock,
                 caller=caller_of(
                     self.graph,
-                    processor,
+                    stood_in(processor, self._effects),
                     self._facts,
                     {**self._system.values, **self._fakes},
                     self.broker.max_bytes,
                     state_dir=self._state_dir,
+                    threads=False,
                 ),
                 spec_of=spec_of(self.graph, self._planned, processor, width, identity),
                 options=WorkerOptions(
@@ -439,3 +456,27 @@ class Tester:
                 if header is not None and (provenance := parse_provenance(header)).task.startswith(task):
                     found.setdefault(provenance.hash.hex(), []).append(topic)
         return found
+
+
+def stood_in(processor: Processor, fakes: Mapping[str, Any]) -> Processor:
+    """
+    A processor with what stands in for its effects.
+
+    Raises:
+        ConfigError: a database cannot be stood in for by an object.
+    """
+    found: dict[str, Declared] = {}
+    for name, one in processor.targets.items():
+        if name not in fakes:
+            continue
+        fake = fakes[name]
+        if one.transactional:
+            raise ConfigError(
+                f"Tester(effects={{{name!r}: ...}}): nothing stands in for the transactions of a database. Declare "
+                'Sql(env="..."), and set the variable to sqlite:///path/to/file'
+            )
+        if isinstance(one, Http) and callable(getattr(fake, "handle_request", None)):
+            found[name] = one.over(lambda fake=fake: fake)  # type: ignore[misc]
+        else:
+            found[name] = Given(fake)
+    return processor.replace(effects={**processor.targets, **found}) if found else processor

@@ -52,6 +52,8 @@ def obstacle(processor: Processor, pure: Container[str]) -> str | None:
         return "its function takes lists, and which messages came in one call is not kept"
     if processor.target:
         return "it has a database, and its function may read there"
+    if processor.calls:
+        return f"it calls {', '.join(processor.calls)}, and verify must not"
     if processor.has_effects and name not in pure:
         kind = "effects=True" if processor.effects else "no outputs, so it counts as a sink"
         return f"it has {kind}: a second call might repeat its effects; {asking}"

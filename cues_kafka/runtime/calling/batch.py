@@ -17,6 +17,7 @@ from cues_kafka.runtime.calling.fired import Fired
 from cues_kafka.runtime.calling.outbox import Outbox
 from cues_kafka.runtime.calling.outputs import Now
 from cues_kafka.runtime.task.following import Tables
+from cues_kafka.sinks.calls import Calls
 from cues_kafka.state.handlers import Handlers
 from cues_kafka.state.stores import Stores
 
@@ -38,6 +39,7 @@ class CallContext:
         timed: as `values`, for the function of its timers.
         target: commits what the calls write outside of Kafka with the attempt (E1); None: nothing does.
         placed: told which messages the function is called with, before each call; None: nothing asks for it.
+        calls: what the function calls by `effects=` and knows its step (E4); None: nothing.
     """
 
     values: Mapping[str, Any]
@@ -48,6 +50,7 @@ class CallContext:
     timed: Mapping[str, Any] = field(default_factory=dict)
     target: TransactionalSink | None = None
     placed: Callable[[Sequence[Coordinates]], None] | None = None
+    calls: Calls | None = None
 
 
 class Mark(NamedTuple):

@@ -113,6 +113,7 @@ class Caller:
             processor.batch
             or processor.filter
             or processor.placed
+            or processor.calls
             or call.wants_step
             or call.rest
             or call.is_async
@@ -408,7 +409,7 @@ class Caller:
                 return True
             if self.processor.call.wants_step:
                 failure.step = self._step(taken, received, batch, retrying)
-            result = self._invoke(received, failure.step, batch)
+            result = self._invoke(received, failure)
             result = result if self._coroutines is None else self._coroutines.result(result)
             return self._settle(taken, batch, self._single(result) if self.processor.batch else result, failure)
         except BaseException as error:
@@ -448,7 +449,8 @@ class Caller:
             for i, message in taken
         )
 
-    def _invoke(self, received: Mapping[str, Received], step: Step | None, batch: Batch) -> Any:
+    def _invoke(self, received: Mapping[str, Received], failure: Failure) -> Any:
+        batch, step = failure.batch, failure.step
         call, given, listed = self.processor.call, batch.context.values, self.processor.batch
         if (stores := batch.context.stores) is not None:
             stores.begin_step()
@@ -458,6 +460,10 @@ class Caller:
             batch.context.placed([self._place_of(received, batch)])
         if step is not None:
             given = {**given, "step": [step] if listed else step}
+        if (calls := batch.context.calls) is not None:
+            consumed = self.coordinates(failure.taken, batch)
+            failure.delivery = calls.begin(consumed, lambda: failure.hash(consumed).hex(), 0)
+            given = {**given, **failure.delivery.values}
         if call.positional is not None:
             value = received[call.positional].value
             return self.processor.fn([value] if listed else value, **given)
@@ -485,10 +491,22 @@ class Caller:
         if payloads:
             self._add(taken, batch, payloads)
             batch.outputs += 1
+        self._end_calls(failure)
         batch.deliveries += 1
         if failure.step is not None and failure.step.commit_requested:
             batch.closed = True
         return True
+
+    def _end_calls(self, failure: Failure) -> None:
+        """E4: the step has ended, so the answers to its calls are deleted from the journal with it."""
+        batch = failure.batch
+        if (calls := batch.context.calls) is None:
+            return
+        _check_calls(failure)
+        deleting, size = calls.ended(self.coordinates(failure.taken, batch))
+        for row in deleting:
+            batch.records.add(*row)
+        batch.size += size
 
     def _add(self, taken: Taken, batch: Batch, payloads: Sequence[Payload], origin: Origin | None = None) -> None:
         """Add payloads as records; if one is too large, none is added."""
@@ -537,6 +555,7 @@ class Caller:
     def _fail(self, error: BaseException, failure: Failure) -> bool:
         """End the step as one error message, True; or halt the batch before it, False."""
         context, called = failure.batch.context, failure.kind not in UNDECODED
+        _check_calls(failure)
         if called and (context.target is not None or context.stores is not None):
             end_frames(error)
         if context.target is not None and called:
@@ -576,6 +595,7 @@ class Caller:
             return False
         consumed = self.coordinates(failure.taken, batch)
         self._add_error(self._errors, failure, error_message(self.processor, failure, error, consumed))
+        self._end_calls(failure)
         if len(batch.notes) < LINES:
             batch.notes.append(note(failure, error, consumed))
         batch.messages -= 1
@@ -667,7 +687,7 @@ class Caller:
             failure.kind = "raised"
             if self.processor.call.wants_step:
                 failure.step = self._step(rows[i], received, batch, failure.retrying)
-            return self._invoke(received, failure.step, batch)
+            return self._invoke(received, failure)
 
         def settle(i: int, ended: Ended) -> bool:
             try:
@@ -941,6 +961,19 @@ class Caller:
         batch.outputs += len(values)
         batch.messages += len(values)
         batch.size += sum(map(len, values))
+
+
+def _check_calls(failure: Failure) -> None:
+    """
+    E4: no call of the step is valid from now on.
+
+    Raises:
+        Outage: an answer was not kept. The batch is void, whatever the function has made of that.
+    """
+    if (delivery := failure.delivery) is not None:
+        delivery.over = True
+        if delivery.outage is not None:
+            raise Outage(str(delivery.outage)) from delivery.outage
 
 
 async def _nothing() -> None:

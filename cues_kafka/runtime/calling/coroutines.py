@@ -27,7 +27,7 @@ class Coroutines:
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency
         self._runner = asyncio.Runner()  # makes its loop at the first call, in the thread that calls
-        weakref.finalize(self, self._runner.close)
+        weakref.finalize(self, _close, self._runner)
 
     def result(self, made: Any) -> Any:
         """
@@ -70,6 +70,12 @@ class Coroutines:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _close(runner: asyncio.Runner) -> None:
+    """Close the loop, unless a thread is in it that never comes back: that of a `Tester` which was killed there."""
+    if not runner.get_loop().is_running():
+        runner.close()
 
 
 async def _value(made: Any) -> Any:

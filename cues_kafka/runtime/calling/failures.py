@@ -16,6 +16,7 @@ from cues_kafka.graph.processor import Processor
 from cues_kafka.ports import Coordinates, WireMessage
 from cues_kafka.records.bytes import ErrorMessage
 from cues_kafka.runtime.calling.step import Step
+from cues_kafka.sinks.calls import Delivery
 
 if TYPE_CHECKING:
     from cues_kafka.runtime.calling.batch import Batch, Retrying
@@ -46,6 +47,7 @@ class Failure:
         kind: `decode`, `raised`, `output`, `retries exhausted` or `quarantine`.
         step: what user code saw; None: it was not called.
         decoding: the message that was decoded last; None: the lead's.
+        delivery: what its calls know of it; None: it was not called, or makes none.
     """
 
     taken: tuple[tuple[int, WireMessage], ...]
@@ -54,6 +56,7 @@ class Failure:
     kind: str = "decode"
     step: Step | None = None
     decoding: WireMessage | None = None
+    delivery: Delivery | None = None
 
     def describe(self, error: BaseException) -> str:
         """Which message, what happened, and where in the user's code."""

@@ -109,6 +109,7 @@ def _native_only(processor: Processor) -> str:
         (bool(processor.state), "state= lives in a native worker"),
         (bool(processor.tables), "tables= live in a native worker"),
         (processor.target is not None, "a database of effects= is written by native workers"),
+        (bool(processor.calls), "calls of effects= are made by native workers"),
         (bool(processor.tailers or processor.appenders), "tailers= and appenders= live in a native worker"),
     ):
         if present:

@@ -29,7 +29,9 @@ from cues_kafka.runtime.calling.pairing import Buffer, Cut, OutOfOrder
 from cues_kafka.runtime.task import handling
 from cues_kafka.runtime.task.alone import ASK_AGAIN_S, Alone
 from cues_kafka.runtime.task.interpreter import Hook, Interpreter, World
+from cues_kafka.runtime.task.recalling import Recalling
 from cues_kafka.runtime.task.restoring import Restoring
+from cues_kafka.sinks.calls import Surroundings
 from cues_kafka.state.scheduled import Scheduled
 from cues_kafka.state.stores import Stores
 
@@ -256,10 +258,22 @@ class Lane:
                 task=spec.name,
                 given_up=lambda: gate.closed,
             )
+        if (calls := self._context.calls) is not None:
+            Recalling(self.spec.name, self.spec.group, self._surroundings()).bring_up(calls, positions)
         self._point_reader(self, positions)
 
     def _new_buffer(self, positions: Positions) -> Buffer:
         return Buffer(self.spec.pairing, positions)
+
+    def _surroundings(self) -> Surroundings:
+        """What calls of user code need of the process."""
+        interpreter = self.interpreter
+        return Surroundings(
+            *(self._broker, self._clock),
+            interpreter.gate.wait,
+            lambda: interpreter.gate.closed,
+            interpreter.point,
+        )
 
     # What the shell does.
 
@@ -431,6 +445,8 @@ class Lane:
             self._context.handlers.committed(batch.sequence)
         if self._context.sink is not None:
             self._context.sink.after_commit(batch.sequence)
+        if self._context.calls is not None:
+            self._context.calls.committed(record.positions)
         report = batch.report()
         for observer in self.interpreter.observers:
             observer.committed(self.spec.name, report)
@@ -691,6 +707,9 @@ class Lane:
             assert task.record
             self._begun = task
             self._context.target.begin_batch(owner_of(task), task.record.step)
+        if self._context.calls is not None:
+            for row in self._context.calls.leftovers():
+                batch.records.add(*row)
         batch.most, batch.until_s = most, batch.began_s + self._policy.max_seconds
         batch.most_bytes = self._policy.max_bytes
         if self._context.handlers is not None:

@@ -610,6 +610,7 @@ def test_a_plan_is_plain_data_with_stable_keys() -> None:
         "backing": "shop.check.backing",
         "replay": "shop.check.replay",
         "changelogs": {},
+        "journal": None,
         "tables": {},
         "fingerprint": (plan(PIPE, facts(orders=2))["check"].fingerprint or b"").hex(),
         "commit": None,
