@@ -166,7 +166,7 @@ def test_bad_json_and_refused_statuses_are_errors_of_the_step() -> None:
 
 
 def test_refused_answer_is_asked_for_again_by_a_retry() -> None:
-    """A 500 that is kept would come back for ever."""
+    """A 500 that is kept would come back each time."""
     answers = iter([httpx2.Response(500), httpx2.Response(200, json=3)])
 
     def careful(n: int, http: Any) -> Any:
