@@ -17,7 +17,7 @@ from cues_kafka.errors import BrokerError, CallChanged, CallError, CallRefused, 
 from cues_kafka.graph.calls import Http, Once
 from cues_kafka.graph.effects import Effect
 from cues_kafka.ports import Broker, Clock, Coordinates, Positions, Sender
-from cues_kafka.sinks.journal import BARRIER, Entry, Journal, encode
+from cues_kafka.sinks.journal import BARRIER, Answered, Journal, encode
 
 if TYPE_CHECKING:  # it needs an extra
     from cues_kafka.sinks.http import Server
@@ -284,7 +284,7 @@ class Calls:
         if self.around.given_up():
             raise Fenced
 
-    def record(self, delivery: Delivery, call: bytes, entry: Entry, what: str) -> None:
+    def record(self, delivery: Delivery, call: bytes, entry: Answered, what: str) -> None:
         """
         Keep an answer, before the function gets it.
 
@@ -392,12 +392,12 @@ class HttpCalls:
         around.point("before", REQUEST)
         answer = self._server.ask(request, what, around.clock, around.wait, calls.check_owner)
         around.point("after", REQUEST)
-        entry = Entry(digest, {"status": answer.status, "headers": answer.headers}, answer.body)
+        entry = Answered(digest, {"status": answer.status, "headers": answer.headers}, answer.body)
         if self._journal is not None:
             calls.record(delivery, call, entry, f"the answer to {what}")
         return self._response(call, what, entry, kept=False)
 
-    def _response(self, call: bytes, what: str, entry: Entry, *, kept: bool) -> Response:
+    def _response(self, call: bytes, what: str, entry: Answered, *, kept: bool) -> Response:
         journal, step = self._journal, self._delivery.step
 
         def refuse() -> None:
@@ -440,7 +440,7 @@ def _in_thread(work: Callable[[], Any]) -> asyncio.Future[Any]:
     return future
 
 
-def _found(calls: Calls, delivery: Delivery, name: str, key: str) -> tuple[bytes, Entry | None]:
+def _found(calls: Calls, delivery: Delivery, name: str, key: str) -> tuple[bytes, Answered | None]:
     if delivery.over:
         raise RuntimeError("calls are valid only during the call of the function")
     if not isinstance(key, str) or not 0 < len(key) <= MOST_KEY:
@@ -457,7 +457,7 @@ def _kept(calls: Calls, delivery: Delivery, call: bytes, what: str, result: Any)
         body = json.dumps(result, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise CallError(f"{what}: the result is no JSON, so it cannot be kept: {error}") from None
-    calls.record(delivery, call, Entry("", {}, body), f"the result of {what}")
+    calls.record(delivery, call, Answered("", {}, body), f"the result of {what}")
     return json.loads(body)
 
 

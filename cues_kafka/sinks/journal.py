@@ -32,7 +32,7 @@ OVERHEAD: Final = 500
 """Bytes of a record besides its key and value, at most."""
 
 
-class Entry(NamedTuple):
+class Answered(NamedTuple):
     """
     The answer to a call.
 
@@ -47,13 +47,13 @@ class Entry(NamedTuple):
     body: bytes
 
 
-def encode(entry: Entry) -> bytes:
+def encode(entry: Answered) -> bytes:
     """The bytes of an entry."""
     head = {"version": VERSION, "digest": entry.digest, **entry.head}
     return json.dumps(head, separators=(",", ":")).encode() + b"\n" + entry.body
 
 
-def decode(data: bytes) -> Entry:
+def decode(data: bytes) -> Answered:
     """
     Read what `encode` wrote.
 
@@ -68,7 +68,7 @@ def decode(data: bytes) -> Entry:
                 f"the journal has an entry of another release; this one reads version {VERSION}: run the release that "
                 "wrote it until its step is delivered, or a newer one"
             )
-        return Entry(head.pop("digest"), head, body)
+        return Answered(head.pop("digest"), head, body)
     except (ValueError, KeyError, AttributeError) as error:
         raise CodecError(f"not an entry of a journal: {data[:80]!r} ({error})") from None
 
@@ -174,7 +174,7 @@ class Journal:
         with self._lock:
             return sum(map(len, self._steps.get(step, {}).values()))
 
-    def find(self, step: bytes, call: bytes) -> Entry | None:
+    def find(self, step: bytes, call: bytes) -> Answered | None:
         """
         The entry of a call; None: there is none, or the function has refused its answer.
 

@@ -40,7 +40,7 @@ from cues_kafka.plan.plan import plan
 from cues_kafka.ports import Coordinates
 from cues_kafka.runtime.spark.verdict import verdict
 from cues_kafka.sinks.calls import Shared
-from cues_kafka.sinks.journal import BARRIER, Entry, Journal, encode
+from cues_kafka.sinks.journal import BARRIER, Answered, Journal, encode
 from cues_kafka.testing.tester import Crash, Tester
 
 SECRET = "https://user:hidden@pay.internal/api"
@@ -127,6 +127,27 @@ def test_unanswered_call_becomes_an_error_message_without_the_address() -> None:
     assert "hidden" not in error.text
 
 
+def test_task_that_is_taken_away_stops_asking() -> None:
+    """Its waiting call ends, nothing of the step is committed, and the next owner asks with the same key."""
+    keys: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        keys.append(request.headers["Idempotency-Key"])
+        if len(keys) == 1:
+            tester._workers[0].lanes[0].interpreter.gate.close(lost=True)
+            raise httpx2.ConnectError("away")
+        return httpx2.Response(200, json=2)
+
+    tester = Tester(graph_of(post, Http(SECRET, journal=True)), effects={"http": httpx2.MockTransport(answer)})
+    tester.send("orders", 1)
+    tester.run()
+    assert len(keys) == 1
+    assert not tester.values("done")
+    assert tester.restart().run().values("done") == [2]
+    assert len(keys) == 2
+    assert len(set(keys)) == 1
+
+
 def test_too_many_requests_waits_for_as_long_as_the_server_says() -> None:
     """Within the bound; the virtual clock shows the wait."""
     answers = iter([httpx2.Response(429, headers={"Retry-After": "3"}), httpx2.Response(200, json=1)])
@@ -149,7 +170,7 @@ def test_answer_that_no_journal_takes_is_refused_by_name() -> None:
     assert (error.exception, "max_bytes=" in error.text) == ("AnswerTooLarge", True)
     journal = Journal("g.call.journal", 0, 1000)
     with pytest.raises(AnswerTooLarge, match=r"g\.call\.journal takes 1,000.*max\.message\.bytes"):
-        journal.fit(b"o:AA@1", b"0 0", encode(Entry("", {}, b"x" * 2000)), "the answer to http: POST /pay")
+        journal.fit(b"o:AA@1", b"0 0", encode(Answered("", {}, b"x" * 2000)), "the answer to http: POST /pay")
 
 
 def test_bad_json_and_refused_statuses_are_errors_of_the_step() -> None:
@@ -225,7 +246,7 @@ def test_late_answer_of_a_zombie_is_deleted_at_the_next_recovery() -> None:
     [record] = tester.records("call")[-1:]
     consumed = [Coordinates(p.binding, p.topic_id, 0, message.offset) for p in record.positions]
     late = show_origin(consumed) + b" 0 0"
-    tester.broker.sender("zombie").send([("g.call.journal", 0, late, encode(Entry("", {}, b"1")), None, 0)])
+    tester.broker.sender("zombie").send([("g.call.journal", 0, late, encode(Answered("", {}, b"1")), None, 0)])
     assert kept(tester)
     tester.restart().send("orders", 2)
     tester.run()
