@@ -73,9 +73,20 @@ class Coroutines:
 
 
 def _close(runner: asyncio.Runner) -> None:
-    """Close the loop, unless a thread is in it that never comes back: that of a `Tester` which was killed there."""
-    if not runner.get_loop().is_running():
+    """
+    Close the loop, unless a thread is in it that never comes back: that of a `Tester` which was killed there.
+
+    The collector may come here while another loop runs on its thread, and then no coroutine can be ended in this one.
+    """
+    loop = runner.get_loop()
+    if loop.is_running():
+        return
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
         runner.close()
+    else:
+        loop.close()
 
 
 async def _value(made: Any) -> Any:
