@@ -1,4 +1,4 @@
-"""SIGKILL around every commit of a worker with a database, on a real broker, and databases that go away under load."""
+"""SIGKILL around every commit of a worker with a database, on a real broker; and databases that go away (E1)."""
 
 from __future__ import annotations
 
