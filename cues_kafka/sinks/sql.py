@@ -210,6 +210,7 @@ class SqlTarget:
         if self._claimed is not None and self._claimed[0] == owner:
             return
         dialect = self._dialect
+        self._outbox_filled = True  # another process may have had the task since
         name = self._claimed[1] if self._claimed else dialect.name_of(connection)
         dialect.brief(connection, on=True)
         self._locked(connection, owner)

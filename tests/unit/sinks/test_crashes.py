@@ -27,7 +27,10 @@ from cues_kafka import (
 )
 from cues_kafka.brokers.memory import Faults, MemoryBroker
 from cues_kafka.core.records import Attempt
+from cues_kafka.ports import HeldAttempt, TransactionalSink
+from cues_kafka.sinks.lookup import open_target
 from cues_kafka.sinks.sql import SqlTarget
+from cues_kafka.sinks.tables import make_tables
 from cues_kafka.testing.tester import Crash, Tester, VirtualClock
 
 EFFECTS = ("AskTarget", "Begin", "Call", "Commit", "CommitTarget", "Flush", "Init", "Produce", "SendOffsets")
@@ -265,3 +268,26 @@ def test_batch_that_a_recovery_overtakes_is_committed_as_it_was_begun(
     assert rows(path) == [0, 1, 2, 4]
     assert [one["booked"] for one in tester.values("booked")] == [0, 2, 4]
     assert len(tester.errors()) == 1
+
+
+def test_outbox_of_another_process_is_not_published_twice(path: Path) -> None:
+    """A process that comes back took the outbox for as empty as it had left it, and its attempt published it again."""
+    declared = Sql(f"sqlite:///{path}")
+    make_tables(declared, "the test", create=True)
+    paused, other = (open_target(declared, "g", "book", 0) for _ in range(2))
+    record = ("booked", 0, None, b"1", None, 5)
+
+    def commit(target: TransactionalSink, owner: int, step: int, *records: Any) -> None:
+        """One batch of a start that has recovered."""
+        target.ask(owner, step)
+        target.begin_batch(owner, step)
+        target.commit(HeldAttempt(step, step + 1, owner, ""), records)
+
+    commit(paused, 1, 0)
+    commit(other, 3, 1, record)
+    assert list(other.outbox()) == [record]
+    commit(paused, 5, 2)
+
+    assert list(paused.outbox()) == []
+    for target in (paused, other):
+        target.close()
