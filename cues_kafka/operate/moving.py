@@ -201,6 +201,7 @@ class Maintenance:
         found = settling(spec, record, target.newest(), self.inputs(spec), to)
         if found is None:
             return None
+        _refuse_stores(spec, record, found.positions)
 
         def settle(newest: Record) -> None:
             if not target.settle(stands_at(newest), found.was):
@@ -466,13 +467,7 @@ class Maintenance:
             positions = target(spec, record, inputs)
             if positions is None or (isinstance(record, Attempt | Start) and positions == record.positions):
                 continue
-            if record is not None and record.stores and _goes_back(record, positions):
-                stores = ", ".join(name for name, _ in record.stores)
-                raise ConfigError(
-                    f"{spec.name} cannot go back: its stores ({stores}) hold what the messages since then have changed "
-                    "and would take the same changes twice. Give the processor a new name=: under it, stores are built "
-                    "from start= on. It can be reset to places further on"
-                )
+            _refuse_stores(spec, record, positions)
             move = Move(after=_sequence(record), positions=positions)
             moves.append(PlannedMove(replace(spec, move=move), tuple(_notes(spec, record, positions))))
         return moves
@@ -600,6 +595,22 @@ def _is_out(record: Record, number: int) -> bool:
 
 def _sequence(record: Record | None) -> int:
     return record.sequence if record else -1
+
+
+def _refuse_stores(spec: Spec, record: Record | None, positions: Positions) -> None:
+    """
+    Refuse to move a task with stores back.
+
+    Raises:
+        ConfigError: it would go back.
+    """
+    if record is not None and record.stores and _goes_back(record, positions):
+        stores = ", ".join(name for name, _ in record.stores)
+        raise ConfigError(
+            f"{spec.name} cannot go back: its stores ({stores}) hold what the messages since then have changed "
+            "and would take the same changes twice. Give the processor a new name=: under it, stores are built "
+            "from start= on. It can be reset to places further on"
+        )
 
 
 def _goes_back(record: Record, positions: Positions) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import CommitPolicy, Graph, Processor, Source, Sql, TaskStopped
+from cues_kafka import CommitPolicy, Graph, Json, Processor, Source, Sql, Store, TaskStopped
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.operate.moving import Maintenance
 from cues_kafka.testing.tester import Crash, Tester
@@ -24,13 +24,15 @@ def book(order: dict[str, Any], db: Any) -> dict[str, Any]:
 class Shop:
     """A graph, its database, and a Tester over one broker."""
 
-    def __init__(self, path: Path, start: Any = "earliest") -> None:
+    def __init__(self, path: Path, start: Any = "earliest", fn: Any = book, **state: Any) -> None:
         self.path = path
         with sqlite3.connect(path) as made:
             made.execute("CREATE TABLE rows (id INTEGER)")
         effects = {"db": Sql(f"sqlite:///{path}")}
         self.graph = Graph(
-            "g", Source("orders"), Processor(book, inputs="orders", outputs="booked", effects=effects, start=start)
+            "g",
+            Source("orders"),
+            Processor(fn, name="book", inputs="orders", outputs="booked", effects=effects, start=start, state=state),
         )
         self.tester = Tester(self.graph, policy=CommitPolicy(max_messages=3))
         self.sent = 0
@@ -203,4 +205,21 @@ def test_backup_from_before_the_first_step_does_not_say_where_a_task_began(tmp_p
     shop.restore(backup)
 
     with pytest.raises(ConfigError, match="does not say at which offset"):
+        shop.reset("database")
+
+
+def test_task_with_stores_does_not_go_back_to_a_backup(tmp_path: Path) -> None:
+    """As with every other reset: its stores counted the messages behind the backup twice."""
+
+    def count(order: dict[str, Any], db: Any, counts: Any) -> dict[str, Any]:
+        counts["all"] = counts.get("all", 0) + 1
+        return book(order, db)
+
+    shop = Shop(tmp_path / "shop.db", fn=count, counts=Store(Json(int))).send(2)
+    shop.tester.run()
+    backup = shop.save()
+    shop.send(3).tester.run()
+    shop.restore(backup)
+
+    with pytest.raises(ConfigError, match=r"cannot go back: its stores \(counts\)"):
         shop.reset("database")
