@@ -557,7 +557,7 @@ class Caller:
         context, called = failure.batch.context, failure.kind not in UNDECODED
         _check_calls(failure)
         if called and (context.target is not None or context.stores is not None):
-            end_frames(error)
+            self._end_frames(error)
         if context.target is not None and called:
             if why := context.target.outage(error):
                 raise Outage(why) from error
@@ -570,6 +570,12 @@ class Caller:
             return True
         failure.batch.about = note(failure, error, self.coordinates(failure.taken, failure.batch))
         return False
+
+    def _end_frames(self, error: BaseException) -> None:
+        """Have what a failed call left open end, before the step is taken back."""
+        end_frames(error)
+        if self._coroutines is not None:
+            self._coroutines.end_generators()
 
     def _became_error(self, error: BaseException, failure: Failure) -> bool:
         batch = failure.batch
@@ -812,7 +818,7 @@ class Caller:
             raise FailedTogether from error
         batch.back_to(before)
         if batch.context.stores is not None:
-            end_frames(error)
+            self._end_frames(error)
             batch.context.stores.undo_step()
         for taken in rows:
             if not self._one(taken, batch, None):

@@ -70,6 +70,26 @@ class Coroutines:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await _generators_ended()
+
+    def end_generators(self) -> None:
+        """Wait until asynchronous generators that nothing refers to any more are through with their `finally`."""
+        self._runner.run(_generators_ended())
+
+
+async def _generators_ended() -> None:
+    """
+    The loop closes such a generator by a task, which would else go on beside the next call.
+
+    What it writes to a store or a database would belong to the step of that call, or be lost with it.
+    """
+    await asyncio.sleep(0)
+    while closing := [one for one in asyncio.all_tasks() if type(one.get_coro()).__name__ == CLOSING]:
+        await asyncio.wait(closing)
+
+
+CLOSING = "async_generator_athrow"
+"""The type of what `aclose` of an asynchronous generator gives."""
 
 
 def _close(runner: asyncio.Runner) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 from collections.abc import Mapping
@@ -291,3 +292,37 @@ def test_outbox_of_another_process_is_not_published_twice(path: Path) -> None:
     assert list(paused.outbox()) == []
     for target in (paused, other):
         target.close()
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_asynchronous_generator_that_is_left_open_ends_within_its_step(held: bool, path: Path) -> None:
+    """The loop closed it beside the next call, to whose step its row then belonged."""
+
+    async def looks(number: int, db: Any) -> Any:
+        try:
+            yield number
+        finally:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            db.execute("INSERT INTO rows (id, text) VALUES (?, '')", (number,))
+
+    async def one(order: Any, db: Any) -> int:
+        looked = looks(order["id"], db)
+        if held:
+            found = await anext(looked)
+        else:
+            async for found in looks(order["id"], db):  # noqa: B007
+                break
+        if found % 2:
+            raise ValueError("odd")
+        return int(found)
+
+    processor = Processor(
+        one, name="book", inputs="orders", outputs="booked", effects={"db": Sql(f"sqlite:///{path}")}
+    )  # fmt: skip
+    tester = Tester(Graph("g", Source("orders"), processor, errors="errors"))
+    for i in range(4):
+        tester.send("orders", {"id": i}, key=str(i))
+    tester.run()
+
+    assert (rows(path), tester.values("booked"), len(tester.errors())) == ([0, 2], [0, 2], 2)
