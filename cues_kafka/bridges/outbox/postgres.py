@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import psycopg
 
-from cues_kafka.bridges.outbox.reader import OutboxReader, OutboxTable, in_pages
+from cues_kafka.bridges.outbox.reader import OutboxReader, OutboxTable
 from cues_kafka.errors import RecoveryError, RetriableError
 from cues_kafka.graph.message import Message
 from cues_kafka.observe.log import get_logger
@@ -41,9 +41,9 @@ class PostgresOutbox(OutboxReader):
         """See `ReplayableSource`."""
         if place is not None:
             self._check(*_place(place))
-        return in_pages(self._page, place, limit)
+        return self.in_pages(self._page, place, limit)
 
-    def _page(self, place: str | None, limit: int) -> Sequence[tuple[Message[Any], str]]:
+    def _page(self, place: str | None, limit: int) -> Sequence[tuple[Sequence[Any], str]]:
         xid, number, table = self.name(self.outbox.xid), self.name(self.outbox.id), self.name(self.outbox.table)
         behind = "" if place is None else f" AND ({xid}, {number}) > (%s::xid8, %s)"
         query = (
@@ -53,7 +53,7 @@ class PostgresOutbox(OutboxReader):
         given = (limit,) if place is None else (*_place(place), limit)
         with self._connected() as connection:
             rows = connection.execute(query.encode(), given).fetchall()
-        return [(self.message(*row[2:]), f"{row[0]}:{row[1]}") for row in rows]
+        return [(row[2:], f"{row[0]}:{row[1]}") for row in rows]
 
     def _check(self, xid: str, _: int) -> None:
         """

@@ -6,7 +6,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from cues_kafka.errors import RecoveryError
@@ -15,6 +15,9 @@ from cues_kafka.graph.message import Message
 
 AT_ONCE: Final = 1_000
 """Rows of one query, which are in memory together."""
+
+Page: TypeAlias = "Callable[[str | None, int], Sequence[tuple[Sequence[Any], str]]]"
+"""Reads rows behind a place: value, key and headers of each, and its own place."""
 
 
 class OutboxTable(Protocol):
@@ -86,6 +89,23 @@ class OutboxReader(ABC):
             key = bytes(key)
         return Message(value, key=key, headers=_headers(headers) if headers is not None else {})
 
+    def in_pages(self, page: Page, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
+        """
+        Rows page by page, until a page has fewer than it was asked for.
+
+        Each message is made when it is taken, so that the rows before one that cannot be read are delivered.
+        """
+        left = limit
+        while left > 0:
+            asked = min(left, AT_ONCE)
+            rows = page(place, asked)
+            for row, at in rows:
+                yield self.message(*row), at
+            if len(rows) < asked:
+                return
+            place = rows[-1][1]
+            left -= len(rows)
+
     def refuse(self, error: Exception, text: str) -> RecoveryError:
         """What the database says is wrong with the table."""
         return RecoveryError(
@@ -112,18 +132,3 @@ def _headers(given: Any) -> Mapping[str, Any]:
             f"a row has {type(given).__name__} as its headers", remedy="store a JSON object of texts, or NULL"
         )
     return given
-
-
-def in_pages(
-    page: Callable[[str | None, int], Sequence[tuple[Message[Any], str]]], place: str | None, limit: int
-) -> Iterator[tuple[Message[Any], str]]:
-    """Rows page by page, until a page has fewer than it was asked for."""
-    left = limit
-    while left > 0:
-        asked = min(left, AT_ONCE)
-        rows = page(place, asked)
-        yield from rows
-        if len(rows) < asked:
-            return
-        place = rows[-1][1]
-        left -= len(rows)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from cues_kafka.bridges.outbox.reader import OutboxReader, OutboxTable, in_pages
+from cues_kafka.bridges.outbox.reader import OutboxReader, OutboxTable
 from cues_kafka.errors import RecoveryError, RetriableError
 from cues_kafka.graph.message import Message
 
@@ -28,14 +28,14 @@ class SqliteOutbox(OutboxReader):
     def read(self, part: int, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
         """See `ReplayableSource`."""
         self._check(_number(place))
-        return in_pages(self._page, place, limit)
+        return self.in_pages(self._page, place, limit)
 
-    def _page(self, place: str | None, limit: int) -> Sequence[tuple[Message[Any], str]]:
+    def _page(self, place: str | None, limit: int) -> Sequence[tuple[Sequence[Any], str]]:
         number, table = self.name(self.outbox.id), self.name(self.outbox.table)
         query = f"SELECT {number}, {self.columns} FROM {table} WHERE {number} > ? ORDER BY {number} LIMIT ?"
         with self._connected() as connection:
             rows = connection.execute(query, (_number(place), limit)).fetchall()
-        return [(self.message(*row[1:]), str(row[0])) for row in rows]
+        return [(row[1:], str(row[0])) for row in rows]
 
     def committed(self, part: int, place: str) -> None:
         """Delete what is delivered, if it is not to be kept."""

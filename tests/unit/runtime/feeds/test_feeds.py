@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ from cues_kafka import (
     RecoveryError,
     RetriableError,
     Source,
+    SqlOutbox,
     TaskStopped,
     Topic,
     start,
@@ -389,3 +391,17 @@ def test_an_engine_runs_no_feed_and_says_so(caplog: pytest.LogCaptureFixture) ->
     assert any("feed: it is a feed" in line for line in caplog.messages)
     with pytest.raises(ConfigError, match="run it natively"):
         carried(graph, Elsewhere(), ["feed"])
+
+
+def test_rows_before_one_that_cannot_be_read_are_delivered(tmp_path: Path) -> None:
+    """One wrong row held up the whole page of its query."""
+    path = tmp_path / "shop.db"
+    with sqlite3.connect(path) as made:
+        made.execute("CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT, value TEXT, more TEXT)")
+        made.executemany("INSERT INTO outbox (value, more) VALUES (?, ?)", [("1", None), ("2", "5"), ("3", None)])
+    feed = Feed(SqlOutbox(f"sqlite:///{path}", headers="more"), into="news")
+    tester = Tester(Graph("g", feed, defaults=Topic(value=Json())))
+
+    with pytest.raises(RecoveryError, match="a row has int as its headers"):
+        tester.run()
+    assert tester.values("news") == [1]
