@@ -275,7 +275,7 @@ def test_outbox_of_another_process_is_not_published_twice(path: Path) -> None:
     """A process that comes back took the outbox for as empty as it had left it, and its attempt published it again."""
     declared = Sql(f"sqlite:///{path}")
     make_tables(declared, "the test", create=True)
-    paused, other = (open_target(declared, "g", "book", 0) for _ in range(2))
+    paused, other = (open_target({"db": declared}, "g", "book", 0) for _ in range(2))
     record = ("booked", 0, None, b"1", None, 5)
 
     def commit(target: TransactionalSink, owner: int, step: int, *records: Any) -> None:
