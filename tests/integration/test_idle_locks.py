@@ -1,4 +1,4 @@
-"""A process that is frozen while it holds a task's lock under no name must not hold it for ever (E1)."""
+"""A process that is frozen while it holds a task's lock under no name loses it after a while (E1)."""
 
 from __future__ import annotations
 

@@ -604,7 +604,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "steps that are called one by one leave nothing of the call for all of them",
         "cues_kafka/runtime/calling/caller.py",
         "        batch.back_to(before)\n        if batch.context.stores is not None:\n"
-        "            batch.context.stores.undo_step()\n",
+        "            self._end_frames(error)\n            batch.context.stores.undo_step()\n",
         "",
         (STATE,),
     ),

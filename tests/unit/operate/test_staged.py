@@ -317,7 +317,7 @@ def test_a_publication_of_which_nothing_is_there_is_lost() -> None:
     world.driver().deliver(1)
     report = look(world)
     assert wrong(report) == {"lost": 12}
-    assert "frames/1: lost: 6 rows of which nothing is there: publications 1 (6 rows)" in list(report.lines)
+    assert "frames/1: lost: 6 rows of which nothing is there: publication 1 (6 rows)" in list(report.lines)
 
     world.target = there
     world.send(1)
