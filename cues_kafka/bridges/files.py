@@ -252,7 +252,7 @@ class FileReader:
                     behind = end
                     yield Message(Encoded(data), headers=headers), at
             listing.sizes[name] = opened.tell()
-            listing.known[name] = behind + listing.sizes[name] - end  # empty lines at the end are none
+            listing.known[name] = behind + listing.sizes[name] - end  # behind them the file has only empty lines
 
 
 def _whole_lines(opened: IO[bytes], name: str, offset: int) -> Iterator[tuple[bytes, int]]:

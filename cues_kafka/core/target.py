@@ -12,6 +12,7 @@ from cues_kafka.core.records import Record, TargetRow
 from cues_kafka.core.recover import Refuse
 from cues_kafka.core.spec import Spec
 from cues_kafka.ports import Positions
+from cues_kafka.words import count
 
 
 def compare(spec: Spec, record: Record | None, row: TargetRow | None) -> TargetRow | Refuse | None:
@@ -66,13 +67,8 @@ def _of_others(spec: Spec) -> Refuse:
 
 def _without_row(spec: Spec, step: int) -> Refuse:
     return _refuse(
-        f"the target of {spec.name} has no row of it, although it has taken {count(step)}: the target was recreated, "
-        "or the processor had no target before",
+        f"the target of {spec.name} has no row of it, although it has taken {count(step, 'step')}: the target was "
+        "recreated, or the processor had no target before",
         "restore the target; or, if what it holds is right as it is, begin its rows here: `cues-kafka reset` "
         f"{spec.processor!r} `--to here`",
     )
-
-
-def count(steps: int) -> str:
-    """`1 step`, `2 steps`."""
-    return f"{steps} step" if steps == 1 else f"{steps} steps"

@@ -160,7 +160,7 @@ def check_base(base: str, where: str) -> None:
     Check the address of a server.
 
     Raises:
-        GraphError: it is none; the text does not show it.
+        GraphError: the text is no address; the message does not show it.
     """
     parts = urlsplit(base) if isinstance(base, str) else None
     if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:

@@ -260,7 +260,7 @@ def dialect_of(url: str) -> str:
     The database that an address means: `postgresql`, `mysql` or `sqlite`.
 
     Raises:
-        GraphError: it is none of them; the text does not show the address.
+        GraphError: the address names another database; the message does not show it.
     """
     scheme = urlsplit(url).scheme.partition("+")[0] if isinstance(url, str) else ""
     if scheme not in DIALECTS:

@@ -271,7 +271,7 @@ class Processor(BoundFunction):
 
     @property
     def target(self) -> tuple[str, Effect] | None:
-        """The first that commits what the function writes together with the attempt (E1); None: there is none."""
+        """The first that commits what the function writes together with the attempt (E1); None: no target does."""
         return next(((name, one) for name, one in self.targets.items() if one.transactional), None)
 
     @property

@@ -58,7 +58,7 @@ class Response:
 
     @property
     def text(self) -> str:
-        """The body as UTF-8 text; what is none becomes U+FFFD."""
+        """The body as text; bytes that are not UTF-8 become U+FFFD."""
         return self.content.decode(errors="replace")
 
     def json(self) -> Any:
@@ -473,7 +473,7 @@ def _once(calls: Calls, delivery: Delivery, name: str, key: str, fn: Callable[[]
         fn: is called where nothing is kept. Its result is anything that JSON has.
 
     Raises:
-        CallError: the result is no JSON, or the key is none.
+        CallError: JSON cannot hold the result, or the key is no text.
         AnswerTooLarge: the result is larger than the journal takes.
     """
     call, entry = _found(calls, delivery, name, key)

@@ -58,7 +58,7 @@ class Dialect(Protocol):
         Begin a transaction, in which locks are waited for up to `lock_s`, run a query, and set the savepoint `cues`.
 
         Returns:
-            The first row of the query; None: there is none.
+            The first row of the query; None: the query finds no row.
         """
         ...
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from typing import Any
 
 from cues_kafka import (
@@ -20,6 +19,7 @@ from cues_kafka import (
     Topic,
     start,
 )
+from tests.fault.killing import killing
 
 PARTITIONS = 2
 BAD = 7
@@ -57,15 +57,6 @@ def graph(prefix: str) -> Graph:
 def run(bootstrap: str, prefix: str, url: str, point: tuple[str, str, int] | None) -> None:
     """Run until idle, or be killed before or after the nth effect of a name."""
     os.environ["PAY_API"] = url
-    seen = 0
-
-    def hook(moment: str, effect: str) -> None:
-        nonlocal seen
-        if point is not None and (moment, effect) == point[:2]:
-            seen += 1
-            if seen == point[2]:
-                os.kill(os.getpid(), signal.SIGKILL)
-
     policy = CommitPolicy(max_messages=4)
-    with start(graph(prefix), Kafka(bootstrap), instance=f"{prefix}.1", policy=policy, hook=hook) as running:
+    with start(graph(prefix), Kafka(bootstrap), instance=f"{prefix}.1", policy=policy, hook=killing(point)) as running:
         running.wait_idle(timeout_s=60)

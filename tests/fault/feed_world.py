@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 from typing import Any
 
 from cues_kafka import Feed, Files, Graph, Json, Kafka, Processor, SqlOutbox, Topic, start
 from cues_kafka.runtime import CommitPolicy
+from tests.fault.killing import killing
 
 PARTITIONS = 2
 TASKS = 2
@@ -46,15 +46,8 @@ def write(directory: Path, name: str, numbers: range) -> None:
 
 def run(bootstrap: str, prefix: str, directory: str, point: tuple[str, str, int] | None) -> None:
     """Run until idle, or be killed before or after the nth effect of a name; of the feed only."""
-    seen = 0
-
-    def hook(moment: str, effect: str) -> None:
-        nonlocal seen
-        if point is not None and (moment, effect) == point[:2]:
-            seen += 1
-            if seen == point[2]:
-                os.kill(os.getpid(), signal.SIGKILL)
-
     policy = CommitPolicy(max_messages=4)
-    with start(graph(prefix, directory), Kafka(bootstrap), instance=f"{prefix}.1", policy=policy, hook=hook) as running:
+    with start(
+        graph(prefix, directory), Kafka(bootstrap), instance=f"{prefix}.1", policy=policy, hook=killing(point)
+    ) as running:
         running.wait_idle(timeout_s=60)

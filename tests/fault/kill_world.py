@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -28,6 +27,7 @@ from cues_kafka import (
     start,
 )
 from cues_kafka.runtime import CommitPolicy
+from tests.fault.killing import killing
 
 PARTITIONS = 2
 TOPICS = ("clean", "all", "even", "pairs", "tallies", "echoes")
@@ -151,18 +151,9 @@ def graph(prefix: str) -> Graph:
 def run(bootstrap: str, prefix: str, ledger: str, point: tuple[str, str, int] | None) -> None:
     """Run until idle, or be killed before or after the nth effect of a name."""
     os.environ["LEDGER"] = ledger
-    seen = 0
-
-    def hook(moment: str, effect: str) -> None:
-        nonlocal seen
-        if point is not None and (moment, effect) == point[:2]:
-            seen += 1
-            if seen == point[2]:
-                os.kill(os.getpid(), signal.SIGKILL)
-
     options = Kafka(bootstrap)
     policy = CommitPolicy(max_messages=4)
-    with start(graph(prefix), options, instance=f"{prefix}.1", policy=policy, hook=hook) as running:
+    with start(graph(prefix), options, instance=f"{prefix}.1", policy=policy, hook=killing(point)) as running:
         running.wait_idle(timeout_s=60)
 
 

@@ -75,7 +75,7 @@ class World:
         observers: told what the task does, besides the log.
         changes: what a tool writes behind the record that moves the task, such as entries of its stores; asked again
             whenever the transaction is.
-        target: commits what user code writes outside of Kafka with the attempt (E1); None: there is none.
+        target: commits what user code writes outside of Kafka with the attempt (E1); None: nothing does.
     """
 
     broker: Broker
