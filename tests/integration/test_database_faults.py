@@ -178,6 +178,48 @@ def test_full_database_is_an_outage(shops: Shops, tmp_path: Path) -> None:
     assert whole(tester.run(), shop)
 
 
+FULL = {
+    "postgresql": (
+        "CREATE OR REPLACE FUNCTION full() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION USING ERRCODE = '53100', MESSAGE = 'could not extend file'; END $$",
+        "CREATE TRIGGER full_disk BEFORE {event} ON {table} FOR EACH ROW EXECUTE FUNCTION full()",
+        "DROP TRIGGER full_disk ON {table}",
+    ),
+    "mysql": (
+        "CREATE TRIGGER full_disk BEFORE {event} ON {table} FOR EACH ROW "
+        "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1021, MESSAGE_TEXT = 'Disk full'",
+        "DROP TRIGGER full_disk",
+    ),
+}
+"""How a server says that its disk is full, and stops saying so."""
+
+
+@pytest.mark.parametrize(("table", "event"), [("shop", "INSERT"), ("cues_task", "UPDATE")])
+def test_disk_that_is_full_is_an_outage(shop: Shop, table: str, event: str) -> None:
+    """
+    Whether a row of the function's meets it, or the row that says where the task stands.
+
+    A trigger raises the error that the server has for it, because no test may fill a disk.
+    """
+
+    def book(order: int, db: Any) -> int:
+        shop.insert(db, order)
+        return order
+
+    tester = loaded(shop, book, count=3).run()
+    *full, free = (text.format(table=table, event=event) for text in FULL[shop.name])
+    for statement in full:
+        shop.query(statement)
+    for order in range(3, 6):
+        tester.send("orders", order)
+    with pytest.raises(TaskStopped, match=r"(?i)lacks resources|disk is full|could not extend|disk full"):
+        tester.run()
+    assert shop.ids() == [0, 1, 2]
+    shop.query(free)
+
+    assert whole(tester.run(), shop)
+
+
 def test_connection_limit_is_an_outage(postgres_servers: Callable[..., Postgres], tmp_path: Path) -> None:
     server = postgres_servers(settings={"max_connections": "5", "superuser_reserved_connections": "0"})
     url = server.url()
