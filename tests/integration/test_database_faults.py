@@ -180,14 +180,18 @@ def test_full_database_is_an_outage(shops: Shops, tmp_path: Path) -> None:
 
 FULL = {
     "postgresql": (
-        "CREATE OR REPLACE FUNCTION full() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN RAISE EXCEPTION USING ERRCODE = '53100', MESSAGE = 'could not extend file'; END $$",
+        (
+            "CREATE OR REPLACE FUNCTION full() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE EXCEPTION USING ERRCODE = '53100', MESSAGE = 'could not extend file'; END $$"
+        ),
         "CREATE TRIGGER full_disk BEFORE {event} ON {table} FOR EACH ROW EXECUTE FUNCTION full()",
         "DROP TRIGGER full_disk ON {table}",
     ),
     "mysql": (
-        "CREATE TRIGGER full_disk BEFORE {event} ON {table} FOR EACH ROW "
-        "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1021, MESSAGE_TEXT = 'Disk full'",
+        (
+            "CREATE TRIGGER full_disk BEFORE {event} ON {table} FOR EACH ROW "
+            "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1021, MESSAGE_TEXT = 'Disk full'"
+        ),
         "DROP TRIGGER full_disk",
     ),
 }

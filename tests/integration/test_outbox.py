@@ -193,6 +193,31 @@ def test_a_table_that_is_not_there_stops_the_task_with_the_remedy(database: Data
     assert "docs/feeds.md" in str(getattr(stopped.value, "remedy", "")) or "docs/feeds.md" in str(stopped.value)
 
 
+def test_a_row_whose_headers_are_no_object_stops_the_feed_and_is_named(tmp_path: Path) -> None:
+    """The rows before it are delivered; once it is corrected, the feed goes on with it."""
+    path = tmp_path / "shop.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, key, value, headers)")
+        rows = [("1", None), ("2", '{"a": "b"}'), ("3", "no JSON"), ("4", None)]
+        connection.executemany("INSERT INTO outbox (value, headers) VALUES (?, ?)", rows)
+        connection.commit()
+    tester = Tester(graph_of(f"sqlite:///{path}", headers="headers"))
+    with pytest.raises(RecoveryError, match="headers of row 3 of 'outbox' are 'no JSON'") as stopped:
+        tester.run()
+    assert "store a JSON object" in stopped.value.remedy
+    assert tester.values("orders") == [1, 2]
+
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE outbox SET headers = '[1]' WHERE id = 3")
+        connection.commit()
+    with pytest.raises(RecoveryError, match=r"headers of row 3 of 'outbox' are '\[1\]'"):
+        tester.run()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE outbox SET headers = '{}' WHERE id = 3")
+        connection.commit()
+    assert tester.run().values("orders") == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("kind", ["postgres", pytest.param("mariadb", marks=pytest.mark.full)])
 def test_a_server_that_is_down_at_the_start_or_goes_away_loses_nothing(
     kind: str, request: pytest.FixtureRequest

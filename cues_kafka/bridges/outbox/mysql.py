@@ -60,7 +60,8 @@ class MysqlOutbox(OutboxReader):
                 if row[0] != last + 1 or not last:
                     begin, first = _joined(begin, first, last), row[0]
                 last = row[0]
-                yield self.message(*row[1:]), _joined(begin, first, last)
+                at = _joined(begin, first, last)
+                yield self.message(at, *row[1:]), at
             if len(rows) < asked:
                 return
             left -= len(rows)

@@ -6,6 +6,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias
 from urllib.parse import unquote, urlsplit
 
@@ -79,15 +80,33 @@ class OutboxReader(ABC):
         given = (self.outbox.value, self.outbox.key, self.outbox.headers)
         return ", ".join("NULL" if one is None else self.name(one) for one in given)
 
-    def message(self, value: Any, key: Any, headers: Any) -> Message[Any]:
-        """The message of a row."""
+    def message(self, place: str, value: Any, key: Any, headers: Any) -> Message[Any]:
+        """
+        The message of a row.
+
+        Raises:
+            RecoveryError: the row's headers are no JSON object.
+        """
         if isinstance(value, str):
             value = Encoded(value.encode())
         elif isinstance(value, bytes | bytearray | memoryview):
             value = Encoded(bytes(value))
         if isinstance(key, bytearray | memoryview):
             key = bytes(key)
-        return Message(value, key=key, headers=_headers(headers) if headers is not None else {})
+        return Message(value, key=key, headers=self._headers(place, headers))
+
+    def _headers(self, place: str, given: Any) -> Mapping[str, Any]:
+        if given is None:
+            return {}
+        if isinstance(given, str | bytes):
+            with suppress(ValueError):
+                given = json.loads(given)
+        if not isinstance(given, Mapping):
+            raise RecoveryError(
+                f"the headers of {self.show(place)} are {str(given)[:80]!r}",
+                remedy="store a JSON object of texts, or NULL, in this row's headers",
+            )
+        return given
 
     def in_pages(self, page: Page, place: str | None, limit: int) -> Iterator[tuple[Message[Any], str]]:
         """
@@ -100,7 +119,7 @@ class OutboxReader(ABC):
             asked = min(left, AT_ONCE)
             rows = page(place, asked)
             for row, at in rows:
-                yield self.message(*row), at
+                yield self.message(at, *row), at
             if len(rows) < asked:
                 return
             place = rows[-1][1]
@@ -122,13 +141,3 @@ class OutboxReader(ABC):
         for word in sorted((one for one in secret if one), key=len, reverse=True):
             text = text.replace(unquote(word), "***").replace(word, "***")
         return re.sub(r"\b\d{1,3}(\.\d{1,3}){3}\b", "***", text)
-
-
-def _headers(given: Any) -> Mapping[str, Any]:
-    if isinstance(given, str | bytes):
-        given = json.loads(given)
-    if not isinstance(given, Mapping):
-        raise RecoveryError(
-            f"a row has {type(given).__name__} as its headers", remedy="store a JSON object of texts, or NULL"
-        )
-    return given
