@@ -122,13 +122,17 @@ class InMemory:
 
     def apply(self, changes: Iterable[tuple[bytes, bytes | None]], _: Place | None) -> None:
         """See `Entries`."""
-        entries = self._entries
+        entries, size = self._entries, self.size
         for key, value in changes:
-            self.size += size_of(key, value, ENTRY_BYTES) - size_of(key, entries.get(key), ENTRY_BYTES)
+            before = entries.get(key)
+            if before is not None:  # `size_of`, without its calls
+                size -= len(key) + len(before) + ENTRY_BYTES
             if value is None:
                 entries.pop(key, None)
             else:
+                size += len(key) + len(value) + ENTRY_BYTES
                 entries[key] = value
+        self.size = size
 
     def clear(self, why: str) -> None:
         """See `Entries`."""

@@ -31,7 +31,10 @@ class Expiring(Layers):
     """
 
     entry: ClassVar[bytes] = b"e"
-    __slots__ = ("_before", "_buckets", "_committed_time", "_sealing", "_timed", "_ttl", "_width", "time", "unit")
+    __slots__ = (
+        *("_before", "_buckets", "_committed_time", "_sealing", "_timed", "_ttl", "_width", "time", "unit"),
+        *("_first_alive", "_now", "_part"),
+    )
 
     def __init__(
         self,
@@ -49,11 +52,21 @@ class Expiring(Layers):
         self._width = part_of(ttl)
         self._buckets: dict[int, _Bucket] = {}  # by the time at which keys were set; empty with `_timed`
         self._sealing: dict[int, tuple[int, dict[int, _Bucket]]] = {}  # times and swept buckets of sealed batches
-        self.time = self._before = self._committed_time = 0
+        self._turn_to(0)
+        self._before = self._committed_time = 0
+
+    def _turn_to(self, time: int) -> None:
+        """Set the task's time, and what changes and look-ups make of it: most steps have that of the one before."""
+        self.time = time
+        self._now = time.to_bytes(TIME_BYTES, "big")
+        self._first_alive = max(0, time - self._ttl + 1).to_bytes(TIME_BYTES, "big")
+        part = time - time % self._width
+        self._part = part.to_bytes(TIME_BYTES, "big")
 
     def advance(self, time: int) -> None:
         """The step's time; the task's time never goes back."""
-        self.time = max(self.time, time)
+        if time > self.time:
+            self._turn_to(time)
 
     def is_over(self, time: int) -> bool:
         """Whether an entry that was set then is gone."""
@@ -62,16 +75,17 @@ class Expiring(Layers):
     def get(self, key: bytes) -> bytes | None:
         """See `Layers`."""
         value = self.newest(key)
-        if value is None or int.from_bytes(value[:TIME_BYTES], "big") + self._ttl <= self.time:  # `alive`
+        if value is None or value < self._first_alive:  # `alive`: values begin with their times
             return None
         return value[TIME_BYTES:]
 
     def change(self, key: bytes, value: bytes | None) -> bytes | None:
         """See `Layers`."""
         if value is None:
-            return super().change(key, None)
-        before = super().change(key, self.time.to_bytes(TIME_BYTES, "big") + value)
-        self._file(key, self.time, before)
+            return self._keep(key, None)
+        before = self._keep(key, self._now + value)
+        if before is None or before < self._part:  # else it is filed already
+            self._file(key, self.time, before)
         return before
 
     def entries(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
@@ -97,17 +111,18 @@ class Expiring(Layers):
         """See `Layers`."""
         super().begin_batch()
         with self._lock:  # the batch before this one may be committed at the same time
-            self.time = self._before = max([time for time, _ in self._sealing.values()], default=self._committed_time)
+            self._before = max([time for time, _ in self._sealing.values()], default=self._committed_time)
+            self._turn_to(self._before)
 
     def begin_step(self) -> None:
         """See `Layers`."""
-        super().begin_step()
+        self._undo.clear()
         self._before = self.time
 
     def undo_step(self) -> None:
         """See `Layers`. The step's message has not moved the time either."""
         super().undo_step()
-        self.time = self._before
+        self._turn_to(self._before)
 
     def seal(self, sequence: int) -> Changes:
         """See `Layers`; also deletes what has ended."""
@@ -128,7 +143,8 @@ class Expiring(Layers):
                 for bucket, keys in swept.items():
                     self._buckets.setdefault(bucket, _Bucket()).extend(keys)
             self._sealing.clear()
-            self.time = self._before = self._committed_time
+            self._before = self._committed_time
+            self._turn_to(self._before)
 
     def time_behind(self, sequence: int) -> int:
         """The task's time when a batch, which is sealed, was over."""
@@ -145,14 +161,15 @@ class Expiring(Layers):
 
     def load_time(self, time: int) -> None:
         """Take the task's time from the changelog."""
-        self.time = self._before = self._committed_time = time
+        self._before = self._committed_time = time
+        self._turn_to(time)
 
     def clear(self, why: str = "") -> None:
         """See `Layers`."""
         super().clear(why)
         self._buckets.clear()
         self._sealing.clear()
-        self.time = self._before = self._committed_time = 0
+        self.load_time(0)
 
     def _alive(self, value: bytes | None, now: int) -> bytes | None:
         """The value without its time; None if the entry is absent or has ended."""

@@ -40,7 +40,7 @@ class Layers:
     """
 
     entry: ClassVar[bytes] = ENTRY
-    __slots__ = ("_batch", "_committed", "_each", "_grown", "_lock", "_most", "_name", "_sealed", "_undo")
+    __slots__ = ("_batch", "_below", "_committed", "_each", "_grown", "_lock", "_most", "_name", "_sealed", "_undo")
 
     def __init__(self, most: int | None = None, entries: Entries | None = None, *, name: str = "the store") -> None:
         self._most = most
@@ -50,24 +50,24 @@ class Layers:
         self._committed: Entries = InMemory() if entries is None else entries
         self._each = self._committed.each
         self._sealed: dict[int, Changes] = {}
+        self._below: tuple[Changes, ...] = ()  # the sealed ones, the newest first
         self._batch: Changes | None = None
         self._undo: list[tuple[bytes, Any, int]] = []  # what the step found in the batch, change by change
 
     # What a function does
 
-    def get(self, key: bytes) -> bytes | None:
-        """The newest value; None: there is no such entry."""
-        return self.newest(key)
-
     def newest(self, key: bytes) -> bytes | None:
-        """The newest value as it is kept."""
+        """The newest value as it is kept; None: there is no such entry."""
         batch = self._batch
         if batch is not None and (found := batch.get(key, _ABSENT)) is not _ABSENT:
             return found  # type: ignore[return-value]
-        for changes in reversed([*self._sealed.values()]):
+        for changes in self._below:
             if key in changes:
                 return changes[key]
         return self._committed.get(key)
+
+    get = newest
+    """The newest value as a function sees it."""
 
     def change(self, key: bytes, value: bytes | None) -> bytes | None:
         """
@@ -96,6 +96,9 @@ class Layers:
         batch[key] = value
         self._grown += more
         return before
+
+    _keep = change
+    """For `change` of a class that keeps something with the value."""
 
     def entries(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """All entries whose keys begin with this, in the order of their bytes, as they are now."""
@@ -135,8 +138,7 @@ class Layers:
 
     def begin_step(self) -> None:
         """The function is called next; the step before it keeps its changes."""
-        if self._undo:
-            self._undo = []
+        self._undo.clear()
 
     def undo_step(self) -> None:
         """Drop the changes of the step."""
@@ -158,6 +160,7 @@ class Layers:
         if batch is None:
             return {}  # it became void
         self._sealed[sequence] = batch
+        self._below = (batch, *self._below)
         return batch
 
     def sealed(self, sequence: int) -> int | None:
@@ -181,12 +184,13 @@ class Layers:
         if batch is not None:
             self._committed.apply(batch.items(), place)
             del self._sealed[sequence]
+            self._below = tuple(reversed(self._sealed.values()))
 
     def discard(self) -> None:
         """Drop what is not committed. A call that still runs changes nothing any more: its batch is gone."""
         with self._lock:
             self._sealed.clear()
-            self._batch = None
+            self._below, self._batch = (), None
 
     # What restoring does
 

@@ -65,10 +65,13 @@ class State(MutableMapping[Any, Value]):
     """
 
     passed_by: ClassVar = "state"
-    __slots__ = ("_layers", "_spec", "late")
+    __slots__ = ("_change", "_decode", "_encode", "_encode_key", "_find", "_layers", "_limit", "_spec", "late")
 
     def __init__(self, spec: StoreSpec, layers: Layers) -> None:
         self._spec, self._layers, self.late = spec, layers, 0
+        # What each step calls, found once: the hot methods are all look-ups otherwise.
+        self._encode_key, self._encode, self._decode = spec.encode_key, spec.value.encode, spec.value.decode
+        self._find, self._change, self._limit = layers.get, layers.change, spec.limit
 
     @overload
     def get(self, key: Any) -> Value | None: ...
@@ -76,33 +79,31 @@ class State(MutableMapping[Any, Value]):
     def get(self, key: Any, default: Value | Other) -> Value | Other: ...
     def get(self, key: Any, default: Any = None) -> Any:
         """The value; the default if there is no such entry. The inherited method raises and catches an error then."""
-        spec = self._spec
-        data = self._layers.get(spec.encode_key(key))
-        return default if data is None else spec.value.decode(data)
+        data = self._find(self._encode_key(key))
+        return default if data is None else self._decode(data)
 
     def __getitem__(self, key: Any) -> Value:
-        data = self._layers.get(self._spec.encode_key(key))
+        data = self._find(self._encode_key(key))
         if data is None:
             raise KeyError(key)
-        return self._spec.value.decode(data)  # type: ignore[no-any-return]
+        return self._decode(data)  # type: ignore[no-any-return]
 
     def __setitem__(self, key: Any, value: Value) -> None:
         """
         Raises:
             CodecError: the value does not fit the store's codec, or the entry is larger than its topic takes.
         """
-        spec = self._spec
-        at = spec.encode_key(key)
+        at = self._encode_key(key)
         try:
-            data = spec.value.encode(value)
+            data = self._encode(value)
         except CodecError as error:
-            raise CodecError(f"{spec.name}[{key!r:.60}]: {error}") from error
-        if len(at) + len(data) > spec.limit:
+            raise CodecError(f"{self._spec.name}[{key!r:.60}]: {error}") from error
+        if len(at) + len(data) > self._limit:
             raise CodecError(
-                f"{spec.name}[{key!r:.60}]: the entry has {len(at) + len(data)} bytes, and its changelog takes "
-                f"{spec.limit}. Store less, or raise max.message.bytes of the changelog"
+                f"{self._spec.name}[{key!r:.60}]: the entry has {len(at) + len(data)} bytes, and its changelog takes "
+                f"{self._limit}. Store less, or raise max.message.bytes of the changelog"
             )
-        self._layers.change(at, data)
+        self._change(at, data)
 
     def __delitem__(self, key: Any) -> None:
         at = self._spec.encode_key(key)

@@ -102,28 +102,29 @@ class Stores:
         self._next: tuple[int, Positions, int, int] | None = None  # of a commit, see `will_stand_at`
         self.failed: str | None = None
 
-    def following(self, fn: Callable[..., Any], made: Callable[[], int] | None = None) -> Callable[..., Any]:
+    def following(self, call: Callable[[Any], Any], made: Callable[[], int] | None = None) -> Callable[[Any], Any]:
         """
-        The function, which begins a step whenever it is called.
+        The call of the function for one value, which begins a step.
 
         Args:
-            fn: the function.
+            call: the call.
             made: gives when the one message of this step was made. Needed where stores are `timed`.
         """
         begin = self.begin_step if len(self.caches) > 1 else self.caches[0].layers.begin_step
+        expiring = self._expiring
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def begun(value: Any) -> Any:
             begin()
-            return fn(*args, **kwargs)
+            return call(value)
 
-        def call_timed(*args: Any, **kwargs: Any) -> Any:
+        def begun_timed(value: Any) -> Any:
             begin()
             time = made()  # type: ignore[misc]
-            for layers, by_time in self._expiring:
+            for layers, by_time in expiring:
                 layers.advance(time if by_time else layers.time + 1)
-            return fn(*args, **kwargs)
+            return call(value)
 
-        return call if made is None else call_timed
+        return begun if made is None else begun_timed
 
     @property
     def timed(self) -> bool:
@@ -159,8 +160,8 @@ class Stores:
         """Add the last change of each key to what the transaction produces, behind the outputs."""
         for one in self.caches:
             topic, at = one.spec.changelog, self._partition
-            for key, value in one.layers.seal(sequence).items():
-                records.add(topic, at, one.layers.entry + key, value, None, 0)
+            changes, entry = one.layers.seal(sequence), one.layers.entry
+            records.extend_alike(topic, at, [entry + key for key in changes], changes.values(), 0)
             if isinstance(one.layers, Expiring):
                 records.add(topic, at, one.layers.unit, b"%d" % one.layers.time, None, 0)
             records.add(topic, at, TOPIC, one.place.topic_id, None, 0)

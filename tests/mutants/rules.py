@@ -690,7 +690,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "P8: a void batch changes no store",
         "cues_kafka/state/layers.py",
-        "            self._sealed.clear()\n            self._batch = None\n",
+        "            self._below, self._batch = (), None\n",
         "            self._batch = None\n",
         (LAYERS,),
     ),
@@ -732,7 +732,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "F1: the time of messages is rolled back with their step",
         "cues_kafka/state/expiring.py",
-        "        super().undo_step()\n        self.time = self._before\n",
+        "        super().undo_step()\n        self._turn_to(self._before)\n",
         "        super().undo_step()\n",
         (TIMERS, EXPIRING),
     ),
@@ -746,7 +746,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a failed step moves no time",
         "cues_kafka/state/expiring.py",
-        "        super().undo_step()\n        self.time = self._before\n",
+        "        super().undo_step()\n        self._turn_to(self._before)\n",
         "        super().undo_step()\n",
         (EXPIRING,),
     ),

@@ -132,7 +132,6 @@ class Caller:
             self._plain
             and self._target is not None
             and self._target.key_of is None
-            and not processor.state
             and self._decoders[0].decode is as_is
             and getattr(self._target.encode, "__func__", None) is RawCodec.encode
         )
@@ -881,7 +880,8 @@ class Caller:
         elif self._bytes_only:
             ahead = Ahead(call)
             self._coming = iter(values)
-            if ahead.all_are_bytes(self._coming, limit):
+            look = ahead.all_are_bytes if batch.context.stores is None else ahead.each_is_bytes
+            if look(self._coming, limit):
                 self._emit(columns, ahead.results, batch)
                 return
             call = ahead.again
@@ -932,15 +932,20 @@ class Caller:
         self, batch: Batch, messages: Sequence[WireMessage], times: Sequence[int] = ()
     ) -> Callable[[Any], Any]:
         fn, context, stores = self.processor.fn, batch.context.values, batch.context.stores
-        if stores is not None:
-            fn = stores.following(fn, self._time_of_each(messages, times) if stores.timed else None)
+        call = fn
         if self.processor.call.positional is None:
             binding = self._bindings[0]
-            return lambda value: fn(**{binding: value}, **context)
-        return (lambda value: fn(value, **context)) if context else fn
+            call = lambda value: fn(**{binding: value}, **context)  # noqa: E731
+        elif context:
+            call = lambda value: fn(value, **context)  # noqa: E731
+        if stores is None:
+            return call
+        return stores.following(call, self._time_of_each(messages, times) if stores.timed else None)
 
     def _time_of_each(self, messages: Sequence[WireMessage], times: Sequence[int]) -> Callable[[], int]:
         """Gives the timestamp of the message whose step is called: the last one that the loop has taken."""
+        if times and self._decoders[0].decode is as_is:
+            return iter(times).__next__  # none fails before its call
         known, count = times or [one.timestamp()[1] for one in messages], len(messages)
         return lambda: known[count - 1 - length_hint(self._coming)]
 

@@ -8,8 +8,8 @@ other one gets rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice, repeat
 from typing import Any
 
 from cues_kafka.core.delivery import HEADER
@@ -31,7 +31,7 @@ class Outbox:
         self._values: list[bytes | None] = []
         self._headers: list[bytes | Headers | None] = []  # bytes: a provenance header alone
         self._timestamps: list[int] = []
-        self._alone = True  # all headers are bytes
+        self._alone = 0  # so many records, from the first one on, have bytes as headers
 
     def add(
         self, topic: str, partition: int | None, key: bytes | None, value: bytes | None, headers: Any, timestamp_ms: int
@@ -43,7 +43,27 @@ class Outbox:
         self._values.append(value)
         self._headers.append(headers)
         self._timestamps.append(timestamp_ms)
-        self._alone = False
+
+    def extend_alike(
+        self, topic: str, partition: int, keys: Collection[bytes], values: Collection[bytes | None], timestamp_ms: int
+    ) -> None:
+        """
+        Add records without headers for one partition.
+
+        Args:
+            topic: the topic.
+            partition: the partition.
+            keys: of the records.
+            values: of the records, as many.
+            timestamp_ms: of all of them.
+        """
+        count = len(values)
+        self._topics += [topic] * count
+        self._partitions += [partition] * count
+        self._keys += keys
+        self._values += values
+        self._headers += [None] * count
+        self._timestamps += [timestamp_ms] * count
 
     def extend(
         self,
@@ -66,6 +86,8 @@ class Outbox:
             headers: a column, too; bytes stand for a provenance header alone.
             alone: whether all headers are bytes.
         """
+        if alone and self._alone == len(self._topics):
+            self._alone += len(values)
         self._topics += [topic] * len(values)
         if None in keys:
             self._partitions += [keyless if key is None else BY_KEY for key in keys]
@@ -75,12 +97,12 @@ class Outbox:
         self._values += values
         self._headers += headers
         self._timestamps += timestamps_ms
-        self._alone = self._alone and alone
 
     def cut(self, length: int) -> None:
         """Drop all records but the first ones."""
         for column in (self._topics, self._partitions, self._keys, self._values, self._headers, self._timestamps):
             del column[length:]
+        self._alone = min(self._alone, length)
 
     def columns(self) -> tuple[Any, ...]:
         """
@@ -102,9 +124,11 @@ class Outbox:
         return (*made[:4], self._each_header(), self._timestamps)
 
     def _each_header(self) -> Iterable[Headers | None]:
-        if self._alone:
-            return map(list, zip(zip(repeat(HEADER), self._headers), strict=False))  # type: ignore[arg-type]
-        return ([(HEADER, h)] if type(h) is bytes else h for h in self._headers)  # type: ignore[misc]
+        first, rest = islice(self._headers, self._alone), islice(self._headers, self._alone, None)
+        return chain(
+            map(list, zip(zip(repeat(HEADER), first), strict=False)),  # type: ignore[arg-type]
+            ([(HEADER, h)] if type(h) is bytes else h for h in rest),  # type: ignore[misc]
+        )
 
     def __len__(self) -> int:
         return len(self._topics)

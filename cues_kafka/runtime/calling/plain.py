@@ -74,6 +74,21 @@ class Ahead:
             return False
         return set(map(type, results)) == {bytes} and max(map(len, results)) <= limit
 
+    def each_is_bytes(self, values: Iterator[Any], limit: int) -> bool:
+        """The same, up to the first unusual result: no step begins before it is known whether the one before failed."""
+        call, results = self._call, self.results
+        append = results.append
+        try:
+            for value in values:
+                result = call(value)
+                append(result)
+                if type(result) is not bytes or len(result) > limit:
+                    return False
+        except BaseException as error:  # as above
+            self._error = error
+            return False
+        return True
+
     def again(self, value: Any) -> Any:
         """The next result, or the exception in its place."""
         index, self._given = self._given, self._given + 1

@@ -133,6 +133,19 @@ def test_what_a_void_batch_deleted_is_deleted_by_the_next_one(make: Callable[[],
     assert layers.seal(3) == {}
 
 
+def test_an_entry_that_is_set_again_is_deleted_after_its_second_lifetime(make: Callable[[], Expiring]) -> None:
+    """Where it was filed under its first time only, it would never be deleted: that part of time is swept once."""
+    layers = make()
+    for sequence, (time, deleted) in enumerate(((0, False), (TTL - 1, False), (TTL + 9, False), (3 * TTL, True))):
+        layers.begin_batch()
+        layers.begin_step()
+        layers.advance(time)
+        if time < TTL:
+            layers.change(b"k", b"v")
+        assert (layers.seal(sequence) == {b"k": None}) == deleted
+        layers.commit(sequence)
+
+
 def test_a_batch_begins_while_the_one_before_is_committed() -> None:
     """The function is called ahead on one thread, and the commit ends on another. The time never goes back."""
     before_s = sys.getswitchinterval()

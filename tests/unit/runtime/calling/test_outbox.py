@@ -43,6 +43,24 @@ def test_headers_that_stand_alone_come_out_the_same() -> None:
     assert list(box.columns()[4]) == [[(HEADER, b"p0")], [(HEADER, b"p1")]] == [row[4] for row in box]
 
 
+def test_records_without_headers_stand_behind_those_that_have_one() -> None:
+    """The changes of a store come behind the outputs. What is cut off takes its headers with it."""
+    box = Outbox()
+    box.extend("out", 0, [b"a", b"b"], [b"1", b"2"], [b"p0", b"p1"], [7, 8], alone=True)
+    box.extend_alike("changelog", 2, [b"k1", b"k2"], {1: b"5", 2: None}.values(), 0)
+    box.cut(1)
+    box.extend_alike("changelog", 2, [b"k1", b"k2"], {1: b"5", 2: None}.values(), 0)
+    box.extend("out", 0, [b"c"], [b"3"], [b"p2"], [9], alone=True)
+
+    assert list(box) == [
+        ("out", None, b"a", b"1", [(HEADER, b"p0")], 7),
+        ("changelog", 2, b"k1", b"5", None, 0),
+        ("changelog", 2, b"k2", None, None, 0),
+        ("out", None, b"c", b"3", [(HEADER, b"p2")], 9),
+    ]
+    assert list(box.columns()[4]) == [row[4] for row in box]
+
+
 def test_columns_of_different_lengths_are_refused() -> None:
     """Taken at once they would end with the shortest, and records would be lost in silence."""
     box = Outbox()

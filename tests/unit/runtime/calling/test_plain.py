@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import Graph, Message, Out, Processor, Raw, Retry, Source, Topic
+from cues_kafka import Graph, Json, Message, Out, Processor, Raw, Retry, Source, State, Store, Topic
 from cues_kafka.brokers.memory import MemoryMessage
 from cues_kafka.ports import UNREADABLE, Headers
 from cues_kafka.runtime.calling import caller as calling
@@ -59,6 +59,32 @@ def test_unusual_results_among_usual_ones_keep_their_places() -> None:
     ]
     totals = world.totals("pipe")
     assert (totals.deliveries, totals.outputs, totals.errors, totals.nils) == (COUNT, COUNT - 4, 3, 1)
+
+
+@pytest.mark.parametrize("lifetime", [{}, {"ttl": "1 minute"}, {"ttl_messages": 9}])
+def test_unusual_results_take_back_their_own_changes_of_a_store(lifetime: dict[str, Any]) -> None:
+    """A step that fails has changed nothing, and the steps behind it have: no call runs ahead of a failure."""
+    fn, store = Function(), Store(Json(int), **lifetime)
+
+    def count(value: bytes, last: State[int]) -> Any:
+        last["of all"] = last.get("of all", 0) + 1
+        last[value.decode()] = last["of all"]
+        return fn(value)
+
+    pipe = Processor(count, name="pipe", inputs="in", outputs="out", state={"last": store})
+    world = Tester(Graph("g", Source("in"), pipe, errors="failed", defaults=Topic(value=Raw())))
+    now_ms = 1_700_000_000_000
+    world.send_many("in", [Message(value, timestamp_ms=now_ms + 1_500 * i) for i, value in enumerate(values())])
+    world.run()
+
+    kept = [(i, value.decode()) for i, value in enumerate(values()) if value not in (b"raise", b"text")]
+    if "ttl" in lifetime:
+        alive = [(i, name) for i, name in kept if i >= COUNT - 40]
+    else:
+        alive = kept[-lifetime.get("ttl_messages", COUNT) :]
+    numbers = {name: kept.index((i, name)) + 1 for i, name in alive}
+    assert fn.calls == values()
+    assert world.state("last") == {**numbers, "of all": len(kept)}
 
 
 def test_outputs_behind_an_unusual_result_keep_the_keys_and_coordinates_of_their_inputs() -> None:
