@@ -424,7 +424,8 @@ def test_entries_end_by_their_own_time_wherever_they_are_filed(
             plain.pop(key, None)
             plain |= {} if at is None else {key: at}
         if again:
-            # Three deaths in a row before an entry is committed wipe the file, as another test shows.
+            # Three deaths in a row before an entry is committed wipe the file:
+            # test_processes_that_die_again_and_again_begin_without_the_file.
             entries.close(orderly=again == "end" or not changes)
             entries = OnDisk(file, 2**20, width=10)
             assert entries.open() == PLACE
