@@ -40,7 +40,9 @@ class Layers:
     """
 
     entry: ClassVar[bytes] = ENTRY
-    __slots__ = ("_batch", "_below", "_committed", "_each", "_grown", "_lock", "_most", "_name", "_sealed", "_undo")
+    __slots__ = (
+        *("_batch", "_below", "_committed", "_each", "_found", "_grown", "_lock", "_most", "_name", "_sealed", "_undo"),
+    )
 
     def __init__(self, most: int | None = None, entries: Entries | None = None, *, name: str = "the store") -> None:
         self._most = most
@@ -52,6 +54,8 @@ class Layers:
         self._sealed: dict[int, Changes] = {}
         self._below: tuple[Changes, ...] = ()  # the sealed ones, the newest first
         self._batch: Changes | None = None
+        # The last key that was looked up below the open batch, and what was there: most steps set what they have read.
+        self._found: tuple[bytes | None, bytes | None] = (None, None)
         self._undo: list[tuple[bytes, Any, int]] = []  # what the step found in the batch, change by change
 
     # What a function does
@@ -64,7 +68,9 @@ class Layers:
         for changes in self._below:
             if key in changes:
                 return changes[key]
-        return self._committed.get(key)
+        value = self._committed.get(key)
+        self._found = key, value
+        return value
 
     get = newest
     """The newest value as a function sees it."""
@@ -84,7 +90,10 @@ class Layers:
         if batch is None:
             raise RuntimeError("a store is changed while its function is called, and not later")
         was: Any = batch.get(key, _ABSENT)
-        before: bytes | None = self.newest(key) if was is _ABSENT else was
+        before: bytes | None = was
+        if was is _ABSENT:
+            last, found = self._found
+            before = found if last == key else self.newest(key)
         more, each = 0, self._each
         if value is not None:  # `size_of`, without its calls
             more = len(key) + len(value) + each
@@ -134,7 +143,7 @@ class Layers:
 
     def begin_batch(self) -> None:
         """Steps of a new batch come next."""
-        self._batch, self._undo, self._grown = {}, [], 0
+        self._batch, self._undo, self._grown, self._found = {}, [], 0, (None, None)
 
     def begin_step(self) -> None:
         """The function is called next; the step before it keeps its changes."""

@@ -15,9 +15,10 @@ from cues_kafka.state.layers import Layers
 from cues_kafka.state.on_disk import OnDisk
 
 KEYS = st.sampled_from([b"a", b"b", b"ab"])
-CHANGES = st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=2)), max_size=4)
+CHANGES = st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=2), st.none() | KEYS), max_size=4)
+"""Each with a key that is looked up before, if any."""
 STEPS = st.lists(st.tuples(CHANGES, st.booleans()), max_size=4)
-Steps: TypeAlias = list[tuple[list[tuple[bytes, bytes | None]], bool]]
+Steps: TypeAlias = list[tuple[list[tuple[bytes, bytes | None, bytes | None]], bool]]
 BATCHES = st.lists(st.tuples(STEPS, st.sampled_from(["commit", "late", "void"])), max_size=5)
 
 
@@ -56,8 +57,10 @@ def test_what_is_seen_is_what_kept_steps_of_valid_batches_have_set(
         for changes, kept in steps:
             layers.begin_step()
             before = dict(seen)
-            for key, value in changes:
-                layers.change(key, value)
+            for key, value, looked_up in changes:
+                if looked_up is not None:
+                    assert layers.get(looked_up) == seen.get(looked_up)
+                assert layers.change(key, value) == seen.get(key)
                 seen.pop(key, None)
                 if value is not None:
                     seen[key] = value
