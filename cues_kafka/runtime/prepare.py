@@ -69,11 +69,11 @@ def make_tables(graph: Graph, names: Sequence[str] | None, *, create: bool) -> N
     """
     if not any(processor.targets for processor in graph.processors.values()):
         return
-    from cues_kafka.sinks import tables  # noqa: PLC0415
+    from cues_kafka.sinks import table_checks, tables  # noqa: PLC0415
 
     for where, declared in tables.databases(graph, names).items():
-        tables.make_tables(declared, where, create=create)
-        tables.refuse_unfit(graph, declared, names)
+        written = table_checks.tables_in(graph, declared, names)
+        tables.make_tables(declared, where, create=create, written=written)
 
 
 def plan_start(graph: Graph, broker: Broker, terms: Terms) -> Plan:

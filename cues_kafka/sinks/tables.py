@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.effects import Sql
+from cues_kafka.graph.effects import Sql, SqlTable, Upsert
 from cues_kafka.observe.log import get_logger
 from cues_kafka.plan.inspectors import Findings, Terms
 from cues_kafka.ports import Broker
@@ -36,26 +36,37 @@ def databases(graph: Graph, names: Iterable[str] | None = None) -> dict[str, Sql
     return {where: one for one, where in found.items()}
 
 
-def make_tables(declared: Sql, where: str, *, create: bool, patience_s: float = PATIENCE_S) -> None:
+def make_tables(
+    declared: Sql,
+    where: str,
+    *,
+    create: bool,
+    written: Iterable[tuple[str, SqlTable | Upsert]] = (),
+    patience_s: float = PATIENCE_S,
+) -> None:
     """
     Make our tables in a database where they are missing; a database that does not answer is asked again.
+
+    It also refuses tables of the user's that do not take what is written into them. A plan says so before, but not
+    where the database did not answer then.
 
     Args:
         declared: the database.
         where: how texts name it; its address shows in none.
         create: whether they may be made.
-        patience_s: for how long it is asked.
+        written: the user's tables, each with where it is declared.
+        patience_s: for how long it is asked, in seconds.
 
     Raises:
         RetriableError: it does not answer.
-        ConfigError: the tables are missing and must not be made, or the database refuses.
+        ConfigError: the tables are missing and must not be made, the database refuses, or a table does not fit.
     """
-    _asking(where, patience_s)(_make_once, dialect(declared), where, create)
+    _asking(where, patience_s)(_make_once, dialect(declared), where, create, list(written))
 
 
 def await_answer(declared: Sql, where: str, *, patience_s: float = PATIENCE_S) -> None:
     """
-    Ask a database until it answers; one that refuses does. The arguments are those of `make_tables`.
+    Ask a database until it answers; one that refuses does. The arguments mean the same as those of `make_tables`.
 
     Raises:
         RetriableError: it does not answer.
@@ -84,16 +95,18 @@ def _asking(where: str, patience_s: float) -> Retrying:
     )
 
 
-def _make_once(talk: Dialect, where: str, create: bool) -> None:
+def _make_once(talk: Dialect, where: str, create: bool, written: Sequence[tuple[str, SqlTable | Upsert]]) -> None:
     with closing(_Closing(talk, talk.connect())) as opened:
-        if not missing(talk, opened.connection):
-            return
-        if not create:
-            raise ConfigError(
-                f"{where}: the tables {TASKS} and {OUTBOX} are missing in this database. `cues-kafka plan MODULE:GRAPH "
-                "--apply` makes them"
-            )
-        _make(talk, opened.connection, where)
+        if missing(talk, opened.connection):
+            if not create:
+                raise ConfigError(
+                    f"{where}: the tables {TASKS} and {OUTBOX} are missing in this database. `cues-kafka plan "
+                    "MODULE:GRAPH --apply` makes them"
+                )
+            _make(talk, opened.connection, where)
+        for place, table in written:
+            if found := list(check_table(talk, opened.connection, table)):
+                raise ConfigError("\n".join(f"{place}: {why}" for why in found))
 
 
 def _make(talk: Dialect, connection: Any, where: str) -> None:
@@ -153,26 +166,6 @@ def inspect_databases(graph: Graph, broker: Broker, terms: Terms) -> Findings:
         except RetriableError as error:  # a start asks again, see `make_tables`
             warnings.append(f"{where}: {error}")
     return Findings(refusals=tuple(refusals), warnings=tuple(warnings), changes=tuple(changes))
-
-
-def refuse_unfit(graph: Graph, declared: Sql, names: Iterable[str] | None) -> None:
-    """
-    Refuse a start on tables of the user's that do not take what is written into them.
-
-    A plan says so before, but not where the database did not answer then.
-
-    Raises:
-        ConfigError: a table does not fit.
-        RetriableError: the database does not answer.
-    """
-    written = list(tables_in(graph, declared, names))
-    if not written:
-        return
-    talk = dialect(declared)
-    with closing(_Closing(talk, talk.connect())) as opened:
-        for place, table in written:
-            if found := list(check_table(talk, opened.connection, table)):
-                raise ConfigError("\n".join(f"{place}: {why}" for why in found))
 
 
 class _Closing:

@@ -29,6 +29,9 @@ from cues_kafka.graph.effects import SqlTable
 from cues_kafka.graph.timers import Timers
 from cues_kafka.operate.moving import Maintenance
 from cues_kafka.ports import NewTopic
+from cues_kafka.sinks.dialect import OUTBOX, TASKS
+from cues_kafka.sinks.sqlite import Sqlite
+from cues_kafka.sinks.tables import make_tables
 from cues_kafka.testing.tester import Crash, Tester
 
 EFFECTS = ("AskTarget", "Begin", "Call", "Commit", "CommitTarget", "Flush", "Init", "Produce", "SendOffsets")
@@ -438,6 +441,29 @@ def test_a_table_that_does_not_fit_is_refused_before_the_start(statement: str, t
     assert BAD_TABLES[statement] in str(refused.value)
     with sqlite3.connect(path) as made:
         assert [row[0] for row in made.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")] == [statement]
+
+
+def test_our_tables_and_those_of_the_user_are_seen_to_through_one_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the plan has not looked at them, because the database did not answer then."""
+    path, connected = tmp_path / "bad.db", list[Any]()
+    with sqlite3.connect(path) as made:
+        made.execute("CREATE TABLE latest (carrier TEXT)")
+    sql, connect = Sql(f"sqlite:///{path}"), Sqlite.connect
+
+    def connecting(self: Sqlite) -> Any:
+        connected.append(self)
+        return connect(self)
+
+    monkeypatch.setattr(Sqlite, "connect", connecting)
+
+    with pytest.raises(ConfigError, match="the place: it has no column 'n'"):
+        make_tables(sql, "the test", create=True, written=[("the place", latest(sql))])
+
+    assert len(connected) == 1
+    with sqlite3.connect(path) as made:
+        assert {TASKS, OUTBOX} < {row[0] for row in made.execute("SELECT name FROM sqlite_master")}
 
 
 def test_partitions_that_were_added_are_refused_until_they_are_accepted(path: Path, sql: Sql) -> None:
