@@ -34,6 +34,7 @@ from cues_kafka.errors import (
     TaskStopped,
     UnstableOffsets,
 )
+from cues_kafka.graph.blobs import Blobs
 from cues_kafka.graph.calls import Http, Once
 from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import Alias, CommitPolicy, Digits, GlobalTable, Json, Limits, Raw, Retry, Store, Table
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from cues_kafka.runtime.running import Running
     from cues_kafka.runtime.status import Status
     from cues_kafka.runtime.store_view import StoreView
+    from cues_kafka.sinks.blobs.reading import DataFile, files
     from cues_kafka.state.mapping import State
     from cues_kafka.state.tables import TableView
 
@@ -83,7 +85,9 @@ _LAZY = {
     "Step": "cues_kafka.runtime.calling.step",
     "StoreView": "cues_kafka.runtime.store_view",
     "TableView": "cues_kafka.state.tables",
+    "DataFile": "cues_kafka.sinks.blobs.reading",
     "connect": "cues_kafka.runtime",
+    "files": "cues_kafka.sinks.blobs.reading",
     "start": "cues_kafka.runtime",
 }
 
@@ -94,6 +98,7 @@ __all__ = [
     "Answer",
     "AnswerTooLarge",
     "Avro",
+    "Blobs",
     "BrokerError",
     "CallChanged",
     "CallError",
@@ -104,6 +109,7 @@ __all__ = [
     "CommitPolicy",
     "ConfigError",
     "CuesError",
+    "DataFile",
     "DataFrameProcessor",
     "Dedupe",
     "Digits",
@@ -165,6 +171,7 @@ __all__ = [
     "UnstableOffsets",
     "Upsert",
     "connect",
+    "files",
     "has_tag",
     "has_type",
     "processor",

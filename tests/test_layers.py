@@ -38,10 +38,10 @@ RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}
 DRIVERS = {
     "confluent_kafka": ("cues_kafka.brokers.kafka", "cues_kafka.codecs.registry"),
     "pyspark": ("cues_kafka.runtime.spark",),
-    "pyarrow": ("cues_kafka.runtime.spark",),
+    "pyarrow": ("cues_kafka.runtime.spark", "cues_kafka.sinks.blobs"),
     "pandas": ("cues_kafka.runtime.spark",),
     "fastavro": ("cues_kafka.codecs", "cues_kafka.records"),
-    "msgspec": ("cues_kafka.codecs", "cues_kafka.sinks.packing"),
+    "msgspec": ("cues_kafka.codecs", "cues_kafka.sinks.packing", "cues_kafka.sinks.blobs"),
     "jsonschema": ("cues_kafka.codecs.json_validation",),
     "google": ("cues_kafka.codecs",),
     "structlog": ("cues_kafka.observe",),

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.blobs import Blobs, FileTable
 from cues_kafka.graph.calls import Http, Once, call_from_json, call_to_json
 from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import CodecSpec, CommitPolicy, GlobalTable, Json, Limits, Raw, Retry, Store, Table
@@ -246,6 +247,8 @@ def _effects_to_json(effects: bool | Mapping[str, Effect]) -> Any:
 def _effect_to_json(name: str, effect: Effect) -> dict[str, Any]:
     if isinstance(effect, Once | Http):
         return call_to_json(name, effect)
+    if isinstance(effect.home, Blobs):
+        return _files_to_json(name, effect)
     database = effect.database
     if database is None or not database.env:
         raise GraphError(
@@ -258,6 +261,21 @@ def _effect_to_json(name: str, effect: Effect) -> dict[str, Any]:
     return data | ({"key": list(effect.key)} if isinstance(effect, Upsert) else {})
 
 
+def _files_to_json(name: str, effect: Effect) -> dict[str, Any]:
+    home = effect.home
+    assert isinstance(home, Blobs)
+    if not home.env or home.options:
+        raise GraphError(
+            f"effects={{{name!r}: ...}} cannot be written down: its address or options would be in the text. Name the "
+            'environment variable that holds the address, Blobs(env="SHOP_FILES"), and give options by the environment.'
+        )
+    data: dict[str, Any] = {"kind": effect.kind, "env": home.env}
+    if isinstance(effect, FileTable):
+        data |= {"table": effect.table, "format": effect.format, "max_file_bytes": effect.max_file_bytes}
+        data |= {"schema": dict(effect.schema)} if effect.schema else {}
+    return data
+
+
 def _effects_from_json(data: bool | Mapping[str, Any]) -> Any:
     return data if isinstance(data, bool) else {name: _effect_from_json(one) for name, one in data.items()}
 
@@ -265,6 +283,11 @@ def _effects_from_json(data: bool | Mapping[str, Any]) -> Any:
 def _effect_from_json(data: Mapping[str, Any]) -> Effect:
     if data["kind"] in (Http.kind, Once.kind):
         return call_from_json(data)
+    if data["kind"] in (Blobs.kind, FileTable.kind):
+        store = Blobs(env=data["env"])
+        if data["kind"] == Blobs.kind:
+            return store
+        return FileTable(store, data["table"], data["format"], data.get("schema", {}), data["max_file_bytes"])
     database = Sql(env=data["env"])
     match data["kind"]:
         case Sql.kind:
@@ -274,7 +297,8 @@ def _effect_from_json(data: Mapping[str, Any]) -> Effect:
         case Upsert.kind:
             return database.upsert(data["table"], key=data["key"], columns=data["columns"])
     raise GraphError(
-        f"{data['kind']!r} is no kind of effect. This release knows 'sql', 'table', 'upsert', 'http' and 'once'."
+        f"{data['kind']!r} is no kind of effect. This release knows 'sql', 'table', 'upsert', 'blobs', "
+        "'file-table', 'http' and 'once'."
     )
 
 

@@ -54,6 +54,11 @@ class Effect:
         """The database that it is in; None: it is in none."""
         return None
 
+    @property
+    def home(self) -> Effect | None:
+        """The database or store whose transaction it takes part in; None: none."""
+        return self.database
+
     def title(self, name: str) -> str:
         """How plans call it that is declared under this name."""
         return f"{self.what} {name}"

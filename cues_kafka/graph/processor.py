@@ -474,10 +474,10 @@ def _check_targets(processor: Processor, label: str) -> None:
             )
     check_calls(label, processor.targets, batch=processor.batch)
     found = [name for name, one in processor.targets.items() if one.transactional]
-    if len({processor.targets[name].database for name in found}) > 1:
+    if len({processor.targets[name].home for name in found}) > 1:
         raise GraphError(
-            f"{label}: effects= has several databases, {quoted(found)}: no transaction spans two of them. Write to "
-            "one, and have a second processor write to the other."
+            f"{label}: effects= has several databases or stores, {quoted(found)}: no transaction spans two of them. "
+            "Write to one, and have a second processor write to the other."
         )
     _check_placed(processor, label)
     if found and processor.concurrency > 1:

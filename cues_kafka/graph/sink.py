@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cues_kafka.errors import GraphError
+from cues_kafka.graph.blobs import FileTable
 from cues_kafka.graph.declare import Raw
 from cues_kafka.graph.effects import SqlTable, Upsert
 from cues_kafka.graph.names import hint, quoted
@@ -15,13 +16,14 @@ INTO = "into"
 """The name of the table in `effects=`."""
 
 
-def Sink(name: str, *, inputs: str, into: SqlTable | Upsert, **settings: Any) -> Processor:  # noqa: N802
+def Sink(name: str, *, inputs: str, into: SqlTable | Upsert | FileTable, **settings: Any) -> Processor:  # noqa: N802
     """
     A processor that writes the fields of each value into a table, exactly once, and needs no function.
 
     With `Sql(...).table(...)` each value is a row, and a tombstone is an error. With `Sql(...).upsert(...)` each value
     is the new row of its key, and a tombstone deletes the row of the message's key. A value that lacks a field, or
-    that the database refuses, becomes an error message.
+    that the database refuses, becomes an error message. With `Blobs(...).parquet(...)` or `.json_lines(...)` each value
+    is a row of a file, and a tombstone is an error.
 
     Args:
         name: of the processor.
@@ -32,17 +34,19 @@ def Sink(name: str, *, inputs: str, into: SqlTable | Upsert, **settings: Any) ->
     Raises:
         GraphError: something does not fit.
     """
-    if not isinstance(into, SqlTable | Upsert):
+    if not isinstance(into, SqlTable | Upsert | FileTable):
         raise GraphError(
             f'Sink {name!r}: into={into!r} is no table. Write into=Sql(...).table("name", columns=[...]), or '
-            '.upsert("name", key="id", columns=[...]).'
+            '.upsert("name", key="id", columns=[...]), or Blobs(...).json_lines("name").'
         )
     if taken := sorted({"outputs", "alts", "effects", "batch", "concurrency", "opts", "state"} & settings.keys()):
         raise GraphError(
             f"Sink {name!r}: {quoted(taken)} are not for a sink without a function. Write a Processor, whose function "
             "gets the table: effects={" + f"{INTO!r}: ..." + "}."
         )
-    fn = write_latest if isinstance(into, Upsert) else write_rows
+    fn: Any = write_files if isinstance(into, FileTable) else write_rows
+    if isinstance(into, Upsert):
+        fn = write_latest
     return Processor(fn, name=name, inputs=inputs, effects={INTO: into}, batch=True, **settings)
 
 
@@ -56,9 +60,14 @@ def write_latest(values: list[Any], step: list[Any], into: Any) -> None:
     into.write(values, [one.inputs[one.binding] for one in step])
 
 
+def write_files(values: list[Any], step: list[Any], into: Any) -> None:
+    """The function of a `Sink` with a table of files, which are named by the place of the messages."""
+    into.write(values, [one.inputs[one.binding] for one in step])
+
+
 def is_sink(processor: Processor) -> bool:
     """Whether a processor was made by `Sink`."""
-    return processor.fn in (write_rows, write_latest)
+    return processor.fn in (write_rows, write_latest, write_files)
 
 
 def check_columns(processor: Processor, settings: Topic) -> None:

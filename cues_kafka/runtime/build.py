@@ -111,7 +111,7 @@ def caller_of(
         if processor.target:
             target = open_target(processor.targets, graph.name, processor.name, spec.partition)
             everything |= target.values
-            placed = target.placed if processor.placed else None
+            placed = getattr(target, "placed", None) if processor.placed else None
         everything |= {name: one.value for name, one in processor.targets.items() if isinstance(one, Given)}
         given = {name: one for name, one in everything.items() if name in processor.call.context}
         timed = {name: everything[name] for name in processor.timer_call.context} if processor.timer_call else {}

@@ -40,13 +40,28 @@ def _inspect_databases(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     return inspect_databases(graph, broker, terms)
 
 
-INSPECTORS: Final[list[Inspector]] = [inspect_cluster, inspect_starts, _inspect_registry, _inspect_databases]
+def _inspect_stores(graph: Graph, broker: Broker, terms: Terms) -> Findings:
+    """The inspector of stores of files, which only a graph with `effects={...: Blobs(...)}` needs."""
+    if not any(processor.targets for processor in graph.processors.values()):
+        return Findings()
+    from cues_kafka.sinks.blobs.checks import inspect_stores  # noqa: PLC0415
+
+    return inspect_stores(graph, broker, terms)
+
+
+INSPECTORS: Final[list[Inspector]] = [
+    inspect_cluster,
+    inspect_starts,
+    _inspect_registry,
+    _inspect_databases,
+    _inspect_stores,
+]
 """What a plan asks before a start."""
 
 
 def await_databases(graph: Graph, names: Sequence[str] | None) -> None:
     """
-    Wait until the databases of these processors answer: they may be starting, too.
+    Wait until the databases and stores of these processors answer: they may be starting, too.
 
     Raises:
         RetriableError: one does not answer.
@@ -54,23 +69,30 @@ def await_databases(graph: Graph, names: Sequence[str] | None) -> None:
     if not any(processor.targets for processor in graph.processors.values()):
         return
     from cues_kafka.sinks import tables  # noqa: PLC0415
+    from cues_kafka.sinks.blobs import checks  # noqa: PLC0415
 
     for where, declared in tables.databases(graph, names).items():
         tables.await_answer(declared, where)
+    for where, store in checks.stores(graph, names).items():
+        checks.await_store(store, where)
 
 
 def make_tables(graph: Graph, names: Sequence[str] | None, *, create: bool) -> None:
     """
-    Make our tables in the databases of these processors where they are missing.
+    Make our tables in the databases of these processors where they are missing, and try their stores of files.
 
     Raises:
-        ConfigError: they are missing and must not be made, a database refuses, or a table of the user's does not fit.
+        ConfigError: they are missing and must not be made, a database or a store refuses, or a table of the user's
+            does not fit.
         RetriableError: a database does not answer.
     """
     if not any(processor.targets for processor in graph.processors.values()):
         return
     from cues_kafka.sinks import table_checks, tables  # noqa: PLC0415
+    from cues_kafka.sinks.blobs import checks  # noqa: PLC0415
 
+    for where, store in checks.stores(graph, names).items():
+        checks.make_ready(store, where)
     for where, declared in tables.databases(graph, names).items():
         written = table_checks.tables_in(graph, declared, names)
         tables.make_tables(declared, where, create=create, written=written)

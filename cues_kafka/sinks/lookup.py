@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 
-from cues_kafka.errors import ConfigError
+from cues_kafka.errors import ConfigError, GraphError
+from cues_kafka.graph.blobs import Blobs, check_address
 from cues_kafka.graph.calls import Http
 from cues_kafka.graph.effects import Effect, Sql, dialect_of
 from cues_kafka.graph.processor import Processor
+from cues_kafka.sinks.blobs.store import BlobStore, open_store
+from cues_kafka.sinks.blobs.target import BlobTarget
 from cues_kafka.sinks.calls import Shared
 from cues_kafka.sinks.dialect import Dialect
 from cues_kafka.sinks.rows import TablesTarget
 from cues_kafka.sinks.sql import TaskName
 
 
-def open_target(declared: Mapping[str, Effect], graph: str, processor: str, partition: int) -> TablesTarget:
+def open_target(
+    declared: Mapping[str, Effect], graph: str, processor: str, partition: int
+) -> TablesTarget | BlobTarget:
     """
     Make the target of one task. It connects when it is first asked.
 
     Args:
-        declared: what the function acts on, by name: the database, or tables of it.
+        declared: what the function acts on, by name: the database or the store, or tables of it.
         graph: of the task.
         processor: of the task.
         partition: of the task.
@@ -28,11 +34,15 @@ def open_target(declared: Mapping[str, Effect], graph: str, processor: str, part
     Raises:
         ConfigError: a package or the address is missing, or it is no target with transactions.
     """
-    inside = {name: one for name, one in declared.items() if one.database is not None}
+    inside = {name: one for name, one in declared.items() if one.home is not None}
+    home = next((one.home for one in inside.values()), None)
+    task = TaskName(graph, processor, partition)
+    if isinstance(home, Blobs):
+        return BlobTarget(partial(store_of, home), task, inside)
     found = next((one.database for one in inside.values()), None)
     if found is None:
         raise ConfigError(f"{', '.join(map(repr, declared.values()))}: no target with transactions of its own")
-    return TablesTarget(dialect(found), TaskName(graph, processor, partition), inside)
+    return TablesTarget(dialect(found), task, inside)
 
 
 def dialect(declared: Sql) -> Dialect:
@@ -74,6 +84,26 @@ def address(declared: Sql) -> str:
         f"Sql(env={declared.env!r}): the environment variable {declared.env} is not set. Set it to the address of the "
         "database: postgresql://user@host/database"
     )
+
+
+def store_of(declared: Blobs) -> BlobStore:
+    """
+    Open the store that is declared.
+
+    Raises:
+        ConfigError: a package is missing, the options do not fit, or the environment variable is not an address.
+    """
+    url = declared.url or os.environ.get(declared.env, "").rstrip("/")
+    if not url:
+        raise ConfigError(
+            f"Blobs(env={declared.env!r}): the environment variable {declared.env} is not set. Set it to the address "
+            "of the store: s3://bucket/prefix"
+        )
+    try:
+        check_address(url)
+    except GraphError as error:
+        raise ConfigError(f"Blobs(env={declared.env!r}): {error}") from None
+    return open_store(url, declared.options)
 
 
 def open_calls(declared: Mapping[str, Effect], graph: str, processor: Processor, *, threads: bool) -> Shared:

@@ -83,7 +83,7 @@ class Sweep:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """
     One entry of a log.
 
@@ -116,12 +116,12 @@ class Entry:
         return HeldAttempt(self.base, self.step, self.owner, self.attempt)
 
 
-def encode_entry(entry: Entry) -> bytes:
+def encode_entry(entry: LogEntry) -> bytes:
     """The bytes of an entry: JSON."""
     return json.dumps({"version": VERSION, **_bare(entry)}, separators=(",", ":")).encode()
 
 
-def decode_entry(data: bytes) -> Entry:
+def decode_entry(data: bytes) -> LogEntry:
     """
     Read what `encode_entry` made.
 
@@ -131,7 +131,7 @@ def decode_entry(data: bytes) -> Entry:
     return _entry(_read(data))
 
 
-def _bare(entry: Entry) -> dict[str, Any]:
+def _bare(entry: LogEntry) -> dict[str, Any]:
     """What an entry says, without what it leaves open."""
     data = {name: value for name, value in asdict(entry).items() if value not in ("", ())}
     data["files"] = [{name: one for name, one in asdict(file).items() if one not in ("", None)} for file in entry.files]
@@ -152,12 +152,12 @@ def _read(data: bytes) -> dict[str, Any]:
     return dict(found)
 
 
-def _entry(found: dict[str, Any]) -> Entry:
+def _entry(found: dict[str, Any]) -> LogEntry:
     try:
         given = {name: one for name, one in found.items() if name != "version"}
         given["files"] = tuple(FileEntry(**one) for one in given.get("files", ()))
         given["sweeps"] = tuple(Sweep(**one) for one in given.get("sweeps", ()))
-        return Entry(**given)
+        return LogEntry(**given)
     except TypeError as error:
         raise CodecError(f"no entry of a log of commits: {str(found)[:100]!r} ({error})") from None
 
@@ -186,12 +186,12 @@ class CommitLog:
         """The path of a segment."""
         return f"{self.directory}/segments/{block:012d}.json"
 
-    def entry(self, number: int) -> Entry | None:
+    def entry(self, number: int) -> LogEntry | None:
         """The entry of this number, if it is there by itself."""
         data = self.store.read(self.place(number))
         return None if data is None else decode_entry(data)
 
-    def segment(self, block: int) -> tuple[Entry, ...] | None:
+    def segment(self, block: int) -> tuple[LogEntry, ...] | None:
         """The entries of a block that is folded, without what only the newest one needs; None: it is not."""
         data = self.store.read(self.segment_place(block))
         if data is None:
@@ -201,7 +201,7 @@ class CommitLog:
             raise CodecError(f"{self.segment_place(block)} has {len(found)} entries instead of {FOLDED}")
         return found
 
-    def append(self, number: int, entry: Entry) -> bool:
+    def append(self, number: int, entry: LogEntry) -> bool:
         """
         Put an entry where there is none.
 
@@ -216,10 +216,10 @@ class CommitLog:
         found = self.entry(number)  # libraries ask again by themselves, and then meet what they have put
         return found is not None and found.id == entry.id
 
-    def newest(self) -> tuple[int, Entry] | None:
+    def newest(self) -> tuple[int, LogEntry] | None:
         """The newest entry with its number; None: there is none. The hint and lists only say where to begin."""
         number = self._first_guess()
-        found: Entry | None = None
+        found: LogEntry | None = None
         while True:
             if (entry := self.entry(number)) is not None:
                 found, number = entry, number + 1
@@ -241,9 +241,9 @@ class CommitLog:
         folded = [int(one[:-5]) for one in self.store.names(f"{self.directory}/segments") if one[:-5].isdigit()]
         return (max(folded) + 1) * FOLDED - 1 if folded else 0
 
-    def after(self, number: int) -> list[Entry]:
+    def after(self, number: int) -> list[LogEntry]:
         """All entries from this number on, each once, also while they are folded."""
-        found: list[Entry] = []
+        found: list[LogEntry] = []
         first = number
         while True:
             block = number // FOLDED
@@ -256,7 +256,7 @@ class CommitLog:
             elif self.segment(block) is None:  # else it was folded, and the entry deleted, just now
                 return found
 
-    def _singles(self, number: int, entry: Entry | None) -> Iterable[Entry]:
+    def _singles(self, number: int, entry: LogEntry | None) -> Iterable[LogEntry]:
         """Entries of one block, from this one to the first that is not there."""
         end = (number // FOLDED + 1) * FOLDED
         while entry is not None:
@@ -288,7 +288,7 @@ class CommitLog:
         data = json.dumps({"newest": newest, "cleaned": cleaned}).encode()
         self.store.put(f"{self.directory}/hint.json", data)
 
-    def _fold(self, block: int) -> Sequence[Entry]:
+    def _fold(self, block: int) -> Sequence[LogEntry]:
         numbers = range(block * FOLDED, (block + 1) * FOLDED)
         entries = [entry for number in numbers if (entry := self.entry(number)) is not None]
         if len(entries) < FOLDED:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, BinaryIO, Final, Protocol
 from urllib.parse import urlsplit
 
 from cues_kafka.errors import ConfigError, RetriableError
@@ -128,10 +128,9 @@ class LocalStore:
     @contextmanager
     def _written(self, goal: Path, data: bytes | Path) -> Iterator[Path]:
         """A file beside the goal with this content, on the disk; it is removed if it was not moved."""
-        _make_directory(goal.parent)
         aside = goal.parent / f"{ASIDE}{secrets.token_hex(8)}"
         try:
-            with aside.open("xb") as file:
+            with _opened(aside) as file:
                 if isinstance(data, Path):
                     with data.open("rb") as given:
                         shutil.copyfileobj(given, file, 1024 * 1024)
@@ -183,6 +182,15 @@ class LocalStore:
                 with suppress(FileNotFoundError):
                     if time.time() - one.stat().st_mtime > LEFT_ASIDE_S:
                         one.unlink()
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A new file. Its directory may be removed as empty, by another thread or process, when it was just made."""
+    for _ in range(5):
+        _make_directory(path.parent)
+        with suppress(FileNotFoundError):
+            return path.open("xb")
+    return path.open("xb")
 
 
 def _make_directory(path: Path) -> None:

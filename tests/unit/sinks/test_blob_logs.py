@@ -17,8 +17,8 @@ from cues_kafka.sinks.blobs.entries import (
     ATTEMPT,
     CLAIM,
     CommitLog,
-    Entry,
     FileEntry,
+    LogEntry,
     Sweep,
     decode_entry,
     encode_entry,
@@ -41,9 +41,9 @@ def store(url: str) -> BlobStore:
     return open_store(url)
 
 
-def entry(step: int, owner: int = 1, **more: object) -> Entry:
+def entry(step: int, owner: int = 1, **more: object) -> LogEntry:
     """An attempt of one step."""
-    return replace(Entry(ATTEMPT, step - 1, step, owner, attempt='{"version": 1}'), **more)  # type: ignore[arg-type]
+    return replace(LogEntry(ATTEMPT, step - 1, step, owner, attempt='{"version": 1}'), **more)  # type: ignore[arg-type]
 
 
 def file(path: str, table: str = "flights") -> FileEntry:
@@ -119,7 +119,7 @@ def test_entry_is_read_as_it_was_written() -> None:
     full = entry(
         *(7, 3), directory="d", files=(file("a"), FileEntry("b", bytes=3)), outbox="o", sweeps=(Sweep("s", "k", 1.5),)
     )
-    for one in (full, Entry(CLAIM, 0, 0, 1)):
+    for one in (full, LogEntry(CLAIM, 0, 0, 1)):
         assert decode_entry(encode_entry(one)) == one
     for bad in (b"", b"[]", b'{"version": 1, "kind": "claim"}', b'{"version": 1, "more": 1}'):
         with pytest.raises(CodecError, match="no entry"):
@@ -201,9 +201,9 @@ def test_reader_reads_while_the_log_is_folded(store: BlobStore, url: str, monkey
     monkeypatch.setattr(entries, "KEPT_S", -1.0)
     log = filled(store, 6)
     reading = CommitLog(store, NAME)
-    usual: Callable[[int], Entry | None] = reading.entry
+    usual: Callable[[int], LogEntry | None] = reading.entry
 
-    def folding(number: int) -> Entry | None:
+    def folding(number: int) -> LogEntry | None:
         if number == 2:
             log.tend(5)
         return usual(number)

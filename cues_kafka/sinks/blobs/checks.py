@@ -1,0 +1,134 @@
+"""What a plan and a start ask a store of files: whether it answers, and whether it refuses to overwrite (E3)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
+
+from cues_kafka.errors import ConfigError, RetriableError
+from cues_kafka.graph.blobs import PARQUET, Blobs, FileTable
+from cues_kafka.graph.definition import Graph
+from cues_kafka.observe.log import get_logger
+from cues_kafka.plan.inspectors import Findings, Terms
+from cues_kafka.ports import Broker
+from cues_kafka.sinks.blobs.entries import LOGS
+from cues_kafka.sinks.blobs.store import BlobStore
+from cues_kafka.sinks.blobs.tables import schema_of
+from cues_kafka.sinks.lookup import store_of
+
+log = get_logger("cues_kafka.sinks")
+
+PATIENCE_S: Final = 60.0
+"""How long a start asks a store that does not answer: it may be starting, too."""
+
+
+def stores(graph: Graph, names: Iterable[str] | None = None) -> dict[str, Blobs]:
+    """The stores of the graph's processors, by processor and name; each once."""
+    found: dict[Blobs, str] = {}
+    for name, processor in graph.processors.items():
+        for key, one in processor.targets.items():
+            if isinstance(one.home, Blobs) and (names is None or name in names):
+                found.setdefault(one.home, f"{name}, effects[{key!r}]")
+    return {where: one for one, where in found.items()}
+
+
+def await_store(declared: Blobs, where: str, *, patience_s: float = PATIENCE_S) -> None:
+    """
+    Ask a store until it answers.
+
+    Args:
+        declared: the store.
+        where: how texts name it.
+        patience_s: for how long it is asked.
+
+    Raises:
+        RetriableError: it does not answer.
+    """
+    with suppress(ConfigError):  # what a plan says of it, together with the rest
+        _asking(where, patience_s)(_listed, declared)
+
+
+def _listed(declared: Blobs) -> None:
+    store_of(declared).names(LOGS)
+
+
+def make_ready(declared: Blobs, where: str, *, patience_s: float = PATIENCE_S) -> None:
+    """
+    Refuse a store that lets a second writer win, because commits would be lost there. The arguments are as above.
+
+    Raises:
+        ConfigError: it does, or the declaration does not fit.
+        RetriableError: it does not answer, or refuses to write.
+    """
+    store = store_of(declared)
+    if why := _asking(where, patience_s)(probe, store):
+        raise ConfigError(f"{where}: {why}")
+
+
+def probe(store: BlobStore) -> str:
+    """
+    Put an object twice where there is none.
+
+    Returns:
+        Why the store cannot hold a log of commits; empty: it can.
+
+    Raises:
+        RetriableError: it does not answer.
+    """
+    path = f"{LOGS}-probe/{secrets.token_hex(8)}"
+    try:
+        store.create(path, b"first")
+        again = store.create(path, b"second")
+        found = store.read(path)
+    finally:
+        with suppress(RetriableError):
+            store.delete(path)
+    if again or found != b"first":
+        return (
+            "the store lets a second writer replace an object that was to be put only where there is none "
+            "(If-None-Match: *). Exactly-once needs that. Use a store that has it: S3, MinIO, Ceph of 2024 or later, "
+            "or file://"
+        )
+    return ""
+
+
+def _asking(where: str, patience_s: float) -> Retrying:
+    def tell(state: RetryCallState) -> None:
+        why = str(state.outcome.exception()) if state.outcome else ""
+        log.warning("store not there", store=where, why=why, again_in_s=round(state.upcoming_sleep, 2))
+
+    return Retrying(
+        retry=retry_if_exception_type(RetriableError),
+        stop=stop_after_delay(patience_s),
+        wait=wait_exponential(0.1, max=2.0),
+        before_sleep=tell,
+        reraise=True,
+    )
+
+
+def inspect_stores(graph: Graph, broker: Broker, terms: Terms) -> Findings:
+    """Ask the stores of a graph whether they answer, and look at the schemas of its tables. Nothing is written."""
+    del broker
+    refusals: list[str] = []
+    warnings: list[str] = []
+    asked: list[tuple[str, Callable[[], object]]] = []
+    for where, declared in stores(graph, terms.names).items():
+        asked.append((where, lambda declared=declared: _listed(declared)))  # type: ignore[misc]
+    for name, processor in graph.processors.items():
+        if terms.names is not None and name not in terms.names:
+            continue
+        for key, one in processor.targets.items():
+            if isinstance(one, FileTable) and one.format == PARQUET:
+                asked.append((f"{name}, effects[{key!r}]", lambda one=one: schema_of(one)))  # type: ignore[misc]
+    for where, ask in asked:
+        try:
+            ask()
+        except ConfigError as error:
+            refusals.append(f"{where}: {error}")
+        except RetriableError as error:
+            warnings.append(f"{where}: {error}")
+    return Findings(refusals=tuple(refusals), warnings=tuple(warnings))

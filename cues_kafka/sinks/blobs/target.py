@@ -1,0 +1,487 @@
+"""A store of files as the target of one task (E3): a try of a batch is uploaded, and one entry of the log commits it.
+
+The entry is put where there is none. So a former owner, or one that is slow, is refused when it commits, as a database
+refuses by the lock of a row. What void tries have left is deleted: by their own process at once, else by the next
+owner, and once more an hour later, because a process that was frozen may still write.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from cues_kafka.errors import CodecError, ConfigError, OutputError, RetriableError
+from cues_kafka.graph.blobs import FileTable
+from cues_kafka.graph.effects import Effect
+from cues_kafka.observe.log import get_logger
+from cues_kafka.ports import HeldAttempt
+from cues_kafka.sinks.blobs.entries import (
+    ATTEMPT,
+    CLAIM,
+    HINTED,
+    SETTLED,
+    CommitLog,
+    FileEntry,
+    LogEntry,
+    Sweep,
+)
+from cues_kafka.sinks.blobs.store import BlobStore
+from cues_kafka.sinks.blobs.tables import TableFiles
+from cues_kafka.sinks.packing import packed, unpacked
+from cues_kafka.sinks.sql import TaskName
+
+log = get_logger("cues_kafka.sinks")
+
+UPLOADS: Final = 4
+"""How many uploads of one task are under way at once."""
+
+LONGEST_S: Final = 1800.0
+"""A batch that began so many seconds ago puts and commits nothing any more: half of `SWEPT_AGAIN_S`."""
+
+SWEPT_AGAIN_S: Final = 3600.0
+"""After how many seconds what dead owners left is looked at once more."""
+
+CLAIMS: Final = 20
+"""How many entries of others one question passes before it says that the store is contended."""
+
+
+def boot_time() -> float:
+    """Seconds that go on while the machine sleeps, as far as the system tells them."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+@dataclass(slots=True)
+class Put:
+    """An object of a try, with its upload."""
+
+    entry: FileEntry
+    upload: Future[None]
+
+
+@dataclass(slots=True)
+class Try:
+    """One try of one batch: what it has put, in a directory of its own."""
+
+    base: int
+    owner: int
+    directory: str
+    began: float
+    puts: list[Put] = field(default_factory=list)
+    dropped: list[Put] = field(default_factory=list)
+    count: int = 0
+
+
+class PutFiles:
+    """What a function gets of `Blobs`: it puts objects. Valid only during the call."""
+
+    def __init__(self, target: BlobTarget) -> None:
+        self._target = target
+
+    @property
+    def url(self) -> str:
+        """The address of the store."""
+        return self._target.store.url("").rstrip("/")
+
+    def put(self, name: str, data: bytes | Path) -> str:
+        """
+        Put an object, which counts when the step is committed.
+
+        Args:
+            name: how its address ends, such as `2026/report.pdf`. Other steps may use the same name.
+            data: its bytes, or a file of this machine, which must stay as it is until the batch is committed.
+
+        Returns:
+            Its address, which is valid for readers as soon as the outputs of the step are.
+
+        Raises:
+            OutputError: the name or the data cannot be those of an object.
+            RuntimeError: the call is over.
+        """
+        return self._target.put(name, data)
+
+
+class BlobTarget:
+    """
+    The store of one task; a `ports.TransactionalSink`.
+
+    Attributes:
+        values: what the function is given, by name.
+    """
+
+    def __init__(self, opened: Callable[[], BlobStore], task: TaskName, declared: Mapping[str, Effect]) -> None:
+        self._opened = opened
+        self._task = task
+        self._store: BlobStore | None = None
+        self._lock = threading.RLock()
+        self._calling = False
+        self._tail: tuple[int, LogEntry] | None = None  # as far as this process knows
+        self._seen = 0.0
+        self._try: Try | None = None
+        self._mark = 0
+        self._void = False
+        self._closed = False
+        self._sweeps: list[Sweep] = []
+        self._pool: ThreadPoolExecutor | None = None
+        self._files = {name: TableFiles(self, one) for name, one in declared.items() if isinstance(one, FileTable)}
+        self.value: Any = PutFiles(self)
+        self.values: dict[str, Any] = {name: self._files.get(name, self.value) for name in declared}
+
+    @property
+    def store(self) -> BlobStore:
+        """The store, which is opened when it is first asked."""
+        if self._store is None:
+            self._store = self._opened()
+        return self._store
+
+    @property
+    def log(self) -> CommitLog:
+        """The log of this task."""
+        return CommitLog(self.store, self.home)
+
+    @property
+    def home(self) -> str:
+        """The directory of this task's objects."""
+        return f"{self._task.graph}.{self._task.processor}/{self._task.partition}"
+
+    @property
+    def in_use(self) -> Try:
+        """
+        The try whose step is called.
+
+        Raises:
+            RuntimeError: none is.
+        """
+        if self._try is None:
+            raise RuntimeError("what effects= gives is valid only during the call of the function")
+        return self._try
+
+    # Recovery
+
+    def ask(self, owner: int, step: int) -> HeldAttempt | None:
+        """See `ports.TransactionalSink`. A claim is put also by an owner that has one: a late put loses its number."""
+        self.discard()
+        with self._lock:
+            self._end_open()
+            self._tail = None
+            for _ in range(CLAIMS):
+                found = self._asked(self.log.newest)
+                held = None if found is None else found[1].held
+                if found is None and step:
+                    return None
+                entry = found[1] if found else LogEntry(CLAIM, 0, 0, owner)
+                left = [*entry.sweeps, *self._left_by(entry, owner)]
+                if entry.step != step or entry.owner > owner:
+                    self._sweeps, self._tail, self._seen = left, found, boot_time()
+                    return held
+                claim = LogEntry(CLAIM, entry.base, entry.step, owner, entry.attempt, sweeps=tuple(left))
+                number = found[0] + 1 if found else 0
+                if self._asked(self.log.append, number, claim):
+                    self._sweeps, self._tail, self._seen = left, (number, claim), boot_time()
+                    self._sweep_all(owner)
+                    return held
+        raise self._retriable("other processes put one entry after the other; is this task run twice?")
+
+    def _left_by(self, entry: LogEntry, owner: int) -> Iterator[Sweep]:
+        """Directories in which a former owner may have left void tries. Own ones are known by name."""
+        if entry.owner >= owner:
+            return
+        due = time.time() + SWEPT_AGAIN_S
+        yield Sweep(self._directory(entry.step, entry.owner), "", due)
+        if entry.kind == ATTEMPT:
+            yield Sweep(self._directory(entry.base, entry.owner), entry.directory, due)
+
+    def _directory(self, step: int, owner: int) -> str:
+        return f"{self.home}/{step:020d}-{owner}"
+
+    def newest(self) -> HeldAttempt | None:
+        """See `ports.TransactionalSink`."""
+        found = self._asked(self.log.newest)
+        return None if found is None else found[1].held
+
+    def settle(self, held: HeldAttempt, was: HeldAttempt | None) -> bool:
+        """See `ports.TransactionalSink`. Files that are committed stay committed."""
+        found = self._asked(self.log.newest)
+        if (found[1].held if found else None) != was:
+            return False
+        owner = max(held.owner, found[1].owner if found else 0)
+        entry = LogEntry(SETTLED, held.base, held.step, owner, held.attempt, sweeps=found[1].sweeps if found else ())
+        return bool(self._asked(self.log.append, found[0] + 1 if found else 0, entry))
+
+    def outbox(self) -> Iterable[tuple[Any, ...]]:
+        """See `ports.TransactionalSink`."""
+        found = self._asked(self.log.newest)
+        if found is None or not found[1].outbox:
+            return
+        data = self._asked(self.store.read, found[1].outbox)
+        if data is None:
+            raise self._retriable(f"{found[1].outbox} is missing, and the log names it; restore it")
+        for part in _parts(data):
+            yield from unpacked(part)
+
+    def _asked(self, ask: Callable[..., Any], *given: Any) -> Any:
+        try:
+            return ask(*given)
+        except RetriableError as error:
+            raise RetriableError(f"the files of {self._task}: {error}", code="TARGET", remedy=error.remedy) from error
+        except (CodecError, ConfigError) as error:
+            raise self._retriable(str(error)) from error
+
+    def _retriable(self, why: str) -> RetriableError:
+        return RetriableError(f"the files of {self._task}: {why}", code="TARGET")
+
+    # A batch
+
+    def begin_batch(self, owner: int, step: int) -> None:
+        """See `ports.TransactionalSink`. The store is not asked: whether the task still owns it shows at the commit."""
+        with self._lock:
+            self._end_open()
+            self._void = False
+            if self._closed:
+                raise self._retriable("the task was given up")
+            self._check_tail(owner, step)
+            directory = f"{self._directory(step, owner)}/{secrets.token_hex(8)}"
+            self._try, self._mark = Try(step, owner, directory, boot_time()), 0
+
+    def _check_tail(self, owner: int, step: int) -> None:
+        if self._tail is not None and boot_time() - self._seen > LONGEST_S:
+            found = self._asked(self.log.newest)  # what stood behind it may be folded and deleted
+            self._tail = self._tail if found and found[0] == self._tail[0] else None
+            self._seen = boot_time()
+        if self._tail is None or self._tail[1].step != step or self._tail[1].owner > owner:
+            where = "have no entry" if self._tail is None else f"stand at step {self._tail[1].step}"
+            raise self._retriable(f"they {where}; the task at step {step}, owner {owner}: it asks again")
+
+    def put(self, name: str, data: bytes | Path) -> str:
+        """See `PutFiles.put`."""
+        running = self.in_use
+        if not _is_name(name):
+            raise OutputError(
+                f"{name!r} cannot be the name of an object. Write a relative path without '..', such as 'a/b.pdf'"
+            )
+        if not isinstance(data, bytes | bytearray | memoryview | Path):
+            raise OutputError(f"put({name!r}): {type(data).__name__} is no data. Give bytes, or the Path of a file")
+        given = data if isinstance(data, Path) else bytes(data)
+        size = given.stat().st_size if isinstance(given, Path) else len(given)
+        running.count += 1
+        path = f"{running.directory}/{running.count}/{name}"
+        self._upload(running, FileEntry(path, bytes=size), given)
+        return self.store.url(path)
+
+    def _upload(self, running: Try, entry: FileEntry, data: bytes | Path) -> None:
+        def upload() -> None:
+            if boot_time() - running.began > LONGEST_S:
+                raise RetriableError(f"the batch began more than {LONGEST_S:.0f} s ago", code="TARGET")
+            self.store.put(entry.path, data)
+
+        running.puts.append(Put(entry, self._threads().submit(upload)))
+
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(UPLOADS, thread_name_prefix=f"cues-files-{self._task}")
+        return self._pool
+
+    def mark(self) -> None:
+        """See `ports.TransactionalSink`."""
+        with self._lock:
+            self._check_void()
+            self._calling = True
+        self._mark = len(self.in_use.puts)
+        for table in self._files.values():
+            table.mark()
+
+    def back(self) -> None:
+        """See `ports.TransactionalSink`."""
+        running = self.in_use
+        running.dropped += running.puts[self._mark :]
+        del running.puts[self._mark :]
+        for table in self._files.values():
+            table.back()
+
+    def check(self) -> str:
+        """See `ports.TransactionalSink`. Uploads go on meanwhile; the commit waits for them."""
+        self._check_void()
+        return ""
+
+    def outage(self, error: BaseException) -> str:
+        """See `ports.TransactionalSink`."""
+        if self._try is None:
+            return f"the files of {self._task}: the batch has ended"
+        return str(error) if isinstance(error, RetriableError) and error.code == "TARGET" else ""
+
+    def commit(self, held: HeldAttempt, records: Iterable[tuple[Any, ...]]) -> None:
+        """See `ports.TransactionalSink`. Uploads have ended before the entry is put, and the outbox is there."""
+        with self._lock:
+            self._check_void()
+            running, tail = self.in_use, self._tail
+            assert tail is not None
+            try:
+                self._prepare(running)
+                outbox = self._put_outbox(running, records)
+            except BaseException:
+                self._end_open()
+                raise
+            files = tuple(one.entry for one in running.puts)
+            directory = running.directory if files else ""
+            due = time.time() + SWEPT_AGAIN_S
+            self._sweeps += (Sweep(one.entry.path, "", due) for one in running.dropped)
+            entry = LogEntry(ATTEMPT, *held, directory, files, outbox, tuple(self._sweeps))
+            self._check_void()
+            # From here on the try may be committed, whatever is answered: nothing of it is deleted.
+            self._try, self._tail = None, None
+            if not self._asked(self.log.append, tail[0] + 1, entry):
+                raise self._retriable("another process has put the next entry: this one is no longer the owner")
+            self._tail, self._seen = (tail[0] + 1, entry), boot_time()
+            for table in self._files.values():
+                table.drop()
+            self._threads().submit(self._tend, running, tail[1], tail[0] + 1)
+
+    def _prepare(self, running: Try) -> None:
+        """Upload the tables, and wait for all uploads."""
+        for table in self._files.values():
+            for entry, data in table.made(running.directory):
+                self._upload(running, entry, data)
+        for one in (*running.puts, *running.dropped):
+            try:
+                self._asked(one.upload.result)
+            except OSError as error:  # a file of this machine that the function has named
+                raise self._retriable(f"{one.entry.path}: {error}") from error
+        if boot_time() - running.began > LONGEST_S:
+            raise self._retriable(f"the batch began more than {LONGEST_S:.0f} s ago; it is called again")
+
+    def _put_outbox(self, running: Try, records: Iterable[tuple[Any, ...]]) -> str:
+        rows = list(packed(records))
+        if not rows:
+            return ""
+        nonce = running.directory.rpartition("/")[2]
+        path = f"{self.log.directory}/outbox/{running.base:020d}-{running.owner}-{nonce}"
+        self._asked(self.store.put, path, b"".join(len(one).to_bytes(8, "big") + one for one in rows))
+        return path
+
+    def _check_void(self) -> None:
+        if self._void:
+            self._end_open()
+            raise self._retriable("the batch is void")
+
+    # Cleaning up
+
+    def _tend(self, running: Try, former: LogEntry, number: int) -> None:
+        """After a commit, on a thread of its own: delete what is void, and keep the log short."""
+        try:
+            for one in running.dropped:
+                self.store.delete(one.entry.path)
+            if former.outbox:
+                self.store.delete(former.outbox)
+            if number % HINTED == 0:
+                self._sweep_all(running.owner)
+                self.log.tend(number)
+        except (RetriableError, CodecError) as error:
+            log.warning("not cleaned up", task=str(self._task), why=str(error))
+
+    def _sweep_all(self, owner: int) -> None:
+        """Delete what former owners left; what is not due stays in the list, for the next time."""
+        try:
+            self._sweep_outbox(owner)
+            for one in list(self._sweeps):
+                if self._sweep(one):
+                    self._sweeps.remove(one)
+            self.store.tidy(self.log.directory)
+        except RetriableError as error:
+            log.warning("not cleaned up", task=str(self._task), why=str(error))
+
+    def _sweep(self, sweep: Sweep) -> bool:
+        """Delete; True: it was the last time."""
+        last = time.time() >= sweep.due
+        for path in self.store.below(sweep.path) or [sweep.path]:
+            if not (sweep.keep and path.startswith(f"{sweep.keep}/")):
+                self.store.delete(path)
+        return last
+
+    def _sweep_outbox(self, owner: int) -> None:
+        """Delete the outboxes of smaller owners that are not the newest one's: those of later owners may be needed."""
+        directory = f"{self.log.directory}/outbox"
+        newest = self._tail[1].outbox if self._tail else ""
+        for name in self.store.names(directory):
+            parts = name.split("-")
+            if len(parts) == 3 and int(parts[1]) < owner and f"{directory}/{name}" != newest:
+                self.store.delete(f"{directory}/{name}")
+
+    def _end_open(self) -> None:
+        """The try is void: its uploads are cancelled or awaited, and what they have put is deleted."""
+        running, self._try = self._try, None
+        for table in self._files.values():
+            table.drop()
+        if running is None or self._closed:
+            return
+        puts = [*running.puts, *running.dropped]
+        for one in puts:
+            one.upload.cancel()
+        if puts:
+            self._sweeps.append(Sweep(running.directory, "", time.time() + SWEPT_AGAIN_S))
+            self._threads().submit(self._delete_try, puts)
+
+    def _delete_try(self, puts: list[Put]) -> None:
+        for one in puts:
+            if one.upload.cancelled():
+                continue
+            one.upload.exception()
+            with suppress(RetriableError):  # it is swept once more, later
+                self.store.delete(one.entry.path)
+
+    # Endings
+
+    def rest(self) -> None:
+        """See `ports.TransactionalSink`."""
+        with self._lock:
+            self._calling = False
+            if self._void:
+                self._end_open()
+            if self._closed:
+                self._stop()
+
+    def discard(self) -> None:
+        """See `ports.TransactionalSink`."""
+        self._void = True
+        if self._lock.acquire(blocking=False):
+            try:
+                if not self._calling:
+                    self._end_open()
+            finally:
+                self._lock.release()
+
+    def close(self, *, orderly: bool = True) -> None:
+        """See `ports.TransactionalSink`."""
+        if orderly:
+            self.discard()
+        self._closed = self._void = True
+        if self._lock.acquire(blocking=False):
+            try:
+                if not (orderly and self._calling):
+                    self._stop(wait=orderly)
+            finally:
+                self._lock.release()
+
+    def _stop(self, *, wait: bool = True) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=wait, cancel_futures=not wait)
+
+
+def _is_name(name: Any) -> bool:
+    if not isinstance(name, str) or not name or name.startswith("/") or name.endswith("/") or "\\" in name:
+        return False
+    return not ({"..", ".", ""} & set(name.split("/"))) and name.isprintable() and not (set("?#%*") & set(name))
+
+
+def _parts(data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 8], "big")
+        yield data[at + 8 : at + 8 + size]
+        at += 8 + size
