@@ -31,7 +31,7 @@ class Outbox:
         self._values: list[bytes | None] = []
         self._headers: list[bytes | Headers | None] = []  # bytes: a provenance header alone
         self._timestamps: list[int] = []
-        self._alone = 0  # so many records, from the first one on, have bytes as headers
+        self._alone = 0  # these records, from the first one on, have bytes as headers
 
     def add(
         self, topic: str, partition: int | None, key: bytes | None, value: bytes | None, headers: Any, timestamp_ms: int
