@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cues_kafka.cli import broker, config, cuts, docs, maintenance, plan, rebuild, run, schemas, verify
+from cues_kafka.cli import broker, config, cuts, docs, files, maintenance, plan, rebuild, run, schemas, verify
 from cues_kafka.cli.options import Command, Program
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app.command(cls=Command, epilog=rebuild.epilog)(rebuild.rebuild)
 app.command(cls=Command, epilog=cuts.drain_epilog)(cuts.drain)
 app.command(cls=Command, epilog=cuts.cuts_epilog)(cuts.cuts)
 app.command(cls=Command, epilog=config.epilog)(config.config)
+app.command(cls=Command, epilog=files.epilog)(files.files)
 app.add_typer(schemas.app, name="schemas")
 app.add_typer(broker.app, name="broker")
 app.add_typer(docs.app, name="docs")

@@ -7,7 +7,6 @@ import multiprocessing
 import re
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -119,7 +118,13 @@ def test_store_that_goes_away_under_load_pauses_the_tasks(
         return sum(one.rows or 0 for one in files(f"{s3.url}/a", "numbers", options=s3.options))
 
     s3.server.refuse()
-    back = _later(s3.server.accept)
+
+    def come_back() -> None:
+        until(lambda: "store not there" in caplog.text, "a word about the store")
+        s3.server.accept()
+
+    back = threading.Thread(target=come_back)
+    back.start()
     with start(graph, Kafka(kafka.bootstrap), policy=CommitPolicy(max_messages=5)) as running:
         back.join()
         broker = open_broker(Kafka(kafka.bootstrap))
@@ -136,12 +141,5 @@ def test_store_that_goes_away_under_load_pauses_the_tasks(
         running.wait_idle(timeout_s=60)
         client.close()
     assert rows() == 40
-    assert any("not there" in one for one in caplog.messages)
     assert committed(kafka.bootstrap, f"{topic}.errors") == []
     broker.close()
-
-
-def _later(act: Any) -> Any:
-    timer = threading.Timer(1.0, act)
-    timer.start()
-    return timer

@@ -12,14 +12,12 @@ from cues_kafka.testing.fixtures import KafkaFixture
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_example_of_sinks_writes_both_tables(kafka: KafkaFixture, tmp_path: Path) -> None:
-    """All reports in one, the newest of the flight that has not landed in the other."""
-    text = (ROOT / "examples" / "latest.py").read_text(encoding="utf-8")
-    program = tmp_path / "latest.py"
-    program.write_text(
-        text.replace('"radar', f'"{kafka.unique("radar")}').replace("localhost:9092", kafka.bootstrap), encoding="utf-8"
-    )
-
+def lines(kafka: KafkaFixture, directory: Path, name: str) -> list[str]:
+    """What an example prints; its graph and topics get names of their own."""
+    text = (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8")
+    program, graph = directory / f"{name}.py", {"latest": "radar", "archive": "archive"}[name]
+    text = text.replace(f'"{graph}', f'"{kafka.unique(graph)}').replace("localhost:9092", kafka.bootstrap)
+    program.write_text(text, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, program],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -28,6 +26,15 @@ def test_the_example_of_sinks_writes_both_tables(kafka: KafkaFixture, tmp_path: 
         check=False,
         timeout=110,
     )
-
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines() == ["(3,)", "[('UA1', 1, 1500)]"]
+    return done.stdout.splitlines()
+
+
+def test_the_example_of_sinks_writes_both_tables(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """All reports in one, the newest of the flight that has not landed in the other."""
+    assert lines(kafka, tmp_path, "latest") == ["(3,)", "[('UA1', 1, 1500)]"]
+
+
+def test_the_example_of_files_archives_and_renders_each_flight(kafka: KafkaFixture, tmp_path: Path) -> None:
+    """A row of a Parquet file and an object for each."""
+    assert lines(kafka, tmp_path, "archive") == ["2 rows", "2 boarding passes"]

@@ -32,6 +32,7 @@ TABLES = "tests/unit/runtime/test_tables.py"
 ROWS = "tests/unit/sinks/test_tables.py"
 TIMERS = "tests/unit/runtime/test_timers.py"
 SCHEDULED = "tests/unit/state/test_scheduled.py"
+BLOBS = "tests/unit/sinks/test_blob_crashes.py"
 VERIFY = "tests/unit/verify/test_verify.py"
 
 
@@ -836,6 +837,34 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if members := self._broker.members(group):\n",
         "        if members := []:\n",
         ("tests/unit/operate/test_moving.py",),
+    ),
+    Mutant(
+        "E3: an entry is put only where there is none",
+        "cues_kafka/sinks/blobs/store.py",
+        "                    os.link(aside, goal)\n",
+        "                    aside.replace(goal)\n",
+        (BLOBS,),
+    ),
+    Mutant(
+        "E3: a recovery puts a claim",
+        "cues_kafka/sinks/blobs/target.py",
+        "if self._asked(self.log.append, number, claim):",
+        "if number >= 0:",
+        (BLOBS,),
+    ),
+    Mutant(
+        "E3: a sweep leaves what is committed",
+        "cues_kafka/sinks/blobs/target.py",
+        'if not (sweep.keep and path.startswith(f"{sweep.keep}/")):',
+        "if path:",
+        (BLOBS,),
+    ),
+    Mutant(
+        "E3: the entry is put when all uploads have ended",
+        "cues_kafka/sinks/blobs/target.py",
+        "                self._asked(one.upload.result)\n",
+        "                self._asked(one.upload.done)\n",
+        (BLOBS,),
     ),
     Mutant(
         "verify sees a fork or a join out of order",

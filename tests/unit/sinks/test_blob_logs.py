@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import threading
@@ -10,8 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from cues_kafka import CodecError, ConfigError, RetriableError
+from cues_kafka.cli.main import app
 from cues_kafka.sinks.blobs import entries
 from cues_kafka.sinks.blobs.entries import (
     ATTEMPT,
@@ -223,6 +226,17 @@ def test_files_are_those_of_the_table(store: BlobStore, url: str) -> None:
     [put] = files(url, "")
     assert (put.bytes, put.rows, put.step) == (4, None, 2)
     assert len(list(files(url))) == 2
+
+
+def test_command_prints_what_is_committed(tmp_path: Path) -> None:
+    """Addresses, or everything as JSON."""
+    url = f"file://{tmp_path}"
+    filled(LocalStore(tmp_path), 2)
+    run = CliRunner().invoke
+    assert run(app, ["files", url, "flights"]).stdout.splitlines() == [one.url for one in files(url)]
+    found = json.loads(run(app, ["files", url, "--json"]).stdout.splitlines()[1])
+    assert (found["rows"], found["step"], found["table"]) == (2, 2, "flights")
+    assert run(app, ["files", "ftp://x"]).exit_code != 0
 
 
 def test_store_that_fails_says_what_and_hides_the_options() -> None:
