@@ -1,7 +1,7 @@
 """Archive flights in Parquet files, and render a boarding pass for each, exactly once both.
 
-The store is a directory; ``s3://bucket/prefix`` takes the same graph. Start a broker with ``cues-kafka broker up``, then
-run this file with ``python examples/archive.py``.
+The store is a directory; ``s3://bucket/prefix`` takes the same graph. Start a broker with ``cues-kafka broker up``,
+then run this file with ``python examples/archive.py``.
 """
 
 import tempfile

@@ -34,7 +34,7 @@ ALL: list[Point] = [
 @pytest.mark.parametrize(
     ("kind", "points"),
     [
-        pytest.param("file", FEW, id="file"),
+        pytest.param("file", FEW, id="file", marks=pytest.mark.full),
         pytest.param("file", ALL, id="file-all", marks=pytest.mark.full),
         pytest.param("s3", ALL, id="s3-all", marks=pytest.mark.full),
     ],
@@ -100,6 +100,7 @@ def test_kills_around_the_commits_of_both_systems_leave_one_outcome(
     broker.close()
 
 
+@pytest.mark.full
 def test_store_that_goes_away_under_load_pauses_the_tasks(
     kafka: KafkaFixture, s3: S3Bucket, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,7 +112,7 @@ class LogEntry:
 
     @property
     def held(self) -> HeldAttempt:
-        """As recoveries ask for it."""
+        """What recoveries ask for."""
         return HeldAttempt(self.base, self.step, self.owner, self.attempt)
 
 

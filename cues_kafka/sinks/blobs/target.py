@@ -43,7 +43,7 @@ UPLOADS: Final = 4
 """How many uploads of one task are under way at once."""
 
 LONGEST_S: Final = 1800.0
-"""A batch that began so many seconds ago puts and commits nothing any more: half of `SWEPT_AGAIN_S`."""
+"""A batch that began this number of seconds ago puts and commits nothing any more: half of `SWEPT_AGAIN_S`."""
 
 SWEPT_AGAIN_S: Final = 3600.0
 """After how many seconds what dead owners left is looked at once more."""
