@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -47,6 +47,9 @@ LONGEST_S: Final = 1800.0
 
 SWEPT_AGAIN_S: Final = 3600.0
 """After how many seconds what dead owners left is looked at once more."""
+
+MOST_SWEEPS: Final = 500
+"""How many directories an entry names at most. Of a task that dies more often in an hour, void files may stay."""
 
 CLAIMS: Final = 20
 """How many entries of others one question passes before it says that the store is contended."""
@@ -176,7 +179,8 @@ class BlobTarget:
                 if found is None and step:
                     return None
                 entry = found[1] if found else LogEntry(CLAIM, 0, 0, owner)
-                left = [*entry.sweeps, *self._left_by(entry, owner)]
+                fresh = list(self._left_by(entry, owner))
+                left = [*entry.sweeps, *fresh][-MOST_SWEEPS:]
                 if entry.step != step or entry.owner > owner:
                     self._sweeps, self._tail, self._seen = left, found, boot_time()
                     return held
@@ -184,7 +188,7 @@ class BlobTarget:
                 number = found[0] + 1 if found else 0
                 if self._asked(self.log.append, number, claim):
                     self._sweeps, self._tail, self._seen = left, (number, claim), boot_time()
-                    self._sweep_all(owner)
+                    self._sweep_all(owner, fresh)
                     return held
         raise self._retriable("other processes put one entry after the other; is this task run twice?")
 
@@ -384,24 +388,23 @@ class BlobTarget:
         except (RetriableError, CodecError) as error:
             log.warning("not cleaned up", task=str(self._task), why=str(error))
 
-    def _sweep_all(self, owner: int) -> None:
-        """Delete what former owners left; what is not due stays in the list, for the next time."""
+    def _sweep_all(self, owner: int, fresh: Sequence[Sweep] = ()) -> None:
+        """Delete what former owners left: what is new in the list, which stays in it, and what is due, which goes."""
         try:
             self._sweep_outbox(owner)
             for one in list(self._sweeps):
-                if self._sweep(one):
+                if one in fresh or one.due <= time.time():
+                    self._sweep(one)
+                if one.due <= time.time():
                     self._sweeps.remove(one)
             self.store.tidy(self.log.directory)
         except RetriableError as error:
             log.warning("not cleaned up", task=str(self._task), why=str(error))
 
-    def _sweep(self, sweep: Sweep) -> bool:
-        """Delete; True: it was the last time."""
-        last = time.time() >= sweep.due
+    def _sweep(self, sweep: Sweep) -> None:
         for path in self.store.below(sweep.path) or [sweep.path]:
             if not (sweep.keep and path.startswith(f"{sweep.keep}/")):
                 self.store.delete(path)
-        return last
 
     def _sweep_outbox(self, owner: int) -> None:
         """Delete the outboxes of smaller owners that are not the newest one's: those of later owners may be needed."""
