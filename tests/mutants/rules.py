@@ -839,6 +839,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/unit/operate/test_moving.py",),
     ),
     Mutant(
+        "verify sees a fork or a join out of order",
+        "cues_kafka/verify/ledger.py",
+        "        if offset < self.last:\n            self.disorder(offset)\n",
+        "",
+        (VERIFY,),
+    ),
+    Mutant(
         "E3: an entry is put only where there is none",
         "cues_kafka/sinks/blobs/store.py",
         "                    os.link(aside, goal)\n",
@@ -865,12 +872,5 @@ MUTANTS: tuple[Mutant, ...] = (
         "                self._asked(one.upload.result)\n",
         "                self._asked(one.upload.done)\n",
         (BLOBS,),
-    ),
-    Mutant(
-        "verify sees a fork or a join out of order",
-        "cues_kafka/verify/ledger.py",
-        "        if offset < self.last:\n            self.disorder(offset)\n",
-        "",
-        (VERIFY,),
     ),
 )
