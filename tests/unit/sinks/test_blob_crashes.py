@@ -363,6 +363,23 @@ def test_failed_upload_is_an_outage_of_the_batch(tmp_path: Path) -> None:
     assert len(list(files(f"file://{tmp_path}"))) == 1
 
 
+def test_operator_says_where_the_store_stands(tmp_path: Path) -> None:
+    """Only where nothing has changed meanwhile. Files stay, and smaller owners are refused."""
+    target = opened(tmp_path)
+    target.ask(3, 0)
+    url = put_one(target, 3, 0)
+    target.commit(attempt(0, 1, 3), [("t", 0, None, b"v", None, 0)])
+    tool = opened(tmp_path)
+    assert not tool.settle(attempt(5, 5, 4), None)
+    assert tool.settle(attempt(5, 5, 2), attempt(0, 1, 3))
+    assert tool.newest() == attempt(5, 5, 3)
+    assert list(tool.outbox()) == []
+    assert [one.url for one in files(f"file://{tmp_path}")] == [url]
+    assert tool.ask(4, 7) == attempt(5, 5, 3)
+    with pytest.raises(RetriableError, match="it asks again"):
+        tool.begin_batch(4, 7)
+
+
 class Overwriting(LocalStore):
     """A store that ignores the condition, as old copies of S3 do."""
 
