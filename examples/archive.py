@@ -28,7 +28,7 @@ def board(flight: Flight, blobs: Any) -> dict[str, str]:
 
 def archive(store: Blobs) -> Graph:
     """A sink without a function, and a function that puts objects."""
-    table = store.parquet("flights", schema={"id": "int64", "carrier": "string"})
+    table = store.parquet("flights")
     return Graph(
         "archive",
         Source("archive.flights"),

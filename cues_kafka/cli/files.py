@@ -13,16 +13,19 @@ epilog = """
 Examples:
   cues-kafka files s3://bucket/prefix flights
   cues-kafka files file:///data/lake --json
+
 Only files of committed batches are listed. Credentials come from the
 environment. Exits with 2 if the store or its log cannot be read.
 """
 
 
 def files(
-    url: Annotated[str, typer.Argument(help="Address of the store, as given to Blobs.")],
-    table: Annotated[str | None, typer.Argument(help="Name of a table. Without it, all files.")] = None,
+    url: Annotated[str, typer.Argument(metavar="URL", help="Address of the store, as given to Blobs.")],
+    table: Annotated[
+        str | None, typer.Argument(metavar="TABLE", help="Name of a table. Without it, all files.")
+    ] = None,
     *,
-    options: Annotated[str, typer.Option("--options", metavar="JSON", help="Options for fsspec, as JSON.")] = "{}",
+    options: Annotated[str, typer.Option("--options", metavar="JSON", help="Options for fsspec, as JSON.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON text for each file.")] = False,
 ) -> None:
     """List the files that processors have committed in a store."""
@@ -32,7 +35,7 @@ def files(
 
     try:
         check_address(url)
-        given = json.loads(options)
+        given = json.loads(options or "{}")
     except (GraphError, ValueError) as error:
         raise ConfigError(f"cues-kafka files: {error}") from None
     for one in committed(url, table, options=given):

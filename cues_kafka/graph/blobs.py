@@ -80,22 +80,24 @@ class Blobs(Effect):
         """
         return FileTable(self, table, JSON_LINES, {}, max_file_bytes)
 
-    def parquet(self, table: str, *, schema: Mapping[str, str], max_file_bytes: int = 256 * 1024 * 1024) -> FileTable:
+    def parquet(
+        self, table: str, *, schema: Mapping[str, str] | None = None, max_file_bytes: int = 256 * 1024 * 1024
+    ) -> FileTable:
         """
         A table of Parquet files, with a row for each value.
 
         Args:
             table: see `json_lines`.
             schema: the type of each field, as pyarrow names it: `{"id": "int64", "carrier": "string"}`. Fields of the
-                values that it does not name are left out.
+                values that it does not name are left out. None: the fields of the class in the topic's codec.
             max_file_bytes: see `json_lines`; counted before compression.
 
         Raises:
-            GraphError: it cannot be the name of a table, or there is no schema.
+            GraphError: it cannot be the name of a table, or the schema is no mapping with fields.
         """
-        if not isinstance(schema, Mapping) or not schema:
+        if schema is not None and (not isinstance(schema, Mapping) or not schema):
             raise GraphError(f'parquet({table!r}): name the type of each field: schema={{"id": "int64"}}.')
-        return FileTable(self, table, PARQUET, dict(schema), max_file_bytes)
+        return FileTable(self, table, PARQUET, dict(schema or {}), max_file_bytes)
 
 
 @dataclass(frozen=True, slots=True, init=False)

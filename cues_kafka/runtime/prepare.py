@@ -44,8 +44,14 @@ def _inspect_stores(graph: Graph, broker: Broker, terms: Terms) -> Findings:
     """The inspector of stores of files, which only a graph with `effects={...: Blobs(...)}` needs."""
     if not any(processor.targets for processor in graph.processors.values()):
         return Findings()
+    from cues_kafka.runtime.file_schemas import with_schemas  # noqa: PLC0415
     from cues_kafka.sinks.blobs.checks import inspect_stores  # noqa: PLC0415
 
+    for processor in selected(graph, terms.names):
+        try:
+            with_schemas(graph, processor)
+        except ConfigError as error:
+            return Findings(refusals=(str(error),))
     return inspect_stores(graph, broker, terms)
 
 

@@ -108,7 +108,7 @@ def _native_only(processor: Processor) -> str:
         (processor.input_shape != "single", several.get(processor.input_shape, "")),
         (bool(processor.state), "state= lives in a native worker"),
         (bool(processor.tables), "tables= live in a native worker"),
-        (processor.target is not None, "a database of effects= is written by native workers"),
+        (processor.target is not None, "a database or store of effects= is written by native workers"),
         (bool(processor.calls), "calls of effects= are made by native workers"),
         (bool(processor.tailers or processor.appenders), "tailers= and appenders= live in a native worker"),
     ):

@@ -7,6 +7,8 @@ import resource
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ import pytest
 from cues_kafka import (
     Blobs,
     CommitPolicy,
+    ConfigError,
     Graph,
     GraphError,
+    Json,
     OutputError,
     Processor,
     RetriableError,
@@ -147,6 +151,37 @@ def test_value_that_does_not_fit_is_an_error_and_the_others_are_rows(kind: str, 
     assert len(texts) == 2
     assert any("tombstone" in one for one in texts)
     assert kind == "jsonl" or any("does not fit the schema" in one for one in texts)
+
+
+@dataclass(frozen=True)
+class Flight:
+    """A flat class."""
+
+    id: int
+    day: date
+    gate: str | None = None
+
+
+@dataclass(frozen=True)
+class Nested:
+    """A class that is not flat."""
+
+    id: int
+    legs: list[int]
+
+
+def test_columns_are_the_fields_of_the_codec(tmp_path: Path) -> None:
+    """Where no schema is declared; what has no column is refused before the start."""
+    sink = Sink("p", inputs="a", into=Blobs(f"file://{tmp_path}").parquet("t"))
+    tester = Tester(Graph("g", Source("a"), sink, topics={"a": Topic(value=Json(Flight))}))
+    tester.send("a", Flight(1, date(2013, 1, 2)))
+    tester.run()
+    [file] = files(f"file://{tmp_path}", "t")
+    table = pyarrow.parquet.read_table(file.url.removeprefix("file://"))
+    assert table.to_pylist() == [{"id": 1, "day": date(2013, 1, 2), "gate": None}]
+    for settings, why in ((Topic(value=Json(Nested)), "the field 'legs'"), (Topic(value=Json()), "no class")):
+        with pytest.raises(ConfigError, match=why):
+            Tester(Graph("g", Source("a"), sink, topics={"a": settings}))
 
 
 def opened(root: Path, store: LocalStore | None = None, partition: int = 0) -> BlobTarget:
