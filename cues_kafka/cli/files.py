@@ -20,9 +20,9 @@ environment. Exits with 2 if the store or its log cannot be read.
 
 
 def files(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Address of the store, as given to Blobs.")],
+    url: Annotated[str, typer.Argument(metavar="URL", hidden=True, help="Address of the store, as given to Blobs.")],
     table: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="Name of a table. Without it, all files.")
+        str | None, typer.Argument(metavar="TABLE", hidden=True, help="Name of a table. Without it, all files.")
     ] = None,
     *,
     options: Annotated[str, typer.Option("--options", metavar="JSON", help="Options for fsspec, as JSON.")] = "",
