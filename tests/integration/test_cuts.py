@@ -158,6 +158,7 @@ def test_a_graph_goes_back_to_a_cut_that_was_taken_under_load(kafka: KafkaFixtur
     with world.workers():
         load.start()
         until(lambda: load.sent >= 200, "orders are sent")
+        until(lambda: delivered(world, 1), "workers deliver")
         told = world.done("drain", "--cut", "one")
         assert "cut one is taken: 6 tasks, 2 stores" in told
         again = load.sent + 200
