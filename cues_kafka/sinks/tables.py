@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
-from typing import Any, Final
-
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
+from typing import Any
 
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.effects import Sql, SqlTable, Upsert
-from cues_kafka.observe.log import get_logger
 from cues_kafka.plan.inspectors import Findings, Terms
 from cues_kafka.ports import Broker
 from cues_kafka.sinks.dialect import OUTBOX, TASKS, Dialect
 from cues_kafka.sinks.lookup import dialect
+from cues_kafka.sinks.patience import PATIENCE_S, asking
 from cues_kafka.sinks.table_checks import check_table, tables_in
-
-log = get_logger("cues_kafka.sinks")
-
-PATIENCE_S: Final = 60.0
-"""How long a start asks a database that does not answer: it may be starting, too."""
 
 _PROBE = f"SELECT count(*) FROM {{}} WHERE 1 = 0"  # noqa: F541
 
@@ -61,7 +54,7 @@ def make_tables(
         RetriableError: it does not answer.
         ConfigError: the tables are missing and must not be made, the database refuses, or a table does not fit.
     """
-    _asking(where, patience_s)(_make_once, dialect(declared), where, create, list(written))
+    asking("database", where, patience_s)(_make_once, dialect(declared), where, create, list(written))
 
 
 def await_answer(declared: Sql, where: str, *, patience_s: float = PATIENCE_S) -> None:
@@ -76,23 +69,7 @@ def await_answer(declared: Sql, where: str, *, patience_s: float = PATIENCE_S) -
         talk.close(talk.connect())
 
     with suppress(ConfigError):  # what a plan says of it, together with the rest
-        _asking(where, patience_s)(ask, dialect(declared))
-
-
-def _asking(where: str, patience_s: float) -> Retrying:
-    """Asks a database again where it does not answer, ever more seldom, and says so."""
-
-    def tell(state: RetryCallState) -> None:
-        why = str(state.outcome.exception()) if state.outcome else ""
-        log.warning("database not there", database=where, why=why, again_in_s=round(state.upcoming_sleep, 2))
-
-    return Retrying(
-        retry=retry_if_exception_type(RetriableError),
-        stop=stop_after_delay(patience_s),
-        wait=wait_exponential(0.1, max=2.0),
-        before_sleep=tell,
-        reraise=True,
-    )
+        asking("database", where, patience_s)(ask, dialect(declared))
 
 
 def _make_once(talk: Dialect, where: str, create: bool, written: Sequence[tuple[str, SqlTable | Upsert]]) -> None:

@@ -5,25 +5,17 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Final
-
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.graph.blobs import PARQUET, Blobs, FileTable
 from cues_kafka.graph.definition import Graph
-from cues_kafka.observe.log import get_logger
 from cues_kafka.plan.inspectors import Findings, Terms
 from cues_kafka.ports import Broker
 from cues_kafka.sinks.blobs.entries import LOGS
 from cues_kafka.sinks.blobs.store import BlobStore
 from cues_kafka.sinks.blobs.tables import schema_of
 from cues_kafka.sinks.lookup import store_of
-
-log = get_logger("cues_kafka.sinks")
-
-PATIENCE_S: Final = 60.0
-"""How long a start asks a store that does not answer: it may be starting, too."""
+from cues_kafka.sinks.patience import PATIENCE_S, asking
 
 
 def stores(graph: Graph, names: Iterable[str] | None = None) -> dict[str, Blobs]:
@@ -49,7 +41,7 @@ def await_store(declared: Blobs, where: str, *, patience_s: float = PATIENCE_S) 
         RetriableError: it does not answer.
     """
     with suppress(ConfigError):  # what a plan says of it, together with the rest
-        _asking(where, patience_s)(_listed, declared)
+        asking("store", where, patience_s)(_listed, declared)
 
 
 def _listed(declared: Blobs) -> None:
@@ -65,13 +57,13 @@ def make_ready(declared: Blobs, where: str, *, patience_s: float = PATIENCE_S) -
         RetriableError: it does not answer, or refuses to write.
     """
     store = store_of(declared)
-    if why := _asking(where, patience_s)(probe, store):
+    if why := asking("store", where, patience_s)(probe, store):
         raise ConfigError(f"{where}: {why}")
 
 
 def probe(store: BlobStore) -> str:
     """
-    Put an object twice where there is none.
+    Put one object twice, the second time which the store must refuse.
 
     Returns:
         Why the store cannot hold a log of commits; empty: it can.
@@ -89,25 +81,11 @@ def probe(store: BlobStore) -> str:
             store.delete(path)
     if again or found != b"first":
         return (
-            "the store lets a second writer replace an object that was to be put only where there is none "
+            "the store lets a second writer replace an object although the request forbids it "
             "(If-None-Match: *). Exactly-once needs that. Use a store that has it: S3, MinIO, Ceph of 2024 or later, "
             "or file://"
         )
     return ""
-
-
-def _asking(where: str, patience_s: float) -> Retrying:
-    def tell(state: RetryCallState) -> None:
-        why = str(state.outcome.exception()) if state.outcome else ""
-        log.warning("store not there", store=where, why=why, again_in_s=round(state.upcoming_sleep, 2))
-
-    return Retrying(
-        retry=retry_if_exception_type(RetriableError),
-        stop=stop_after_delay(patience_s),
-        wait=wait_exponential(0.1, max=2.0),
-        before_sleep=tell,
-        reraise=True,
-    )
 
 
 def inspect_stores(graph: Graph, broker: Broker, terms: Terms) -> Findings:

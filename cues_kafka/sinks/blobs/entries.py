@@ -7,8 +7,8 @@
     <url>/_cues/<graph>.<processor>/<task>/outbox/...                records for Kafka of an entry that has some
     <url>/_cues/<graph>.<processor>/<task>/hint.json                 where to begin to look for the newest entry
 
-An entry is put only where there is none (`BlobStore.create`), so of two processes that decide what follows entry n one
-wins, and the other one sees that. A reader of files needs nothing but this log: see `reading.files`.
+The store refuses a second entry of a number (`BlobStore.create`). So of two processes that decide what follows entry n,
+one wins, and the other one sees that. A reader of files needs nothing but this log: see `reading.files`.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class CommitLog:
 
     def append(self, number: int, entry: LogEntry) -> bool:
         """
-        Put an entry where there is none.
+        Put an entry, if its number is free.
 
         Returns:
             False: another process has put one.
@@ -217,7 +217,7 @@ class CommitLog:
         return found is not None and found.id == entry.id
 
     def newest(self) -> tuple[int, LogEntry] | None:
-        """The newest entry with its number; None: there is none. The hint and lists only say where to begin."""
+        """The newest entry with its number; None: the log is empty. The hint and lists only say where to begin."""
         number = self._first_guess()
         found: LogEntry | None = None
         while True:

@@ -1,6 +1,6 @@
 """A store of files: a directory of this machine, or what fsspec reaches, such as S3. One promise counts: `create`.
 
-`create` puts an object where there is none, and never in the place of another one. It is the lock and the fence of E3.
+`create` puts an object at a free path, and never replaces another one. It is the lock and the fence of E3.
 What a directory lists is never kept from one question to the next.
 """
 
@@ -38,11 +38,11 @@ class BlobStore(Protocol):
         ...
 
     def read(self, path: str) -> bytes | None:
-        """The bytes of an object; None: there is none."""
+        """The bytes of an object; None: the path is free."""
         ...
 
     def create(self, path: str, data: bytes) -> bool:
-        """Put an object where there is none. False: there is one, which is unchanged; it may be from this very call."""
+        """Put an object at a free path. False: an object has it and stays; this very call may have put that one."""
         ...
 
     def put(self, path: str, data: bytes | Path) -> None:

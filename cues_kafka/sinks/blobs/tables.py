@@ -14,7 +14,7 @@ from cues_kafka.sinks.blobs.entries import FileEntry
 
 
 class RowsMade(NamedTuple):
-    """FileFormat of messages that follow each other, ready to be written."""
+    """Rows of messages that follow each other, ready to be written."""
 
     made: Any
     rows: int
@@ -90,11 +90,13 @@ class TableFiles:
     def made(self, directory: str) -> Iterator[tuple[FileEntry, bytes]]:
         """The files of the rows, each with what the log says about it."""
         rows: list[RowsMade] = []
+        size = 0
         for row in self._rows:
-            if rows and sum(one.bytes for one in rows) + row.bytes > self._declared.max_file_bytes:
+            if rows and size + row.bytes > self._declared.max_file_bytes:
                 yield self._file(directory, rows)
-                rows = []
+                rows, size = [], 0
             rows.append(row)
+            size += row.bytes
         if rows:
             yield self._file(directory, rows)
 

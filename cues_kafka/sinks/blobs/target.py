@@ -1,8 +1,8 @@
 """A store of files as the target of one task (E3): a try of a batch is uploaded, and one entry of the log commits it.
 
-The entry is put where there is none. So a former owner, or one that is slow, is refused when it commits, as a database
-refuses by the lock of a row. What void tries have left is deleted: by their own process at once, else by the next
-owner, and once more an hour later, because a process that was frozen may still write.
+The store refuses a second entry of a number. So it refuses the commit of a former owner, or of a slow one, as the lock
+of a row does in a database. What void tries have left is deleted: by their own process at once, else by the next owner,
+and once more an hour later, because a process that was frozen may still write.
 """
 
 from __future__ import annotations
