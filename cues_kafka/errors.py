@@ -136,7 +136,7 @@ class CallChanged(CallError):
     """An attempt at a step asked something else than an earlier one. Have the function ask the same each time."""
 
 
-_REMEDIES = {"TARGET": "start or repair the database; the task goes on by itself once it answers"}
+_REMEDIES = {"TARGET": "have the database or the store answer again; the task goes on by itself once it answers"}
 """What helps a task that stops because of an error of this code."""
 
 

@@ -91,8 +91,8 @@ def reset(
     first message that is not older, group:NAME for what a consumer group has committed, and a JSON file for offsets by
     topic and partition. DataFrames that shuffle or keep state restart as a whole, and with a new checkpoint.
 
-    For a processor with a database in effects=, `database` goes to where its database stands, such as after a
-    restored backup. `here` says that a database without rows of it is right as it is.
+    For a processor with a database or a store of files in effects=, `database` goes to where that stands, such as after
+    a restored backup. `here` says that a database or a store that knows nothing of it is right as it is.
 
     With cut:NAME all processors and their stores go back to where they stood when `drain` took the cut. What the graph
     has written since then stays, and is written again.

@@ -40,6 +40,7 @@ class Blobs(Effect):
     kind: ClassVar[str] = "blobs"
     transactional: ClassVar[bool] = True
     what: ClassVar[str] = "files"
+    holder: ClassVar[str] = "store"
     level: ClassVar[str] = "exactly once"
     why: ClassVar[str] = (
         "files, outcomes and place in one entry of a log in the store, which readers read; it must refuse to overwrite"
@@ -116,6 +117,7 @@ class FileTable(Effect):
     kind: ClassVar[str] = "file-table"
     transactional: ClassVar[bool] = True
     what: ClassVar[str] = "table of files"
+    holder: ClassVar[str] = Blobs.holder
     level: ClassVar[str] = Blobs.level
     why: ClassVar[str] = Blobs.why
 

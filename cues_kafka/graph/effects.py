@@ -39,6 +39,7 @@ class Effect:
         level: what it guarantees: `exactly once` or `at least once`, or once on a condition.
         why: what gives this level, and what it asks for.
         placed: it must be told which message the function is called with.
+        holder: what keeps the attempt, in texts: `database` or `store`.
     """
 
     kind: ClassVar[str] = ""
@@ -48,6 +49,7 @@ class Effect:
     level: ClassVar[str] = "at least once"
     why: ClassVar[str] = ""
     placed: ClassVar[bool] = False
+    holder: ClassVar[str] = "database"
 
     @property
     def database(self) -> Sql | None:

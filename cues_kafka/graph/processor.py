@@ -482,16 +482,16 @@ def _check_targets(processor: Processor, label: str) -> None:
     _check_placed(processor, label)
     if found and processor.concurrency > 1:
         raise GraphError(
-            f"{label}: effects= with a database and concurrency={processor.concurrency}: steps that run side by side "
-            "would share one transaction. Drop concurrency=, and add partitions."
+            f"{label}: effects= with a database or a store and concurrency={processor.concurrency}: steps that run "
+            "side by side would share one transaction. Drop concurrency=, and add partitions."
         )
     if found and any(isinstance(store, Handler) for store in processor.state.values()):
         raise GraphError(
-            f"{label}: a Handler beside a database: where the database is ahead after a death, its outcome is "
+            f"{label}: a Handler beside a database or a store: where that is ahead after a death, its outcome is "
             "published without a call, and the handler would not see it. Use Store."
         )
     if found and processor.strategy not in (None, "exactly-once"):
-        raise GraphError(f"{label}: a database with strategy={processor.strategy!r}. Leave strategy= out.")
+        raise GraphError(f"{label}: a database or a store with strategy={processor.strategy!r}. Leave strategy= out.")
 
 
 def _check_placed(processor: Processor, label: str) -> None:

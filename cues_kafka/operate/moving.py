@@ -187,7 +187,7 @@ class Maintenance:
         specs = [s for s in self.specs if partition in (None, s.partition)]
         if to in (DATABASE, HERE):
             if not isinstance(self.declared, Processor) or self.declared.target is None:
-                raise ConfigError(f"--to {to}: {self.specs[0].processor!r} has no database in its effects=")
+                raise ConfigError(f"--to {to}: {self.specs[0].processor!r} has no database or store in its effects=")
             self._refuse_others()
             return [move for spec in specs if (move := self._settling(spec, to)) is not None]
         if to in ("earliest", "latest"):
@@ -197,8 +197,10 @@ class Maintenance:
 
     def _settling(self, spec: Spec, to: str) -> PlannedMove | None:
         """Bring a task and its target together again (E1); None: they are."""
-        target, record = self.target_of(spec), self.settled(spec)
-        found = settling(spec, record, target.newest(), self.inputs(spec), to)
+        assert isinstance(self.declared, Processor)
+        assert self.declared.target is not None
+        target, record, it = self.target_of(spec), self.settled(spec), self.declared.target[1].holder
+        found = settling(spec, record, target.newest(), self.inputs(spec), to, it=it)
         if found is None:
             return None
         _refuse_stores(spec, record, found.positions)

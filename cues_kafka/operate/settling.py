@@ -38,7 +38,13 @@ class Settling:
 
 
 def settling(
-    spec: Spec, record: Record | None, held: HeldAttempt | None, inputs: Mapping[str, InputFacts], to: str
+    spec: Spec,
+    record: Record | None,
+    held: HeldAttempt | None,
+    inputs: Mapping[str, InputFacts],
+    to: str,
+    *,
+    it: str = "database",
 ) -> Settling | None:
     """
     Decide how a task and its target come together again.
@@ -50,6 +56,7 @@ def settling(
         inputs: what the cluster says about its inputs.
         to: `database`: the task goes to where the target stands; `here`: the target is right as it is, and stands
             where the task does from now on.
+        it: how texts call the target: `database` or `store`.
 
     Returns:
         None: they fit already.
@@ -60,12 +67,12 @@ def settling(
     """
     step = record.step if record else 0
     if to == HERE:
-        return _here(spec, record, held, step)
+        return _here(spec, record, held, step, it)
     if held is None:
         if step == 0:
             return None
         raise ConfigError(
-            f"--to database: the database has no row of {spec.name}, so it does not say where to go. If it is right "
+            f"--to database: the {it} has no row of {spec.name}, so it does not say where to go. If it is right "
             "as it is: `--to here`. If it was recreated, and is to be filled again: `--to here`, then `--to earliest`"
         )
     row = row_of(held)
@@ -73,29 +80,29 @@ def settling(
         return None
     if record is not None and row.base == step < row.step:
         raise ConfigError(
-            f"--to database: the database of {spec.name} is one attempt ahead of Kafka, and has all of it. "
+            f"--to database: the {it} of {spec.name} is one attempt ahead of Kafka, and has all of it. "
             "Start the workers: they publish it, and go on"
         )
     if not row.ends and (row.step or spec.start != "earliest"):
         raise ConfigError(
-            f"--to database: the database stands at step {row.step} of {spec.name}, and does not say at which offset. "
-            "Restore a newer backup. Or delete the row of this task from cues_task, and run `--to here`; then go with "
-            "`--to FILE` to the offsets up to which the database has the effects"
+            f"--to database: the {it} stands at step {row.step} of {spec.name}, and does not say at which offset. "
+            "Restore a newer backup. Or, in a database, delete the row of this task from cues_task, and run "
+            f"`--to here`; then go with `--to FILE` to the offsets up to which the {it} has the effects"
         )
     positions = row.ends or begin(spec, inputs, "earliest")
     for position in positions:
         facts = inputs.get(position.binding)
         if facts is None or facts.topic_id != position.topic_id:
             raise RecoveryError(
-                f"{spec.name}: the database stands in {position.topic!r} as it was before it was deleted and recreated"
+                f"{spec.name}: the {it} stands in {position.topic!r} as it was before it was deleted and recreated"
             )
         if not facts.low <= position.offset <= facts.high:
             raise RecoveryError(
-                f"{spec.name}: the database stands at {position.topic}/{spec.partition} at {position.offset}, and the "
+                f"{spec.name}: the {it} stands at {position.topic}/{spec.partition} at {position.offset}, and the "
                 f"log has [{facts.low}, {facts.high})"
             )
     stays = record is not None and not isinstance(record, Snapshot) and record.positions == positions
-    return Settling(held, positions, stays, tuple(_notes(spec, row.step, step)))
+    return Settling(held, positions, stays, tuple(_notes(spec, row.step, step, it)))
 
 
 def stands_at(record: Record) -> HeldAttempt:
@@ -105,20 +112,20 @@ def stands_at(record: Record) -> HeldAttempt:
     )
 
 
-def _here(spec: Spec, record: Record | None, held: HeldAttempt | None, step: int) -> Settling | None:
+def _here(spec: Spec, record: Record | None, held: HeldAttempt | None, step: int, it: str) -> Settling | None:
     if record is None or (held is not None and held.step == step):
         return None
     if held is not None:
         raise ConfigError(
-            f"--to here: the database stands at step {held.step} of {spec.name}, Kafka at step {step}. What lies "
+            f"--to here: the {it} stands at step {held.step} of {spec.name}, Kafka at step {step}. What lies "
             "between would be lost or doubled. Use `--to database`"
         )
-    note = f"{spec.name}: the database gets a row at step {step}; what it lacks of the steps before stays missing"
+    note = f"{spec.name}: the {it} gets a row at step {step}; what it lacks of the steps before stays missing"
     return Settling(None, record.positions, True, (note,))
 
 
-def _notes(spec: Spec, there: int, step: int) -> list[str]:
+def _notes(spec: Spec, there: int, step: int, it: str) -> list[str]:
     if there < step:
-        return [f"the database lacks {count(step - there, 'step')} that Kafka has: their messages to Kafka REPEAT"]
+        return [f"the {it} lacks {count(step - there, 'step')} that Kafka has: their messages to Kafka REPEAT"]
     ahead = count(there - step, "step")
-    return [f"the database is {ahead} ahead of {spec.backing!r}: their messages to Kafka are LOST where none were sent"]
+    return [f"the {it} is {ahead} ahead of {spec.backing!r}: their messages to Kafka are LOST where none were sent"]

@@ -16,7 +16,7 @@ from cues_kafka.sinks.blobs.target import BlobTarget
 from cues_kafka.sinks.calls import Shared
 from cues_kafka.sinks.dialect import Dialect
 from cues_kafka.sinks.rows import TablesTarget
-from cues_kafka.sinks.sql import TaskName
+from cues_kafka.sinks.turns import TaskName
 
 
 def open_target(

@@ -23,7 +23,8 @@ from cues_kafka.graph.effects import DELETED, OFFSET, SOURCE, Effect, SqlTable, 
 from cues_kafka.ports import Coordinates
 from cues_kafka.sinks.connection import InTransaction
 from cues_kafka.sinks.dialect import Dialect
-from cues_kafka.sinks.sql import SqlTarget, TaskName
+from cues_kafka.sinks.sql import SqlTarget
+from cues_kafka.sinks.turns import TaskName
 
 
 def named(dialect: Dialect, name: str) -> str:

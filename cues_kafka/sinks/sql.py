@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.observe.log import get_logger
@@ -13,6 +12,7 @@ from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.connection import Database
 from cues_kafka.sinks.dialect import BACK, OUTBOX, TASKS, Dialect
 from cues_kafka.sinks.packing import packed, unpacked
+from cues_kafka.sinks.turns import TaskName, TaskTarget
 
 log = get_logger("cues_kafka.sinks")
 
@@ -29,35 +29,22 @@ _EMPTY = f"DELETE FROM {OUTBOX} WHERE {_OF_TASK}"  # noqa: S608
 _READ = f"SELECT records FROM {OUTBOX} WHERE {_OF_TASK} ORDER BY place"  # noqa: S608
 
 
-class TaskName(NamedTuple):
-    """The key of a task's rows."""
-
-    graph: str
-    processor: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.processor}/{self.partition}"
-
-
-class SqlTarget:
+class SqlTarget(TaskTarget):
     """
     The database of one task; a `ports.TransactionalSink`.
 
     Its connection is used by the thread that calls user code. `ask` and `outbox` have connections of their own.
     """
 
+    what = "database"
+
     def __init__(self, dialect: Dialect, task: TaskName) -> None:
+        super().__init__(task)
         self._dialect = dialect
-        self._task = task
-        self._lock = threading.RLock()
-        self._calling = False  # user code may be using the connection
         self._connection: Any = None
         self._open = False  # a transaction is
         self._marked = False  # nothing is written behind the savepoint
-        self._void = False
         self.noted = ""
-        self._closed = False
         self._claimed: tuple[int, str] | None = None
         self._outbox_filled = True  # as far as is known
         self.value: Any = Database(self)
@@ -127,13 +114,13 @@ class SqlTarget:
             self._dialect.brief(connection, on=True)
             yield connection
         except self._dialect.errors as error:
-            raise self._retriable(error) from error
+            raise self._failed(error) from error
         finally:
             self._dialect.close(connection)
 
-    def _retriable(self, error: BaseException) -> RetriableError:
+    def _failed(self, error: BaseException) -> RetriableError:
         text = " ".join(str(error).split())
-        return RetriableError(f"the database of {self._task}: {type(error).__name__}: {text}", code="TARGET")
+        return self._retriable(f"{type(error).__name__}: {text}")
 
     def _locked(self, connection: Any, owner: int | None = None) -> Sequence[Any] | None:
         """Begin a transaction, and lock and read the task's row; end a connection that holds it for too long."""
@@ -168,27 +155,19 @@ class SqlTarget:
     def begin_batch(self, owner: int, step: int) -> None:
         """See `ports.TransactionalSink`."""
         with self._lock:
-            self._end_open()
-            self._void = False
-            if self._closed:
-                raise RetriableError(f"the database of {self._task}: the task was given up", code="TARGET")
+            self._renew()
             try:
                 self._begin(owner, step)
             except self._dialect.errors as error:
                 self._drop()
-                raise self._retriable(error) from error
+                raise self._failed(error) from error
             except ConfigError as error:  # the database was there at the start, so it may come back
                 self._drop()
-                raise RetriableError(f"the database of {self._task}: {error}", code="TARGET") from error
+                raise self._retriable(str(error)) from error
             except BaseException:
                 self._drop()
                 raise
             self._check_void()
-
-    def _check_void(self) -> None:
-        if self._void:
-            self._end_open()
-            raise RetriableError(f"the database of {self._task}: the batch is void", code="TARGET")
 
     def _begin(self, owner: int, step: int) -> None:
         dialect = self._dialect
@@ -228,7 +207,7 @@ class SqlTarget:
             try:
                 self._dialect.mark(self.in_use)
             except self._dialect.errors as error:
-                raise self._retriable(error) from error
+                raise self._failed(error) from error
         self._marked = False
 
     def back(self) -> None:
@@ -236,7 +215,7 @@ class SqlTarget:
         try:
             self._dialect.execute(self.in_use, BACK)
         except self._dialect.errors as error:
-            raise self._retriable(error) from error
+            raise self._failed(error) from error
 
     def check(self) -> str:
         """See `ports.TransactionalSink`."""
@@ -283,7 +262,7 @@ class SqlTarget:
                 dialect.finish(self.in_use, statements, rows)
             except dialect.errors as error:
                 self._drop()
-                raise self._retriable(error) from error
+                raise self._failed(error) from error
             except BaseException:
                 self._drop()
                 raise
@@ -291,35 +270,6 @@ class SqlTarget:
             self._open = False
 
     # Endings
-
-    def rest(self) -> None:
-        """See `ports.TransactionalSink`."""
-        with self._lock:
-            self._calling = False
-            if self._void:
-                self._end_open()
-            if self._closed:
-                self._drop()
-
-    def discard(self) -> None:
-        """See `ports.TransactionalSink`."""
-        self._void = True
-        if self._lock.acquire(blocking=False):  # else the batch is begun or committed just now, and looks afterwards
-            try:
-                if not self._calling:
-                    self._end_open()
-            finally:
-                self._lock.release()
-
-    def close(self, *, orderly: bool = True) -> None:
-        """See `ports.TransactionalSink`."""
-        self._closed = self._void = True
-        if self._lock.acquire(blocking=False):
-            try:
-                if not (orderly and self._calling):
-                    self._drop()
-            finally:
-                self._lock.release()
 
     def _end_open(self) -> None:
         if not self._open:
@@ -332,6 +282,9 @@ class SqlTarget:
             self._open = False
         except self._dialect.errors:
             self._drop()
+
+    def _stop(self) -> None:
+        self._drop()
 
     def _drop(self) -> None:
         """Close the connection; a transaction that is open on it is rolled back by the database."""

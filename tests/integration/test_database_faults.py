@@ -18,7 +18,8 @@ import pytest
 from cues_kafka import CommitPolicy, Graph, Processor, RetriableError, Source, Sql, TaskStopped, Topic
 from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.dialect import Dialect
-from cues_kafka.sinks.sql import SqlTarget, TaskName
+from cues_kafka.sinks.sql import SqlTarget
+from cues_kafka.sinks.turns import TaskName
 from cues_kafka.testing.tester import Tester
 from tests.integration.databases import SERVERS, TABLE, Shop, Shops
 from tests.servers.postgres import Postgres
@@ -441,7 +442,8 @@ from cues_kafka.errors import RetriableError
 from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.lookup import dialect
 from cues_kafka import Sql
-from cues_kafka.sinks.sql import SqlTarget, TaskName
+from cues_kafka.sinks.sql import SqlTarget
+from cues_kafka.sinks.turns import TaskName
 target = SqlTarget(dialect(Sql(env="SHOP")), TaskName("g", "book", 0))
 target.ask(1, 0)
 target.begin_batch(1, 0)

@@ -9,7 +9,7 @@ from cues_kafka.ports import HeldAttempt
 from cues_kafka.sinks.blobs.checks import probe
 from cues_kafka.sinks.blobs.store import BlobStore, FsspecStore, open_store
 from cues_kafka.sinks.blobs.target import BlobTarget
-from cues_kafka.sinks.sql import TaskName
+from cues_kafka.sinks.turns import TaskName
 from tests.servers.fixtures import S3Bucket
 
 

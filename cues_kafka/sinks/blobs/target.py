@@ -8,7 +8,6 @@ and once more an hour later, because a process that was frozen may still write.
 from __future__ import annotations
 
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,7 +34,7 @@ from cues_kafka.sinks.blobs.entries import (
 from cues_kafka.sinks.blobs.store import BlobStore
 from cues_kafka.sinks.blobs.tables import TableFiles
 from cues_kafka.sinks.packing import packed, unpacked
-from cues_kafka.sinks.sql import TaskName
+from cues_kafka.sinks.turns import TaskName, TaskTarget
 
 log = get_logger("cues_kafka.sinks")
 
@@ -110,7 +109,7 @@ class PutFiles:
         return self._target.put(name, data)
 
 
-class BlobTarget:
+class BlobTarget(TaskTarget):
     """
     The store of one task; a `ports.TransactionalSink`.
 
@@ -118,18 +117,16 @@ class BlobTarget:
         values: what the function is given, by name.
     """
 
+    what = "files"
+
     def __init__(self, opened: Callable[[], BlobStore], task: TaskName, declared: Mapping[str, Effect]) -> None:
+        super().__init__(task)
         self._opened = opened
-        self._task = task
         self._store: BlobStore | None = None
-        self._lock = threading.RLock()
-        self._calling = False
         self._tail: tuple[int, LogEntry] | None = None  # as far as this process knows
         self._seen = 0.0
         self._try: Try | None = None
         self._mark = 0
-        self._void = False
-        self._closed = False
         self._sweeps: list[Sweep] = []
         self._pool: ThreadPoolExecutor | None = None
         self._files = {name: TableFiles(self, one) for name, one in declared.items() if isinstance(one, FileTable)}
@@ -237,18 +234,12 @@ class BlobTarget:
         except (CodecError, ConfigError) as error:
             raise self._retriable(str(error)) from error
 
-    def _retriable(self, why: str) -> RetriableError:
-        return RetriableError(f"the files of {self._task}: {why}", code="TARGET")
-
     # A batch
 
     def begin_batch(self, owner: int, step: int) -> None:
         """See `ports.TransactionalSink`. The store is not asked: whether the task still owns it shows at the commit."""
         with self._lock:
-            self._end_open()
-            self._void = False
-            if self._closed:
-                raise self._retriable("the task was given up")
+            self._renew()
             self._check_tail(owner, step)
             directory = f"{self._directory(step, owner)}/{secrets.token_hex(8)}"
             self._try, self._mark = Try(step, owner, directory, boot_time()), 0
@@ -368,11 +359,6 @@ class BlobTarget:
         self._asked(self.store.put, path, b"".join(len(one).to_bytes(8, "big") + one for one in rows))
         return path
 
-    def _check_void(self) -> None:
-        if self._void:
-            self._end_open()
-            raise self._retriable("the batch is void")
-
     # Cleaning up
 
     def _tend(self, running: Try, former: LogEntry, number: int) -> None:
@@ -420,7 +406,7 @@ class BlobTarget:
         running, self._try = self._try, None
         for table in self._files.values():
             table.drop()
-        if running is None or self._closed:
+        if running is None or self._killed:
             return
         puts = [*running.puts, *running.dropped]
         for one in puts:
@@ -437,43 +423,11 @@ class BlobTarget:
             with suppress(RetriableError):  # it is swept once more, later
                 self.store.delete(one.entry.path)
 
-    # Endings
-
-    def rest(self) -> None:
-        """See `ports.TransactionalSink`."""
-        with self._lock:
-            self._calling = False
-            if self._void:
-                self._end_open()
-            if self._closed:
-                self._stop()
-
-    def discard(self) -> None:
-        """See `ports.TransactionalSink`."""
-        self._void = True
-        if self._lock.acquire(blocking=False):
-            try:
-                if not self._calling:
-                    self._end_open()
-            finally:
-                self._lock.release()
-
-    def close(self, *, orderly: bool = True) -> None:
-        """See `ports.TransactionalSink`."""
-        if orderly:
-            self.discard()
-        self._closed = self._void = True
-        if self._lock.acquire(blocking=False):
-            try:
-                if not (orderly and self._calling):
-                    self._stop(wait=orderly)
-            finally:
-                self._lock.release()
-
-    def _stop(self, *, wait: bool = True) -> None:
+    def _stop(self) -> None:
+        self._end_open()
         pool, self._pool = self._pool, None
         if pool is not None:
-            pool.shutdown(wait=wait, cancel_futures=not wait)
+            pool.shutdown(wait=not self._killed, cancel_futures=self._killed)
 
 
 def _is_name(name: Any) -> bool:

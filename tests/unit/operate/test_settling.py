@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import CommitPolicy, Graph, Json, Processor, Source, Sql, Store, TaskStopped
+from cues_kafka import Blobs, CommitPolicy, Graph, Json, Processor, Source, Sql, Store, TaskStopped
 from cues_kafka.errors import ConfigError, RecoveryError
 from cues_kafka.operate.moving import Maintenance
 from cues_kafka.testing.tester import Crash, Tester
@@ -154,8 +154,26 @@ def test_reset_to_the_database_needs_one(shop: Shop) -> None:
     tester = Tester(plain)
     tester.run()
     tester.stop()
-    with pytest.raises(ConfigError, match="has no database in its effects="):
+    with pytest.raises(ConfigError, match="has no database or store in its effects="):
         Maintenance(plain, tester.broker, "same", who="test").reset(to="database")
+
+
+def test_store_of_files_that_was_made_again_is_called_a_store(tmp_path: Path) -> None:
+    """Texts name what it is, and the place goes by the same word."""
+    blobs = Blobs(f"file://{tmp_path}/files")
+
+    def keep(order: dict[str, Any], files: Any) -> None:
+        files.put("order.json", str(order["id"]).encode())
+
+    graph = Graph("g", Source("orders"), Processor(keep, name="keep", inputs="orders", effects={"files": blobs}))
+    tester = Tester(graph)
+    tester.send("orders", {"id": 1})
+    tester.run()
+    tester.stop()
+    shutil.rmtree(tmp_path / "files")
+
+    with pytest.raises(ConfigError, match="the store has no row of keep/0"):
+        Maintenance(graph, tester.broker, "keep", who="test").reset(to="database")
 
 
 def test_attempt_that_the_database_is_ahead_with_is_no_case_for_a_reset(shop: Shop) -> None:

@@ -36,7 +36,7 @@ from cues_kafka.sinks.blobs.checks import probe
 from cues_kafka.sinks.blobs.entries import CommitLog
 from cues_kafka.sinks.blobs.store import LocalStore
 from cues_kafka.sinks.blobs.target import BlobTarget
-from cues_kafka.sinks.sql import TaskName
+from cues_kafka.sinks.turns import TaskName
 from cues_kafka.testing.tester import Crash, Tester
 
 EFFECTS = ("AskTarget", "Begin", "Call", "Commit", "CommitTarget", "Flush", "Init", "Produce", "SendOffsets")

@@ -1,0 +1,102 @@
+"""What every target of a task does the same: any thread may discard or close it, also while a step is called."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from typing import ClassVar, NamedTuple
+
+from cues_kafka.errors import RetriableError
+
+
+class TaskName(NamedTuple):
+    """The key of what a target keeps for a task."""
+
+    graph: str
+    processor: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.processor}/{self.partition}"
+
+
+class TaskTarget(ABC):
+    """
+    Takes turns between the thread that calls user code and the threads that discard or close the target.
+
+    The thread that holds the lock works on the open batch. One that does not get it only sets a flag; the holder looks
+    at the flags when it is done. While user code runs, the lock is free, and nothing of the batch is touched.
+    """
+
+    what: ClassVar[str]
+    """How errors call it: `database` or `files`."""
+
+    def __init__(self, task: TaskName) -> None:
+        self._task = task
+        self._lock = threading.RLock()
+        self._calling = False  # user code may be using what it was given
+        self._void = False
+        self._closed = False
+        self._killed = False  # as when the process is: nothing is cleaned up
+
+    def rest(self) -> None:
+        """See `ports.TransactionalSink`."""
+        with self._lock:
+            self._calling = False
+            if self._void:
+                self._end_open()
+            if self._closed:
+                self._stop()
+
+    def discard(self) -> None:
+        """See `ports.TransactionalSink`."""
+        self._void = True
+        if self._lock.acquire(blocking=False):
+            try:
+                if not self._calling:
+                    self._end_open()
+            finally:
+                self._lock.release()
+
+    def close(self, *, orderly: bool = True) -> None:
+        """See `ports.TransactionalSink`."""
+        self._closed = self._void = True
+        self._killed = not orderly
+        if self._lock.acquire(blocking=False):
+            try:
+                if not (orderly and self._calling):
+                    self._stop()
+            finally:
+                self._lock.release()
+
+    @abstractmethod
+    def _end_open(self) -> None:
+        """Take back the open batch, if there is one."""
+
+    @abstractmethod
+    def _stop(self) -> None:
+        """Give back what is held; where the target is killed, at once, and leave the rest to the next owner."""
+
+    def _renew(self) -> None:
+        """
+        A batch begins.
+
+        Raises:
+            RetriableError: the target is closed.
+        """
+        self._end_open()
+        self._void = False
+        if self._closed:
+            raise self._retriable("the task was given up")
+
+    def _check_void(self) -> None:
+        """
+        Raises:
+            RetriableError: the batch was discarded meanwhile.
+        """
+        if self._void:
+            self._end_open()
+            raise self._retriable("the batch is void")
+
+    def _retriable(self, why: str) -> RetriableError:
+        return RetriableError(f"the {self.what} of {self._task}: {why}", code="TARGET")
