@@ -109,7 +109,7 @@ def measure(repetitions: int, messages: int, entries: int, cluster: Cluster) -> 
             ]
         )
     restored = _restored(repetitions, entries, cluster)
-    by_hand_us = [_more(runs, case, "hand") for case in CASES if case.codec == "state"]
+    by_hand_us = [max(0.0, _more(runs, case, "hand")) for case in CASES if case.codec == "state"]
     section.after = (
         f"- By hand, in memory, a state update costs {by_hand_us[0]:.1f} us more than a stateless step, in small "
         f"batches {by_hand_us[1]:.1f} us.\n"
