@@ -41,7 +41,7 @@ from cues_kafka.graph.declare import Alias, CommitPolicy, Digits, GlobalTable, J
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.effects import Sql, Upsert
 from cues_kafka.graph.feed import Encoded, Feed, ReplayableSource
-from cues_kafka.graph.filters import has_tag, has_type
+from cues_kafka.graph.filters import has_header, has_tag, has_type
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
 from cues_kafka.graph.handler import Handler, StateHandler
 from cues_kafka.graph.message import Message, Out
@@ -172,6 +172,7 @@ __all__ = [
     "Upsert",
     "connect",
     "files",
+    "has_header",
     "has_tag",
     "has_type",
     "processor",

@@ -20,7 +20,19 @@ from cues_kafka.graph.declare import CodecSpec, CommitPolicy, GlobalTable, Json,
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.effects import Effect, Sql, SqlTable, Upsert
 from cues_kafka.graph.feed import Feed
-from cues_kafka.graph.filters import HasTag, HasType
+from cues_kafka.graph.filters import (
+    AllOf,
+    AnyOf,
+    Filter,
+    HasHeader,
+    HasTag,
+    HasType,
+    Not,
+    Predicate,
+    has_header,
+    has_tag,
+    has_type,
+)
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
 from cues_kafka.graph.handler import Handler
 from cues_kafka.graph.names import check_topic, hint, no_such_processor, quoted
@@ -177,22 +189,53 @@ def _topic_from_json(data: Mapping[str, Any]) -> Topic:
     return Topic(**{**data, **codecs})
 
 
-def _filter_to_json(predicate: Callable[[Any], bool]) -> Any:
-    if isinstance(predicate, HasType):
-        return {"has_type": [_to_json(one) for one in predicate.types]}
-    if isinstance(predicate, HasTag):
-        return {"has_tag": list(predicate.tags)}
+def _filter_to_json(predicate: Predicate) -> Any:
+    match predicate:
+        case HasType(types):
+            return {"has_type": [_to_json(one) for one in types]}
+        case HasTag(tags):
+            return {"has_tag": list(tags)}
+        case HasHeader(name, value):
+            return {"has_header": [name] if value is None else [name, _to_json(value)]}
+        case AllOf(filters):
+            return {"all": [_filter_to_json(one) for one in filters]}
+        case AnyOf(filters):
+            return {"any": [_filter_to_json(one) for one in filters]}
+        case Not(negated):
+            return {"not": _filter_to_json(negated)}
     return reference(predicate)
 
 
-def _filter_from_json(data: Any) -> Callable[[Any], bool]:
-    if isinstance(data, Mapping):
-        if "has_type" in data:
-            return HasType(tuple(_from_json(one) for one in data["has_type"]))
-        if "has_tag" in data:
-            return HasTag(tuple(data["has_tag"]))
-    found: Callable[[Any], bool] = resolve(data)
-    return found
+_FILTERS: Final[dict[str, Callable[[Any], Filter]]] = {
+    "has_type": lambda types: has_type(*map(_from_json, types)),
+    "has_tag": lambda tags: has_tag(*tags),
+    "has_header": lambda words: has_header(*map(_from_json, words)),
+    "all": lambda filters: AllOf(tuple(map(_filter_from_json, filters))),
+    "any": lambda filters: AnyOf(tuple(map(_filter_from_json, filters))),
+    "not": lambda negated: Not(_negated(_filter_from_json(negated))),
+}
+
+
+def _filter_from_json(data: Any) -> Predicate:
+    if isinstance(data, str):
+        found: Predicate = resolve(data)
+        return found
+    if isinstance(data, Mapping) and len(data) == 1:
+        [(kind, given)] = data.items()
+        if kind in _FILTERS and given and isinstance(given, str | Mapping if kind == "not" else list):
+            return _FILTERS[kind](given)
+    raise GraphError(
+        f"{data!r} is no filter. Write 'module:function', or a mapping with one of the keys {quoted(_FILTERS)}: "
+        "{'has_tag': ['audit']}, {'not': {'has_header': ['region', 'eu']}}."
+    )
+
+
+def _negated(predicate: Predicate) -> Filter:
+    if isinstance(predicate, Filter):
+        return predicate
+    raise GraphError(
+        f"{predicate!r} is a function, which has no contrary as data. Write one that returns the contrary."
+    )
 
 
 _OF_HANDLER = ("max_bytes", "per_task", "max_resets", "drain_timeout_s", "reset_timeout_s")

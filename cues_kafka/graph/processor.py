@@ -15,6 +15,7 @@ from cues_kafka.graph.calls import check_calls, journaled
 from cues_kafka.graph.declare import CodecSpec, CommitPolicy, Retry, Store, Table
 from cues_kafka.graph.effects import Effect
 from cues_kafka.graph.feed import Feed
+from cues_kafka.graph.filters import check_filter
 from cues_kafka.graph.handler import Handler, StateHandler
 from cues_kafka.graph.kind import KINDS, InputShape, OutputShape
 from cues_kafka.graph.names import check_name, check_topic, check_written_topic, quoted
@@ -140,7 +141,8 @@ class Processor(BoundFunction):
 
     Attributes:
         errors: the errors topic; None: the graph's; False: no errors topic, even if the graph has one.
-        filter: which messages are passed to the function; the others are delivered as nil.
+        filter: which messages are passed to the function; the others are delivered as nil. Where the headers alone
+            decide, a message that is left out is not decoded.
         strategy: None: the graph's. This release has exactly-once only, and refuses the others at the start.
         state: stores by name.
         tables: topics that the function looks up by key, by name; in `inputs=`, too, they may stand.
@@ -411,10 +413,7 @@ def _kept(given: object) -> str:
 def _check_settings(processor: Processor, label: str) -> None:
     if not (processor.errors is None or processor.errors is False):
         check_written_topic(processor.errors, f"{label}, errors=")
-    if processor.filter is not None and not callable(processor.filter):
-        raise GraphError(
-            f"{label}: filter={processor.filter!r} cannot be called. Write filter=has_type(...), or a function."
-        )
+    check_filter(processor.filter, label)
     if processor.strategy is not None:
         check_choice(processor.strategy, get_args(Strategy), f"{label}: strategy")
     _check_start(processor, label)

@@ -18,6 +18,7 @@ from cues_kafka.core.delivery import HEADER, provenance_prefix
 from cues_kafka.core.events import Halt
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import Fenced, HandlerFailed, Interrupt, OutputError, RetriableError, StoreBroken, StoreFull
+from cues_kafka.graph.filters import Filter
 from cues_kafka.graph.message import Message, travelling
 from cues_kafka.graph.processor import Processor
 from cues_kafka.observe.log import LINES
@@ -94,6 +95,7 @@ class Caller:
         self.context_of = context_of
         self._release = release
         self._bindings = tuple(binding for binding, _ in processor.inputs)
+        self._by_headers = processor.filter.by_headers if isinstance(processor.filter, Filter) else None
         self._retry = processor.retry.classes if processor.retry else ()
         self._timed_fn: Callable[..., Any] = processor.timers[1].fn if processor.timers else _nothing
         call = processor.call
@@ -111,7 +113,7 @@ class Caller:
         self._coming: Iterator[Any] | None = None
         self._simple = processor.input_shape == "single" and not (
             processor.batch
-            or processor.filter
+            or processor.filter is not None
             or processor.placed
             or processor.calls
             or call.wants_step
@@ -125,8 +127,8 @@ class Caller:
             processor.batch
             and processor.input_shape == "single"
             and (processor.output_shape == "none" or (self._target is not None and self._target.provenance))
-            and not (processor.filter or processor.state or call.wants_step or call.rest or call.is_async or timed)
-            and not call.is_generator
+            and processor.filter is None
+            and not (processor.state or call.wants_step or call.rest or call.is_async or timed or call.is_generator)
         )
         self._bytes_only = (
             self._plain
@@ -415,15 +417,17 @@ class Caller:
             return self._fail(error, failure)
 
     def _decode(self, taken: Taken, failure: Failure) -> dict[str, Received]:
-        """The decoded messages by binding, without those that the filter drops."""
-        passes = self.processor.filter
+        """The decoded messages by binding, without those that the filter drops, if it can before they are decoded."""
+        passes, by_headers = self.processor.filter, self._by_headers
         received: dict[str, Received] = {}
         for index, message in taken:
             failure.decoding = message
-            if message.headers() is UNREADABLE:
+            if (headers := message.headers()) is UNREADABLE:
                 raise unreadable(message)
+            if (decided := None if by_headers is None else by_headers(headers or [])) is False:
+                continue
             one = Received(message, self._decoders[index].read(message), self._decoders[index].key)
-            if passes is None or passes(one):
+            if passes is None or decided or passes(one):
                 received[self._bindings[index]] = one
         return received
 

@@ -21,11 +21,13 @@ from cues_kafka import (
     Retry,
     Source,
     Topic,
+    has_header,
     has_tag,
     has_type,
 )
 from cues_kafka.errors import CuesError
 from cues_kafka.graph.declare import Limits, Store
+from cues_kafka.graph.filters import Filter
 from cues_kafka.graph.formats import Avro
 
 
@@ -94,7 +96,17 @@ RETRIES = st.builds(
     max_s=st.floats(1, 100),
     then=st.sampled_from(["stop", "error"]),
 )
-FILTERS = st.sampled_from([None, predicate, has_type(Order, "order"), has_tag("audit", "eu")])
+NAMED: list[Any] = [predicate, has_type(Order, "order"), has_tag("audit", "eu"), has_header("h"), has_header("h", b"")]
+
+
+def combined(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Filters of these, and of functions."""
+    both = st.tuples(st.just(has_tag("x")), inner).map(lambda pair: pair[0] & pair[1])
+    either = st.tuples(inner, st.just(has_header("x", "é"))).map(lambda pair: pair[0] | pair[1])
+    return both | either | inner.map(lambda one: ~one if isinstance(one, Filter) else one)
+
+
+FILTERS = st.none() | st.recursive(st.sampled_from(NAMED), combined, max_leaves=4)
 
 
 @st.composite
@@ -248,6 +260,20 @@ GOOD: dict[str, Any] = {"version": 1, "name": "g", "parts": [{"source": "a"}]}
         ({**GOOD, "parts": [{"processor": "p", "fn": "json:loads", "colour": 1}]}, "does not describe a graph"),
         ({**GOOD, "defaults": {"value": {"kind": "xml"}}}, "'xml' is not a kind"),
         ({**GOOD, "parts": []}, "has no parts"),
+        *(
+            ({**GOOD, "parts": [{"processor": "p", "fn": "json:loads", "inputs": "a", "filter": wrong}]}, says)
+            for wrong, says in [
+                ({"has_tags": ["a"]}, "is no filter.*'has_tag'"),
+                ({"has_tag": "audit"}, "is no filter"),
+                ({"all": []}, "is no filter"),
+                ({"has_tag": ["a"], "has_type": ["b"]}, "is no filter"),
+                (["json:loads"], "is no filter"),
+                ({"has_tag": [3]}, "takes names"),
+                ({"any": [{"all": [{"not": 3}]}]}, "{'not': 3} is no filter"),
+                ({"not": "json:loads"}, "returns the contrary"),
+                ({"has_header": ["a", "b", "c"]}, "does not describe a graph"),
+            ]
+        ),
     ],
 )
 def test_data_that_is_no_graph_is_refused(data: dict[str, Any], says: str) -> None:

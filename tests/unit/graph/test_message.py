@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from cues_kafka import Message, Out, OutputError, has_tag, has_type
+from cues_kafka import Message, Out, OutputError
 from cues_kafka.graph.message import header_list, key_bytes, travelling, travels, with_travelling
 
 LEAD: list[tuple[str, bytes | None]] = [
@@ -92,42 +91,3 @@ def test_a_tombstone_is_a_message_without_a_value() -> None:
     """And messages with the same content are equal."""
     assert Message(None, key="a") == Message(None, key="a")
     assert Out("all", 1) == Out(binding="all", message=1)
-
-
-def received(value: Any, **headers: str) -> Any:
-    return SimpleNamespace(value=value, headers=[(f"cues-{name}", text.encode()) for name, text in headers.items()])
-
-
-@pytest.mark.parametrize(
-    ("message", "passes"),
-    [
-        (received(1), True),
-        (received("text"), False),
-        (received({"type": "order"}), True),
-        (received({"type": "refund"}), False),
-        (received("text", type="order"), True),
-        (received({"type": "order"}, type="refund"), False),
-        (received(SimpleNamespace(type="order")), True),
-        (received(None), False),
-    ],
-)
-def test_has_type_looks_at_class_header_and_field(message: Any, passes: bool) -> None:
-    """The header wins over the field."""
-    assert passes == has_type(int, "order")(message)
-
-
-@pytest.mark.parametrize(
-    ("message", "passes"),
-    [
-        (received(1, tags="audit,eu"), True),
-        (received(1, tags="auditor"), False),
-        (received({"tags": ["audit"]}), True),
-        (received({"tags": "audit"}), True),
-        (received({"tags": {"eu": 1}}), False),
-        (received({"tags": 3}), False),
-        (received(None), False),
-    ],
-)
-def test_has_tag_looks_at_header_and_field(message: Any, passes: bool) -> None:
-    """One common tag is enough."""
-    assert passes == has_tag("audit", "us")(message)

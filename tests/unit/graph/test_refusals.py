@@ -21,6 +21,7 @@ from cues_kafka import (
     Retry,
     Source,
     Topic,
+    has_header,
     has_tag,
     has_type,
 )
@@ -61,6 +62,10 @@ def scaled(message: Any, factor: int) -> Any: ...
 
 
 def stepped(step: Any, message: Any) -> Any: ...
+
+
+async def asks(message: Any) -> bool:
+    return True
 
 
 def only(*, message: Any) -> Any: ...
@@ -231,7 +236,15 @@ WRONG = [
     Wrong("graph's strategy", graph(strategy="once"), ("'once'", "exactly-once")),
     Wrong("unknown start", pipe(start="newest"), ("'newest'", "'earliest', 'latest'")),
     Wrong("quarantine after zero", pipe(quarantine_after=0), ("quarantine_after=0",)),
-    Wrong("filter that is no function", pipe(filter="order"), ("cannot be called", "has_type(...)")),
+    Wrong("filter that is no function", pipe(filter="order"), ("filter='order' is no filter", "has_type(...)")),
+    Wrong("filter that is not called", pipe(filter=has_type), ("filter=has_type", "Write filter=has_type(...)")),
+    Wrong("class as a filter", pipe(filter=Order), ("filter=Order", "Write filter=has_type(...)")),
+    Wrong("filter of two messages", pipe(filter=two), ("missing a required argument", "def two(received) -> bool")),
+    Wrong("filter that is a coroutine", pipe(filter=asks), ("coroutine function", "Write it with def")),
+    Wrong("filters joined by and", lambda: has_tag("a") and has_tag("b"), ("'and', 'or' and 'not'", "Write a & b")),
+    Wrong("filter and a name", lambda: has_tag("a") & "b", ("'b' is none", "& has_tag('audit')")),  # type: ignore[operator]
+    Wrong("name or a filter", lambda: "b" | has_tag("a"), ("| combines filters", "'b' is none")),  # type: ignore[operator]
+    Wrong("filter and a class", lambda: has_tag("a") & Order, ("& combines filters", "Order")),  # type: ignore[operator]
     Wrong("effects that is no bool", pipe(effects="db"), ("effects='db'", "True or False")),
     Wrong("retry that is none", pipe(retry=3), ("Write retry=Retry(",)),
     Wrong("state that is a codec", pipe(fn=untaken, state={"store": Json(int)}), ("Store(Json(...))",)),
@@ -262,6 +275,8 @@ WRONG = [
     Wrong("retry and then what", lambda: Retry(then="skip"), ("'stop' or 'error'",)),  # type: ignore[arg-type]
     Wrong("type filter of nothing", has_type, ("has_type(Order)",)),
     Wrong("tag filter of numbers", lambda: has_tag(3), ("has_tag('audit')",)),  # type: ignore[arg-type]
+    Wrong("header filter of nothing", lambda: has_header(""), ("has_header('region')",)),
+    Wrong("header filter by a number", lambda: has_header("n", 7), ("text or bytes", "Write has_header('n', '7')")),  # type: ignore[arg-type]
     Wrong(
         "DataFrames without outputs",
         lambda: DataFrameProcessor(same, inputs="a", outputs=None),  # type: ignore[arg-type]
