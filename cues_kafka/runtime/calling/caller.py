@@ -436,7 +436,7 @@ class Caller:
         places = self.coordinates(taken, batch)
         stores, fired = batch.context.stores, batch.fired
         return Step(
-            *(batch.spec.graph, self.processor.name, places, received),
+            *(batch.spec.graph, self.processor, places, received),
             attempt=attempt,
             starts=batch.starts,
             timers=None if stores is None else stores.timers,

@@ -10,6 +10,7 @@ from cues_kafka.core.delivery import HEADER, show_origin
 from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.errors import CodecError, GraphError
 from cues_kafka.graph.message import travels
+from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.timers import Timer, due_ms
 from cues_kafka.observe.log import Logger, get_logger
 from cues_kafka.ports import UNREADABLE, Coordinates, Headers, WireMessage, headers_of
@@ -123,8 +124,9 @@ class Step:
     Attributes:
         inputs: the received messages by binding. Alts have one; a join has those that the filter passed.
         binding: for alts, the binding of the message; else that of the first input.
-        processor: the name of the processor.
-        task: `processor/partition`.
+        processor: the processor as it was declared. A function that reads its outputs there can serve any processor:
+            ``dict.fromkeys([binding for binding, _ in step.processor.outputs], message)`` is a broadcast.
+        task: `name/partition` of the task, such as ``check/3``.
         attempt: 0 at the first call, one more at each retry in this process.
         starts: how often a process has died on exactly this batch.
         replay: the number of this replay of an error; None: this is no replay.
@@ -139,7 +141,7 @@ class Step:
     def __init__(
         self,
         graph: str,
-        processor: str,
+        processor: Processor,
         consumed: tuple[Coordinates, ...],
         inputs: Mapping[str, Received],
         *,
@@ -155,7 +157,7 @@ class Step:
         self.inputs = inputs
         self.binding = consumed[0].binding
         self.processor = processor
-        self.task = f"{processor}/{consumed[0].partition}"
+        self.task = f"{processor.name}/{consumed[0].partition}"
         self.attempt = attempt
         self.starts = starts
         self.replay: int | None = None
@@ -167,7 +169,7 @@ class Step:
         """The delivery hash (O4), or the timer's (F1), 32 hexadecimal digits. It is the same on every attempt."""
         if self.timer is not None:
             return self.timer.hash
-        return delivery_hash(self._graph, self.processor, self._consumed).hex()
+        return delivery_hash(self._graph, self.processor.name, self._consumed).hex()
 
     def error_context(self, **fields: object) -> None:
         """Add fields to the error message of this delivery, if it becomes one."""
@@ -240,8 +242,8 @@ class Step:
     def _declared(self) -> Scheduled:
         if self._timers is None:
             raise GraphError(
-                f'Processor {self.processor!r} declares no timers. Write state={{"timers": Timers(function)}}: the '
-                "function is called with each timer that is due."
+                f'{self.processor.label} declares no timers. Write state={{"timers": Timers(function)}}: the function '
+                "is called with each timer that is due."
             )
         return self._timers
 
