@@ -1,4 +1,4 @@
-"""Graphs as data: written down, read back, merged, and bound to other topics.
+"""Graphs as data: written down and read back.
 
 Functions and classes are written as ``module:qualname``. Reading imports those modules: read trusted data only.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, is_dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ from cues_kafka.graph.filters import (
 )
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
 from cues_kafka.graph.handler import Handler
-from cues_kafka.graph.names import check_topic, hint, no_such_processor, quoted
+from cues_kafka.graph.names import quoted
 from cues_kafka.graph.processor import DataFrameProcessor, Declaration, Processor, Source
 from cues_kafka.graph.timers import Timers
 from cues_kafka.graph.topic import Topic
@@ -465,97 +465,3 @@ def from_dict(data: Mapping[str, Any]) -> Graph:
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise GraphError(f"The data does not describe a graph: {error}. Write it with Graph.to_dict().") from error
-
-
-# --- Merging and binding
-
-
-def merge(graphs: Sequence[Graph], name: str) -> Graph:
-    """See `Graph.merge`: the first graph's settings stay, and the parts of the others get theirs explicitly."""
-    first = graphs[0]
-    label = f"Merging into {name!r}"
-    parts: dict[str, Declaration] = {}
-    topics: dict[str, Topic] = {}
-    system: dict[str, Callable[[], Any]] = {}
-    for graph in graphs:
-        for part in graph.parts:
-            key = f"source {part.topic}" if isinstance(part, Source) else part.name
-            fixed = _fixed(part, graph, first)
-            if parts.setdefault(key, fixed) != fixed:
-                raise GraphError(
-                    f"{label}: {key!r} is declared twice, differently. Rename one of them with name=, or drop it."
-                )
-        for topic in graph.topics_used():
-            _merge_topic(topics, topic, graph, graphs, label)
-        for key, factory in graph.system.items():
-            if system.setdefault(key, factory) != factory:
-                raise GraphError(f"{label}: system has two factories for {key!r}. Rename one of them.")
-    settings = {**first.settings(), "topics": topics, "system": system}
-    return Graph(name, *parts.values(), **settings)
-
-
-def _fixed(part: Declaration, graph: Graph, first: Graph) -> Declaration:
-    """A part that behaves with the first graph's settings as it does in its own graph."""
-    if isinstance(part, Feed) and graph.errors != first.errors:
-        return Feed(**{**part.arguments(), "errors": graph.errors_of(part) or False})
-    if not isinstance(part, Processor):
-        return part
-    changes: dict[str, Any] = {}
-    if graph.errors != first.errors:
-        changes["errors"] = graph.errors_of(part) or False
-    if graph.strategy != first.strategy:
-        changes["strategy"] = graph.strategy_of(part)
-    return part.replace(**changes) if changes else part
-
-
-def _merge_topic(topics: dict[str, Topic], topic: str, graph: Graph, graphs: Sequence[Graph], label: str) -> None:
-    wanted = graph.topic(topic)
-    for other in graphs:
-        if other is not graph and topic in other.topics_used() and other.topic(topic).settings() != wanted.settings():
-            raise GraphError(
-                f"{label}: topic {topic!r} has different settings in {graph.name!r} and in {other.name!r}. "
-                "Give it the same Topic(...) in topics= of both."
-            )
-    own = graph.topics.get(topic)
-    if graph.defaults == graphs[0].defaults:
-        if own is not None:
-            topics[topic] = own
-    elif topic not in topics:
-        is_errors = topic in graph.error_topics()
-        topics[topic] = Topic(partitions=wanted.partitions) if is_errors else Topic(**wanted.settings())
-
-
-def rebind(graph: Graph, topics: Mapping[str, str], opts: Mapping[str, Mapping[str, Any]]) -> Graph:
-    """See `Graph.bind`."""
-    label = f"Graph {graph.name!r}"
-    used = graph.topics_used()
-    for old, new in topics.items():
-        check_topic(new, f"{label}, bind")
-        if old not in used:
-            raise GraphError(f"{label} has no topic {old!r}{hint(old, used)}. Topics: {quoted(used)}.")
-    for name in opts:
-        if name not in graph.processors:
-            raise GraphError(no_such_processor(graph.name, [name], graph.processors))
-    settings = graph.settings()
-    settings["errors"] = None if graph.errors is None else topics.get(graph.errors, graph.errors)
-    settings["topics"] = {topics.get(name, name): topic for name, topic in graph.topics.items()}
-    return Graph(graph.name, *(_rebound(part, topics, opts) for part in graph.parts), **settings)
-
-
-def _rebound(part: Declaration, topics: Mapping[str, str], opts: Mapping[str, Mapping[str, Any]]) -> Declaration:
-    if isinstance(part, Source):
-        return Source(topics.get(part.topic, part.topic), default=part.default)
-    arguments = part.arguments()
-    for place in ("inputs", "alts", "outputs", "tailers", "appenders", "errors", "into"):
-        bound = arguments.get(place)
-        if isinstance(bound, str):
-            arguments[place] = topics.get(bound, bound)
-        elif isinstance(bound, Mapping):
-            arguments[place] = {binding: topics.get(topic, topic) for binding, topic in bound.items()}
-    if isinstance(part, Processor) and part.tables:
-        arguments["tables"] = {
-            name: replace(one, topic=topics.get(one.topic, one.topic)) for name, one in part.tables.items()
-        }
-    if isinstance(part, Processor) and part.name in opts:
-        arguments["opts"] = {**part.opts, **opts[part.name]}
-    return type(part)(**arguments)

@@ -183,33 +183,46 @@ class Graph:
         names = ("errors", "defaults", "topics", "system", "strategy", "cuts")
         return {name: getattr(self, name) for name in names}
 
-    def merge(self, *others: Graph, name: str | None = None) -> Graph:
+    def merge(self, *others: Graph, name: str | None = None, override: bool = False) -> Graph:
         """
         One graph with the parts of several; each part keeps its errors topic, strategy and topic settings.
 
-        Raises:
-            GraphError: two different parts of one name, or one topic with two settings.
-        """
-        from cues_kafka.graph.data import merge  # noqa: PLC0415  # it is built on this module
+        Args:
+            others: graphs to take in. Settings of the whole graph are those of the first one.
+            name: of the merged graph; None: that of the first one.
+            override: of two different parts of one name the later one wins, in the place of the earlier one; and so
+                with factories of `system=` and the settings of a topic in `topics=`.
 
-        return merge((self, *others), self.name if name is None else name)
+        Raises:
+            GraphError: without `override`, two different parts of one name, or one topic with two settings.
+        """
+        from cues_kafka.graph.merging import merge  # noqa: PLC0415  # it is built on this module
+
+        return merge((self, *others), self.name if name is None else name, override=override)
 
     def bind(
-        self, topics: Mapping[str, str] | None = None, *, opts: Mapping[str, Mapping[str, Any]] | None = None
+        self,
+        topics: Mapping[str, str] | None = None,
+        *,
+        opts: Mapping[str, Mapping[str, Any]] | None = None,
+        names: Mapping[str, str] | None = None,
     ) -> Graph:
         """
-        The same graph between other topics, or with other options.
+        The same graph between other topics, with other options, or with other names for its processors.
+
+        A processor under a new name has no past: it begins at its `start=`.
 
         Args:
             topics: new name of each topic to rename.
-            opts: for each processor, options to merge over its own.
+            opts: for each processor, under its present name, options to merge over its own.
+            names: new name of each processor or feed to rename.
 
         Raises:
-            GraphError: a topic or processor that the graph does not have.
+            GraphError: a topic or processor that the graph does not have, or what comes out contradicts itself.
         """
-        from cues_kafka.graph.data import rebind  # noqa: PLC0415  # as in `merge`
+        from cues_kafka.graph.merging import rebind  # noqa: PLC0415  # as in `merge`
 
-        return rebind(self, topics or {}, opts or {})
+        return rebind(self, topics or {}, opts or {}, names or {})
 
     def to_dict(self) -> dict[str, Any]:
         """

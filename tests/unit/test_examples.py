@@ -13,6 +13,11 @@ MOST_LINES = 60
 
 PRINTED = {
     "broadcast": [f"prices.{region} [Price(article='nut', cents=120)]" for region in ("eu", "us", "asia")],
+    "regions": [
+        "eu.billed {'id': 'a1', 'gross': 119}",
+        "us.billed {'id': 'b1', 'gross': 107}",
+        "bill-eu, bill-us, audit",
+    ],
 }
 """By example, the lines that it prints."""
 

@@ -1,4 +1,4 @@
-"""Graphs as data: written down and read back, merged, bound to other topics."""
+"""Graphs as data: any graph is written down and read back; renamed and merged with itself it stays the same."""
 
 from __future__ import annotations
 
@@ -214,11 +214,24 @@ def test_renaming_all_topics_keeps_the_shape(graph: Graph) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(graphs())
+def test_renaming_all_processors_keeps_the_shape(graph: Graph) -> None:
+    """Their names are all that changes."""
+    names = {name: f"{name[:70]}_2" for name in graph.all_processors}
+    bound = graph.bind(names=names)
+
+    assert [*names.values()] == [*bound.all_processors]
+    assert graph.isomorphic(bound)
+    assert graph == bound.bind(names={new: old for old, new in names.items()})
+
+
+@settings(max_examples=25, deadline=None)
+@given(graphs())
 def test_merging_a_graph_with_itself_changes_nothing(graph: Graph) -> None:
     """Equal parts are one part."""
     merged = graph.merge(graph)
 
     assert (graph.parts, graph.settings()) == (merged.parts, merged.settings())
+    assert merged == graph.merge(graph, override=True)
 
 
 def test_functions_are_written_by_module_and_name() -> None:
@@ -280,54 +293,3 @@ def test_data_that_is_no_graph_is_refused(data: dict[str, Any], says: str) -> No
     """Each defect is a declaration error."""
     with pytest.raises(GraphError, match=says):
         Graph.from_dict(data)
-
-
-def test_merged_parts_keep_errors_strategy_and_topic_settings() -> None:
-    """Parts keep the settings that came from their graph's defaults."""
-    orders = Graph("orders", Source("a"), Processor(anything, name="one", inputs="a", outputs="b"), errors="e1")
-    audit = Graph(
-        "audit",
-        Source("c"),
-        Processor(anything, name="two", inputs="c", outputs="d"),
-        Processor(anything, name="three", inputs="d", errors=False),
-        errors="e2",
-        strategy="at-least-once",
-        defaults=Topic(Raw(), partitions=6),
-        system={"clock": factory},
-    )
-    merged = orders.merge(audit, name="all")
-
-    assert (merged.name, merged.errors, merged.strategy) == ("all", "e1", "exactly-once")
-    assert [merged.errors_of(name) for name in ("one", "two", "three")] == ["e1", "e2", None]
-    assert [merged.strategy_of(name) for name in ("one", "two")] == ["exactly-once", "at-least-once"]
-    assert (Json(), 1) == (merged.topic("a").value, merged.topic("a").partitions)
-    assert (Raw(), 6) == (merged.topic("d").value, merged.topic("d").partitions)
-    assert merged.topic("e2").partitions == 6
-    assert {"clock": factory} == dict(merged.system)
-
-
-@pytest.mark.parametrize(
-    ("other", "says"),
-    [
-        (Graph("h", Processor(anything, name="one", inputs="z")), "declared twice"),
-        (Graph("h", Source("a"), topics={"a": Topic(partitions=2)}), "different settings"),
-        (Graph("h", Source("z"), system={"clock": object}), "two factories"),
-    ],
-)
-def test_what_contradicts_itself_is_not_merged(other: Graph, says: str) -> None:
-    """One name is one part, one topic has one setting."""
-    graph = Graph("g", Source("a"), Processor(anything, name="one", inputs="a"), system={"clock": factory})
-
-    with pytest.raises(GraphError, match=says):
-        graph.merge(other)
-
-
-def test_options_are_merged_over_those_that_were_declared() -> None:
-    """The rest of the graph stays as it is."""
-    graph = Graph("g", Processor(anything, inputs="a", opts={"factor": 2, "unit": "kg"}))
-
-    assert dict(graph.bind(opts={"anything": {"factor": 3}}).processors["anything"].opts) == {"factor": 3, "unit": "kg"}
-    with pytest.raises(GraphError, match="did you mean 'anything'"):
-        graph.bind(opts={"anythin": {}})
-    with pytest.raises(GraphError, match="has no topic 'b'"):
-        graph.bind({"b": "c"})
