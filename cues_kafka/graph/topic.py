@@ -7,13 +7,25 @@ import json
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from types import EllipsisType
-from typing import Any
+from typing import Any, Final
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.declare import CodecSpec, Json, Raw
+from cues_kafka.graph.durations import milliseconds, written
 from cues_kafka.graph.formats import Avro
 from cues_kafka.graph.names import hint, quoted
+
+TRANSIENT: Final = "10 days"
+"""How long `Topic(transient=True)` keeps messages, as in Cues."""
+
+SEGMENTS: Final = 10
+"""In how many files the messages of a transient topic lie, about. Kafka deletes whole files, so a message stays up to a
+tenth longer than its time."""
+
+LEAST_TRANSIENT_MS: Final = 60_000
+"""Brokers look for what they may delete every five minutes (`log.retention.check.interval.ms`)."""
 
 
 def set_fields(target: Any, **values: Any) -> None:
@@ -57,7 +69,11 @@ class Topic:
         key: the field of a value that is the key of a message without one; None: the lead input's key.
         partitions: how many partitions the topic is created with; 1.
         provenance: whether outputs carry the `cues` header, without which `verify` cannot vouch for the topic; True.
-        config: Kafka's settings of a topic that is created, such as ``{"retention.ms": "86400000"}``.
+        transient: how long the topic keeps messages, delivered or not, such as "7 days"; True: 10 days; None: as long
+            as Kafka's own settings say.
+        compacted: whether the topic keeps only the newest message of each key; with `transient`, that one for its time.
+        config: Kafka's settings of a topic that is created, such as ``{"max.message.bytes": "5000000"}``; those that
+            `transient` and `compacted` stand for are among them.
         given: the settings that were given, in the order of declaration.
     """
 
@@ -66,6 +82,8 @@ class Topic:
     key: str | None
     partitions: int
     provenance: bool
+    transient: str | None
+    compacted: bool
     config: Mapping[str, str]
     given: Mapping[str, Any]
 
@@ -77,6 +95,8 @@ class Topic:
         key_codec: CodecSpec | EllipsisType | None = ...,
         partitions: int | EllipsisType = ...,
         provenance: bool | EllipsisType = ...,
+        transient: bool | str | timedelta | EllipsisType | None = ...,
+        compacted: bool | EllipsisType = ...,
         config: Mapping[str, str] | EllipsisType = ...,
     ) -> None:
         settings = {
@@ -85,20 +105,33 @@ class Topic:
             "key": key,
             "partitions": partitions,
             "provenance": provenance,
+            "transient": transient,
+            "compacted": compacted,
             "config": config,
         }
         given: dict[str, Any] = {name: setting for name, setting in settings.items() if setting is not ...}
         _check_topic_settings(given)
         if "config" in given:
             given["config"] = read_only({name: str(setting) for name, setting in given["config"].items()})
-        set_fields(self, **{**_DEFAULTS, **given}, given=read_only(given))
+        if "transient" in given:
+            given["transient"] = _duration(given["transient"])
+        _check_said_once(given)
+        config = read_only({**_stands_for(given), **given.get("config", {})})
+        compacted = COMPACT in _policies(config)
+        set_fields(self, **{**_DEFAULTS, **given, "config": config, "compacted": compacted}, given=read_only(given))
         _check_key_field(self)
 
     def over(self, defaults: Topic) -> Topic:
         """These settings over those of `defaults`."""
         merged: dict[str, Any] = {**defaults.given, **self.given}
+        own: Mapping[str, str] = self.given.get("config", {})
+        for name, decided in _DECIDED.items():
+            if name not in self.given and not decided.isdisjoint(own):
+                merged.pop(name, None)  # this topic sets by Kafka's name what the defaults call by ours
         if "config" in merged:
-            merged["config"] = {**defaults.config, **self.config}
+            below: Mapping[str, str] = defaults.given.get("config", {})
+            taken = set().union(*(decided for name, decided in _DECIDED.items() if name in self.given))
+            merged["config"] = {name: one for name, one in below.items() if name not in taken} | dict(own)
         if "value" in self.given and "key" not in self.given and isinstance(self.value, Raw):
             merged.pop("key", None)  # bytes have no fields, so the key of the defaults does not apply
         return Topic(**merged)
@@ -114,8 +147,15 @@ _DEFAULTS: dict[str, Any] = {
     "key": None,
     "partitions": 1,
     "provenance": True,
+    "transient": None,
+    "compacted": False,
     "config": read_only({}),
 }
+
+COMPACT, DELETE = "compact", "delete"
+
+_DECIDED: Final = {"transient": {"cleanup.policy", "retention.ms"}, "compacted": {"cleanup.policy"}}
+"""By our names, the settings of Kafka that they decide."""
 
 
 def _check_topic_settings(given: Mapping[str, Any]) -> None:
@@ -130,8 +170,60 @@ def _check_topic_settings(given: Mapping[str, Any]) -> None:
         raise GraphError(f"Topic(key_codec={given['key_codec']!r}): takes a codec, such as Avro('string'), or None.")
     check_count(given.get("partitions", 1), "Topic: partitions")
     check_flag(given.get("provenance", True), "Topic: provenance")
+    check_flag(given.get("compacted", True), "Topic: compacted")
     if not isinstance(given.get("config", {}), Mapping):
         raise GraphError(f"Topic(config={given['config']!r}): takes a mapping such as {{'retention.ms': '86400000'}}.")
+
+
+def _duration(transient: bool | str | timedelta | None) -> str | None:
+    """`transient` as text, equal for equal durations; None: the topic is not transient."""
+    if transient is None or transient is False:
+        return None
+    try:
+        kept = written(TRANSIENT if transient is True else transient, "transient")
+    except ValueError as error:
+        raise GraphError(f"Topic({error}, or True.") from None
+    if milliseconds(kept, "transient") < LEAST_TRANSIENT_MS:
+        raise GraphError(
+            f"Topic(transient={transient!r}): brokers look for messages to delete every five minutes. Give it a minute "
+            'or more, such as "1 hour".'
+        )
+    return kept
+
+
+def _policies(config: Mapping[str, str]) -> list[str]:
+    return [one.strip() for one in config.get("cleanup.policy", "").split(",")]
+
+
+def _stands_for(given: Mapping[str, Any]) -> dict[str, str]:
+    """What `transient` and `compacted` are in Kafka's settings."""
+    kept, found = given.get("transient"), {}
+    policy = [word for word, wanted in ((COMPACT, given.get("compacted")), (DELETE, kept)) if wanted]
+    if policy:
+        found["cleanup.policy"] = ",".join(policy)
+    if kept is not None:
+        kept_ms = milliseconds(kept, "transient")
+        found |= {"retention.ms": str(kept_ms), "segment.ms": str(kept_ms // SEGMENTS)}
+    return found
+
+
+def _check_said_once(given: Mapping[str, Any]) -> None:
+    """Refuse settings of Kafka that contradict ours. The size of segments may be set beside `transient`."""
+    config, kept, compacted = given.get("config", {}), given.get("transient"), given.get("compacted")
+    stands_for = _stands_for(given)
+    wrong: str | None = None
+    if config.get("retention.ms", stands_for.get("retention.ms")) != stands_for.get("retention.ms") and kept:
+        wrong = "retention.ms"
+    elif "cleanup.policy" in config:
+        policies = _policies(config)
+        contradicts = compacted is not None and compacted != (COMPACT in policies)
+        wrong = "cleanup.policy" if contradicts or (kept and DELETE not in policies) else None
+    if wrong is not None:
+        ours = " and ".join(f"{name}={given[name]!r}" for name in ("transient", "compacted") if name in given)
+        raise GraphError(
+            f"Topic({ours}, config={{{wrong!r}: {config[wrong]!r}}}) contradicts itself. Drop {wrong!r} from config=, "
+            "and keep transient= and compacted=, which set it."
+        )
 
 
 def _check_key_field(topic: Topic) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from cues_kafka.graph import topology
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.durations import milliseconds
 from cues_kafka.graph.names import control_topic, hint, quoted
 from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.acls import grant
@@ -248,6 +249,8 @@ def warnings_of(graph: Graph, processors: Iterable[ProcessorPlan], facts: Cluste
     for topic in sorted(_output_topics(graph)):
         if not graph.topic(topic).provenance:
             yield f"Topic {topic!r} has provenance=False, so verify cannot say what in it is lost or duplicated."
+    yield from _transient_inputs(graph)
+    yield from _other_settings(graph, facts)
     yield from outgrown(processors)
     for one in processors:
         if one.strategy != "exactly-once":
@@ -257,6 +260,35 @@ def warnings_of(graph: Graph, processors: Iterable[ProcessorPlan], facts: Cluste
         yield from _compacted_alts(graph.processors[one.name], one.compacted)
     for frame in graph.dataframes:
         yield f"{frame} is a processor of DataFrames: the native runtime refuses it, Spark runs it."
+
+
+def _transient_inputs(graph: Graph) -> Iterator[str]:
+    """What a transient topic loses, it loses whether it was delivered or not."""
+    for name, part in graph.all_processors.items():
+        for topic in dict.fromkeys(part.read_topics):
+            if (kept := graph.topic(topic).transient) is None:
+                continue
+            days = milliseconds(kept, "transient") / DAY_MS
+            after = count(int(days), "day") if days.is_integer() else f"{days:.3g} days"
+            yield (
+                f"{name} reads {topic!r}, which is transient: Kafka deletes its messages after {after}, delivered or "
+                f"not. Run {name} at least that often; a task that comes too late stops, and says what it did not "
+                "deliver."
+            )
+
+
+def _other_settings(graph: Graph, facts: ClusterFacts | None) -> Iterator[str]:
+    """A topic that exists keeps the settings that it has, whatever is declared."""
+    known = {} if facts is None else facts.topics
+    for topic in (one for one in graph.topics_used() if one in known):
+        for name, wanted in graph.topic(topic).config.items():
+            has = known[topic].config.get(name)
+            if has is not None and {*has.split(",")} != {*wanted.split(",")}:
+                value = f"[{wanted}]" if "," in wanted else wanted
+                yield (
+                    f"Topic {topic!r} has {name}={has}, and the graph declares {wanted}. A topic that exists is left "
+                    f"as it is. {_alter(topic, f'{name}={value}')}; or declare what it has."
+                )
 
 
 def outgrown(processors: Iterable[ProcessorPlan]) -> Iterator[str]:

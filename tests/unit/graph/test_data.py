@@ -118,9 +118,13 @@ def topics(draw: st.DrawFn, *, keyed: bool = True) -> Topic:
         "provenance": st.booleans(),
         "config": st.dictionaries(st.sampled_from(["retention.ms", "cleanup.policy"]), st.text("01", min_size=1)),
         "key": st.sampled_from(["id", None]),
+        "transient": st.sampled_from([True, False, "7 days"]),
+        "compacted": st.booleans(),
     }
     given_ = draw(st.sets(st.sampled_from(sorted(every))))
     chosen = {name: draw(every[name]) for name in sorted(given_)}
+    if "config" in chosen:  # which may contradict them
+        chosen = {name: one for name, one in chosen.items() if name not in {"transient", "compacted"}}
     if chosen.get("value") == Raw() or not keyed:
         chosen.pop("key", None)
     return Topic(**chosen)

@@ -284,6 +284,47 @@ def test_what_weakens_something_is_a_warning() -> None:
     assert ("g.frame.backing", 3) in {(topic.name, topic.partitions) for topic in planned.create}
 
 
+def test_transient_inputs_are_warned_of() -> None:
+    """As inputs, in a table, and of DataFrames; outputs may be transient without a word."""
+    graph = Graph(
+        "g",
+        Source("a"),
+        Processor(anything, name="one", inputs="a", outputs="b"),
+        Processor(anything, name="two", inputs="c", tables={"t": Table("t")}),
+        DataFrameProcessor(anything, inputs={"x": "a", "y": "c"}, outputs="d", name="frame"),
+        topics={
+            "a": Topic(transient=True),
+            "b": Topic(transient="1 day"),
+            "c": Topic(),
+            "t": Topic(compacted=True, transient="36 hours"),
+        },
+    )
+    planned = plan(graph)
+    transient = [text for text in planned.warnings if "transient" in text]
+
+    assert [text.partition(", delivered")[0] for text in transient] == [
+        "one reads 'a', which is transient: Kafka deletes its messages after 10 days",
+        "two reads 't', which is transient: Kafka deletes its messages after 1.5 days",
+        "frame reads 'a', which is transient: Kafka deletes its messages after 10 days",
+    ]
+    assert {topic.name: topic.config.get("segment.ms") for topic in planned.create if topic.name in "abct"} == {
+        "a": "86400000", "b": "8640000", "c": None, "t": "12960000",
+    }  # fmt: skip
+
+
+def test_a_topic_that_exists_with_other_settings_is_warned_of() -> None:
+    """Nothing would change them, though the declaration looks as if."""
+    graph = Graph("g", Source("a"), Source("b"), topics={"a": Topic(compacted=True, transient="1 day")})
+    has = {"cleanup.policy": "delete", "retention.ms": "604800000", "segment.ms": "8640000"}
+    same = {"cleanup.policy": "delete,compact", "retention.ms": "86400000", "segment.ms": "8640000"}
+
+    [policy, retention] = plan(graph, facts(a=1, b=1, config=has)).warnings
+    assert "has cleanup.policy=delete, and the graph declares compact,delete" in policy
+    assert "kafka-configs --alter --topic a --add-config cleanup.policy=[compact,delete]" in policy
+    assert "--add-config retention.ms=86400000; or declare what it has" in retention
+    assert plan(graph, facts(a=1, b=1, config=same)).warnings == plan(graph, facts(b=1)).warnings == ()
+
+
 def test_permissions_are_the_least_that_is_needed() -> None:
     """The table of least privilege, without a wildcard; only transactional ids are a prefix."""
     acls = plan(PIPE, facts()).acls
