@@ -50,6 +50,11 @@ def blocks(language: str, *pages: Path) -> list[Block]:
     return found
 
 
+def is_graph(block: Block) -> bool:
+    """Whether a file holds a graph, and not settings."""
+    return "[[parts]]" in block.text
+
+
 def shown(text: str) -> Iterator[str]:
     """Code spans, and the lines of fenced blocks."""
     for _, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
@@ -146,7 +151,17 @@ def test_every_other_shell_block_runs(block: Block) -> None:
         run(*PROGRAM, *arguments)
 
 
-@pytest.mark.parametrize("block", blocks("toml"), ids=lambda b: f"{b.page}-{b.number}")
+def test_the_graph_in_a_file_is_taken(tmp_path: Path) -> None:
+    """Beside a module that has what it names."""
+    [block] = [b for b in blocks("toml") if is_graph(b)]
+    (tmp_path / "graph.toml").write_text(block.text.replace("shop:", "graphs_page:"), encoding="utf-8")
+    (tmp_path / "graphs_page.py").write_text("Order = dict\ndef check(order, limit): ...\n", encoding="utf-8")
+
+    planned = run(*PROGRAM, "plan", tmp_path / "graph.toml", "--offline")
+    assert "orders -> all=checked, big=checked.big; errors: shop.errors" in planned
+
+
+@pytest.mark.parametrize("block", [b for b in blocks("toml") if not is_graph(b)], ids=lambda b: f"{b.page}-{b.number}")
 def test_every_configuration_that_is_shown_is_taken(block: Block, tmp_path: Path) -> None:
     """With each of its profiles, and with the secrets that it names."""
     file, secret = tmp_path / "cues-kafka.toml", tmp_path / "secret"

@@ -1,4 +1,4 @@
-"""From `MODULE:GRAPH` to a graph: ``shop:graph``, ``package.shop:graph`` or ``path/shop.py:graph``."""
+"""From `MODULE:GRAPH` to a graph: ``shop:graph``, ``package.shop:graph``, ``path/shop.py:graph``; or ``shop.toml``."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ import importlib
 import importlib.util
 import sys
 import sysconfig
+import tomllib
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from cues_kafka.errors import ConfigError, CuesError
+from cues_kafka.errors import ConfigError, CuesError, GraphError
 from cues_kafka.graph.definition import Graph
 from cues_kafka.words import article
 
 if TYPE_CHECKING:
     from cues_kafka.ports import Broker
+
+WRITTEN: Final = ".toml"
+"""How the names of files end that hold graphs as data."""
 
 
 @contextmanager
@@ -40,31 +44,81 @@ def opened(
 
 def load_graph(target: str) -> Graph:
     """
-    Import a module and take a graph out of it.
+    Import a module and take a graph out of it, or read a graph from a TOML file.
 
     A path is imported as ``python path/shop.py`` would do it, with its directory first on the module path; a module is
-    looked for in the working directory too.
+    looked for in the working directory too. A TOML file holds what `Graph.from_dict` reads; the modules that it names
+    are looked for in its directory.
 
     Args:
-        target: MODULE:GRAPH.
+        target: MODULE:GRAPH, FILE.toml, or FILE.toml:NAME.
 
     Raises:
-        ConfigError: the module or the graph in it is not there, or the module fails; the text says where.
+        ConfigError: the module or file or the graph in it is not there, or it fails; the text says where.
         GraphError: the declaration contradicts itself.
     """
     module_name, colon, name = target.rpartition(":")
+    if target.endswith(WRITTEN):
+        return _from_toml(Path(target), None)
+    if module_name.endswith(WRITTEN):
+        return _from_toml(Path(module_name), name)
     if not (colon and module_name and name):
-        raise ConfigError(f"{target!r} names no graph. Write MODULE:GRAPH: shop:graph, or path/shop.py:graph.")
+        raise ConfigError(
+            f"{target!r} names no graph. Write MODULE:GRAPH: shop:graph, or path/shop.py:graph; or a file: shop.toml."
+        )
     is_path = module_name.endswith(".py") or "/" in module_name
     module = _from_path(Path(module_name)) if is_path else _from_module(module_name)
     return _graph_of(module, name, target)
 
 
-def _from_path(path: Path) -> ModuleType:
+def _from_toml(path: Path, name: str | None) -> Graph:
+    """
+    Read a graph from a file that has one, or from one of its tables.
+
+    A file of several graphs has a table for each: its name is that of the graph, unless it has a `name` of its own.
+    """
+    _check_file(path)
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # no TOML, or no UTF-8
+        raise ConfigError(f"{path} is no TOML: {error}. Correct it there.") from error
+    graphs = {str(data.get("name")): data} if "parts" in data else _tables(data)
+    if not graphs:
+        raise ConfigError(f'{path} has no graph. Write version = 1, name = "shop" and [[parts]] into it.')
+    if name is None and len(graphs) > 1:
+        raise ConfigError(f"{path} has several graphs. Write {path}:NAME; names: {', '.join(graphs)}.")
+    if name is not None and name not in graphs:
+        near = difflib.get_close_matches(name, graphs, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else f" Graphs in it: {', '.join(graphs)}."
+        raise ConfigError(f"{path} has no graph {name!r}.{hint}")
+    _look_in(path.parent.resolve())
+    try:
+        return Graph.from_dict(graphs[name] if name is not None else next(iter(graphs.values())))
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}") from error
+    except Exception as error:
+        raise _failed(f"what {path} names", error) from error
+
+
+def _tables(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The graphs of a file, by the names of their tables; the version may stand once, at the top."""
+    shared = {"version": data["version"]} if "version" in data else {}
+    return {
+        key: {"name": key, **shared, **table}
+        for key, table in data.items()
+        if isinstance(table, dict) and "parts" in table
+    }
+
+
+def _check_file(path: Path) -> None:
     if not path.is_file():
         near = path.with_suffix(".py")
         remedy = f"Did you mean {near}?" if near != path and near.is_file() else f"Looked in {Path.cwd()}."
         raise ConfigError(f"there is no file {str(path)!r}. {remedy}")
+
+
+def _from_path(path: Path) -> ModuleType:
+    _check_file(path)
     _look_in(path.parent.resolve())
     spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
     assert spec

@@ -19,7 +19,11 @@ of a supervisor was refused, see `supervisor.GIVE_UP`."""
 
 Target = Annotated[
     str,
-    typer.Argument(metavar="MODULE:GRAPH", hidden=True, help="Where the graph is: shop:graph or path/shop.py:graph."),
+    typer.Argument(
+        metavar="MODULE:GRAPH",
+        hidden=True,
+        help="Where the graph is: shop:graph, path/shop.py:graph, or path/shop.toml.",
+    ),
 ]
 
 New = Annotated[

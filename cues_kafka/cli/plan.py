@@ -27,6 +27,8 @@ epilog = f"""
 Examples:
   cues-kafka plan shop:graph
   cues-kafka plan path/shop.py:graph --offline
+  # a graph that is written in a file
+  cues-kafka plan path/shop.toml --offline
   # the commands that grant each role its permissions
   cues-kafka plan shop:graph --acls
   # create topics, and give the framework's own what they lack

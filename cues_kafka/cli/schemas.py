@@ -63,7 +63,7 @@ def check(
     """
     Compare the declared schemas with the registry.
 
-    MODULE:GRAPH names the graph: shop:graph, or path/shop.py:graph. Nothing is written.
+    MODULE:GRAPH names the graph: shop:graph, path/shop.py:graph, or path/shop.toml. Nothing is written.
     """
     found, _ = _checked(target, registry, profile, file)
     if as_json:
@@ -86,7 +86,8 @@ def register(
     """
     Register the schemas that the graph writes.
 
-    MODULE:GRAPH names the graph: shop:graph, or path/shop.py:graph. If one of them does not fit, none is registered.
+    MODULE:GRAPH names the graph: shop:graph, path/shop.py:graph, or path/shop.toml. If one schema does not fit, none is
+    registered.
     """
     found, schemas = _checked(target, registry, profile, file)
     _show(found)

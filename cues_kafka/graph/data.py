@@ -6,11 +6,12 @@ Functions and classes are written as ``module:qualname``. Reading imports those 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields, is_dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.blobs import Blobs, FileTable
@@ -35,12 +36,14 @@ from cues_kafka.graph.filters import (
 )
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
 from cues_kafka.graph.handler import Handler
-from cues_kafka.graph.names import quoted
+from cues_kafka.graph.names import hint, quoted
 from cues_kafka.graph.processor import DataFrameProcessor, Declaration, Processor, Source
 from cues_kafka.graph.timers import Timers
 from cues_kafka.graph.topic import Topic
 
 VERSION = 1
+
+Made = TypeVar("Made")
 
 
 # --- References
@@ -156,15 +159,18 @@ def _settings(codec: Codec) -> dict[str, Any] | None:
 _FORMATS: Final[dict[str, Callable[..., CodecSpec]]] = {one.kind: one for one in (Avro, JsonSchema, Protobuf)}
 
 
-def _codec_from_json(data: Mapping[str, Any]) -> CodecSpec:
+def _codec_from_json(data: Any) -> CodecSpec:
+    if not isinstance(data, Mapping):
+        raise GraphError(f"{data!r} is no codec. Write a mapping: {{'kind': 'json', 'cls': 'shop:Order'}}.")
+    own: Any
     match data.get("kind"):
-        case "json":
-            return Json(resolve(data["cls"]) if "cls" in data else None)
+        case "json" | "raw" as kind:
+            own = {name: resolve(one) if name == "cls" else one for name, one in data.items() if name != "kind"}
+            return _made(Json if kind == "json" else Raw, own, f"the codec {kind!r}")
         case "avro" | "json-schema" | "protobuf" as kind:
             own = {name: _from_json(one) for name, one in data.items() if name != "kind"}
-            return _FORMATS[kind](**own | ({"limits": Limits(**own["limits"])} if "limits" in own else {}))
-        case "raw":
-            return Raw()
+            limits = {"limits": _made(Limits, own["limits"], "limits")} if "limits" in own else {}
+            return _made(_FORMATS[kind], own | limits, f"the codec {kind!r}")
         case "own":
             own = resolve(data["class"])(**{name: _from_json(one) for name, one in data.get("settings", {}).items()})
             if isinstance(own, Codec):
@@ -184,9 +190,11 @@ def _topic_to_json(topic: Topic) -> dict[str, Any]:
     return {name: writers[name](item) if name in writers else item for name, item in topic.given.items()}
 
 
-def _topic_from_json(data: Mapping[str, Any]) -> Topic:
+def _topic_from_json(data: Any, what: str) -> Topic:
+    if not isinstance(data, Mapping):
+        raise GraphError(f"{what} is {data!r}. Write a mapping: {{'partitions': 4}}.")
     codecs = {name: data[name] and _codec_from_json(data[name]) for name in ("value", "key_codec") if name in data}
-    return Topic(**{**data, **codecs})
+    return _made(Topic, {**data, **codecs}, what)
 
 
 def _filter_to_json(predicate: Predicate) -> Any:
@@ -247,7 +255,8 @@ def _retry_to_json(retry: Retry) -> dict[str, Any]:
 
 
 def _retry_from_json(data: Mapping[str, Any]) -> Retry:
-    return Retry(**{**data, "on": tuple(resolve(name) for name in data["on"])})
+    on = {"on": tuple(resolve(name) for name in data["on"])} if "on" in data else {}
+    return _made(Retry, {**data, **on}, "retry")
 
 
 def _store_to_json(store: Store) -> dict[str, Any]:
@@ -263,15 +272,13 @@ def _store_to_json(store: Store) -> dict[str, Any]:
 
 
 def _store_from_json(data: Mapping[str, Any]) -> Store:
-    if "make" in data:
-        return Handler(resolve(data["make"]), **{name: data[name] for name in _OF_HANDLER})
-    if "fire" in data:
-        return Timers(resolve(data["fire"]), by=data["by"], max_bytes=data["max_bytes"])
-    codecs: dict[str, Any] = {name: _codec_from_json(data[name]) for name in ("value", "key") if name in data}
-    return Store(
-        **codecs,
-        **{name: data[name] for name in ("max_bytes", "ttl", "ttl_messages", "per_task", "on_disk") if name in data},
-    )
+    own = dict(data)
+    if "make" in own:
+        return _made(Handler, {**own, "make": resolve(own["make"])}, "a handler")
+    if "fire" in own:
+        return _made(Timers, {"fn": resolve(own.pop("fire")), **own}, "timers")
+    own |= {name: _codec_from_json(own[name]) for name in ("value", "key") if name in own}
+    return _made(Store, own, "a store")
 
 
 def _table_to_json(table: Table) -> dict[str, Any]:
@@ -279,8 +286,9 @@ def _table_to_json(table: Table) -> dict[str, Any]:
 
 
 def _table_from_json(data: Mapping[str, Any]) -> Table:
-    made = GlobalTable if data["kind"] == GlobalTable.kind else Table
-    return made(data["topic"], data["max_bytes"])
+    own = dict(data)
+    made = GlobalTable if own.pop("kind", Table.kind) == GlobalTable.kind else Table
+    return _made(made, own, "a table")
 
 
 def _effects_to_json(effects: bool | Mapping[str, Effect]) -> Any:
@@ -371,11 +379,11 @@ def _feed_to_json(feed: Feed) -> dict[str, Any]:
 
 def _feed_from_json(data: Mapping[str, Any]) -> Feed:
     written = data["from"]
-    source = resolve(written["class"])(**{name: _from_json(one) for name, one in written["settings"].items()})
+    source = resolve(written["class"])(**{name: _from_json(one) for name, one in written.get("settings", {}).items()})
     own = {name: one for name, one in data.items() if name not in {"feed", "from"}}
     if "commit" in own:
-        own["commit"] = CommitPolicy(**own["commit"])
-    return Feed(source, name=data["feed"], **own)
+        own["commit"] = _made(CommitPolicy, own["commit"], "commit")
+    return _made(Feed, {"source": source, "name": data["feed"], **own}, f"the feed {data['feed']!r}")
 
 
 # --- Parts
@@ -403,32 +411,67 @@ def _part_to_json(part: Declaration) -> dict[str, Any]:
     return {"processor" if isinstance(part, Processor) else "dataframe": data.pop("name"), **data}
 
 
-def _part_from_json(data: Mapping[str, Any]) -> Declaration:
-    fields = dict(data)
-    if "source" in fields:
-        return Source(fields["source"], default=fields.get("default", False))
-    if "feed" in fields:
-        return _feed_from_json(fields)
+_KINDS: Final[dict[str, Callable[..., Declaration]]] = {
+    "source": Source,
+    "processor": Processor,
+    "dataframe": DataFrameProcessor,
+    "feed": Feed,
+}
+"""By the key that has a part's name, what it is."""
+
+
+def _part_from_json(data: Any) -> Declaration:
+    kinds = [kind for kind in _KINDS if kind in data] if isinstance(data, Mapping) else []
+    if len(kinds) != 1:
+        raise GraphError(
+            f"A part is a mapping with one of the keys {quoted(_KINDS)}, which has its name: not {data!r:.200}."
+        )
+    [kind] = kinds
+    own = dict(data)
+    if kind == "source":
+        return _made(Source, {"topic": own.pop(kind), **own}, f"the source {data[kind]!r}")
+    if kind == "feed":
+        return _feed_from_json(own)
     readers: dict[str, Callable[[Any], Any]] = {
         "fn": resolve,
         "filter": _filter_from_json,
         "retry": _retry_from_json,
-        "commit": lambda limits: CommitPolicy(**limits),
+        "commit": lambda limits: _made(CommitPolicy, limits, "commit"),
         "effects": _effects_from_json,
         "state": lambda stores: {name: _store_from_json(store) for name, store in stores.items()},
         "tables": lambda tables: {name: _table_from_json(table) for name, table in tables.items()},
         "opts": lambda opts: {name: _from_json(item) for name, item in opts.items()},
         "start": _from_json,
     }
-    make: Callable[..., Processor | DataFrameProcessor]
-    if "processor" in fields:
-        make, name = Processor, fields.pop("processor")
-    elif "dataframe" in fields:
-        make, name = DataFrameProcessor, fields.pop("dataframe")
-    else:
-        raise GraphError(f"A part is a 'source', a 'processor', a 'dataframe' or a 'feed', not {dict(data)!r}.")
-    arguments = {key: readers[key](item) if key in readers else item for key, item in fields.items()}
-    return make(**arguments, name=name)
+    arguments = {"name": own.pop(kind)}
+    arguments |= {key: readers[key](item) if key in readers else item for key, item in own.items()}
+    return _made(_KINDS[kind], arguments, f"the {kind} {data[kind]!r}")
+
+
+def _made(make: Callable[..., Made], given: Mapping[str, Any], what: str) -> Made:
+    """
+    Make something of settings by name.
+
+    Raises:
+        GraphError: it has no setting of such a name, or one that it needs is missing.
+    """
+    known = {name: one for name, one in inspect.signature(make).parameters.items() if one.kind is not one.VAR_KEYWORD}
+    _check_known(given, known, what)
+    if missing := [name for name, one in known.items() if one.default is one.empty and name not in given]:
+        raise GraphError(f"The data does not describe a graph: {what} has no {quoted(missing)}. Add it.")
+    return make(**given)
+
+
+def _check_known(given: Mapping[str, Any], known: Iterable[str], what: str) -> None:
+    for name in given:
+        if name not in known:
+            raise GraphError(
+                f"The data does not describe a graph: {what} has no setting {name!r}{hint(name, known)}. Its settings: "
+                f"{quoted(known)}."
+            )
+
+
+_OF_GRAPH: Final = ("version", "name", "parts", "errors", "defaults", "topics", "system", "strategy", "cuts")
 
 
 def to_dict(graph: Graph) -> dict[str, Any]:
@@ -450,15 +493,23 @@ def from_dict(data: Mapping[str, Any]) -> Graph:
     """See `Graph.from_dict`."""
     if data.get("version") != VERSION:
         raise GraphError(
-            f"This release reads version {VERSION} of a written graph, not {data.get('version')!r}. Write it again."
+            f"This release reads version {VERSION} of a written graph, not {data.get('version')!r}. Write version = "
+            f"{VERSION} into data that is written by hand; write other data again, with Graph.to_dict()."
+        )
+    _check_known(data, _OF_GRAPH, "a graph")
+    if not isinstance(data.get("name"), str) or not isinstance(data.get("parts"), list):
+        raise GraphError(
+            "The data does not describe a graph. Give it a 'name', and 'parts', a list of mappings: in TOML, [[parts]]."
         )
     try:
         return Graph(
             data["name"],
             *(_part_from_json(part) for part in data["parts"]),
             errors=data.get("errors"),
-            defaults=_topic_from_json(data.get("defaults", {})),
-            topics={name: _topic_from_json(topic) for name, topic in data.get("topics", {}).items()},
+            defaults=_topic_from_json(data.get("defaults", {}), "defaults"),
+            topics={
+                name: _topic_from_json(topic, f"the topic {name!r}") for name, topic in data.get("topics", {}).items()
+            },
             system={name: resolve(factory) for name, factory in data.get("system", {}).items()},
             strategy=data.get("strategy", "exactly-once"),
             cuts=data.get("cuts"),

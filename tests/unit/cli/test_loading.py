@@ -1,4 +1,4 @@
-"""MODULE:GRAPH, and what is said when it names none."""
+"""MODULE:GRAPH and FILE.toml, and what is said when they name no graph."""
 
 from __future__ import annotations
 
@@ -114,3 +114,97 @@ def test_a_syntax_error_names_the_users_line(place: Path) -> None:
     for target in ("loading_wrong.py:g", "loading_wrong:g"):
         with pytest.raises(ConfigError, match=r"SyntaxError: .* at .*loading_wrong\.py:3\n    def broken\(:$"):
             load_graph(target)
+
+
+# Files
+
+
+TOML = """
+version = 1
+name = "shop"
+defaults = { value = { kind = "json", cls = "loading_shop:Order" } }
+parts = [
+    { source = "orders" },
+    { processor = "check", fn = "loading_shop:check", inputs = "orders", outputs = "checked" },
+]
+"""
+
+SEVERAL = """
+version = 1
+[eu]
+parts = [{ source = "eu.orders", default = true }]
+[us]
+name = "america"
+parts = [{ source = "us.orders" }]
+[us.topics."us.orders"]
+transient = "7 days"
+[notes]
+owner = "ann"
+"""
+
+
+def test_a_file_holds_the_same_graph_as_a_module(place: Path) -> None:
+    """The modules that it names are looked for beside it, whatever the working directory is."""
+    below = place / "loading_package"
+    (place / "shop.toml").write_text(TOML)
+    (below / "inner.toml").write_text(TOML.replace("loading_shop", "inner"))
+
+    assert load_graph("shop.toml") == load_graph("./shop.toml:shop") == load_graph("loading_shop:shop")
+    assert load_graph("loading_package/inner.py:shop") == load_graph("loading_package/inner.toml")
+    assert load_graph(str(below / "inner.toml")).processors["check"].outputs == (("output", "checked"),)
+
+
+def test_a_file_may_hold_several_graphs(place: Path) -> None:
+    """Each in a table, under whose name it is asked for; other tables are notes."""
+    (place / "shops.toml").write_text(SEVERAL)
+
+    assert load_graph("shops.toml:eu").name == "eu"
+    assert load_graph("shops.toml:us").name == "america"
+    assert load_graph("shops.toml:us").topic("us.orders").config["retention.ms"] == "604800000"
+
+
+def test_the_example_is_the_one_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """examples/shop.toml says what examples/shop.py does."""
+    monkeypatch.chdir(Path(__file__).parents[3])
+
+    assert load_graph("examples/shop.py:graph") == load_graph("examples/shop.toml")
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "words"),
+    [
+        ("missing.toml", "", "there is no file 'missing.toml'. Looked in"),
+        ("loading_shop.toml", None, "Did you mean loading_shop.py"),
+        ("a.toml", "version = ", r"a.toml is no TOML: .*at end of document"),
+        ("a.toml", "", r'a.toml has no graph. Write version = 1, name = "shop"'),
+        ("a.toml", "[kafka]\nbootstrap = 'b:1'", "has no graph"),
+        ("a.toml", SEVERAL, "has several graphs. Write a.toml:NAME; names: eu, us"),
+        ("a.toml:euu", SEVERAL, "has no graph 'euu'. Did you mean 'eu'"),
+        ("a.toml:zzz", SEVERAL, "has no graph 'zzz'. Graphs in it: eu, us"),
+        ("a.toml:shup", TOML, "has no graph 'shup'. Did you mean 'shop'"),
+        ("a.toml", "parts = [{ source = 'a' }]", "version 1 .* not None. Write version = 1"),
+        ("a.toml", TOML.replace("outputs", "output"), "a.toml: .*no setting 'output' .did you mean 'outputs'"),
+        ("a.toml", TOML.replace(":check", ":chek"), "a.toml: 'loading_shop:chek' cannot be imported"),
+        ("a.toml", TOML.replace("loading_shop:check", "nowhere:check"), "'nowhere:check' cannot be imported"),
+        ("a.toml", TOML.replace("loading_shop:check", "loading_bad:fn"), "what a.toml names .* at .*loading_bad.py:1"),
+        ("a.toml", TOML.replace('"orders" }', '"or/ders" }'), "a.toml: Source: 'or/ders' is not a valid topic name"),
+    ],
+)
+def test_a_file_that_holds_no_graph_is_named_with_a_remedy(
+    place: Path, target: str, text: str | None, words: str
+) -> None:
+    """With the file, and where Python failed, with the user's line."""
+    (place / "loading_bad.py").write_text("x = 1 / 0")
+    if text is not None and not target.startswith("missing"):
+        (place / target.partition(":")[0]).write_text(text)
+
+    with pytest.raises((ConfigError, GraphError), match=words):
+        load_graph(target)
+
+
+def test_a_file_that_is_no_text_is_named(place: Path) -> None:
+    """It is UTF-8."""
+    (place / "a.toml").write_bytes(b"name = '\xff'")
+
+    with pytest.raises(ConfigError, match=r"a.toml is no TOML"):
+        load_graph("a.toml")

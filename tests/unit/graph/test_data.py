@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from cues_kafka import (
     Raw,
     Retry,
     Source,
+    Table,
+    Timers,
     Topic,
     has_header,
     has_tag,
@@ -264,21 +267,64 @@ def test_a_function_without_a_name_in_a_module_cannot_be_written_down(fn: Any) -
 GOOD: dict[str, Any] = {"version": 1, "name": "g", "parts": [{"source": "a"}]}
 
 
+def part(**settings: Any) -> dict[str, Any]:
+    """A written graph of one processor with these settings."""
+    return {**GOOD, "parts": [{"processor": "p", "fn": f"{__name__}:anything", "inputs": "a", **settings}]}
+
+
+def test_what_is_written_by_hand_may_leave_defaults_out() -> None:
+    """All of what `to_dict` writes besides."""
+    written = part(
+        state={"s": {}, "t": {"fire": f"{__name__}:anything"}},
+        tables={"known": {"topic": "k"}},
+        retry={"for_s": 5},
+        filter={"not": {"has_header": ["test"]}},
+        start=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+    [processor] = Graph.from_dict(written).processors.values()
+
+    assert processor.state == {"s": Store(), "t": Timers(anything)}
+    assert processor.tables == {"known": Table("k")}
+    assert (processor.retry, processor.filter) == (Retry(for_s=5), ~has_header("test"))
+    assert processor.start == datetime(2026, 1, 1, tzinfo=UTC)
+
+
 @pytest.mark.parametrize(
     ("data", "says"),
     [
         ({}, "not None"),
         ({**GOOD, "version": 2}, "not 2"),
-        ({"version": 1}, "does not describe a graph"),
-        ({**GOOD, "parts": [{"sauce": "a"}]}, "'source', a 'processor'"),
+        ({"version": 1}, "Give it a 'name', and 'parts'"),
+        ({**GOOD, "name": None}, "Give it a 'name'"),
+        ({**GOOD, "parts": {"source": "a"}}, r"in TOML, \[\[parts\]\]"),
+        ({**GOOD, "topic": {}}, "a graph has no setting 'topic' .did you mean 'topics'"),
+        (
+            {**GOOD, "topics": {"a": {"partition": 3}}},
+            "the topic 'a' has no setting 'partition' .did you mean 'partitions'",
+        ),
+        ({**GOOD, "topics": {"a": 3}}, "the topic 'a' is 3. Write a mapping"),
+        ({**GOOD, "defaults": {"value": "json"}}, "'json' is no codec. Write a mapping"),
+        ({**GOOD, "defaults": {"value": {"kind": "json", "class": "a:B"}}}, "the codec 'json' has no setting 'class'"),
+        ({**GOOD, "defaults": {"value": {"kind": "raw", "cls": "json:loads"}}}, "the codec 'raw' has no setting 'cls'"),
+        ({**GOOD, "parts": ["orders"]}, "one of the keys 'source', .* not 'orders'"),
+        ({**GOOD, "parts": [{"sauce": "a"}]}, "one of the keys 'source', 'processor'"),
+        ({**GOOD, "parts": [{"source": "a", "feed": "b"}]}, "one of the keys"),
+        ({**GOOD, "parts": [{"source": "a", "defalt": True}]}, "the source 'a' has no setting 'defalt' .did you mean"),
+        ({**GOOD, "parts": [{"processor": "p", "inputs": "a"}]}, "the processor 'p' has no 'fn'. Add it"),
+        (part(output="b"), "the processor 'p' has no setting 'output' .did you mean 'outputs'"),
+        (part(retry={"for": 3}), "retry has no setting 'for'"),
+        (part(commit={"max_message": 3}), "commit has no setting 'max_message' .did you mean 'max_messages'"),
+        (part(state={"s": {"vale": {}}}), "a store has no setting 'vale'"),
+        (part(state={"s": {"fire": "json:loads", "buy": 1}}), "timers has no setting 'buy'"),
+        (part(tables={"t": {"topics": "x"}}), "a table has no setting 'topics'"),
         ({**GOOD, "parts": [{"processor": "p", "fn": "nowhere:fn", "inputs": "a"}]}, "'nowhere:fn' cannot be imported"),
         ({**GOOD, "parts": [{"processor": "p", "fn": "json:no", "inputs": "a"}]}, "'json:no' cannot be imported"),
         ({**GOOD, "parts": [{"processor": "p", "fn": "json", "inputs": "a"}]}, "'json' cannot be imported"),
-        ({**GOOD, "parts": [{"processor": "p", "fn": "json:loads", "colour": 1}]}, "does not describe a graph"),
+        (part(colour=1), "the processor 'p' has no setting 'colour'"),
         ({**GOOD, "defaults": {"value": {"kind": "xml"}}}, "'xml' is not a kind"),
         ({**GOOD, "parts": []}, "has no parts"),
         *(
-            ({**GOOD, "parts": [{"processor": "p", "fn": "json:loads", "inputs": "a", "filter": wrong}]}, says)
+            (part(filter=wrong), says)
             for wrong, says in [
                 ({"has_tags": ["a"]}, "is no filter.*'has_tag'"),
                 ({"has_tag": "audit"}, "is no filter"),
