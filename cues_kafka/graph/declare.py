@@ -111,6 +111,12 @@ class Limits:
     empty_items: int = 10_000
     references: int = 100_000
 
+    def __post_init__(self) -> None:
+        if any(
+            type(one) is not int or one < 0 for one in (self.bytes, self.nesting, self.empty_items, self.references)
+        ):
+            raise GraphError(f"{self}: takes whole numbers from 0 on, such as Limits(bytes=1_000_000).")
+
 
 @dataclass(frozen=True, slots=True)
 class Raw(CodecSpec):

@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, Never, TypeAlias, TypeVar, get_args
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.binding import CallShape, asked_for, bind
@@ -48,6 +48,7 @@ class Source:
 
     def __post_init__(self) -> None:
         check_written_topic(self.topic, "Source")
+        check_flag(self.default, f"Source({self.topic!r}): default")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -648,15 +649,21 @@ Declaration: TypeAlias = Source | Feed | Processor | DataFrameProcessor
 DECORATED = "__cues_processor__"
 
 
-def processor(**settings: Any) -> Callable[[F], F]:
+def processor(*refused: Never, **settings: Any) -> Callable[[F], F]:
     """
     Declare a processor where its function is defined; `Graph` takes the function as a part.
 
     The function is not changed: it can be called and tested as before, and nothing is registered.
 
     Args:
+        refused: nothing.
         settings: the arguments of `Processor`.
+
+    Raises:
+        GraphError: it stands without arguments.
     """
+    if refused:
+        raise GraphError('@processor needs to know what the function reads. Write @processor(inputs="topic").')
 
     def decorate(fn: F) -> F:
         setattr(fn, DECORATED, Processor(fn, **settings))

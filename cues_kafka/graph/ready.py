@@ -32,6 +32,10 @@ class Header:
 
     name: str
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise GraphError(f"Header({self.name!r}): takes the name of a header. Write Header('message-id').")
+
 
 By: TypeAlias = str | Header | Callable[[Any], Any]
 """Where something is found in a message: a field of its value, a header, or what a function of the value returns."""

@@ -173,6 +173,9 @@ def _check_topic_settings(given: Mapping[str, Any]) -> None:
     check_flag(given.get("compacted", True), "Topic: compacted")
     if not isinstance(given.get("config", {}), Mapping):
         raise GraphError(f"Topic(config={given['config']!r}): takes a mapping such as {{'retention.ms': '86400000'}}.")
+    for name in given.get("config", {}):
+        if not isinstance(name, str) or not name:
+            raise GraphError(f"Topic(config={{{name!r}: ...}}): a setting of Kafka is named by text: 'retention.ms'.")
 
 
 def _duration(transient: bool | str | timedelta | None) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal
 
 from cues_kafka import (
@@ -146,11 +147,17 @@ graph = Graph(
     DataFrameProcessor(frames, inputs={"left": "a", "right": "b"}, outputs={"joined": "c"}),
     errors="errors",
     defaults=Topic(Json(Order), key="id", partitions=4),
-    topics={"pages": Topic(Raw(), key=None, config={"retention.ms": "1"})},
+    topics={
+        "pages": Topic(Raw(), key=None, config={"retention.ms": "1"}),
+        "many": Topic(transient="7 days"),
+        "keyed": Topic(transient=timedelta(days=7), compacted=True),
+    },
     system={"db": Database},
 )
 
-again: Graph = Graph.from_dict(graph.merge(graph).bind({"orders": "orders2"}).to_dict())
+again: Graph = Graph.from_dict(
+    graph.merge(graph, override=True).bind({"orders": "orders2"}, names={"bare": "plain"}).to_dict()
+)
 name: str = again.processors["double"].name
 topic: Topic = again.topic("orders2")
 errors: str | None = again.errors_of("double")

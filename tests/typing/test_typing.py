@@ -55,6 +55,13 @@ REFUSED = [
     ("def f3() -> Iterator[Out[Literal['all', 'big']]]: yield Out('bgi', 1)", "arg-type"),
     ("double('text')", "arg-type"),
     ("has_type(3)", "arg-type"),
+    ("has_header(3)", "arg-type"),
+    ("has_tag('a') & 'b'", "operator"),
+    ("Topic(transient=3)", "arg-type"),
+    ("Topic(compacted='yes')", "arg-type"),
+    ("processor(fn)", "arg-type"),
+    ("graph.bind(names=['a'])", "arg-type"),
+    ("def f5(step: Step) -> str: return step.processor", "return-value"),
     ("def f4(step: Step) -> int: return step.hash", "return-value"),
 ]
 
