@@ -39,6 +39,7 @@ from cues_kafka.graph.calls import Http, Once
 from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import Alias, CommitPolicy, Digits, GlobalTable, Json, Limits, Raw, Retry, Store, Table
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.dependencies import Topology
 from cues_kafka.graph.effects import Sql, Upsert
 from cues_kafka.graph.feed import Encoded, Feed, ReplayableSource
 from cues_kafka.graph.filters import has_header, has_tag, has_type
@@ -167,6 +168,7 @@ __all__ = [
     "Timer",
     "Timers",
     "Topic",
+    "Topology",
     "Tumbling",
     "UnstableOffsets",
     "Upsert",

@@ -1,7 +1,7 @@
 """`Graph`: sources, processors and topics together; frozen, and validated when it is constructed.
 
 `Graph.parts` holds the declaration as it was written; `Graph.processors` and `Graph.topic` add the graph's defaults.
-Cycles are allowed, since a crawler feeds itself; `topology.cycles` finds them, and a plan warns of them.
+Cycles are allowed, since a crawler feeds itself; `Graph.topology.cycles` has them, and a plan warns of them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, get_args
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.binding import bind
+from cues_kafka.graph.dependencies import Topology
 from cues_kafka.graph.durations import milliseconds, written
 from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import (
@@ -246,6 +247,13 @@ class Graph:
         from cues_kafka.graph.data import from_dict  # noqa: PLC0415  # as in `merge`
 
         return from_dict(data)
+
+    @property
+    def topology(self) -> Topology:
+        """Which sources, feeds and processors come before which others."""
+        from cues_kafka.graph.topology import topology_of  # noqa: PLC0415  # as in `merge`
+
+        return topology_of(self)
 
     def isomorphic(self, other: Graph) -> bool:
         """Whether both are the same up to the names of processors and topics."""

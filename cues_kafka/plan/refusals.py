@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from cues_kafka.graph import topology
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.durations import milliseconds
 from cues_kafka.graph.names import control_topic, hint, quoted
@@ -244,7 +243,7 @@ def warnings_of(graph: Graph, processors: Iterable[ProcessorPlan], facts: Cluste
             f"The cluster has {count(facts.brokers, 'broker')}, but the guarantee needs {REPLICATION}: a lost disk can "
             "lose data. Use it for development."
         )
-    for group in topology.cycles(graph):
+    for group in graph.topology.cycles:
         yield f"Messages can go round in a cycle: {quoted(group)}. Make sure that they come to an end."
     for topic in sorted(_output_topics(graph)):
         if not graph.topic(topic).provenance:

@@ -12,7 +12,6 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
-from cues_kafka.graph.topology import transitive_dependencies
 from cues_kafka.observe.log import get_logger
 from cues_kafka.runtime.spark.direct.frames import FrameRun
 from cues_kafka.runtime.spark.direct.plain import PlainRun
@@ -127,8 +126,9 @@ class Spark:
 
     def _upstream(self, graph: Graph, name: str) -> Callable[[], bool]:
         """Return a check: whether a worker runs in this session that feeds the processor and is not fed by it."""
-        feeding = transitive_dependencies(graph, name)
-        before = [other for other in feeding if name not in transitive_dependencies(graph, other) and other != name]
+        topology = graph.topology
+        feeding = topology.transitive_dependencies(name) - topology.transitive_dependents(name)
+        before = feeding & graph.all_processors.keys()
         keys = [(id(self.session), query_name(graph.name, other)) for other in before]
         return lambda: any((worker := _workers.get(key)) is not None and worker.running for key in keys)
 

@@ -9,8 +9,20 @@ from typing import Any
 import pytest
 
 import cues_kafka
-from cues_kafka import DataFrameProcessor, Graph, GraphError, Json, Processor, Raw, Source, Topic
-from cues_kafka.graph import topology
+from cues_kafka import (
+    DataFrameProcessor,
+    Feed,
+    Graph,
+    GraphError,
+    Iterate,
+    Json,
+    Processor,
+    Raw,
+    Source,
+    Table,
+    Topic,
+    Topology,
+)
 
 
 def fn(*messages: Any, **rest: Any) -> Any: ...
@@ -54,31 +66,50 @@ def test_the_kind_follows_from_what_is_declared(arguments: dict[str, Any], kind:
 
 
 def test_dependencies_are_direct_or_transitive() -> None:
-    """A processor is not its own dependency, except on a cycle."""
-    assert {"left", "right"} == topology.dependencies(DIAMOND)["last"]
-    assert {"left", "right", "fork"} == topology.transitive_dependencies(DIAMOND, "last")
-    assert frozenset() == topology.transitive_dependencies(DIAMOND, "alone")
-    assert {"fetch", "parse"} == topology.transitive_dependencies(CRAWLER, "fetch")
+    """A processor is not its own dependency, except on a cycle. A source comes before those that read it."""
+    diamond, crawler = DIAMOND.topology, CRAWLER.topology
+
+    assert {"left", "right"} == diamond.dependencies("last")
+    assert {"left", "right", "fork", "in"} == diamond.transitive_dependencies("last")
+    assert frozenset() == diamond.transitive_dependencies("alone")
+    assert {"fetch", "parse", "urls"} == crawler.transitive_dependencies("fetch")
+    assert {"in", "alone"} == diamond.in_nodes
+    assert {"last", "alone"} == diamond.out_nodes
     with pytest.raises(GraphError, match="did you mean 'left'"):
-        topology.transitive_dependencies(DIAMOND, "lefft")
+        diamond.transitive_dependencies("lefft")
 
 
 def test_cycles_are_allowed_and_found() -> None:
     """A processor may feed itself, or several each other."""
     looped = Graph("g", p("self", "a", "a"), p("after", "a", "b"))
 
-    assert (topology.cycles(CRAWLER), topology.cycles(DIAMOND)) == ((("fetch", "parse"),), ())
-    assert topology.cycles(looped) == (("self",),)
+    assert (CRAWLER.topology.cycles, DIAMOND.topology.cycles) == ((("fetch", "parse"),), ())
+    assert looped.topology.cycles == (("self",),)
 
 
-def test_errors_and_tailers_are_dependencies_too() -> None:
-    """A reader of an errors topic depends on the processors that write to it."""
+def test_errors_tables_and_tailers_are_dependencies_too() -> None:
+    """A reader of an errors topic depends on the processors that write to it; so do those of DataFrames, and feeds."""
     graph = Graph(
-        "g", p("work", "a", "b"), p("look", "errors", errors=False), p("tail", "c", tailers={"t": "b"}), errors="errors"
+        "g",
+        p("work", "a", "b"),
+        p("look", "errors", errors=False),
+        p("tail", "c", tailers={"t": "b"}),
+        p("table", {"c": "c", "b": Table("b")}),
+        DataFrameProcessor(fn, inputs="a", outputs="frames", name="frame"),
+        Feed(Iterate(lambda _: []), into="c", name="feed"),
+        errors="errors",
     )
 
-    needs = topology.dependencies(graph)
-    assert [{"work", "tail"}, {"work"}] == [set(needs["look"]), set(needs["tail"])]
+    needs = graph.topology
+    assert {"work", "tail", "table", "frame", "feed"} == needs.dependencies("look")
+    assert {"work", "feed"} == needs.dependencies("tail") == needs.dependencies("table")
+
+
+def test_source_keeps_apart_from_a_processor_of_the_same_name() -> None:
+    """Both are nodes."""
+    graph = Graph("g", Source("orders"), p("orders", "orders", "checked"))
+
+    assert graph.topology == Topology.of(["source orders", "orders"])
 
 
 def test_renamed_graphs_are_isomorphic() -> None:
