@@ -315,6 +315,16 @@ def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
 # Pages that are drawn from the code
 
 
+def test_pictures_of_the_quick_start_are_drawn_from_its_graph() -> None:
+    """`cues-kafka topology examples/shop.py:graph` prints them; put them into the pages when this fails."""
+    command = [*PROGRAM, "topology", "examples/shop.py:graph"]
+    [flowchart] = blocks("mermaid", ROOT / "README.md")
+    [tree] = blocks("", ROOT / "docs" / "topology.md")
+
+    assert run(*command, "--mermaid") == flowchart.text
+    assert run(*command) == tree.text
+
+
 def test_the_diagram_of_a_task_is_drawn_from_its_table() -> None:
     """`cues-kafka docs task` prints it; put that into the page when this fails."""
     [block] = blocks("mermaid", ROOT / "docs" / "task.md")

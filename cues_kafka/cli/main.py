@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cues_kafka.cli import broker, config, cuts, docs, files, maintenance, plan, rebuild, run, schemas, verify
+from cues_kafka.cli import broker, config, cuts, docs, files, maintenance, plan, rebuild, run, schemas, topology, verify
 from cues_kafka.cli.options import Command, Program
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.command(cls=Command, epilog=run.epilog)(run.run)
 app.command(cls=Command, epilog=plan.epilog)(plan.plan)
+app.command(cls=Command, epilog=topology.epilog)(topology.topology)
 app.command(cls=Command, epilog=verify.epilog)(verify.verify)
 app.command(cls=Command, epilog=maintenance.reset_epilog)(maintenance.reset)
 app.command(cls=Command, epilog=maintenance.adopt_epilog)(maintenance.adopt)
