@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterator
+from typing import Annotated
 
 import typer
+
+from cues_kafka.cli.options import Command, Target
+from cues_kafka.errors import ConfigError
 
 app = typer.Typer(help="Print reference documentation generated from the code.", no_args_is_help=True)
 
@@ -21,6 +26,38 @@ def errors() -> None:
     """Print every exception class with its cause and its remedy."""
     for line in error_lines():
         typer.echo(line)
+
+
+asyncapi_epilog = """
+\b
+Examples:
+  cues-kafka docs asyncapi shop:graph > asyncapi.json
+  cues-kafka docs asyncapi shop:graph --server kafka-1:9092 --document-version 2.1.0
+
+Asks no cluster and no registry. Exits with 2 if the graph is wrong.
+"""
+
+
+@app.command(cls=Command, epilog=asyncapi_epilog)
+def asyncapi(
+    target: Target,
+    *,
+    server: Annotated[
+        list[str] | None, typer.Option(metavar="HOST:PORT", help="Address of a broker, for readers; repeatable.")
+    ] = None,
+    document_version: Annotated[str, typer.Option(metavar="VERSION", help="Version of what is described.")] = "1.0.0",
+) -> None:
+    """
+    Print the AsyncAPI document of a graph, as JSON.
+
+    It has the topics as channels, the processors as operations, and the schemas of the messages.
+    """
+    from cues_kafka.cli.asyncapi import document
+    from cues_kafka.cli.loading import load_graph
+
+    if wrong := [one for one in server or () if not one.rpartition(":")[2].isdigit() or not one.rpartition(":")[0]]:
+        raise ConfigError(f"--server {wrong[0]!r}: write HOST:PORT, such as kafka-1:9092.")
+    typer.echo(json.dumps(document(load_graph(target), version=document_version, servers=server or ()), indent=2))
 
 
 def state_diagram() -> str:
