@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from cues_kafka.bridges.iterate import Iterate
     from cues_kafka.bridges.outbox.declare import SqlOutbox
     from cues_kafka.brokers.options import Kafka, Memory, Registry
+    from cues_kafka.observe.openlineage import OpenLineage
     from cues_kafka.records.bytes import ErrorMessage
     from cues_kafka.runtime import connect, start
     from cues_kafka.runtime.calling.step import Received, Step
@@ -77,6 +78,7 @@ _LAZY = {
     "Iterate": "cues_kafka.bridges.iterate",
     "Kafka": "cues_kafka.brokers.options",
     "Memory": "cues_kafka.brokers.options",
+    "OpenLineage": "cues_kafka.observe.openlineage",
     "Received": "cues_kafka.runtime.calling.step",
     "Registry": "cues_kafka.brokers.options",
     "Running": "cues_kafka.runtime.running",
@@ -139,6 +141,7 @@ __all__ = [
     "Memory",
     "Message",
     "Once",
+    "OpenLineage",
     "Out",
     "OutputError",
     "Processor",

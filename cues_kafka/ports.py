@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 Headers: TypeAlias = "list[tuple[str, bytes | None]]"
 
@@ -686,6 +686,69 @@ class Observer(Protocol):
 
     def recovered(self, task: str, after_s: float) -> None:
         """The task delivers again; `after_s` is the time since it failed or stopped."""
+        ...
+
+
+class PartFacts(NamedTuple):
+    """
+    What a `RunObserver` hears of a processor or feed.
+
+    Attributes:
+        name, kind: its name in the graph, and pipe, fork and so on.
+        about: the first paragraph of its function's docstring; empty: it has none.
+        reads: the topics of its inputs, tables and tailers.
+        writes: the topics of its outputs and appenders, and its errors topic.
+        errors: the errors topic; None: it has none.
+    """
+
+    name: str
+    kind: str
+    about: str
+    reads: Sequence[str]
+    writes: Sequence[str]
+    errors: str | None
+
+
+class RunFacts(NamedTuple):
+    """
+    What a `RunObserver` hears of a graph that runs in this process.
+
+    Attributes:
+        graph: its name.
+        cluster: the address of the first broker, HOST:PORT; empty: the cluster is in memory.
+        runtime: where the processors run: native, memory or spark.
+        parts: the processors and feeds that run here.
+        fields: for each topic whose codec tells them, the names of the values' fields.
+    """
+
+    graph: str
+    cluster: str
+    runtime: str
+    parts: Sequence[PartFacts]
+    fields: Mapping[str, Sequence[str]]
+
+
+@runtime_checkable
+class RunObserver(Observer, Protocol):
+    """An `Observer` that is also told when a graph begins and ends to run in this process."""
+
+    def began(self, run: RunFacts) -> None:
+        """
+        The workers are about to start. May wait.
+
+        Raises:
+            ConfigError: the observer cannot observe this run; nothing is started.
+        """
+        ...
+
+    def ended(self, failures: Mapping[str, str], *, abandoned: bool) -> None:
+        """
+        The workers have ended. May wait, and must not raise.
+
+        Args:
+            failures: by processor, why it did not work when it was stopped.
+            abandoned: whether transactions under way were dropped, as after an exception in the program.
+        """
         ...
 
 

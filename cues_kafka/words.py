@@ -1,6 +1,9 @@
-"""English for texts that are put together: plurals and articles."""
+"""English for texts that are put together: plurals, articles, and what a docstring says first."""
 
 from __future__ import annotations
+
+import functools
+import inspect
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:
@@ -18,3 +21,12 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
 def article(noun: str) -> str:
     """A noun with its article, decided by the first letter: ``a Graph``, ``an int``."""
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
+def summary(thing: object) -> str:
+    """The first paragraph of the docstring of a function or class; empty: it has none of its own."""
+    while isinstance(thing, functools.partial):
+        thing = thing.func
+    text = inspect.cleandoc(getattr(thing, "__doc__", None) or "") if thing is not None else ""
+    made = text.startswith(f"{getattr(thing, '__name__', '')}(")  # by `dataclass`
+    return "" if made else " ".join(text.split("\n\n")[0].split())

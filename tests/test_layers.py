@@ -44,6 +44,7 @@ DRIVERS = {
     "msgspec": ("cues_kafka.codecs", "cues_kafka.sinks.packing", "cues_kafka.sinks.blobs"),
     "jsonschema": ("cues_kafka.codecs.json_validation",),
     "google": ("cues_kafka.codecs",),
+    "openlineage": ("cues_kafka.observe.openlineage",),
     "structlog": ("cues_kafka.observe",),
     "typer": ("cues_kafka.cli",),
     "rich": ("cues_kafka.cli",),

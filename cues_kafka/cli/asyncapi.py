@@ -5,8 +5,6 @@ It follows AsyncAPI 3.0 and version 0.5.0 of its bindings for Kafka. Schemas sta
 
 from __future__ import annotations
 
-import functools
-import inspect
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -24,6 +22,7 @@ from cues_kafka.graph.names import group_id
 from cues_kafka.graph.topic import Topic
 from cues_kafka.graph.topology import Edge, edges
 from cues_kafka.records.bytes import load_schema
+from cues_kafka.words import summary
 
 BINDING: Final = {"bindingVersion": "0.5.0"}
 
@@ -156,7 +155,7 @@ class _Describing:
             return None, f"The Protobuf message {codec.described.name}."
         if isinstance(codec, Raw):
             return None, ""
-        return None, f"In the format {type(codec).__name__}. {_summary(type(codec))}".strip()
+        return None, f"In the format {type(codec).__name__}. {summary(type(codec))}".strip()
 
     def _class(self, cls: type[Any], name: str) -> tuple[Any, str]:
         """The schema of a class: in AsyncAPI's own dialect, and once for all topics, by the class's name."""
@@ -223,22 +222,13 @@ def _operation(graph: Graph, edge: Edge) -> dict[str, Any]:
         "channel": {"$ref": f"#/channels/{edge.topic}"},
         "title": f"{part.name} ({part.kind})",
     }
-    if summary := _summary(part.fn):
-        made["summary"] = summary
+    if text := summary(part.fn):
+        made["summary"] = text
     made["messages"] = [{"$ref": f"#/channels/{edge.topic}/messages/message"}]
     if edge.role == "input":
         group = {"type": "string", "enum": [group_id(graph.name, part.name)]}
         made["bindings"] = {"kafka": {"groupId": group} | BINDING}
     return made
-
-
-def _summary(thing: object) -> str:
-    """The first paragraph of the docstring of a function or class, if it has one of its own."""
-    while isinstance(thing, functools.partial):
-        thing = thing.func
-    text = inspect.cleandoc(getattr(thing, "__doc__", None) or "") if thing is not None else ""
-    made = text.startswith(f"{getattr(thing, '__name__', '')}(")  # by `dataclass`
-    return "" if made else " ".join(text.split("\n\n")[0].split())
 
 
 def _setting(name: str, value: str) -> Any:

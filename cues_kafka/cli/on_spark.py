@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cues_kafka.brokers.options import Kafka
     from cues_kafka.cli.config import Config
     from cues_kafka.graph.definition import Graph
+    from cues_kafka.ports import Observer
 
 EXTRA: Final = frozenset({"pyspark", "py4j", "pyarrow", "pandas"})
 """What the extra `spark` brings."""
@@ -54,6 +55,7 @@ def run_on_spark(
     new: Sequence[str],
     fail_fast: bool,
     began: float,
+    observers: Sequence[Observer] = (),
 ) -> int:
     """
     Run until a signal comes, or all is delivered; the exit code.
@@ -67,6 +69,7 @@ def run_on_spark(
         new: processors that the user says are new, not renamed ones.
         fail_fast: end when a task stops.
         began: when the command did.
+        observers: told when the run begins and ends.
 
     Raises:
         ConfigError: Spark is not installed or does not start, it cannot carry what was chosen, or the plan is refused.
@@ -91,8 +94,9 @@ def run_on_spark(
             typer.echo(f"{graph.name}: {said}")
         engine = Spark(session, checkpoint=options.directory, trigger=options.trigger, policy=policy)
         running = start(
-            graph, kafka, engine=engine, only=carried, timeout_s=None, new=new, create_topics=settings.named
-        )
+            graph, kafka, engine=engine, only=carried, timeout_s=None, new=new, create_topics=settings.named,
+            observers=observers,
+        )  # fmt: skip
         announce(running, settings.address, warn=True)
         return TaskWatch(graph, running, fail_fast=fail_fast, succeeded=False, began=began).until(signals)
 

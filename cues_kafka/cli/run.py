@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cues_kafka.cli.config import Config
     from cues_kafka.cli.on_spark import SparkOptions
     from cues_kafka.graph.definition import Graph
+    from cues_kafka.ports import Observer
 
 epilog = """
 \b
@@ -40,6 +41,8 @@ Examples:
   cues-kafka run shop:graph --workers 2 --instance blue
   # 'verdict' is not another processor under a new name
   cues-kafka run shop:graph --new verdict
+  # tell a catalog of data which topics are read and written
+  cues-kafka run shop:graph --openlineage http://marquez:5000
   # on Spark, with two threads on this machine
   cues-kafka run shop:graph --engine spark --master 'local[2]' --checkpoint /var/lib/shop
   # on Spark, until all messages of now are delivered
@@ -95,6 +98,9 @@ def run(  # noqa: PLR0917 - each is an option of the command line
     state_dir: Annotated[
         str | None, typer.Option(metavar="DIR", help="Directory for the files of stores with on_disk=True.")
     ] = None,
+    openlineage: Annotated[
+        str | None, typer.Option(metavar="TO", help="File or URL for lineage events in the form of OpenLineage.")
+    ] = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="End the worker when a task stops.")] = False,
     profile: Profile = None,
     file: File = None,
@@ -128,17 +134,20 @@ def run(  # noqa: PLR0917 - each is an option of the command line
 
             _none_given("native workers", {"workers": workers, "instance": instance, "call-timeout": call_timeout})
             code = run_on_spark(
-                graph, settings, spark, names=names, chosen=bool(only), new=new or (), fail_fast=fail_fast, began=began
-            )
+                graph, settings, spark, names=names, chosen=bool(only), new=new or (), fail_fast=fail_fast, began=began,
+                observers=_observers(openlineage),
+            )  # fmt: skip
         elif workers is None:
             code = _work(
                 graph, settings, names=names, instance=instance, new=new or (), fail_fast=fail_fast,
-                supervised=parent is not None, warn=not unwarned, began=began,
+                supervised=parent is not None, warn=not unwarned, began=began, observers=_observers(openlineage),
             )  # fmt: skip
         else:
             settings.kafka()  # refused here once, and not by each worker
+            _observers(openlineage)  # the same
             given = [(f"--{name}", value) for name, value in (("bootstrap", bootstrap), ("profile", profile)) if value]
             given += [("--file", str(file.resolve()))] if file else []
+            given += [("--openlineage", openlineage)] if openlineage else []
             given += [("--log-level", log_level)] if log_level else []
             given += [("--state-dir", state_dir)] if state_dir else []
             given += [("--call-timeout", str(call_timeout))] if call_timeout is not None else []
@@ -167,6 +176,7 @@ def _work(
     supervised: bool,
     warn: bool,
     began: float,
+    observers: Sequence[Observer],
 ) -> int:
     """Run one native worker in this process; its exit code."""
     from cues_kafka.graph.declare import CommitPolicy
@@ -179,10 +189,19 @@ def _work(
     with Signals() as signals:
         running = start(
             graph, kafka, only=names, instance=instance, policy=policy, calls=calls, timeout_s=None, new=new,
-            create_topics=settings.named,
+            create_topics=settings.named, observers=observers,
         )  # fmt: skip
         announce(running, settings.address, warn=warn)
         return TaskWatch(graph, running, fail_fast=fail_fast, succeeded=supervised, began=began).until(signals)
+
+
+def _observers(openlineage: str | None) -> list[Observer]:
+    """What --openlineage asks for."""
+    if openlineage is None:
+        return []
+    from cues_kafka.observe.openlineage import OpenLineage
+
+    return [OpenLineage(openlineage)]
 
 
 def _spark_options(engine: str, given: dict[str, str | None]) -> SparkOptions | None:

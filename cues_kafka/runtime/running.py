@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,11 +15,12 @@ from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.names import quoted
 from cues_kafka.graph.processor import Processor
 from cues_kafka.plan.plan import Plan
-from cues_kafka.ports import Broker, Sent, TopicPartition
+from cues_kafka.ports import Broker, RunObserver, Sent, TopicPartition
 from cues_kafka.records.scanning import due, holds_messages, unstable
 from cues_kafka.runtime.client import Client
 from cues_kafka.runtime.native.pauses import Pauses
 from cues_kafka.runtime.queries import Answer, Question, ask, has_passed, processor_with
+from cues_kafka.runtime.run_facts import run_facts
 from cues_kafka.runtime.status import Status
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.task.lane import Lane
@@ -36,7 +38,16 @@ class Running(Client):
     """
 
     def __init__(
-        self, graph: Graph, broker: Broker, system: System, *, name: str, planned: Plan, cluster: Any = None
+        self,
+        graph: Graph,
+        broker: Broker,
+        system: System,
+        *,
+        name: str,
+        planned: Plan,
+        cluster: Any = None,
+        observers: Sequence[RunObserver] = (),
+        runtime: str = "native",
     ) -> None:
         super().__init__(broker, graph, name=name, cluster=cluster)
         self.graph = graph
@@ -47,6 +58,9 @@ class Running(Client):
         self._version = 0
         self._over = False
         self._pauses: Pauses | None = None  # None: the graph has no cuts
+        self._observers = observers
+        self._told: list[RunObserver] = []  # that the run has begun
+        self._facts_of = functools.partial(run_facts, graph, cluster=cluster, runtime=runtime)
         self._outputs: list[TopicPartition] | None = None  # of the processors that run here, once asked
 
     # Making it, see `start`.
@@ -65,6 +79,9 @@ class Running(Client):
             TaskStopped: a task refuses to start.
             TimeoutError: tasks were not ready in time.
         """
+        for observer in self._observers:
+            observer.began(self._facts_of([worker.name for worker in workers]))
+            self._told.append(observer)
         self._workers, self._pauses = list(workers), pauses
         if pauses is not None:
             pauses.start()
@@ -216,9 +233,10 @@ class Running(Client):
         Args:
             leave: leave the group; else keep the places of static members for a successor (A4).
         """
+        failures = self._failures()
         for lane in self._lanes():
             lane.revoke(0.0)
-        self._end(leave=leave)
+        self._end(leave=leave, failures=failures)
 
     def __enter__(self) -> Self:
         return self
@@ -238,16 +256,22 @@ class Running(Client):
         return [lane for worker in self._workers for _, lane in sorted(worker.lanes.copy().items())]
 
     def _stopped(self) -> TaskStopped | None:
+        return next((stopped for _, stopped in self._stops()), None)
+
+    def _failures(self) -> dict[str, str]:
+        """By processor, why it does not work now."""
+        return {name: str(stopped) for name, stopped in self._stops()} if self._told else {}
+
+    def _stops(self) -> Iterator[tuple[str, TaskStopped]]:
         for worker in self._workers:
             if worker.failed:
                 stopped = TaskStopped(f"the worker of {worker.name!r} failed: {worker.failed}")
                 stopped.__cause__ = worker.failed
-                return stopped
+                yield worker.name, stopped
             for one in worker.stopped():
                 stopped = TaskStopped(f"task {one.task} stopped: {one.halt}")
                 stopped.__cause__ = one.cause
-                return stopped
-        return None
+                yield worker.name, stopped
 
     def _await(self, done: object, timeout_s: float | None, what: str) -> None:
         """
@@ -357,16 +381,21 @@ class Running(Client):
             return True
         return committed < stable and holds_messages(self._broker, place, committed, stable, group=worker.first.group)
 
-    def _end(self, *, leave: bool) -> None:
+    def _end(self, *, leave: bool, failures: Mapping[str, str] | None = None) -> None:
+        """Stop; `failures`: the run is abandoned, and this was wrong before."""
         if self._over:
             return
         self._over = True
+        abandoned = failures is not None
+        failures = self._failures() if failures is None else failures
         for worker in self._workers:
             worker.stop(leave=leave)
         for worker in self._workers:
             worker.join()
         if self._pauses is not None:
             self._pauses.stop()
+        for observer in self._told:
+            observer.ended(failures, abandoned=abandoned)
         self.changed()
         self.close()
         self._system.close()

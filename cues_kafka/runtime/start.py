@@ -13,7 +13,7 @@ from cues_kafka.graph.names import control_topic, group_id
 from cues_kafka.graph.processor import DataFrameProcessor, Processor
 from cues_kafka.observe.log import get_logger
 from cues_kafka.plan.inspectors import Terms
-from cues_kafka.ports import Broker
+from cues_kafka.ports import Broker, Observer, RunObserver
 from cues_kafka.runtime.build import caller_of, state_dir_of
 from cues_kafka.runtime.feeds.worker import FeedWorker, feed_spec_of, feeding_of
 from cues_kafka.runtime.native.pauses import Pauses
@@ -41,6 +41,7 @@ def start(
     timeout_s: float | None = 60.0,
     new: Sequence[str] = (),
     create_topics: bool = True,
+    observers: Sequence[Observer] = (),
     hook: Hook | None = None,
 ) -> Running:
     """
@@ -61,6 +62,8 @@ def start(
         new: names of processors that are new, not renamed, although the graph has lost others. Needed until they have
             a record of their own.
         create_topics: create missing topics; else they are refused.
+        observers: told what the tasks of this process do, such as `OpenLineage(...)`; see `ports.Observer`. An engine's
+            tasks live elsewhere, so with an engine only the start and the end of the run are told.
         hook: called before and after each effect of a task; for tests that kill.
 
     Raises:
@@ -98,9 +101,16 @@ def start(
     except BaseException:
         broker.close()
         raise
-    here = "memory" if isinstance(options, Memory) else "native"
-    identity = Identity.of_process(engine.runtime if engine else here, instance)
-    running = Running(graph, broker, system, name=identity.name, planned=planned, cluster=options)
+    runtime = engine.runtime if engine else "memory" if isinstance(options, Memory) else "native"
+    identity = Identity.of_process(runtime, instance)
+    running = Running(
+        *(graph, broker, system),
+        name=identity.name,
+        planned=planned,
+        cluster=options,
+        observers=[one for one in observers if isinstance(one, RunObserver)],
+        runtime=runtime,
+    )
     try:
         workers: list[Worker] = []
         native: list[ProcessorWorker] = []
@@ -128,6 +138,7 @@ def start(
                         revoke_timeout_s=_revoke_timeout_s(options),
                         calls=calls or CallPolicy(),
                         hook=hook,
+                        observers=observers,
                         held=pauses.why if pauses else _never_held,
                     ),
                     changed=running.changed,
@@ -145,6 +156,7 @@ def start(
                     revoke_timeout_s=_revoke_timeout_s(options),
                     calls=calls or CallPolicy(),
                     hook=hook,
+                    observers=observers,
                 ),
                 changed=running.changed,
             )

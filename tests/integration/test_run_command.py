@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -103,9 +104,10 @@ def test_one_worker_says_that_it_is_ready_works_and_leaves_in_order(
 def test_a_killed_worker_comes_back_and_goes_on_where_the_dead_one_stood(
     kafka: KafkaFixture, target: str, tmp_path: Path
 ) -> None:
-    """Two workers, one SIGKILL, nothing lost and nothing twice."""
-    graph, log = load_graph(target), tmp_path / "log"
-    with running(kafka, log, target, "--workers", "2", "--instance", "blue") as process:
+    """Two workers, one SIGKILL, nothing lost and nothing twice. The dead one tells a catalog no end of its run."""
+    graph, log, lineage = load_graph(target), tmp_path / "log", tmp_path / "lineage.jsonl"
+    options = ["--workers", "2", "--instance", "blue", "--openlineage", str(lineage)]
+    with running(kafka, log, target, *options) as process:
         wait_for(lambda: log.read_bytes().count(b"ready after") == 2, timeout_s=40)
         send(kafka, graph, 1, 2)
         wait_for(lambda: arrived(kafka, graph) == [2, 4], timeout_s=30)
@@ -120,6 +122,14 @@ def test_a_killed_worker_comes_back_and_goes_on_where_the_dead_one_stood(
         assert process.wait(30) == 0
     assert f"{graph.name}: 2 workers on {kafka.bootstrap} (--bootstrap)\n" in log.read_text()
     assert log.read_text().count("The cluster has 1 broker") == 1
+    told = [json.loads(line) for line in lineage.read_text().splitlines()]
+    ends = [one["eventType"] for one in told if one["job"]["name"] == graph.name]
+    assert sorted(ends) == ["COMPLETE", "COMPLETE", "START", "START", "START"]
+    assert {topic["namespace"] for one in told for topic in one["inputs"]} == {f"kafka://{kafka.bootstrap}"}
+    assert {one["job"]["name"] for one in told if one["eventType"] == "RUNNING"} == {
+        f"{graph.name}.double",
+        f"{graph.name}.again",
+    }
 
 
 def test_a_renamed_processor_is_refused_until_it_is_called_new(
@@ -310,6 +320,7 @@ def test_a_task_that_stops_ends_the_worker_where_that_was_asked_for(
         (["TARGET", "--only", "dubble"], "has no processor 'dubble'; its processors are 'again', 'double'"),
         (["TARGET", "--only", "double", "--except", "double"], "leave no processor to run"),
         (["TARGET", "--workers", "2", "--profile", "prod"], "needs a file"),
+        (["TARGET", "--workers", "2", "--openlineage", "/nowhere/x"], "the file cannot be written"),
         (["no_such_module:graph", "--workers", "1"], "there is no module"),
     ],
 )
