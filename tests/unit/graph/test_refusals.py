@@ -55,7 +55,6 @@ from cues_kafka import (
     processor,
     rekey,
 )
-from cues_kafka.graph import topology
 
 
 @dataclass(frozen=True)
@@ -612,7 +611,7 @@ WRONG = [
     Wrong("topic to bind to", lambda: SHOP.bind({"orders": "x/y"}), ("1 to 249 letters",)),
     Wrong("processor to give options", lambda: SHOP.bind(opts={"chek": {}}), ("mean 'check'",)),
     Wrong("processor to rename", lambda: SHOP.bind(names={"chek": "x"}), ("mean 'check'",)),
-    Wrong("processor to look for", lambda: topology.transitive_dependencies(SHOP, "chek"), ("mean 'check'",)),
+    Wrong("processor to look for", lambda: SHOP.topology.transitive_dependencies("chek"), ("mean 'check'",)),
     Wrong(
         "two topics as one",
         lambda: SHOP.merge(Graph("b", Source("x"), topics={"x": Topic(partitions=2)})).bind({"x": "orders"}),
