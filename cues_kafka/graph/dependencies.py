@@ -34,13 +34,15 @@ class Topology:
         edges: (before, after) pairs of names, in the order of declaration.
 
     Raises:
-        GraphError: an edge has a name that is not among the nodes, or a name is not a string.
+        GraphError: a name is not a string, an edge is no pair, or has a name that is not among the nodes.
     """
 
     nodes: tuple[str, ...] = ()
     edges: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
+        if odd := [edge for edge in self.edges if not isinstance(edge, tuple | list) or len(edge) != 2]:
+            raise GraphError(f"Topology: {odd[0]!r:.200} is no edge. Give pairs of names, as in (before, after).")
         object.__setattr__(self, "nodes", tuple(dict.fromkeys(self.nodes)))
         object.__setattr__(self, "edges", tuple(dict.fromkeys((before, after) for before, after in self.edges)))
         if wrong := [node for node in self.nodes if not isinstance(node, str)]:

@@ -7,7 +7,7 @@ topics are not drawn; `cues-kafka plan --topics` lists them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.definition import Graph
@@ -158,21 +158,31 @@ def tree(graph: Graph) -> Branch:
     """
     The graph as a tree that follows the messages, from where they enter.
 
-    What was shown before is shown once more without what is below it, and marked as `above`.
+    What was shown before is shown once more without what is below it, and marked as `above`. What is more than
+    `MOST_DEEP` processors deep is marked as `below`, and stands there.
     """
     return Branch(graph.name, tuple(_Growing(graph).roots()))
 
 
+MOST_DEEP: Final = 20
+"""How many processors in a row a tree shows below each other; the rest stands further down, from the left again."""
+
+
 class _Growing:
-    """One walk along the messages; `_shown` has the topics and processors that were met."""
+    """
+    One walk along the messages.
+
+    `_shown` has the topics and processors that were met, `_later` the topics that were too deep to go on with.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._edges = edges(graph)
         self._shown: set[str] = set()
+        self._later: list[str] = []
 
     def roots(self) -> Iterator[Branch]:
-        """Where messages enter, the errors topics with their readers, and what only a cycle leads to."""
+        """Where messages enter, the errors topics with their readers, what is deep, and what only a cycle leads to."""
         written = {edge.topic for edge in self._edges if not edge.reads}
         read = dict.fromkeys(edge.topic for edge in self._edges if edge.reads)
         for topic in dict.fromkeys([*self._graph.sources, *(topic for topic in read if topic not in written)]):
@@ -183,31 +193,42 @@ class _Growing:
             writers = [edge.processor for edge in self._edges if edge.role == "errors" and edge.topic == topic]
             of_all = len(writers) == len(self._graph.all_processors) > 1
             yield self._topic(topic, "errors of all processors" if of_all else f"errors of {', '.join(writers)}")
+        yield from self._deep()
         for edge in self._edges:
             if edge.role == "input" and edge.processor not in self._shown:
                 yield self._topic(edge.topic)
+                yield from self._deep()
 
-    def _topic(self, name: str, about: str = "") -> Branch:
+    def _deep(self) -> Iterator[Branch]:
+        while self._later:
+            if f"topic {self._later[0]}" not in self._shown:
+                yield self._topic(self._later[0])
+            del self._later[0]
+
+    def _topic(self, name: str, about: str = "", depth: int = 0) -> Branch:
         about = about or ("source" if name in self._graph.sources else "")
         readers = self._readers(name)
         text = f"{name} ({about})" if about else name
         if f"topic {name}" in self._shown:
             return Branch(f"{text}, above" if readers else text)
+        if depth >= MOST_DEEP and readers:
+            self._later += [] if name in self._later else [name]
+            return Branch(f"{text}, below")
         self._shown.add(f"topic {name}")
-        return Branch(text, tuple(self._processor(edge.processor, edge.role) for edge in readers))
+        return Branch(text, tuple(self._processor(edge.processor, edge.role, depth + 1) for edge in readers))
 
-    def _processor(self, name: str, role: str) -> Branch:
+    def _processor(self, name: str, role: str, depth: int = 1) -> Branch:
         part = self._graph.all_processors[name]
         text = f"{name} ({part.kind})" + (f", as a {role}" if role in ("table", "tailer") else "")
         if name in self._shown:
             return Branch(f"{text}, above")
         self._shown.add(name)
-        outputs = (self._output(edge) for edge in self._edges if self._is_output(edge, name))
+        outputs = (self._output(edge, depth) for edge in self._edges if self._is_output(edge, name))
         return Branch(text, (*outputs, *(Branch(f"{one}: {cls}") for one, cls in _outside(self._graph, name))))
 
-    def _output(self, edge: Edge) -> Branch:
+    def _output(self, edge: Edge, depth: int) -> Branch:
         role = _role(self._graph, edge)
-        found = self._topic(edge.topic)
+        found = self._topic(edge.topic, depth=depth)
         return found._replace(text=f"{role}: {found.text}") if role else found
 
     def _readers(self, topic: str) -> list[Edge]:

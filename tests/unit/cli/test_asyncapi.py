@@ -322,7 +322,10 @@ def test_document_fits_the_schema_of_the_specification(tmp_path: Path) -> None:
     cache.mkdir(parents=True, exist_ok=True)
     schema = cache / "3.0.0.json"
     if not schema.is_file():
-        packed = subprocess.run([npm, "pack", SPECIFICATION], cwd=tmp_path, capture_output=True, text=True, check=True)
+        pack = [npm, "pack", SPECIFICATION]
+        packed = subprocess.run(pack, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+        if packed.returncode:
+            pytest.skip(f"npm cannot fetch {SPECIFICATION}: {packed.stderr.strip():.300}")
         with tarfile.open(tmp_path / packed.stdout.split()[-1]) as archive:
             found = archive.extractfile("package/schemas/3.0.0.json")
             assert found

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cues_kafka import DataFrameProcessor, Feed, Graph, Iterate, Once, Processor, Source, Sql, Table
-from cues_kafka.graph.pictures import Branch, dot, mermaid, to_data, tree
+from cues_kafka.graph.pictures import MOST_DEEP, Branch, dot, mermaid, to_data, tree
 
 
 def fn(*messages: Any, **rest: Any) -> Any: ...
@@ -76,6 +76,17 @@ def test_tree_of_a_cycle_begins_somewhere() -> None:
     """No topic comes from outside; the first input is the beginning."""
     assert [*lines(tree(RING))] == ["ring", "  1", "    a (pipe)", "      2", "        b (pipe)", "          1, above",
                                     "        c (pipe)", "          3"]  # fmt: skip
+
+
+def test_tree_of_a_long_chain_goes_on_from_the_left() -> None:
+    """Else it would not fit on a screen, and at some length not into Python's stack."""
+    chain = Graph("chain", *(p(f"p{number}", f"t{number}", f"t{number + 1}") for number in range(500)))
+
+    found = [*lines(tree(chain))]
+    assert max(line.count("  ") for line in found) == 1 + 2 * MOST_DEEP
+    assert [line for line in found if line.startswith("  t")] == [f"  t{number}" for number in range(0, 500, MOST_DEEP)]
+    assert sum(line.endswith(", below") for line in found) == 500 // MOST_DEEP - 1
+    assert {f"p{number} (pipe)" for number in range(500)} <= {line.strip() for line in found}
 
 
 def test_mermaid_and_dot_draw_the_same_nodes_and_arrows() -> None:
