@@ -33,6 +33,7 @@ from cues_kafka.errors import (
     TaskElsewhere,
     TaskStopped,
     UnstableOffsets,
+    error_context,
 )
 from cues_kafka.graph.blobs import Blobs
 from cues_kafka.graph.calls import Http, Once
@@ -41,6 +42,7 @@ from cues_kafka.graph.declare import Alias, CommitPolicy, Digits, GlobalTable, J
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.dependencies import Topology
 from cues_kafka.graph.effects import Sql, Upsert
+from cues_kafka.graph.error_message import ErrorCause, ErrorMessage, ErrorMessages, Errors
 from cues_kafka.graph.feed import Encoded, Feed, ReplayableSource
 from cues_kafka.graph.filters import has_header, has_tag, has_type
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
@@ -59,7 +61,6 @@ if TYPE_CHECKING:
     from cues_kafka.bridges.outbox.declare import SqlOutbox
     from cues_kafka.brokers.options import Kafka, Memory, Registry
     from cues_kafka.observe.openlineage import OpenLineage
-    from cues_kafka.records.bytes import ErrorMessage
     from cues_kafka.runtime import connect, start
     from cues_kafka.runtime.calling.step import Received, Step
     from cues_kafka.runtime.queries import Answer
@@ -73,7 +74,6 @@ if TYPE_CHECKING:
 _LAZY = {
     "Answer": "cues_kafka.runtime.queries",
     "Directory": "cues_kafka.bridges.files",
-    "ErrorMessage": "cues_kafka.records.bytes",
     "Files": "cues_kafka.bridges.files",
     "Iterate": "cues_kafka.bridges.iterate",
     "Kafka": "cues_kafka.brokers.options",
@@ -118,7 +118,10 @@ __all__ = [
     "Digits",
     "Directory",
     "Encoded",
+    "ErrorCause",
     "ErrorMessage",
+    "ErrorMessages",
+    "Errors",
     "FactoryError",
     "FatalError",
     "Feed",
@@ -176,6 +179,7 @@ __all__ = [
     "UnstableOffsets",
     "Upsert",
     "connect",
+    "error_context",
     "files",
     "has_header",
     "has_tag",

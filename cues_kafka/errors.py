@@ -31,7 +31,33 @@ The docstring of a class is its default message: cause first, remedy second.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+_CONTEXT = "__cues_context__"
+
+
+@contextmanager
+def error_context(**fields: object) -> Iterator[None]:
+    """
+    Add fields to the error message of any exception that leaves a block of code.
+
+    Write ``with error_context(order=order.id):``. Blocks may lie inside each other, in functions that know nothing of
+    each other. The message has the fields of all of them, with those of the exceptions that led to this one. Where two
+    have one name, the inner one counts.
+    """
+    try:
+        yield
+    except BaseException as error:
+        error.__dict__[_CONTEXT] = {**{name: str(value) for name, value in fields.items()}, **context_of(error)}
+        raise
+
+
+def context_of(error: BaseException) -> Mapping[str, str]:
+    """What `error_context` has added to one exception."""
+    found: Mapping[str, str] = error.__dict__.get(_CONTEXT, {})
+    return found
 
 
 class CuesError(Exception):

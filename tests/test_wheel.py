@@ -73,6 +73,7 @@ def test_the_wheel_carries_all_that_the_package_reads(tmp_path: Path) -> None:
         "cues_kafka/py.typed",
         "cues_kafka/schemas/backing.avsc",
         "cues_kafka/schemas/error.avsc",
+        "cues_kafka/schemas/error-1.avsc",
         "cues_kafka/schemas/staged.avsc",
         "cues_kafka/brokers/local/pom.xml",
         "cues_kafka/brokers/local/ivy.xml",

@@ -17,11 +17,12 @@ from cues_kafka.core.delivery import HEADER
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.declare import CodecSpec, Json, Raw
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.error_message import ErrorMessages
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf, SchemaSpec
 from cues_kafka.graph.names import group_id
+from cues_kafka.graph.own_schemas import load_schema
 from cues_kafka.graph.topic import Topic
 from cues_kafka.graph.topology import Edge, edges
-from cues_kafka.records.bytes import load_schema
 from cues_kafka.words import summary
 
 BINDING: Final = {"bindingVersion": "0.5.0"}
@@ -94,7 +95,8 @@ class _Describing:
             binding["partitions"] = settings.partitions
             if settings.config:
                 binding["topicConfiguration"] = {name: _setting(name, one) for name, one in settings.config.items()}
-        self.messages[topic] = self._errors() if topic in self._graph.error_topics() else self._message(topic, settings)
+        errors = isinstance(settings.value, ErrorMessages)
+        self.messages[topic] = self._errors() if errors else self._message(topic, settings)
         return {
             "address": topic,
             **({"description": "A source: applications send here."} if topic in self._graph.sources else {}),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, Literal, NamedTuple
 
+from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.codecs.formats import format_of, subject_of
 from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.codecs.own import OwnCodec
@@ -13,6 +14,7 @@ from cues_kafka.codecs.raw import RawCodec
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import CodecSpec, Json, Raw
+from cues_kafka.graph.error_message import ErrorMessages
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf, SchemaSpec
 from cues_kafka.ports import WireCodec
 
@@ -95,5 +97,6 @@ MAKERS: Final[dict[type[CodecSpec], Callable[[Any, MadeFor], WireCodec]]] = {
     JsonSchema: _of_schema,
     Protobuf: _of_schema,
     Raw: lambda *_: RawCodec(),
+    ErrorMessages: lambda *_: error_messages(),
 }
 """The maker of each class of declarations. A maker imports its codec's library when it is called."""

@@ -10,6 +10,7 @@ from typing import Any, Literal, Required, TypeAlias, TypedDict
 import msgspec
 
 from cues_kafka.codecs.avro import schema_text
+from cues_kafka.codecs.error_messages import as_avro
 from cues_kafka.codecs.framing import in_front
 from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.codecs.json_schema import JsonSchemaCodec
@@ -102,6 +103,7 @@ class Text:
 
 def text_of(declared: CodecSpec, made_for: MadeFor) -> Text | None:
     """What converts the values of a topic with a schema that are not JSON; None: columns take them as they are."""
+    declared = as_avro(declared)
     if isinstance(declared, JsonSchema):
         return Text(declared, made_for) if declared.cls is not None else None
     return Text(declared, made_for) if isinstance(declared, Avro | Codec) and declared.schema is not None else None

@@ -20,6 +20,7 @@ from cues_kafka.graph.codec import Codec
 from cues_kafka.graph.declare import CodecSpec, CommitPolicy, GlobalTable, Json, Limits, Raw, Retry, Store, Table
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.effects import Effect, Sql, SqlTable, Upsert
+from cues_kafka.graph.error_message import ErrorMessages, Errors
 from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.filters import (
     AllOf,
@@ -171,13 +172,15 @@ def _codec_from_json(data: Any) -> CodecSpec:
             own = {name: _from_json(one) for name, one in data.items() if name != "kind"}
             limits = {"limits": _made(Limits, own["limits"], "limits")} if "limits" in own else {}
             return _made(_FORMATS[kind], own | limits, f"the codec {kind!r}")
+        case "errors":
+            return ErrorMessages()
         case "own":
             own = resolve(data["class"])(**{name: _from_json(one) for name, one in data.get("settings", {}).items()})
             if isinstance(own, Codec):
                 return own
     raise GraphError(
         f"{data.get('kind')!r} is not a kind of codec. Choose one of 'json', {', '.join(map(repr, _FORMATS))}, 'raw', "
-        "'own'."
+        "'errors', 'own'."
     )
 
 
@@ -244,6 +247,14 @@ def _negated(predicate: Predicate) -> Filter:
     raise GraphError(
         f"{predicate!r} is a function, which has no contrary as data. Write one that returns the contrary."
     )
+
+
+def _errors_to_json(errors: Any) -> Any:
+    return asdict(errors) | {"redact": list(errors.redact)} if isinstance(errors, Errors) else errors
+
+
+def _errors_from_json(data: Any) -> Any:
+    return _made(Errors, data, "errors") if isinstance(data, Mapping) else data
 
 
 _OF_HANDLER = ("max_bytes", "per_task", "max_resets", "drain_timeout_s", "reset_timeout_s")
@@ -373,6 +384,7 @@ def _feed_to_json(feed: Feed) -> dict[str, Any]:
             )
     settings = {name: _to_json(value) for name, value in given.items()}
     own = {"commit": asdict(data["commit"])} if "commit" in data else {}
+    own |= {"errors": _errors_to_json(data["errors"])} if "errors" in data else {}
     del data["source"]
     return {"feed": data.pop("name"), **data, **own, "from": {"class": reference(type(source)), "settings": settings}}
 
@@ -383,10 +395,28 @@ def _feed_from_json(data: Mapping[str, Any]) -> Feed:
     own = {name: one for name, one in data.items() if name not in {"feed", "from"}}
     if "commit" in own:
         own["commit"] = _made(CommitPolicy, own["commit"], "commit")
+    if "errors" in own:
+        own["errors"] = _errors_from_json(own["errors"])
     return _made(Feed, {"source": source, "name": data["feed"], **own}, f"the feed {data['feed']!r}")
 
 
 # --- Parts
+
+
+_WRITERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "fn": reference,
+    "errors": _errors_to_json,
+    "filter": _filter_to_json,
+    "retry": _retry_to_json,
+    "commit": asdict,
+    "effects": _effects_to_json,
+    "state": lambda stores: {name: _store_to_json(store) for name, store in stores.items()},
+    "tables": lambda tables: {name: _table_to_json(table) for name, table in tables.items()},
+    "opts": lambda opts: {name: _to_json(item) for name, item in opts.items()},
+    "tailers": dict,
+    "appenders": dict,
+    "start": _to_json,
+}
 
 
 def _part_to_json(part: Declaration) -> dict[str, Any]:
@@ -394,21 +424,38 @@ def _part_to_json(part: Declaration) -> dict[str, Any]:
         return {"source": part.topic, **({"default": True} if part.default else {})}
     if isinstance(part, Feed):
         return _feed_to_json(part)
-    writers: dict[str, Callable[[Any], Any]] = {
-        "fn": reference,
-        "filter": _filter_to_json,
-        "retry": _retry_to_json,
-        "commit": asdict,
-        "effects": _effects_to_json,
-        "state": lambda stores: {name: _store_to_json(store) for name, store in stores.items()},
-        "tables": lambda tables: {name: _table_to_json(table) for name, table in tables.items()},
-        "opts": lambda opts: {name: _to_json(item) for name, item in opts.items()},
-        "tailers": dict,
-        "appenders": dict,
-        "start": _to_json,
-    }
-    data = {name: writers[name](item) if name in writers else item for name, item in part.arguments().items()}
+    data = {name: _WRITERS[name](item) if name in _WRITERS else item for name, item in part.arguments().items()}
     return {"processor" if isinstance(part, Processor) else "dataframe": data.pop("name"), **data}
+
+
+def described(part: Processor | DataFrameProcessor | Feed) -> dict[str, Any]:
+    """
+    What a part was declared as, for people: as `Graph.to_dict` has it, and never an error.
+
+    A function that cannot be imported has its name all the same. What could hold a secret is left out: the values of
+    `opts=`, the settings of a feed's source, and addresses.
+    """
+    found: dict[str, Any] = {"name": part.name, "kind": part.kind}
+    for name, value in part.arguments().items():
+        with contextlib.suppress(GraphError):  # it cannot be written down
+            match name:
+                case "name":
+                    pass
+                case "fn" | "source":
+                    found[name] = _named(value)
+                case "filter" if not isinstance(value, Filter):
+                    found[name] = _named(value)
+                case "opts":
+                    found[name] = sorted(value)
+                case _:
+                    found[name] = _WRITERS.get(name, _to_json)(value)
+    return found
+
+
+def _named(target: Any) -> str:
+    """The name of a function, or of an object's class, whether or not it can be imported."""
+    one = target if hasattr(target, "__qualname__") else type(target)
+    return f"{one.__module__}:{one.__qualname__}"
 
 
 _KINDS: Final[dict[str, Callable[..., Declaration]]] = {
@@ -434,6 +481,7 @@ def _part_from_json(data: Any) -> Declaration:
         return _feed_from_json(own)
     readers: dict[str, Callable[[Any], Any]] = {
         "fn": resolve,
+        "errors": _errors_from_json,
         "filter": _filter_from_json,
         "retry": _retry_from_json,
         "commit": lambda limits: _made(CommitPolicy, limits, "commit"),
@@ -480,7 +528,7 @@ def to_dict(graph: Graph) -> dict[str, Any]:
         "version": VERSION,
         "name": graph.name,
         "parts": [_part_to_json(part) for part in graph.parts],
-        "errors": graph.errors,
+        "errors": _errors_to_json(graph.errors),
         "defaults": _topic_to_json(graph.defaults),
         "topics": {name: _topic_to_json(topic) for name, topic in graph.topics.items()},
         "system": {name: reference(factory) for name, factory in graph.system.items()},
@@ -505,7 +553,7 @@ def from_dict(data: Mapping[str, Any]) -> Graph:
         return Graph(
             data["name"],
             *(_part_from_json(part) for part in data["parts"]),
-            errors=data.get("errors"),
+            errors=_errors_from_json(data.get("errors")),
             defaults=_topic_from_json(data.get("defaults", {}), "defaults"),
             topics={
                 name: _topic_from_json(topic, f"the topic {name!r}") for name, topic in data.get("topics", {}).items()

@@ -15,12 +15,12 @@ from cues_kafka.errors import GraphError
 from cues_kafka.graph.binding import bind
 from cues_kafka.graph.dependencies import Topology
 from cues_kafka.graph.durations import milliseconds, written
+from cues_kafka.graph.error_message import ErrorMessages, Errors, check_errors, errors_topic
 from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import (
     backing_topic,
     changelog_topic,
     check_name,
-    check_written_topic,
     control_topic,
     journal_topic,
     quoted,
@@ -51,7 +51,8 @@ class Graph:
     Attributes:
         name: first part of every name that the graph has on the cluster.
         parts: sources and processors as they were declared, in order.
-        errors: errors topic of all processors without one of their own.
+        errors: errors topic of all processors without one of their own, or `Errors`, which also says what its messages
+            carry.
         defaults: settings of all topics.
         topics: settings of single topics, over the defaults.
         system: factories of objects that a worker process opens once and closes at its end, such as a database.
@@ -65,7 +66,7 @@ class Graph:
 
     name: str
     parts: tuple[Declaration, ...]
-    errors: str | None
+    errors: str | Errors | None
     defaults: Topic
     topics: Mapping[str, Topic]
     system: Mapping[str, Callable[[], Any]]
@@ -75,12 +76,13 @@ class Graph:
     processors: Mapping[str, Processor] = field(compare=False, repr=False)
     dataframes: Mapping[str, DataFrameProcessor] = field(compare=False, repr=False)
     feeds: Mapping[str, Feed] = field(compare=False, repr=False)
+    _error_topics: tuple[str, ...] = field(compare=False, repr=False)
 
     def __init__(
         self,
         name: str,
         *parts: Part,
-        errors: str | None = None,
+        errors: str | Errors | None = None,
         defaults: Topic | None = None,
         topics: Mapping[str, Topic] | None = None,
         system: Mapping[str, Callable[[], Any]] | None = None,
@@ -110,6 +112,8 @@ class Graph:
             dataframes=read_only({part.name: part for part in self.parts if isinstance(part, DataFrameProcessor)}),
             feeds=read_only({part.name: part for part in self.parts if isinstance(part, Feed)}),
         )
+        found = {topic for part in self.all_processors.values() if (topic := self.errors_of(part))}
+        set_fields(self, _error_topics=tuple(sorted(found)))
         check_wiring(self)
         check_topics(self)
         if self.cuts is not None:
@@ -118,14 +122,22 @@ class Graph:
             check_cuts(self)
 
     def topic(self, name: str) -> Topic:
-        """A topic's settings: its own over the defaults."""
+        """A topic's settings: its own over the defaults. An errors topic has the codec of error messages."""
         own = self.topics.get(name)
-        return self.defaults if own is None else own.over(self.defaults)
+        settings = self.defaults if own is None else own.over(self.defaults)
+        if name not in self._error_topics:
+            return settings
+        return Topic(**{**settings.given, "value": ErrorMessages(), "key": None, "key_codec": None})
 
-    def errors_of(self, processor: Processor | Feed | str) -> str | None:
+    def errors_of(self, processor: Processor | DataFrameProcessor | Feed | str) -> str | None:
         """The errors topic of a processor or feed, its own or else the graph's; None if neither has one."""
-        own = (self.processors[processor] if isinstance(processor, str) else processor).errors
-        return self.errors if own is None else str(own) if own else None
+        return errors_topic(self.declared_errors(processor))
+
+    def declared_errors(self, processor: Processor | DataFrameProcessor | Feed | str) -> str | Errors | None:
+        """The errors topic of a part as it was declared; processors of DataFrames have the graph's."""
+        part = self.processors[processor] if isinstance(processor, str) else processor
+        own = None if isinstance(part, DataFrameProcessor) else part.errors
+        return self.errors if own is None else own or None
 
     def strategy_of(self, processor: Processor | str) -> Strategy:
         """The strategy of a processor: its own, else the graph's."""
@@ -145,9 +157,7 @@ class Graph:
 
     def error_topics(self) -> tuple[str, ...]:
         """All errors topics, sorted. Processors of DataFrames use the graph's."""
-        everyone: list[Processor | Feed] = [*self.processors.values(), *self.feeds.values()]
-        found = {topic for one in everyone if (topic := self.errors_of(one))}
-        return tuple(sorted(found | ({self.errors} if self.errors and self.dataframes else set())))
+        return self._error_topics
 
     @property
     def all_processors(self) -> Mapping[str, Processor | DataFrameProcessor | Feed]:
@@ -292,8 +302,7 @@ def _check_graph_settings(graph: Graph) -> None:
     label = f"Graph {graph.name!r}"
     if not graph.parts:
         raise GraphError(f"{label} has no parts. Give it Source(...) and Processor(...).")
-    if graph.errors is not None:
-        check_written_topic(graph.errors, f"{label}, errors=")
+    check_errors(graph.errors, f"{label}, errors=")
     check_choice(graph.strategy, get_args(Strategy), f"{label}: strategy")
     for name, settings in {"defaults": graph.defaults, **graph.topics}.items():
         if not isinstance(settings, Topic):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.declare import CommitPolicy
+from cues_kafka.graph.error_message import Errors, check_errors
 from cues_kafka.graph.message import Message
 from cues_kafka.graph.names import check_name, check_written_topic
 from cues_kafka.graph.topic import check_count, set_fields
@@ -85,7 +86,8 @@ class Feed:
         into: the topic that its messages go into.
         name: its name in the graph; by default that of the source's class in small letters.
         parts: how many tasks read it, as the source says.
-        errors: topic of messages that do not fit `into`; None: the graph's; False: none, so the task stops.
+        errors: topic of messages that do not fit `into`, or `Errors`; None: the graph's; False: none, so the task
+            stops.
         commit: when batches are committed; None: as the run says.
         poll_seconds: how long to wait before a source that had nothing more is asked again.
     """
@@ -94,7 +96,7 @@ class Feed:
     into: str
     name: str
     parts: int
-    errors: str | bool | None
+    errors: str | Errors | Literal[False] | None
     commit: CommitPolicy | None
     poll_seconds: float
 
@@ -105,7 +107,7 @@ class Feed:
         *,
         name: str | None = None,
         parts: int | None = None,
-        errors: str | bool | None = None,
+        errors: str | Errors | Literal[False] | None = None,
         commit: CommitPolicy | None = None,
         poll_seconds: float = 0.5,
     ) -> None:
@@ -127,8 +129,7 @@ class Feed:
                 f"{label}: parts={parts!r}, but its source has {has}. Leave parts= out, and give the source its parts: "
                 "Files(..., tasks=4)."
             )
-        if not (errors is None or errors is False):
-            check_written_topic(errors, f"{label}, errors=")
+        check_errors(errors, f"{label}, errors=")
         if not isinstance(commit, CommitPolicy | None):
             raise GraphError(f"{label}: commit={commit!r}. Write commit=CommitPolicy(max_messages=1_000).")
         if isinstance(poll_seconds, bool) or not isinstance(poll_seconds, int | float) or not poll_seconds > 0:

@@ -8,6 +8,7 @@ from typing import Any
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.error_message import Errors, errors_topic
 from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.names import check_name, check_topic, hint, no_such_processor, quoted
 from cues_kafka.graph.processor import Declaration, Processor, Source
@@ -49,18 +50,18 @@ def merge(graphs: Sequence[Graph], name: str, *, override: bool) -> Graph:
 def _fixed(part: Declaration, graph: Graph, first: Graph) -> Declaration:
     """A part that behaves with the first graph's settings as it does in its own graph."""
     if isinstance(part, Feed) and graph.errors != first.errors:
-        return Feed(**{**part.arguments(), "errors": graph.errors_of(part) or False})
+        return Feed(**{**part.arguments(), "errors": graph.declared_errors(part) or False})
     if not isinstance(part, Processor):
         return part
     changes: dict[str, Any] = {}
     if graph.errors != first.errors:
-        changes["errors"] = graph.errors_of(part) or False
+        changes["errors"] = graph.declared_errors(part) or False
     if graph.strategy != first.strategy:
         changes["strategy"] = graph.strategy_of(part)
     return part.replace(**changes) if changes else part
 
 
-def _topics_of(parts: Iterable[Declaration], errors: str | None) -> Iterator[str]:
+def _topics_of(parts: Iterable[Declaration], errors: str | Errors | None) -> Iterator[str]:
     """The topics that these parts use; a part that another one took the place of has left its own."""
     for part in parts:
         if isinstance(part, Source):
@@ -68,7 +69,7 @@ def _topics_of(parts: Iterable[Declaration], errors: str | None) -> Iterator[str
             continue
         yield from (*part.read_topics, *part.output_topics)
         own = getattr(part, "errors", None)
-        yield from filter(None, [errors if own is None else own])
+        yield from filter(None, [errors_topic(errors if own is None else own)])
 
 
 def _declaring(graphs: Sequence[Graph], *, override: bool) -> Iterator[tuple[str, Graph]]:
@@ -100,8 +101,7 @@ def _merge_topic(
         if own is not None:
             topics[topic] = own
     elif topic not in topics:
-        is_errors = topic in graph.error_topics()
-        topics[topic] = Topic(partitions=wanted.partitions) if is_errors else Topic(**wanted.settings())
+        topics[topic] = Topic(**wanted.settings())
 
 
 def rebind(
@@ -124,7 +124,7 @@ def rebind(
         check_name(new, f"{label}, bind(names=)")
     _check_apart(graph, topics, label)
     settings = graph.settings()
-    settings["errors"] = None if graph.errors is None else topics.get(graph.errors, graph.errors)
+    settings["errors"] = _rebound_place(graph.errors, topics)
     settings["topics"] = {topics.get(name, name): topic for name, topic in graph.topics.items()}
     return Graph(graph.name, *(_rebound(part, topics, opts, names) for part in graph.parts), **settings)
 
@@ -134,11 +134,24 @@ def _check_apart(graph: Graph, topics: Mapping[str, str], label: str) -> None:
     bound: dict[str, str] = {}
     for old in graph.topics_used():
         other = bound.setdefault(topics.get(old, old), old)
-        if graph.topic(other).settings() != graph.topic(old).settings():
+        alike = (other in graph.error_topics()) == (old in graph.error_topics())  # else `wiring` refuses the graph
+        if alike and graph.topic(other).settings() != graph.topic(old).settings():
             raise GraphError(
                 f"{label}: bind makes one topic, {topics.get(old, old)!r}, of {other!r} and {old!r}, which have "
                 "different settings. Give both the same Topic(...) in topics=, or bind one of them to another name."
             )
+
+
+def _rebound_place(bound: Any, topics: Mapping[str, str]) -> Any:
+    """Where a part reads or writes, with the new names of topics."""
+    match bound:
+        case str():
+            return topics.get(bound, bound)
+        case Errors():
+            return replace(bound, topic=topics.get(bound.topic, bound.topic))
+        case Mapping():
+            return {binding: topics.get(topic, topic) for binding, topic in bound.items()}
+    return bound
 
 
 def _rebound(
@@ -151,11 +164,8 @@ def _rebound(
         return Source(topics.get(part.topic, part.topic), default=part.default)
     arguments = {**part.arguments(), "name": names.get(part.name, part.name)}
     for place in ("inputs", "alts", "outputs", "tailers", "appenders", "errors", "into"):
-        bound = arguments.get(place)
-        if isinstance(bound, str):
-            arguments[place] = topics.get(bound, bound)
-        elif isinstance(bound, Mapping):
-            arguments[place] = {binding: topics.get(topic, topic) for binding, topic in bound.items()}
+        if place in arguments:
+            arguments[place] = _rebound_place(arguments[place], topics)
     if isinstance(part, Processor) and part.tables:
         arguments["tables"] = {
             name: replace(one, topic=topics.get(one.topic, one.topic)) for name, one in part.tables.items()

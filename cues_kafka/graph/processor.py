@@ -14,6 +14,7 @@ from cues_kafka.graph.binding import CallShape, asked_for, bind
 from cues_kafka.graph.calls import check_calls, journaled
 from cues_kafka.graph.declare import CodecSpec, CommitPolicy, Retry, Store, Table
 from cues_kafka.graph.effects import Effect
+from cues_kafka.graph.error_message import Errors, check_errors
 from cues_kafka.graph.feed import Feed
 from cues_kafka.graph.filters import check_filter
 from cues_kafka.graph.handler import Handler, StateHandler
@@ -141,7 +142,7 @@ class Processor(BoundFunction):
     A function between topics.
 
     Attributes:
-        errors: the errors topic; None: the graph's; False: no errors topic, even if the graph has one.
+        errors: the errors topic, or `Errors`; None: the graph's; False: no errors topic, even if the graph has one.
         filter: which messages are passed to the function; the others are delivered as nil. Where the headers alone
             decide, a message that is left out is not decoded.
         strategy: None: the graph's. This release has exactly-once only, and refuses the others at the start.
@@ -163,7 +164,7 @@ class Processor(BoundFunction):
         timer_call: how the function of its `Timers` is called; None: it has none.
     """
 
-    errors: str | Literal[False] | None
+    errors: str | Errors | Literal[False] | None
     filter: Callable[[Any], bool] | None
     strategy: Strategy | None
     state: Mapping[str, Store]
@@ -188,7 +189,7 @@ class Processor(BoundFunction):
         inputs: str | Mapping[str, str | Table] | None = None,
         alts: Mapping[str, str] | None = None,
         outputs: str | Mapping[str, str] | None = None,
-        errors: str | Literal[False] | None = None,
+        errors: str | Errors | Literal[False] | None = None,
         filter: Callable[[Any], bool] | None = None,  # noqa: A002  # Cues' word
         strategy: Strategy | None = None,
         state: Mapping[str, Store] | None = None,
@@ -412,8 +413,7 @@ def _kept(given: object) -> str:
 
 
 def _check_settings(processor: Processor, label: str) -> None:
-    if not (processor.errors is None or processor.errors is False):
-        check_written_topic(processor.errors, f"{label}, errors=")
+    check_errors(processor.errors, f"{label}, errors=")
     check_filter(processor.filter, label)
     if processor.strategy is not None:
         check_choice(processor.strategy, get_args(Strategy), f"{label}: strategy")

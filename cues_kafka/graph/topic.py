@@ -14,6 +14,7 @@ from typing import Any, Final
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.declare import CodecSpec, Json, Raw
 from cues_kafka.graph.durations import milliseconds, written
+from cues_kafka.graph.error_message import ErrorMessages
 from cues_kafka.graph.formats import Avro
 from cues_kafka.graph.names import hint, quoted
 
@@ -132,8 +133,8 @@ class Topic:
             below: Mapping[str, str] = defaults.given.get("config", {})
             taken = set().union(*(decided for name, decided in _DECIDED.items() if name in self.given))
             merged["config"] = {name: one for name, one in below.items() if name not in taken} | dict(own)
-        if "value" in self.given and "key" not in self.given and isinstance(self.value, Raw):
-            merged.pop("key", None)  # bytes have no fields, so the key of the defaults does not apply
+        if "value" in self.given and "key" not in self.given and isinstance(self.value, Raw | ErrorMessages):
+            merged.pop("key", None)  # they have no such field, so the key of the defaults does not apply
         return Topic(**merged)
 
     def settings(self) -> dict[str, Any]:

@@ -47,12 +47,12 @@ def edges(graph: Graph) -> tuple[Edge, ...]:
 
 def _edges_of(graph: Graph, part: Processor | DataFrameProcessor | Feed) -> Iterator[Edge]:
     roles: list[tuple[str, Iterable[tuple[str, str]]]] = [("input", part.inputs), ("output", part.outputs)]
+    errors = graph.errors_of(part)
     if isinstance(part, Processor):
-        errors = graph.errors_of(part)
         roles += [("table", [(name, table.topic) for name, table in part.tables.items()])]
         roles += [("tailer", part.tailers.items()), ("appender", part.appenders.items())]
         roles += [("errors", [("", errors)] if errors else [])]
-    elif errors := graph.errors if isinstance(part, DataFrameProcessor) else graph.errors_of(part):
+    elif errors:
         roles += [("errors", [("", errors)])]
     for role, pairs in roles:
         for binding, topic in pairs:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.annotations import check_annotations
+from cues_kafka.graph.error_message import ErrorMessages
 from cues_kafka.graph.names import MAX_TOPIC_CHARS, check_topic, hint, quoted
 from cues_kafka.graph.ready import check_by
 from cues_kafka.graph.sink import check_columns
@@ -44,9 +45,8 @@ def check_wiring(graph: Graph) -> None:
                 )
     for processor in graph.processors.values():
         check_annotations(processor)
-        if processor.lead not in error_topics:
-            check_by(processor, graph.topic(processor.lead))
-            check_columns(processor, graph.topic(processor.lead))
+        check_by(processor, graph.topic(processor.lead))
+        check_columns(processor, graph.topic(processor.lead))
         errors = graph.errors_of(processor)
         if errors in processor.read_topics:
             raise GraphError(
@@ -71,7 +71,9 @@ def check_topics(graph: Graph) -> None:
                 f"{label}: topics= has settings for {name!r}, which no part uses{hint(name, used)}. "
                 f"Topics: {quoted(used)}."
             )
-        if name in graph.error_topics() and {"value", "key"} & settings.given.keys():
+        if name in graph.error_topics() and not (
+            isinstance(settings.given.get("value", ErrorMessages()), ErrorMessages) and settings.key is None
+        ):
             raise GraphError(
                 f"{label}: {name!r} is an errors topic; the framework sets its codec and key. Drop value= and key=."
             )

@@ -243,7 +243,7 @@ def _common(graph: Graph, part: Processor | DataFrameProcessor | Feed) -> dict[s
     return {
         "name": part.name,
         "inputs": part.inputs,
-        "errors": graph.errors if isinstance(part, DataFrameProcessor) else graph.errors_of(part),
+        "errors": graph.errors_of(part),
         "group": group_id(graph.name, part.name),
         "transactional_prefix": transactional_prefix(graph.name, part.name),
         "backing": backing_topic(graph.name, part.name),

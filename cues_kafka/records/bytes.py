@@ -1,23 +1,19 @@
-"""The Avro bytes of backing records and of error messages: single-object encoding, so that each names its schema.
+"""The Avro bytes of backing records: single-object encoding, so that each names its schema.
 
 ::
 
     C3 01 | CRC-64-AVRO of the schema, little-endian, 8 bytes | body
 
-The schemas are `schemas/backing.avsc`, `schemas/stores.avsc` for tasks with stores, `schemas/staged.avsc` and
-`schemas/error.avsc`. A schema that changes gets a new file beside the old one, which every later release still reads:
-`decode_record` chooses by the fingerprint.
+The schemas are `schemas/backing.avsc`, `schemas/stores.avsc` for tasks with stores, and `schemas/staged.avsc`. A schema
+that changes gets a new file beside the old one, which every later release still reads: `decode_record` chooses by the
+fingerprint.
 """
 
 from __future__ import annotations
 
 import functools
 import io
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from importlib.resources import files
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import fastavro
@@ -25,71 +21,16 @@ import fastavro.schema
 
 from cues_kafka.core.records import VERSION, Attempt, Extent, Record, Snapshot, Staged, Start, Totals, Writer
 from cues_kafka.errors import CodecError
-from cues_kafka.ports import Coordinates, Position, Positions
+from cues_kafka.graph.own_schemas import load_schema
+from cues_kafka.ports import Position, Positions
 
 RECORD_LIMIT = 256_000
 """Largest size of a backing record in bytes; the batch of a larger one must be cut (O6)."""
-
-ERROR_LIMIT = 16_000
-"""Largest size of an error message in bytes (P4); longer fields are cut and named in `truncated`."""
-
-ERROR_VERSION = 1
 
 MARK = b"\xc3\x01"
 """Avro's single-object encoding, version 1."""
 
 _KINDS: dict[str, type[Record]] = {"Start": Start, "Snapshot": Snapshot, "Attempt": Attempt}
-_CAPS = {"text": 4_000, "exception": 200, "location": 500, "key": 2_000}
-"""Bytes that the fields keep in a message above its limit. The context keeps 4,000, the payload the rest."""
-
-_CONTEXT_CAP = 4_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorMessage:
-    """
-    An error message, which is committed in the place of all outputs of one delivery.
-
-    Attributes:
-        graph: name of the graph.
-        processor: name of the processor.
-        task: `processor/partition`.
-        consumed: coordinates of the consumed messages, in the order of bindings.
-        topics: their topics, in the same order.
-        hash: the delivery hash, 16 bytes.
-        kind: `raised`, `decode`, `output`, `quarantine` or `retries exhausted`.
-        exception: name of the exception's class.
-        text: what the exception says.
-        location: `file:function:line` of the innermost frame, or empty.
-        context: what `step.error_context()` was given.
-        attempts: calls of the function for this step in this process.
-        starts: deaths in user code before this one.
-        timestamp_ms: when it failed, milliseconds since the epoch.
-        key: of the lead input.
-        payload: raw bytes of a value that was not decoded: that of the input that failed, after deaths that of the
-            lead.
-        truncated: fields that were cut.
-        version: of what the message means.
-    """
-
-    graph: str
-    processor: str
-    task: str
-    consumed: tuple[Coordinates, ...]
-    topics: tuple[str, ...]
-    hash: bytes
-    kind: str
-    exception: str
-    text: str
-    location: str = ""
-    context: Mapping[str, Any]
-    attempts: int = 1
-    starts: int = 0
-    timestamp_ms: int
-    key: bytes | None = None
-    payload: bytes | None = None
-    truncated: tuple[str, ...] = ()
-    version: int = ERROR_VERSION
 
 
 # ------------------------------------------------------------------------------------------------ backing records
@@ -228,99 +169,6 @@ def _positions(plain: list[dict[str, Any]]) -> Positions:
     return tuple(Position(**position) for position in plain)
 
 
-# ------------------------------------------------------------------------------------------------- error messages
-
-
-def encode_error(message: ErrorMessage) -> bytes:
-    """
-    Encode an error message in at most `ERROR_LIMIT` bytes: longer fields are cut and named in `truncated`.
-
-    Raises:
-        CodecError: the coordinates alone are too long (dozens of inputs with the longest names).
-    """
-    data = _pack_error(message)
-    if len(data) <= ERROR_LIMIT:
-        return data
-    message = _capped(message)
-    data = _pack_error(message)
-    over = len(data) - ERROR_LIMIT
-    if over > 0 and message.payload:
-        # Naming `payload` in `truncated` costs a few bytes itself.
-        kept = message.payload[: max(0, len(message.payload) - over - 16)]
-        data = _pack_error(replace(message, payload=kept, truncated=(*message.truncated, "payload")))
-    if len(data) > ERROR_LIMIT:
-        raise CodecError(
-            f"An error message has {len(data)} bytes without its payload, above {ERROR_LIMIT}. Shorten names."
-        )
-    return data
-
-
-def decode_error(data: bytes) -> ErrorMessage:
-    """
-    An error message.
-
-    Raises:
-        CodecError: the bytes are no error message, or one of a version that this program does not know.
-    """
-    fields = _unpack(_error(), data, "error message")
-    if fields["version"] != ERROR_VERSION:
-        raise CodecError(
-            f"An error message has version {fields['version']}; this program knows {ERROR_VERSION}. Update cues-kafka."
-        )
-    consumed = fields["consumed"]
-    return ErrorMessage(
-        **fields
-        | {
-            "consumed": tuple(Coordinates(*(each[name] for name in Coordinates._fields)) for each in consumed),
-            "topics": tuple(each["topic"] for each in consumed),
-            "kind": fields["kind"].replace("_", " "),
-            "truncated": tuple(fields["truncated"]),
-        }
-    )
-
-
-def _pack_error(message: ErrorMessage) -> bytes:
-    fields = {name: getattr(message, name) for name in ErrorMessage.__slots__ if name != "topics"}
-    return _pack(
-        _error(),
-        fields
-        | {
-            "consumed": [
-                coordinates._asdict() | {"topic": topic}
-                for coordinates, topic in zip(message.consumed, message.topics, strict=True)
-            ],
-            "kind": message.kind.replace(" ", "_"),
-            # The text of an exception may not fit UTF-8; an error message must not fail for that.
-            **{name: _text(fields[name]) for name in ("exception", "text", "location")},
-            "context": {_text(name): _text(value) for name, value in message.context.items()},
-            "truncated": list(message.truncated),
-        },
-    )
-
-
-def _text(value: Any) -> str:
-    return str(value).encode(errors="replace").decode()
-
-
-def _capped(message: ErrorMessage) -> ErrorMessage:
-    """Cut the long fields of a message, and name those that were cut."""
-    cut: dict[str, Any] = {}
-    for name, cap in _CAPS.items():
-        value = getattr(message, name)
-        data = _text(value).encode() if isinstance(value, str) else value or b""
-        if len(data) > cap:
-            cut[name] = data[:cap].decode(errors="ignore") if isinstance(value, str) else data[:cap]
-    context: dict[str, str] = {}
-    room = _CONTEXT_CAP
-    for name, value in message.context.items():
-        room -= len(_text(name).encode()) + len(_text(value).encode()) + 8
-        if room < 0:
-            cut["context"] = context
-            break
-        context[name] = value
-    return replace(message, **cut, truncated=(*message.truncated, *cut)) if cut else message
-
-
 # ------------------------------------------------------------------------------------------ single-object encoding
 
 
@@ -329,13 +177,6 @@ class _Schema(NamedTuple):
 
     parsed: Any
     header: bytes
-
-
-def load_schema(name: str) -> Any:
-    """The parsed JSON of `schemas/<name>.avsc`: in the wheel inside the package, in a checkout beside it."""
-    packaged = files("cues_kafka") / "schemas" / f"{name}.avsc"
-    source = packaged if packaged.is_file() else Path(__file__).parents[2] / "schemas" / f"{name}.avsc"
-    return json.loads(source.read_text(encoding="utf-8"))
 
 
 @functools.cache
@@ -352,11 +193,6 @@ def _kept() -> _Schema:
 @functools.cache
 def _staged() -> _Schema:
     return _schema("staged")
-
-
-@functools.cache
-def _error() -> _Schema:
-    return _schema("error")
 
 
 def _schema(name: str) -> _Schema:

@@ -28,9 +28,9 @@ from cues_kafka.graph.timers import Timers
 from cues_kafka.graph.topic import Topic
 from cues_kafka.plan.refusals import LEAST_BYTES
 from cues_kafka.ports import ClusterFacts, TopicFacts, WireMessage, headers_of
-from cues_kafka.records.bytes import ErrorMessage, decode_error
 from cues_kafka.runtime.calling.batch import CallContext
 from cues_kafka.runtime.calling.caller import Caller, Decoder
+from cues_kafka.runtime.calling.carried import carried_by
 from cues_kafka.runtime.calling.failures import Outage
 from cues_kafka.runtime.calling.outputs import OVERHEAD_BYTES, Output, Returned, Target, key_field
 from cues_kafka.runtime.file_schemas import with_schemas
@@ -131,9 +131,7 @@ def caller_of(
     return Caller(
         processor,
         decoders=[
-            Decoder(_decode_errors)
-            if topic in graph.error_topics()
-            else decoder(graph.topic(topic), MadeFor(topic, cluster), nulls=is_sink(processor))
+            decoder(graph.topic(topic), MadeFor(topic, cluster), nulls=is_sink(processor))
             for _, topic in processor.inputs
         ],
         returned=Returned(processor.output_shape, targets, generator=processor.call.is_generator),
@@ -142,6 +140,7 @@ def caller_of(
         else None,
         context_of=context_of,
         release=release,
+        carried=carried_by(graph, processor),
     )
 
 
@@ -214,7 +213,7 @@ def decoder(settings: Topic, made_for: MadeFor, *, nulls: bool = False) -> Decod
     decode, nullable, name = codec.decode, codec.nullable, type(settings.value).__name__
     key = None if settings.key_codec is None else _key_decoder(settings.key_codec, made_for._replace(part="key"))
     if decode is as_is:
-        return Decoder(as_is, key=key)
+        return Decoder(as_is, key=key, declared=settings.value)
 
     def read(data: bytes | None) -> Any:
         if data is not None:
@@ -226,7 +225,7 @@ def decoder(settings: Topic, made_for: MadeFor, *, nulls: bool = False) -> Decod
             "such messages, declare a codec that has it: Json() without a class, or Avro(['null', ...])."
         )
 
-    return Decoder(read, getattr(codec, "id_header", None), key)
+    return Decoder(read, getattr(codec, "id_header", None), key, settings.value)
 
 
 def _key_decoder(declared: CodecSpec, made_for: MadeFor) -> Callable[[WireMessage], Any]:
@@ -276,21 +275,16 @@ def _outages_told(declared: CodecSpec, convert: Callable[[Any], Any]) -> Callabl
     return told
 
 
-def _decode_errors(data: bytes | None) -> ErrorMessage:
-    """Decodes the messages of an errors topic."""
-    return decode_error(data or b"")
-
-
 def target_of(settings: Topic, found: TopicFacts, binding: str, client_bytes: int, cluster: Any = None) -> Target:
-    """Make an output topic of native workers and senders; the binding `errors` takes error messages."""
+    """Make an output topic of native workers and senders."""
     return Target(
         **limits_of(found, client_bytes),
         provenance=settings.provenance,
         binding=binding,
         encode=_encoder(settings.value, MadeFor(found.name, cluster)),
-        key_of=key_field(settings.key) if settings.key and binding != "errors" else None,
+        key_of=key_field(settings.key) if settings.key else None,
         encode_key=key_bytes
-        if settings.key_codec is None or binding == "errors"
+        if settings.key_codec is None
         else _key_encoder(settings.key_codec, MadeFor(found.name, cluster, "key")),
     )
 

@@ -17,7 +17,6 @@ from cues_kafka.graph.message import Message
 from cues_kafka.graph.names import backing_topic, changelog_topic, sender_id, tools_group
 from cues_kafka.graph.topic import Topic
 from cues_kafka.ports import Broker, Sender, Sent, Session, WireMessage
-from cues_kafka.records.bytes import decode_error
 from cues_kafka.records.scanning import Ranges, ranges_of, read_newest, read_since
 from cues_kafka.runtime.build import decoder, limits_of, store_spec, target_of
 from cues_kafka.runtime.calling.caller import Decoder
@@ -265,8 +264,6 @@ class Client:
         return self._targets[topic]
 
     def _received(self, topic: str, message: WireMessage) -> Received:
-        if self._graph and topic in self._graph.error_topics():
-            return Received(message, decode_error(message.value() or b""))
         if topic not in self._decoders:
             self._decoders[topic] = decoder(self._topic(topic), MadeFor(topic, self._cluster))
         found = self._decoders[topic]

@@ -11,6 +11,7 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.graph.blobs import PARQUET, FileTable
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.effects import Effect
+from cues_kafka.graph.error_message import ErrorMessages
 from cues_kafka.graph.processor import Processor
 
 TYPES: Final[Mapping[type[Any], str]] = {
@@ -39,7 +40,8 @@ def with_schemas(graph: Graph, processor: Processor) -> dict[str, Effect]:
 def _with_schema(graph: Graph, processor: Processor, one: Effect) -> Effect:
     if not isinstance(one, FileTable) or one.format != PARQUET or one.schema:
         return one
-    cls = graph.topic(processor.lead).value.record
+    declared = graph.topic(processor.lead).value
+    cls = None if isinstance(declared, ErrorMessages) else declared.record
     shape = describe(cls) if cls is not None else Null()
     if not isinstance(shape, Structure):
         raise ConfigError(_remedy(processor, one, "the codec of its topic has no class with fields"))

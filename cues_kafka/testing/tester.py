@@ -25,10 +25,10 @@ from cues_kafka.graph.calls import Given, Http
 from cues_kafka.graph.declare import CommitPolicy
 from cues_kafka.graph.definition import Graph
 from cues_kafka.graph.effects import Effect as Declared
+from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.graph.names import hint, quoted
 from cues_kafka.graph.processor import Processor
 from cues_kafka.ports import Clock, Sent
-from cues_kafka.records.bytes import ErrorMessage
 from cues_kafka.records.reading import records_of
 from cues_kafka.runtime.build import caller_of
 from cues_kafka.runtime.calling.step import Received

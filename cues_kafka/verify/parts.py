@@ -105,7 +105,7 @@ class Part(Books):
         partition: int,
         family: Sequence[Part],
     ) -> None:
-        super().__init__(graph.name, processor.name, partition, processor.output_topics, graph.errors)
+        super().__init__(graph.name, processor.name, partition, processor.output_topics, graph.errors_of(processor))
         self._family = family
         self._inputs = [
             TopicPartition(topic, p)

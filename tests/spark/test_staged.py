@@ -16,7 +16,7 @@ import pytest
 from cues_kafka import ConfigError, DataFrameProcessor, Graph, Json, Kafka, Source, TaskStopped, Topic, start
 from cues_kafka.brokers.murmur2 import partition_for
 from cues_kafka.core.delivery import HEADER, parse_provenance
-from cues_kafka.records.bytes import ErrorMessage
+from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.runtime.running import Running
 from cues_kafka.spark import Spark, explain
 from cues_kafka.testing.fixtures import KafkaFixture

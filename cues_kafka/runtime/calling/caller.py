@@ -12,19 +12,22 @@ from functools import partial
 from operator import length_hint
 from typing import Any, NamedTuple
 
+from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.codecs.framing import in_front
 from cues_kafka.codecs.raw import RawCodec, as_is
 from cues_kafka.core.delivery import HEADER, provenance_prefix
 from cues_kafka.core.events import Halt
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import Fenced, HandlerFailed, Interrupt, OutputError, RetriableError, StoreBroken, StoreFull
+from cues_kafka.graph.declare import CodecSpec, Raw
+from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.graph.filters import Filter
 from cues_kafka.graph.message import Message, travelling
 from cues_kafka.graph.processor import Processor
 from cues_kafka.observe.log import LINES
 from cues_kafka.ports import UNREADABLE, Coordinates, Sink, TransactionalSink, WireMessage, headers_of_each
-from cues_kafka.records.bytes import ErrorMessage, encode_error
 from cues_kafka.runtime.calling.batch import Batch, CallContext, Mark, Retrying, Taken
+from cues_kafka.runtime.calling.carried import NOTHING, Carried, Shown
 from cues_kafka.runtime.calling.coroutines import Coroutines, Ended
 from cues_kafka.runtime.calling.failures import UNDECODED, Failure, Outage, end_frames, error_message, note, place, show
 from cues_kafka.runtime.calling.fired import Fired
@@ -52,11 +55,13 @@ class Decoder(NamedTuple):
         decode: from a message's bytes.
         id_header: the header whose value goes before these bytes, where a message has it; None: none.
         key: decodes the key; None: it is text.
+        declared: the codec of the topic.
     """
 
     decode: Callable[[bytes | None], Any]
     id_header: str | None = None
     key: Callable[[WireMessage], Any] | None = None
+    declared: CodecSpec = Raw()
 
     def read(self, message: WireMessage) -> Any:
         """The value of a message whose headers can be read."""
@@ -87,6 +92,7 @@ class Caller:
         errors: Target | None,
         context_of: Callable[[Spec], CallContext],
         release: Callable[[], None] = lambda: None,
+        carried: Carried = NOTHING,
     ) -> None:
         self.processor = processor
         self._decoders = tuple(decoders)
@@ -94,6 +100,7 @@ class Caller:
         self._errors = errors
         self.context_of = context_of
         self._release = release
+        self._carried = carried
         self._bindings = tuple(binding for binding, _ in processor.inputs)
         self._by_headers = processor.filter.by_headers if isinstance(processor.filter, Filter) else None
         self._retry = processor.retry.classes if processor.retry else ()
@@ -421,7 +428,7 @@ class Caller:
         passes, by_headers = self.processor.filter, self._by_headers
         received: dict[str, Received] = {}
         for index, message in taken:
-            failure.decoding = message
+            failure.decoding = index, message
             if (headers := message.headers()) is UNREADABLE:
                 raise unreadable(message)
             if (decided := None if by_headers is None else by_headers(headers or [])) is False:
@@ -537,7 +544,7 @@ class Caller:
         Its timestamp is the present, so that retention does not delete it because its input is old.
         """
         origin = Origin(tuple(one for _, one in failure.taken))
-        key, value = message.key, encode_error(message)
+        key, value = message.key, error_messages().encode(message)
         if (fired := failure.batch.fired) is None:
             prefix = failure.batch.prefix(tuple([self._bindings[index] for index, _ in failure.taken]))
             provenance = len(prefix) + OFFSET_BYTES * (len(failure.taken) + 1)
@@ -603,7 +610,8 @@ class Caller:
             batch.cause = error
             return False
         consumed = self.coordinates(failure.taken, batch)
-        self._add_error(self._errors, failure, error_message(self.processor, failure, error, consumed))
+        message = error_message(failure, error, consumed, self._carried.declaration, self._shown(failure))
+        self._add_error(self._errors, failure, message)
         self._end_calls(failure)
         if len(batch.notes) < LINES:
             batch.notes.append(note(failure, error, consumed))
@@ -611,6 +619,15 @@ class Caller:
         batch.errors += 1
         batch.deliveries += 1
         return True
+
+    def _shown(self, failure: Failure) -> Shown:
+        """The value that the error message carries: of the input that failed, or of the lead where it is asked for."""
+        undecoded = failure.kind in UNDECODED
+        if not (undecoded or self._carried.payload):
+            return {"payload": None, "redacted": ()}
+        index, message = failure.decoding if undecoded and failure.decoding is not None else failure.taken[0]
+        decoder = self._decoders[index]
+        return self._carried.shown(message.value(), decoder.declared, partial(decoder.read, message))
 
     def _handlers_fit(self, error: BaseException, batch: Batch) -> bool:
         """
@@ -722,13 +739,16 @@ class Caller:
                 failures[i].step = self._step(rows[i], came[i], batch, None)  # type: ignore[arg-type]
         try:
             results = dict(zip(asked, self._invoke_lists(asked, failures, came, batch), strict=True)) if asked else {}
+            failed = None
         except Exception as error:
-            self._run_alone(rows, batch, before, error)
-            return
+            failed = error
         except BaseException as error:
             self._fail(error, failures[0])
             return
-        self._settle_lists(failures, came, results, batch, before)
+        if failed is not None:  # behind `except`: what a step raises there would name this exception as its cause
+            self._run_alone(rows, batch, before, failed)
+        else:
+            self._settle_lists(failures, came, results, batch, before)
 
     def _settle_lists(
         self,
@@ -740,6 +760,7 @@ class Caller:
     ) -> None:
         """Make records of what one call for all steps gave."""
         rows = [failure.taken for failure in failures]
+        unclear: Exception | None = None
         for i, (taken, failure) in enumerate(zip(rows, failures, strict=True)):
             one, result = came[i], results.get(i)
             try:
@@ -751,12 +772,12 @@ class Caller:
                 self._settle(taken, batch, result, failure)
             except Exception as error:
                 if batch.context.stores is not None and failure.kind != "decode":
-                    self._run_alone(
-                        rows, batch, before, error
-                    )  # which changes of the stores are this step's is not known
-                    return
+                    unclear = error  # which changes of the stores are this step's is not known
+                    break
                 if not self._fail(error, failure):
                     return
+        if unclear is not None:
+            self._run_alone(rows, batch, before, unclear)
 
     def _run_plain_list(self, messages: Sequence[WireMessage], batch: Batch) -> bool:
         """Call once for all messages, column by column; False: one of them is unusual, and nothing was called."""
@@ -777,11 +798,14 @@ class Caller:
             else:
                 results = self.processor.fn(**{self._bindings[0]: values}, **given)
             results = [None] * len(messages) if results is None else self._as_many(results, len(messages))
+            failed = None
         except Exception as error:
-            self._run_alone([self._take(message) for message in messages], batch, before, error)
-            return True
+            failed = error
         except BaseException as error:
             self._fail(error, Failure(self._take(messages[0]), batch, None))
+            return True
+        if failed is not None:  # as in `_run_lists`
+            self._run_alone([self._take(message) for message in messages], batch, before, failed)
             return True
         times = list(map(second, map(kind_of.timestamp, messages)))
         columns = Columns(messages, list(map(kind_of.key, messages)), came, times)

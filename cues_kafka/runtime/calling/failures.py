@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cues_kafka.core.hashing import delivery_hash
-from cues_kafka.errors import RetriableError
-from cues_kafka.graph.processor import Processor
+from cues_kafka.errors import RetriableError, context_of
+from cues_kafka.graph.error_message import ErrorCause, ErrorMessage
 from cues_kafka.ports import Coordinates, WireMessage
-from cues_kafka.records.bytes import ErrorMessage
+from cues_kafka.runtime.calling.carried import Shown
 from cues_kafka.runtime.calling.step import Step
 from cues_kafka.sinks.calls import Delivery
 
@@ -26,6 +27,12 @@ UNDECODED = frozenset({"decode", "quarantine"})
 
 _PACKAGE = f"{Path(__file__).parents[2]}{os.sep}"
 """Where the files of this package are."""
+
+MOST_CAUSES = 5
+"""Exceptions that led to the one that an error message is about."""
+
+MOST_FRAMES = 10
+"""Frames of a trace, the innermost ones."""
 
 MOST_TEXT = 500
 """Characters of an exception's text in a log line. The error message has more of it."""
@@ -46,7 +53,7 @@ class Failure:
         retrying: earlier calls.
         kind: `decode`, `raised`, `output`, `retries exhausted` or `quarantine`.
         step: what user code saw; None: it was not called.
-        decoding: the message that was decoded last; None: the lead's.
+        decoding: the message that was decoded last, with the index of its binding; None: the lead's.
         delivery: what its calls know of it; None: it was not called, or makes none.
     """
 
@@ -55,7 +62,7 @@ class Failure:
     retrying: Retrying | None
     kind: str = "decode"
     step: Step | None = None
-    decoding: WireMessage | None = None
+    decoding: tuple[int, WireMessage] | None = None
     delivery: Delivery | None = None
 
     def describe(self, error: BaseException) -> str:
@@ -131,29 +138,79 @@ def location(error: BaseException) -> str:
     A look-up in a store or table raises in this package, and the line of the function that made it is what helps.
     Where all frames are in this package, it is the innermost one.
     """
-    found = frame = error.__traceback__
-    if found is None:
-        return ""
-    own = False  # whether a frame outside this package was found
+    frames = list(_frames(error))
+    outside = [frame for frame in frames if _is_outside(frame)]
+    return _shown((outside or frames)[-1]) if frames else ""
+
+
+def trace(error: BaseException) -> tuple[str, ...]:
+    """The frames outside this package as `location` shows them, the innermost last."""
+    return tuple(_shown(frame) for frame in _frames(error) if _is_outside(frame))[-MOST_FRAMES:]
+
+
+def _frames(error: BaseException) -> Iterator[TracebackType]:
+    frame = error.__traceback__
     while frame is not None:
-        outside = not frame.tb_frame.f_code.co_filename.startswith(_PACKAGE)
-        if outside or not own:
-            found, own = frame, outside
+        yield frame
         frame = frame.tb_next
+
+
+def _is_outside(frame: TracebackType) -> bool:
+    return not frame.tb_frame.f_code.co_filename.startswith(_PACKAGE)
+
+
+def _shown(frame: TracebackType) -> str:
     # Not by `traceback`, which reads the source files: that takes milliseconds for each error message.
-    code = found.tb_frame.f_code
-    return f"{PurePath(code.co_filename).name}:{code.co_name}:{found.tb_lineno}"
+    code = frame.tb_frame.f_code
+    return f"{PurePath(code.co_filename).name}:{code.co_name}:{frame.tb_lineno}"
+
+
+def chain(error: BaseException) -> list[BaseException]:
+    """The exceptions that led to this one, the nearest first: what it was raised from, or in the handling of."""
+    found: list[BaseException] = []
+    while len(found) < MOST_CAUSES:
+        last = found[-1] if found else error
+        cause = last.__cause__ or (None if last.__suppress_context__ else last.__context__)
+        if cause is None or any(cause is one for one in (error, *found)):
+            break
+        found.append(cause)
+    return found
+
+
+def causes_of(error: BaseException) -> tuple[ErrorCause, ...]:
+    """The exceptions that led to this one, for its error message."""
+    return tuple(ErrorCause(type(one).__qualname__, text_of(one), trace(one)) for one in chain(error))
+
+
+def merged_context(error: BaseException) -> dict[str, str]:
+    """What `error_context` has added to an exception and to those that led to it; the innermost counts."""
+    merged: dict[str, str] = {}
+    for one in (error, *chain(error)):
+        merged.update(context_of(one))
+    return merged
 
 
 def error_message(
-    processor: Processor, failure: Failure, error: BaseException, consumed: Sequence[Coordinates]
+    failure: Failure,
+    error: BaseException,
+    consumed: Sequence[Coordinates],
+    declaration: Mapping[str, Any],
+    shown: Shown,
 ) -> ErrorMessage:
-    """The error message of one delivery."""
+    """
+    The error message of one delivery.
+
+    Args:
+        failure: the step.
+        error: why it failed.
+        consumed: coordinates of its messages.
+        declaration: of its processor.
+        shown: the payload.
+    """
     spec, lead = failure.batch.spec, failure.taken[0][1]
-    unread = lead if failure.decoding is None else failure.decoding
     return ErrorMessage(
         graph=spec.graph,
-        processor=processor.name,
+        processor=spec.processor,
         task=spec.name,
         consumed=tuple(consumed),
         topics=tuple(m.topic() for _, m in failure.taken),
@@ -162,12 +219,15 @@ def error_message(
         exception=type(error).__qualname__,
         text=text_of(error),
         location=location(error),
-        context={**_timer_of(failure), **(failure.step.context if failure.step else {})},
+        trace=trace(error),
+        causes=causes_of(error),
+        context={**_timer_of(failure), **(failure.step.context if failure.step else {}), **merged_context(error)},
         attempts=(failure.retrying.attempt if failure.retrying else 0) + 1,
         starts=failure.batch.starts,
         timestamp_ms=int(time.time() * 1000),
         key=lead.key(),
-        payload=unread.value() if failure.kind in UNDECODED else None,
+        declaration=declaration,
+        **shown,
     )
 
 

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.core.delivery import HEADER, provenance_prefix
 from cues_kafka.core.events import Halt
 from cues_kafka.core.spec import Spec
 from cues_kafka.errors import RetriableError
+from cues_kafka.graph.declare import CodecSpec
+from cues_kafka.graph.error_message import ErrorMessage
 from cues_kafka.graph.feed import Encoded
 from cues_kafka.graph.message import Message
 from cues_kafka.observe.log import LINES
 from cues_kafka.ports import Headers
-from cues_kafka.records.bytes import ErrorMessage, encode_error
 from cues_kafka.runtime.calling.batch import Batch
-from cues_kafka.runtime.calling.failures import MOST_TEXT, Outage, location, show, text_of
+from cues_kafka.runtime.calling.carried import Carried
+from cues_kafka.runtime.calling.failures import (
+    MOST_TEXT,
+    Outage,
+    causes_of,
+    location,
+    merged_context,
+    show,
+    text_of,
+    trace,
+)
 from cues_kafka.runtime.calling.outputs import OVERHEAD_BYTES, Now, Origin, Target, payload, record
 
 ROOM = b"9" * 40
@@ -69,12 +82,16 @@ class Into:
         decode: reads values that are encoded already.
         errors: takes what does not fit `target`; None: the task stops there.
         show: makes a place one for people.
+        declared: the codec of `target`.
+        carried: what error messages carry besides the failure.
     """
 
     target: Target
     decode: Callable[[bytes | None], Any]
     errors: Target | None
     show: Callable[[str], str]
+    declared: CodecSpec
+    carried: Carried
     _raw: Target = field(init=False)
 
     def __post_init__(self) -> None:
@@ -136,6 +153,7 @@ class Into:
             )
             batch.cause, batch.about = error, about
             return False
+        data = bytes(value) if isinstance(value, bytes) else None
         said = ErrorMessage(
             graph=spec.graph,
             processor=spec.processor,
@@ -147,16 +165,19 @@ class Into:
             exception=type(error).__qualname__,
             text=text_of(error),
             location=location(error),
-            context={"place": where},
+            context={"place": where, **merged_context(error)},
+            trace=trace(error),
+            causes=causes_of(error),
             timestamp_ms=batch.today(),
-            payload=bytes(value) if isinstance(value, bytes) else None,
+            declaration=self.carried.declaration,
+            **self.carried.shown(data, self.declared, partial(self.decode, data)),
         )
         key = said.hash if self.errors.compacted else None
-        data = encode_error(said)
-        batch.rows.append(_row((self.errors, key, data, [], None, None), spec, batch.today))
+        made = error_messages().encode(said)
+        batch.rows.append(_row((self.errors, key, made, [], None, None), spec, batch.today))
         if len(batch.notes) < LINES:
             batch.notes.append({**about, "where": said.location})
-        batch.size += len(data)
+        batch.size += len(made)
         batch.deliveries += 1
         batch.errors += 1
         batch.place = place

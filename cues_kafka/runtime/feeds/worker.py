@@ -15,6 +15,7 @@ from cues_kafka.graph.feed import Feed, called_if_there
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.ports import Broker, Clock, ClusterFacts, Fetched, Positions, TopicPartition
 from cues_kafka.runtime.build import decoder, target_of
+from cues_kafka.runtime.calling.carried import carried_by
 from cues_kafka.runtime.feeds.lane import Feeding, FeedLane
 from cues_kafka.runtime.feeds.rows import Into
 from cues_kafka.runtime.native.worker import ProcessorWorker, WorkerOptions
@@ -47,6 +48,8 @@ def feeding_of(graph: Graph, feed: Feed, facts: ClusterFacts, client_bytes: int,
             decoder(graph.topic(feed.into), made_for).decode,
             target_of(graph.topic(errors), facts.topics[errors], "errors", client_bytes, cluster) if errors else None,
             _plain if shows is None else shows,
+            graph.topic(feed.into).value,
+            carried_by(graph, feed),
         ),
     )
 

@@ -28,6 +28,7 @@ from cues_kafka.codecs.schema import classes_of, describe, forget_decoders, is_s
 from cues_kafka.errors import ConfigError, CuesError
 from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.graph.definition import Graph
+from cues_kafka.graph.error_message import ErrorMessages
 from cues_kafka.graph.formats import Protobuf
 
 _pickle: Any = cloudpickle  # its functions have no types
@@ -53,7 +54,7 @@ def ship_codecs(declared: Iterable[CodecSpec]) -> None:
     """Make codecs ready to be sent to Spark's processes, see `ship`."""
     ship_modules()
     for one in declared:
-        if one.record and not isinstance(one, Protobuf):
+        if one.record and not isinstance(one, Protobuf | ErrorMessages):
             resolve_annotations(one.record)
 
 

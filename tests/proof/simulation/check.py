@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.codecs.json import JsonCodec
 from cues_kafka.core.delivery import HEADER, Provenance, parse_provenance
 from cues_kafka.core.records import KEY, Attempt, Record, Snapshot, Start, Totals
 from cues_kafka.graph.names import changelog_topic
 from cues_kafka.ports import WireMessage
-from cues_kafka.records.bytes import decode_error
 from cues_kafka.records.reading import read_record
 from tests.proof.simulation.graphs import ERRORS, GRAPH, Bad, counted, outcome
 from tests.proof.simulation.options import Options, Part
@@ -131,7 +131,7 @@ def read(simulation: Simulation) -> Logs:
 def _outcome(topic: str, message: WireMessage, header: bytes) -> Outcome:
     data = message.value() or b""
     # An error message carries the machine's time, which would make each run's words its own.
-    value = replace(decode_error(data), timestamp_ms=0) if topic == ERRORS else _decode(data)
+    value = replace(error_messages().decode(data), timestamp_ms=0) if topic == ERRORS else _decode(data)
     place = (message.partition(), message.offset())
     return Outcome(topic, place, value, message.key(), parse_provenance(header), _transaction(message))
 

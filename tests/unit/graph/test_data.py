@@ -30,6 +30,7 @@ from cues_kafka import (
 )
 from cues_kafka.errors import CuesError
 from cues_kafka.graph.declare import Limits, Store
+from cues_kafka.graph.error_message import ErrorMessages, Errors
 from cues_kafka.graph.filters import Filter
 from cues_kafka.graph.formats import Avro
 
@@ -68,6 +69,7 @@ CODECS: st.SearchStrategy[Any] = st.sampled_from(
         Json(),
         Json(Order),
         Raw(),
+        ErrorMessages(),
         Avro('{"type": "string"}'),
         Avro({"type": "record", "name": "O", "fields": []}),
         Avro(Order),
@@ -99,6 +101,7 @@ RETRIES = st.builds(
     max_s=st.floats(1, 100),
     then=st.sampled_from(["stop", "error"]),
 )
+OWN_ERRORS = Errors("own-errors", payload=True, redact=("a",))
 NAMED: list[Any] = [predicate, has_type(Order, "order"), has_tag("audit", "eu"), has_header("h"), has_header("h", b"")]
 
 
@@ -128,7 +131,7 @@ def topics(draw: st.DrawFn, *, keyed: bool = True) -> Topic:
     chosen = {name: draw(every[name]) for name in sorted(given_)}
     if "config" in chosen:  # which may contradict them
         chosen = {name: one for name, one in chosen.items() if name not in {"transient", "compacted"}}
-    if chosen.get("value") == Raw() or not keyed:
+    if chosen.get("value") in (Raw(), ErrorMessages()) or not keyed:
         chosen.pop("key", None)
     return Topic(**chosen)
 
@@ -155,7 +158,7 @@ def processors(draw: st.DrawFn, name: str, reads: list[str], writes: list[str]) 
         name=name,
         **inputs,
         outputs=outputs,
-        errors=draw(st.sampled_from([None, False, "own-errors"])),
+        errors=draw(st.sampled_from([None, False, "own-errors", OWN_ERRORS])),
         filter=draw(FILTERS),
         strategy=draw(st.sampled_from([None, "exactly-once", "at-least-once", "at-most-once"])),
         state=state,
@@ -182,10 +185,10 @@ def graphs(draw: st.DrawFn) -> Graph:
     return Graph(
         draw(NAMES),
         *parts,
-        errors=draw(st.sampled_from([None, "errors"])),
+        errors=draw(st.sampled_from([None, "errors", Errors("errors", payload=True)])),
         defaults=defaults,
         topics={
-            topic: draw(topics(keyed=defaults.value != Raw()))
+            topic: draw(topics(keyed=defaults.value not in (Raw(), ErrorMessages())))
             for topic in bare.topics_used()
             if topic not in bare.error_topics() and draw(st.booleans())
         },

@@ -8,6 +8,8 @@ import pytest
 
 from cues_kafka import (
     DataFrameProcessor,
+    ErrorMessages,
+    Errors,
     Feed,
     Graph,
     GraphError,
@@ -37,7 +39,7 @@ def test_merged_parts_keep_errors_strategy_and_topic_settings() -> None:
         Source("c"),
         Processor(anything, name="two", inputs="c", outputs="d"),
         Processor(anything, name="three", inputs="d", errors=False),
-        errors="e2",
+        errors=Errors("e2", payload=True),
         strategy="at-least-once",
         defaults=Topic(Raw(), partitions=6),
         system={"clock": factory},
@@ -49,7 +51,10 @@ def test_merged_parts_keep_errors_strategy_and_topic_settings() -> None:
     assert [merged.strategy_of(name) for name in ("one", "two")] == ["exactly-once", "at-least-once"]
     assert (Json(), 1) == (merged.topic("a").value, merged.topic("a").partitions)
     assert (Raw(), 6) == (merged.topic("d").value, merged.topic("d").partitions)
-    assert merged.topic("e2").partitions == 6
+    assert merged.declared_errors("two") == Errors("e2", payload=True)
+    assert (merged.topic("e2").value, merged.topic("e2").partitions) == (ErrorMessages(), 6)
+    renamed = merged.bind({"e1": "e3", "e2": "e4"})
+    assert (renamed.errors, renamed.declared_errors("two")) == ("e3", Errors("e4", payload=True))
     assert {"clock": factory} == dict(merged.system)
 
 

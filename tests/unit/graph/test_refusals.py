@@ -20,6 +20,7 @@ from cues_kafka import (
     Dedupe,
     Digits,
     Directory,
+    Errors,
     Feed,
     Files,
     Graph,
@@ -387,6 +388,11 @@ WRONG = [
     Wrong("settings no topic uses", graph(topics={"order": Topic()}), ("'order'", "mean 'orders'")),
     Wrong("settings that are none", graph(topics={"orders": 4}), ("Write Topic(...)",)),
     Wrong("codec of errors", graph(P(same), errors="e", topics={"e": Topic(Json())}), ("errors topic", "Drop value=")),
+    Wrong("errors without a topic", lambda: Errors("shop.check.replay"), ("Errors", "only the framework")),
+    Wrong("redact a text", lambda: Errors("e", redact="card"), ("write redact=('card',)",)),  # type: ignore[arg-type]
+    Wrong("redact no names", lambda: Errors("e", redact=(1,)), ("takes names of fields",)),  # type: ignore[arg-type]
+    Wrong("payload of no meaning", lambda: Errors("e", payload="x"), ("takes True or False",)),  # type: ignore[arg-type]
+    Wrong("errors that are none", graph(P(same), errors=4), ("named by a string, not 4",)),
     Wrong("two default sources", graph(Source("a", default=True), Source("b", default=True)), ("Keep it on one",)),
     Wrong("topics that collide", graph(Source("a.b"), Source("a_b")), ("'a.b'", "'a_b'", "Rename")),
     Wrong("Avro without a schema", Avro, ("no schema", "registry=True")),

@@ -1,4 +1,4 @@
-"""The Avro bytes of backing records (O6) and error messages."""
+"""The Avro bytes of backing records (O6)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ import pytest
 
 from cues_kafka import CodecError
 from cues_kafka.core.records import Attempt, Extent, Record, Snapshot, Staged, Start, Totals, Writer
-from cues_kafka.ports import Coordinates, Position
+from cues_kafka.graph.own_schemas import load_schema
+from cues_kafka.ports import Position
 from cues_kafka.records.bytes import (
-    ERROR_LIMIT,
     RECORD_LIMIT,
-    ErrorMessage,
     crc64,
-    decode_error,
     decode_record,
-    encode_error,
     encode_record,
-    load_schema,
 )
 
 POSITIONS = (Position("flight", "flights", bytes(range(16)), 2**40), Position("plane", "planes", bytes(16), 0))
@@ -55,26 +51,6 @@ ATTEMPT = Attempt(
     strategy="at-least-once",
     moved_to="q",
 )
-ERROR = ErrorMessage(
-    graph="flights",
-    processor="clean",
-    task="clean/3",
-    consumed=(Coordinates("flight", bytes(range(16)), 3, 99),),
-    topics=("flights",),
-    hash=b"h" * 16,
-    kind="retries exhausted",
-    exception="KeyError",
-    text="'PSE'",
-    location="flights.py:clean:12",
-    context={"tail": "N14228"},
-    attempts=3,
-    starts=1,
-    timestamp_ms=1_700_000_000_000,
-    key=b"N14228",
-    payload=b"\xff\x00",
-)
-
-
 KEPT = replace(ATTEMPT, stores=(("counts", 104), ("seen", 90)), batch=Totals(4, 4, timers=2), careful_timers=3)
 TIMERS = replace(SNAPSHOT, stores=(("counts", 104),), totals=Totals(100, 90, 4, 6, 180, 103, 2, 1, 7), timers=True)
 STAGED = Staged(
@@ -126,7 +102,6 @@ def test_a_backing_record_comes_back_as_it_was(record: Record) -> None:
 def test_the_schemas_have_the_fingerprints_that_are_on_clusters() -> None:
     """Golden: a changed schema gets a file of its own beside the old one."""
     assert encode_record(START)[:10].hex() == "c30163a6e350ca98c5af"
-    assert encode_error(ERROR)[:10].hex() == "c30148abd1ff4b84847d"
     assert encode_record(KEPT)[:10].hex() == "c30197a9fbf145ffb29d"
     assert encode_record(PUBLISHED)[:10].hex() == "c301c910d76ae107f4eb"
 
@@ -134,15 +109,13 @@ def test_the_schemas_have_the_fingerprints_that_are_on_clusters() -> None:
 def test_the_fingerprint_is_that_of_the_avro_specification() -> None:
     """Against the specification's own example, and against the library for both schemas."""
     assert crc64(b'"int"') == 0x7275D51A3F395C8F
-    for name in ("backing", "stores", "staged", "error"):
+    for name in ("backing", "stores", "staged"):
         canonical = fastavro.schema.to_parsing_canonical_form(load_schema(name))
         theirs = bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
         assert crc64(canonical.encode()).to_bytes(8, "little") == theirs
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"{}", b"\xc3\x01", b"\xc3\x01" + bytes(8), encode_record(START)[:-3], encode_error(ERROR)]
-)
+@pytest.mark.parametrize("data", [b"", b"{}", b"\xc3\x01", b"\xc3\x01" + bytes(8), encode_record(START)[:-3]])
 def test_foreign_or_damaged_bytes_are_a_codec_error(data: bytes) -> None:
     """Another application's record is refused, never guessed at (R5)."""
     with pytest.raises(CodecError):
@@ -153,8 +126,6 @@ def test_a_record_of_another_version_is_a_codec_error() -> None:
     """It names both versions."""
     with pytest.raises(CodecError, match="version 2; this program knows 1"):
         decode_record(encode_record(replace(START, version=2)))
-    with pytest.raises(CodecError, match="version 2; this program knows 1"):
-        decode_error(encode_error(replace(ERROR, version=2)))
 
 
 def test_a_record_above_its_limit_is_a_codec_error() -> None:
@@ -162,52 +133,3 @@ def test_a_record_above_its_limit_is_a_codec_error() -> None:
     choice = tuple((f"binding-{n % 7}", 1) for n in range(RECORD_LIMIT // 10))
     with pytest.raises(CodecError, match="Deliver fewer messages"):
         encode_record(replace(SNAPSHOT, choice=choice))
-
-
-def test_an_error_message_comes_back_as_it_was() -> None:
-    """All fields; also without key and payload."""
-    for message in (ERROR, replace(ERROR, key=None, payload=None, context={}, location="")):
-        assert decode_error(encode_error(message)) == message
-
-
-def test_an_error_message_within_its_limit_is_never_cut() -> None:
-    """A long text alone is fine."""
-    message = replace(ERROR, text="x" * 12_000)
-
-    assert decode_error(encode_error(message)) == message
-
-
-def test_an_error_message_is_never_larger_than_its_limit_and_says_what_was_cut() -> None:
-    """Every field too long at once; multi-byte text is cut between characters."""
-    message = replace(
-        ERROR,
-        text="é" * 100_000,
-        exception="E" * 300,
-        location="l" * 600,
-        context={f"name {n}": "v" * 100 for n in range(1_000)},
-        key=b"k" * 100_000,
-        payload=b"p" * 1_000_000,
-    )
-    data = encode_error(message)
-    read = decode_error(data)
-
-    assert len(data) <= ERROR_LIMIT
-    assert set(read.truncated) == {"text", "exception", "location", "context", "key", "payload"}
-    assert read.text == "é" * 2_000
-    assert read.context["name 0"] == "v" * 100
-    assert read.consumed == message.consumed
-
-
-def test_a_large_payload_alone_fills_the_message_to_its_limit() -> None:
-    """Nothing else is cut."""
-    data = encode_error(replace(ERROR, payload=b"p" * 20_000))
-
-    assert ERROR_LIMIT - 20 < len(data) <= ERROR_LIMIT
-    assert decode_error(data).truncated == ("payload",)
-
-
-def test_an_error_message_takes_text_that_utf8_cannot_carry() -> None:
-    """The report of a failure must not fail itself."""
-    read = decode_error(encode_error(replace(ERROR, text="half \ud800", context={"n": 5})))
-
-    assert (read.text, read.context) == ("half ?", {"n": "5"})

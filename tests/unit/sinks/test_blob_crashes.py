@@ -19,6 +19,7 @@ from cues_kafka import (
     Blobs,
     CommitPolicy,
     ConfigError,
+    ErrorMessages,
     Graph,
     GraphError,
     Json,
@@ -182,6 +183,8 @@ def test_columns_are_the_fields_of_the_codec(tmp_path: Path) -> None:
     for settings, why in ((Topic(value=Json(Nested)), "the field 'legs'"), (Topic(value=Json()), "no class")):
         with pytest.raises(ConfigError, match=why):
             Tester(Graph("g", Source("a"), sink, topics={"a": settings}))
+    with pytest.raises(ConfigError, match="no class"):  # error messages are not flat
+        Tester(Graph("g", Source("a"), sink, topics={"a": Topic(value=ErrorMessages())}))
 
 
 def opened(root: Path, store: LocalStore | None = None, partition: int = 0) -> BlobTarget:

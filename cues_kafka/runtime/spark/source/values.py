@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 
 from cues_kafka.codecs.avro import schema_text
+from cues_kafka.codecs.error_messages import as_avro
 from cues_kafka.codecs.framing import in_front
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.schema import Choice, Items, Mapped, OneOf, Scalar, Shape, Structure
@@ -53,6 +54,7 @@ class Values:
     """
 
     def __init__(self, declared: CodecSpec, made_for: MadeFor, mode: str = FAILFAST) -> None:
+        declared = as_avro(declared)
         if isinstance(declared, Avro) and declared.schema is not None:
             declared = replace(declared, schema=schema_text(declared), cls=None)
         self._declared, self._made_for, self._mode = declared, made_for, mode

@@ -172,7 +172,8 @@ class StagedBatch:
     def _stage(self, staging: Staging, frame: Any, mine: Staged) -> Manifest:
         """T1: prepare the batch. The files of a failed attempt are deleted now, of a killed one by `Staging.clean`."""
         work = self._work
-        check = Refusing(work.graph, work.processor, work.query, mine.batch, work.codecs, work.target, work.options)
+        where = (work.graph, work.processor, work.query, mine.batch)
+        check = Refusing(*where, work.codecs, work.target, work.options, work.carried)
         try:
             pack = Pack(work.parts, check, int(time.time() * 1000))
             manifest = staging.write(frame, mine.batch, mine.attempt, pack, work.target, small=self._expects_small)

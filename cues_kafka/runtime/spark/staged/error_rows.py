@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.codecs.raw import as_is
 from cues_kafka.errors import CodecError
 from cues_kafka.graph.declare import CodecSpec
-from cues_kafka.records.bytes import ErrorMessage, encode_error
+from cues_kafka.graph.error_message import ErrorMessage
+from cues_kafka.runtime.calling.carried import NOTHING, Carried
 from cues_kafka.runtime.calling.outputs import HEADER_BYTES, NAMELESS, OVERHEAD_BYTES, Output
 from cues_kafka.runtime.spark.staged.part_slot import ERRORS, StagedTarget
 
@@ -29,7 +31,8 @@ class Refusing:
     """
     Check messages of a staged batch against the codecs and record limits of their topics.
 
-    `codecs` are the declarations of the outputs' codecs, in their order.
+    `codecs` are the declarations of the outputs' codecs, in their order; `carried` is what error messages have besides
+    the reason.
     """
 
     graph: str
@@ -39,6 +42,7 @@ class Refusing:
     codecs: tuple[CodecSpec, ...]
     target: StagedTarget
     options: Any = None
+    carried: Carried = NOTHING
 
     def __call__(self, piece: pa.RecordBatch, row: int) -> pa.RecordBatch:
         """
@@ -94,7 +98,8 @@ class Refusing:
         """Key and value of an error message. It has the row's key if that fits beside the value."""
         key, number, errors = columns["key"][at], self._hash(row), self.target.errors
         assert errors
-        value = encode_error(
+        output, data = columns["output"][at], columns["value"][at]
+        value = error_messages().encode(
             ErrorMessage(
                 graph=self.graph,
                 processor=self.processor,
@@ -108,7 +113,8 @@ class Refusing:
                 context={"query": self.query, "batch": str(self.batch), "row": str(row)},
                 timestamp_ms=now_ms,
                 key=key,
-                payload=columns["value"][at],
+                declaration=self.carried.declaration,
+                **self.carried.shown(data, self.codecs[output], partial(self._decoders[output], data)),
             )
         )
         room = errors.max_bytes - len(value) - OVERHEAD_BYTES

@@ -23,6 +23,7 @@ from cues_kafka.errors import ConfigError
 from cues_kafka.graph.declare import CodecSpec
 from cues_kafka.ports import Broker
 from cues_kafka.records.reading import newest_record
+from cues_kafka.runtime.calling.carried import NOTHING, Carried
 from cues_kafka.runtime.spark.connections import shared_broker
 from cues_kafka.runtime.spark.query.outcome import Outcome
 from cues_kafka.runtime.spark.query.slots import incarnation
@@ -44,6 +45,7 @@ class StagedWork:
         stateless: Spark keeps no state between two batches.
         identity: id of this run of the query.
         query: Spark's id of the query.
+        carried: what error messages have besides the reason.
     """
 
     options: Kafka
@@ -56,6 +58,7 @@ class StagedWork:
     stateless: bool
     identity: Identity
     query: str = ""
+    carried: Carried = NOTHING
 
     @property
     def texts(self) -> list[Text | None]:

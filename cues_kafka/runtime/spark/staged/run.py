@@ -14,6 +14,7 @@ from cues_kafka.core.staged import Enter
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.names import backing_topic
 from cues_kafka.ports import Position, Positions, TopicPartition
+from cues_kafka.runtime.calling.carried import carried_by
 from cues_kafka.runtime.spark.columns import key_column, messages_of
 from cues_kafka.runtime.spark.query.files import names
 from cues_kafka.runtime.spark.query.offset_log import known_query
@@ -72,7 +73,8 @@ class StagedRun:
             written(job.facts, topic, job.broker.max_bytes, provenance=one.provenance)
             for one, (_, topic) in zip(declared, processor.outputs, strict=True)
         )
-        errors = written(job.facts, graph.errors, job.broker.max_bytes) if graph.errors else None
+        topic = graph.errors_of(processor)
+        errors = written(job.facts, topic, job.broker.max_bytes) if topic else None
         return StagedWork(
             options=job.options,
             graph=graph.name,
@@ -86,6 +88,7 @@ class StagedRun:
             ),
             stateless=stateless,
             identity=Identity.of_process("spark"),
+            carried=carried_by(graph, processor),
         )
 
     def enter(self, part: int) -> Outcome:

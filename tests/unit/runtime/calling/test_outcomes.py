@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import Graph, Message, Out, Processor, Source
+from cues_kafka import ErrorMessage, Graph, Message, Out, Processor, Source
 from cues_kafka.ports import Outgoing
-from cues_kafka.records.bytes import ErrorMessage
 from cues_kafka.testing.tester import Tester
 
 

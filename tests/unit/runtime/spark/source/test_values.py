@@ -20,8 +20,10 @@ from pyspark.sql.types import ArrayType, DecimalType, LongType, MapType, StringT
 from cues_kafka import Alias, Avro, Codec, CodecError, ConfigError, Digits, GraphError, Json, Raw
 from cues_kafka.brokers.memory import MemoryMessage
 from cues_kafka.codecs.avro import schema_text
+from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.codecs.lookup import MadeFor, codec_for
 from cues_kafka.graph.declare import CodecSpec
+from cues_kafka.graph.error_message import ErrorCause, ErrorMessage, ErrorMessages
 from cues_kafka.ports import UNREADABLE, Headers
 from cues_kafka.runtime.spark.source.options import values_of
 from cues_kafka.runtime.spark.source.values import Values, arrow_type
@@ -142,6 +144,22 @@ class Own(Codec):
         return codec_for(Json(Order), MadeFor("t")).decode(data[1:])
 
 
+FAILED = ErrorMessage(
+    graph="shop",
+    processor="check",
+    task="check/0",
+    consumed=(),
+    topics=(),
+    hash=bytes(16),
+    kind="raised",
+    exception="OrderRefused",
+    text="no",
+    context={},
+    timestamp_ms=1,
+    causes=(ErrorCause("ValueError", "negative"),),
+)
+
+
 def message(offset: int, value: bytes | None, headers: Headers | None = None) -> Any:
     """Of one partition."""
     return MemoryMessage("t", 0, offset, b"k", value, headers, (1, 1000), 0)
@@ -159,6 +177,16 @@ def test_values_of_every_codec_are_the_same_columns() -> None:
         assert made.ddl == DDL, declared
         assert made.id_header is None
         assert made.column([*data, message(2, None)], [], KIND).to_pylist() == ROWS, declared
+
+
+def test_error_messages_are_columns() -> None:
+    """Their bytes name the schema, so those of earlier releases are read, too."""
+    values = Values(ErrorMessages(), MadeFor("failed"))
+    kind = pa.struct([("processor", pa.string()), ("causes", pa.list_(pa.struct([("text", pa.string())])))])
+    [row] = values.column([message(0, error_messages().encode(FAILED))], [], kind).to_pylist()
+
+    assert "`causes`: ARRAY<STRUCT<`exception`: STRING, `text`: STRING" in values.ddl
+    assert row == {"processor": "check", "causes": [{"text": "negative"}]}
 
 
 def test_the_type_in_arrow_is_that_of_sparks_type() -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from cues_kafka import CodecError, ConfigError, Json, Raw, RecoveryError
-from cues_kafka.records.bytes import decode_error
+from cues_kafka.codecs.error_messages import error_messages
 from cues_kafka.runtime.calling.outputs import Output
 from cues_kafka.runtime.spark.staged.batch import check_parts
 from cues_kafka.runtime.spark.staged.chunks import CHUNK_BYTES, Pack, sliced, unpacked
@@ -188,7 +188,7 @@ def test_rows_that_do_not_fit_become_error_messages_and_the_others_stay() -> Non
     assert checked.column("output").to_pylist() == [0, ERRORS, 0, ERRORS]
     assert checked.column("error").to_pylist() == [False, True, False, True]
     assert checked.column("value").to_pylist()[:3:2] == [b'{"n": 1}', None]
-    wrong, large = (decode_error(checked.column("value")[at].as_py()) for at in (1, 3))
+    wrong, large = (error_messages().decode(checked.column("value")[at].as_py()) for at in (1, 3))
     assert (wrong.kind, wrong.payload, wrong.context["row"]) == ("output", b'{"n": "x"}', "101")
     assert "2501 bytes, more than the 1000 of message.max.bytes in Kafka(producer={...})" in large.text
     assert wrong.hash != large.hash
@@ -244,7 +244,7 @@ def test_what_the_broker_would_always_refuse_is_refused_before_it_is_announced(
     assert strict(piece, 0) is piece
     checked = strict(changed(piece, column, value), 100)
     assert checked.column("error").to_pylist() == [True, True]
-    assert why in decode_error(checked.column("value")[0].as_py()).text
+    assert why in error_messages().decode(checked.column("value")[0].as_py()).text
     again = checked.set_column(0, "output", pa.array([0, 0], pa.int32()))
     assert replace(strict, target=StagedTarget((replace(STRICT, max_bytes=10_000),)))(again, 0) is again
 
@@ -266,7 +266,7 @@ def test_a_row_whose_key_is_too_large_becomes_an_error_message_without_it() -> N
     small = replace(CHECK, target=replace(TARGET, errors=Output("errors", 1, 20_000)))
     checked = small(changed(rows(b'{"n": 1}'), "key", b"k" * 30_000), 0)
     assert checked.column("key").to_pylist() == [None]
-    assert decode_error(checked.column("value")[0].as_py()).key
+    assert error_messages().decode(checked.column("value")[0].as_py()).key
 
 
 def test_an_errors_topic_that_takes_no_error_message_fails_the_batch_and_is_named() -> None:
