@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cues_kafka.cli import broker, config, cuts, docs, files, maintenance, plan, rebuild, run, schemas, topology, verify
+from cues_kafka.cli import broker, config, cuts, docs, files, lineage, maintenance, plan, rebuild, run, schemas, verify
 from cues_kafka.cli.options import Command, Program
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ app.command(cls=Command, epilog=cuts.drain_epilog)(cuts.drain)
 app.command(cls=Command, epilog=cuts.cuts_epilog)(cuts.cuts)
 app.command(cls=Command, epilog=config.epilog)(config.config)
 app.command(cls=Command, epilog=files.epilog)(files.files)
+app.command(cls=Command, epilog=lineage.epilog)(lineage.lineage)
 app.add_typer(schemas.app, name="schemas")
 app.add_typer(broker.app, name="broker")
 app.add_typer(docs.app, name="docs")

@@ -144,6 +144,35 @@ def read_range(
         reader.close()
 
 
+def first_from(broker: Broker, reader: Reader, place: TopicPartition, start: int) -> WireMessage | None:
+    """
+    Read the first committed message at or behind an offset; None: there is none below the last stable offset.
+
+    Args:
+        broker: the cluster.
+        reader: a prompt one, with nothing assigned.
+        place: what to read.
+        start: an offset that is not below the first one of the partition.
+
+    Raises:
+        BrokerError: see `read_range`.
+    """
+    reader.assign({place: start})
+    heard_s = time.monotonic()
+    try:
+        while True:
+            for fetched in reader.poll(1.0):
+                if fetched.messages:
+                    return fetched.messages[0]
+                if fetched.eof is not None:
+                    return None
+            if time.monotonic() - heard_s >= SILENCE_S:
+                broker.watermarks([place])
+                heard_s = time.monotonic()
+    finally:
+        reader.unassign([place])
+
+
 def read_merged(broker: Broker, ranges: Ranges, *, group: str) -> Iterator[tuple[TopicPartition, WireMessage]]:
     """
     Read the committed messages of several ranges together, the oldest timestamps first.

@@ -37,4 +37,9 @@ def test_the_example_repairs_what_it_can_and_nothing_is_wrong(kafka: KafkaFixtur
         "{'id': 1, 'total': 12.5}",
         "order 2 cannot be billed: could not convert string to float: 'ten'",
     ]
+    lines = run("-m", "cues_kafka.cli.main", "lineage", f"{name}.parked/0@0").splitlines()
+    assert f"by {name}.repair/0" in lines[0]
+    assert "error ValueError: order 2 cannot be billed" in lines[1]
+    assert lines[2].startswith(f"   └─ input: {name}.orders/0@2  ")
+    assert len(lines) == 3
     assert "nothing is wrong" in run("-m", "cues_kafka.cli.main", "verify", "repairs.py:graph")

@@ -15,8 +15,11 @@ import pytest
 
 from cues_kafka import ConfigError, DataFrameProcessor, Graph, Json, Kafka, Source, TaskStopped, Topic, start
 from cues_kafka.brokers.murmur2 import partition_for
+from cues_kafka.brokers.open import open_broker
 from cues_kafka.core.delivery import HEADER, parse_provenance
 from cues_kafka.graph.error_message import ErrorMessage
+from cues_kafka.operate.lineage import lineage
+from cues_kafka.ports import TopicPartition
 from cues_kafka.runtime.running import Running
 from cues_kafka.spark import Spark, explain
 from cues_kafka.testing.fixtures import KafkaFixture
@@ -350,6 +353,7 @@ def test_rows_that_do_not_fit_are_error_messages_of_the_same_publication(world: 
         running.send_many(f"{name}.orders", together("a"))
         running.wait_idle(timeout_s=180)
         good, [error] = values(running, f"{name}.out"), values(running, f"{name}.errors")
+        [failed] = running.messages(f"{name}.errors")
         totals = [task.totals for task in running.status().tasks]
     assert {one.customer for one in good} == {"c0", "c1", "c2", "c4"}
     assert isinstance(error, ErrorMessage)
@@ -357,6 +361,15 @@ def test_rows_that_do_not_fit_are_error_messages_of_the_same_publication(world: 
     assert "nonce" in error.text
     assert json.loads(error.payload or b"")["customer"] == "c3"
     assert (sum(one.errors for one in totals), sum(one.outputs for one in totals)) == (1, 4)
+    broker = open_broker(world.options)
+    try:
+        root = lineage(broker, TopicPartition(failed.topic, failed.partition), failed.offset)
+    finally:
+        broker.close()
+    assert root.error.startswith("CodecError")
+    assert root.batch is not None
+    assert root.batch.kind == "staged"
+    assert sum(end - start for start, end in root.batch.ranges[f"{name}.orders"].values()) >= 5
 
 
 @pytest.mark.full

@@ -1,0 +1,136 @@
+"""``cues-kafka lineage``: the messages that a message was made of, back to the sources."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cues_kafka.cli.config import Bootstrap, File, Profile, load
+from cues_kafka.cli.options import at_least
+
+if TYPE_CHECKING:
+    from cues_kafka.operate.lineage import Ancestor
+
+epilog = """
+\b
+Examples:
+  cues-kafka lineage shop.bills/0@17
+  cues-kafka lineage shop.errors/2@4711 --json | jq .inputs
+  cues-kafka lineage shop.totals/0@9 --most 20 --bootstrap localhost:9092
+
+The ancestors are found by the provenance headers of the messages, so no graph
+is needed. Exits with 2 if there is no such message, and with 1 if the cluster
+cannot be read.
+"""
+
+MOST_TEXT = 200
+"""Characters of an error that a line shows."""
+
+_STATES = {
+    "sent": "sent to the topic; it has no provenance header",
+    "trimmed": "no longer there: the beginning of its partition was deleted",
+    "compacted": "no longer there: compaction removed it",
+    "recreated": "no longer there: its topic was deleted",
+    "not followed": "not looked at, because --most messages were",
+}
+
+
+def lineage(
+    place: Annotated[
+        str, typer.Argument(metavar="TOPIC/P@OFFSET", hidden=True, help="The message: orders/3@17 is offset 17 of 3.")
+    ],
+    *,
+    most: Annotated[
+        int, typer.Option("--most", metavar="N", callback=at_least(1), help="Look at this many messages at most.")
+    ] = 1_000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the tree as JSON.")] = False,
+    bootstrap: Bootstrap = None,
+    profile: Profile = None,
+    file: File = None,
+) -> None:
+    """
+    Show where a message comes from, as a tree back to the sources.
+
+    An ancestor that was deleted since is shown with its place.
+    """
+    from cues_kafka.brokers.open import open_broker
+    from cues_kafka.operate.lineage import lineage as walk
+    from cues_kafka.operate.lineage import parse_place
+
+    topic, offset = parse_place(place)
+    broker = open_broker(load({"bootstrap": bootstrap}, profile=profile, file=file).kafka())
+    try:
+        root = walk(broker, topic, offset, most=most)
+    finally:
+        broker.close()
+    if as_json:
+        typer.echo(json.dumps(root.to_dict(), indent=2))
+    else:
+        for line in tree(root):
+            typer.echo(line)
+
+
+def tree(root: Ancestor) -> Iterator[str]:
+    """The lines of the tree. A message that is there twice has its ancestors once."""
+    seen: set[int] = set()
+    left: list[tuple[str, str, str, Ancestor]] = [("", "", "", root)]
+    while left:
+        indent, branch, binding, one = left.pop()
+        again = id(one) in seen
+        seen.add(id(one))
+        yield f"{indent}{branch}{binding}{_line(one)}{', see above' if again else ''}"
+        below = indent + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
+        if again:
+            continue
+        if one.batch is not None:
+            yield f"{below}└─ {_batch(one)}"
+        inputs = [(f"{binding}: ", parent) for binding, parent in one.inputs]
+        branches = [*["├─ "] * (len(inputs) - 1), "└─ "]
+        left += [(below, mark, *parent) for mark, parent in zip(branches, inputs, strict=False)][::-1]
+
+
+def _line(one: Ancestor) -> str:
+    words = [one.place]
+    if one.timestamp_ms is not None:
+        words += [_time(one.timestamp_ms), *([] if one.key is None else [f"key {_shown(one.key)}"])]
+    if one.made is None:
+        words.append(_STATES[one.state])
+        return "  ".join(words)
+    which = f", record {one.made.index + 1} of {one.made.count}" if one.made.count > 1 else ""
+    words.append(f"by {one.made.task}, batch {one.made.sequence}{which}")
+    if one.made.timer is not None:
+        key, due_ms = one.made.timer
+        words.append(f"timer {key!r}, due {_time(due_ms)}, which was set with")
+    if one.error:
+        words.append(f"error {' '.join(one.error.split())[:MOST_TEXT]}")
+    return "  ".join(words)
+
+
+def _time(ms: int) -> str:
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _batch(one: Ancestor) -> str:
+    """What stands in the place of messages."""
+    batch = one.batch
+    assert batch is not None
+    ranges = ", ".join(
+        f"{topic}/{partition}@{start} to {end - 1}"
+        for topic, places in batch.ranges.items()
+        for partition, (start, end) in sorted(places.items())
+        if start < end
+    )
+    return {
+        "staged": f"made by Spark of all rows of {batch.spark}: {ranges or 'what it took is no longer recorded'}",
+        "feed": f"read by a feed, whose batch ended at its place {batch.place}",
+        "held back": f"held back by a state handler until the task had read all before {batch.place}",
+        "unknown": "made of no single message; the records of its task no longer tell of what",
+    }[batch.kind]
+
+
+def _shown(key: bytes) -> str:
+    return repr(key.decode(errors="backslashreplace"))
