@@ -48,6 +48,7 @@ from cues_kafka.graph.filters import has_header, has_tag, has_type
 from cues_kafka.graph.formats import Avro, JsonSchema, Protobuf
 from cues_kafka.graph.handler import Handler, StateHandler
 from cues_kafka.graph.message import Message, Out
+from cues_kafka.graph.meta import Meta, Place
 from cues_kafka.graph.processor import DataFrameProcessor, Processor, Source, processor
 from cues_kafka.graph.ready import Dedupe, Header, rekey
 from cues_kafka.graph.sink import Sink
@@ -143,10 +144,12 @@ __all__ = [
     "Limits",
     "Memory",
     "Message",
+    "Meta",
     "Once",
     "OpenLineage",
     "Out",
     "OutputError",
+    "Place",
     "Processor",
     "Protobuf",
     "Raw",

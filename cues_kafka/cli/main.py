@@ -7,8 +7,21 @@ from typing import Annotated
 
 import typer
 
-from cues_kafka.cli import broker, config, cuts, docs, files, maintenance, plan, rebuild, run, schemas, topology, verify
-from cues_kafka.cli import broker, config, cuts, docs, files, lineage, maintenance, plan, rebuild, run, schemas, verify
+from cues_kafka.cli import (
+    broker,
+    config,
+    cuts,
+    docs,
+    files,
+    lineage,
+    maintenance,
+    plan,
+    rebuild,
+    run,
+    schemas,
+    topology,
+    verify,
+)
 from cues_kafka.cli.options import Command, Program
 
 app = typer.Typer(

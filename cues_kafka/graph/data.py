@@ -189,6 +189,7 @@ def _topic_to_json(topic: Topic) -> dict[str, Any]:
         "value": _codec_to_json,
         "key_codec": lambda codec: codec and _codec_to_json(codec),
         "config": dict,
+        "meta": lambda marks: sorted(marks) if isinstance(marks, frozenset) else marks,
     }
     return {name: writers[name](item) if name in writers else item for name, item in topic.given.items()}
 

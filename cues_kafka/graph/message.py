@@ -7,6 +7,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 
 from cues_kafka.errors import OutputError
+from cues_kafka.graph.meta import META
+from cues_kafka.graph.names import quoted
 from cues_kafka.ports import Headers
 
 if TYPE_CHECKING:  # type checkers read the defaults (PEP 696), so that users may write a plain `Message` or `Out`
@@ -25,6 +27,9 @@ HeaderValue: TypeAlias = "str | bytes | None"
 
 PROVENANCE = "cues"
 """Name of the provenance header (O8). It names the origin of one record, so it never travels."""
+
+OWN = (PROVENANCE, META)
+"""Headers that only the framework writes."""
 
 TRAVELLING_PREFIX = "cues-"
 TRACE = ("traceparent", "tracestate")
@@ -104,8 +109,8 @@ def header_list(headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderV
 
 
 def _header(name: object, value: object) -> tuple[str, bytes | None]:
-    if not isinstance(name, str) or name == PROVENANCE:
-        raise OutputError(f"A header's name is a string other than {PROVENANCE!r}, not {name!r}. Rename the header.")
+    if not isinstance(name, str) or name in OWN:
+        raise OutputError(f"A header's name is a string other than {quoted(OWN)}, not {name!r}. Rename the header.")
     if not writable(name):
         raise OutputError(f"A header's name is text in UTF-8 without NUL, not {name!r}. Rename the header.")
     match value:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from types import EllipsisType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from cues_kafka.errors import GraphError
 from cues_kafka.graph.declare import CodecSpec, Json, Raw
 from cues_kafka.graph.durations import milliseconds, written
 from cues_kafka.graph.error_message import ErrorMessages
 from cues_kafka.graph.formats import Avro
+from cues_kafka.graph.meta import MARKS
 from cues_kafka.graph.names import hint, quoted
 
 TRANSIENT: Final = "10 days"
@@ -70,6 +71,9 @@ class Topic:
         key: the field of a value that is the key of a message without one; None: the lead input's key.
         partitions: how many partitions the topic is created with; 1.
         provenance: whether outputs carry the `cues` header, without which `verify` cannot vouch for the topic; True.
+        meta: what is passed on of the topic's messages to all that is made of them: "offset" (their places), "time"
+            (with their timestamps), "tx" (they count as the transaction); False: what is written to the topic carries
+            no headers from its ancestors; None: it carries theirs, and nothing of its own is passed on.
         transient: how long the topic keeps messages, delivered or not, such as "7 days"; True: 10 days; None: as long
             as Kafka's own settings say.
         compacted: whether the topic keeps only the newest message of each key; with `transient`, that one for its time.
@@ -85,6 +89,7 @@ class Topic:
     provenance: bool
     transient: str | None
     compacted: bool
+    meta: frozenset[str] | Literal[False] | None
     config: Mapping[str, str]
     given: Mapping[str, Any]
 
@@ -98,6 +103,7 @@ class Topic:
         provenance: bool | EllipsisType = ...,
         transient: bool | str | timedelta | EllipsisType | None = ...,
         compacted: bool | EllipsisType = ...,
+        meta: Collection[str] | Literal[False] | EllipsisType | None = ...,
         config: Mapping[str, str] | EllipsisType = ...,
     ) -> None:
         settings = {
@@ -108,10 +114,13 @@ class Topic:
             "provenance": provenance,
             "transient": transient,
             "compacted": compacted,
+            "meta": meta,
             "config": config,
         }
         given: dict[str, Any] = {name: setting for name, setting in settings.items() if setting is not ...}
         _check_topic_settings(given)
+        if "meta" in given:
+            given["meta"] = _marks(given["meta"])
         if "config" in given:
             given["config"] = read_only({name: str(setting) for name, setting in given["config"].items()})
         if "transient" in given:
@@ -150,6 +159,7 @@ _DEFAULTS: dict[str, Any] = {
     "provenance": True,
     "transient": None,
     "compacted": False,
+    "meta": None,
     "config": read_only({}),
 }
 
@@ -228,6 +238,19 @@ def _check_said_once(given: Mapping[str, Any]) -> None:
             f"Topic({ours}, config={{{wrong!r}: {config[wrong]!r}}}) contradicts itself. Drop {wrong!r} from config=, "
             "and keep transient= and compacted=, which set it."
         )
+
+
+def _marks(meta: Any) -> frozenset[str] | Literal[False] | None:
+    """`Topic(meta=)` as it is kept."""
+    if meta is None or meta is False:
+        return meta
+    if isinstance(meta, str) or not isinstance(meta, Collection):
+        near = f"{{{meta!r}}}" if meta in MARKS else '{"offset", "time"}'
+        raise GraphError(f"Topic(meta={meta!r}): takes a set, or False. Write meta={near}.")
+    if wrong := [one for one in meta if one not in MARKS]:
+        near = hint(wrong[0], MARKS) if isinstance(wrong[0], str) else ""
+        raise GraphError(f"Topic(meta=...): {wrong[0]!r} is not known{near}. Choose among {quoted(MARKS)}.")
+    return frozenset(meta)
 
 
 def _check_key_field(topic: Topic) -> None:

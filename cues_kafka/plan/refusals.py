@@ -250,6 +250,7 @@ def warnings_of(graph: Graph, processors: Iterable[ProcessorPlan], facts: Cluste
             yield f"Topic {topic!r} has provenance=False, so verify cannot say what in it is lost or duplicated."
     yield from _transient_inputs(graph)
     yield from _other_settings(graph, facts)
+    yield from _split_transactions(graph, facts)
     yield from outgrown(processors)
     for one in processors:
         if one.strategy != "exactly-once":
@@ -288,6 +289,18 @@ def _other_settings(graph: Graph, facts: ClusterFacts | None) -> Iterator[str]:
                     f"Topic {topic!r} has {name}={has}, and the graph declares {wanted}. A topic that exists is left "
                     f"as it is. {_alter(topic, f'{name}={value}')}; or declare what it has."
                 )
+
+
+def _split_transactions(graph: Graph, facts: ClusterFacts | None) -> Iterator[str]:
+    """Topics whose places count as transactions, and have no order."""
+    known = {} if facts is None else facts.topics
+    for topic in graph.topics_used():
+        width = known[topic].partitions if topic in known else graph.topic(topic).partitions
+        if width > 1 and "tx" in (graph.topic(topic).meta or ()):
+            yield (
+                f"Topic {topic!r} has meta={{'tx'}} and {count(width, 'partition')}. Transactions of two partitions "
+                "have no order, and comparing them raises TypeError. Give it one partition, or compare within one."
+            )
 
 
 def outgrown(processors: Iterable[ProcessorPlan]) -> Iterator[str]:

@@ -212,8 +212,9 @@ def decoder(settings: Topic, made_for: MadeFor, *, nulls: bool = False) -> Decod
     codec = codec_for(settings.value, made_for)
     decode, nullable, name = codec.decode, codec.nullable, type(settings.value).__name__
     key = None if settings.key_codec is None else _key_decoder(settings.key_codec, made_for._replace(part="key"))
+    marks = None if settings.meta == frozenset() else settings.meta
     if decode is as_is:
-        return Decoder(as_is, key=key, declared=settings.value)
+        return Decoder(as_is, key=key, declared=settings.value, marks=marks)
 
     def read(data: bytes | None) -> Any:
         if data is not None:
@@ -225,7 +226,7 @@ def decoder(settings: Topic, made_for: MadeFor, *, nulls: bool = False) -> Decod
             "such messages, declare a codec that has it: Json() without a class, or Avro(['null', ...])."
         )
 
-    return Decoder(read, getattr(codec, "id_header", None), key, settings.value)
+    return Decoder(read, getattr(codec, "id_header", None), key, settings.value, marks)
 
 
 def _key_decoder(declared: CodecSpec, made_for: MadeFor) -> Callable[[WireMessage], Any]:
@@ -280,6 +281,7 @@ def target_of(settings: Topic, found: TopicFacts, binding: str, client_bytes: in
     return Target(
         **limits_of(found, client_bytes),
         provenance=settings.provenance,
+        bare=settings.meta is False,
         binding=binding,
         encode=_encoder(settings.value, MadeFor(found.name, cluster)),
         key_of=key_field(settings.key) if settings.key else None,

@@ -266,8 +266,7 @@ class Client:
     def _received(self, topic: str, message: WireMessage) -> Received:
         if topic not in self._decoders:
             self._decoders[topic] = decoder(self._topic(topic), MadeFor(topic, self._cluster))
-        found = self._decoders[topic]
-        return Received(message, found.read(message), found.key)
+        return self._decoders[topic].received(message)
 
     def committed(self, topic: str) -> Iterator[WireMessage]:
         """The committed messages of a topic as bytes, partition by partition."""

@@ -15,7 +15,7 @@ Changes: TypeAlias = dict[bytes, bytes | None]
 """New values by key; None: the entry is deleted."""
 
 
-class Place(NamedTuple):
+class EntriesPlace(NamedTuple):
     """
     Up to where entries are what their changelog says.
 
@@ -34,7 +34,7 @@ class Place(NamedTuple):
     proven_ms: int = 0
 
 
-NOWHERE: Final = Place()
+NOWHERE: Final = EntriesPlace()
 
 
 class Entries(Protocol):
@@ -55,7 +55,7 @@ class Entries(Protocol):
 
     def __len__(self) -> int: ...
 
-    def open(self) -> Place | None:
+    def open(self) -> EntriesPlace | None:
         """
         Open them if they are not open; gives where they stood, None: they were open.
 
@@ -72,7 +72,7 @@ class Entries(Protocol):
         """The entries whose keys begin with this, in the order of their bytes, as they are now."""
         ...
 
-    def apply(self, changes: Iterable[tuple[bytes, bytes | None]], place: Place | None) -> None:
+    def apply(self, changes: Iterable[tuple[bytes, bytes | None]], place: EntriesPlace | None) -> None:
         """
         Take changes, and the place behind them: all or nothing.
 
@@ -120,7 +120,7 @@ class InMemory:
         """See `Entries`."""
         return iter(sorted(one for one in self._entries.items() if one[0].startswith(prefix)))
 
-    def apply(self, changes: Iterable[tuple[bytes, bytes | None]], _: Place | None) -> None:
+    def apply(self, changes: Iterable[tuple[bytes, bytes | None]], _: EntriesPlace | None) -> None:
         """See `Entries`."""
         entries, size = self._entries, self.size
         for key, value in changes:

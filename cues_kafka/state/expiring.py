@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final
 
-from cues_kafka.state.entries import TIME_BYTES, Changes, Place, TimedEntries
+from cues_kafka.state.entries import TIME_BYTES, Changes, EntriesPlace, TimedEntries
 from cues_kafka.state.layers import Layers
 
 MILLISECONDS, MESSAGES = b"t", b"n"
@@ -131,7 +131,7 @@ class Expiring(Layers):
                 self._sealing[sequence] = (self.time, self._sweep(self._batch))
             return self._seal(sequence)
 
-    def _commit(self, sequence: int, place: Place | None) -> None:
+    def _commit(self, sequence: int, place: EntriesPlace | None) -> None:
         super()._commit(sequence, place)
         self._committed_time, _ = self._sealing.pop(sequence, (self._committed_time, {}))
 
@@ -151,7 +151,7 @@ class Expiring(Layers):
         time, _ = self._sealing.get(sequence, (self._committed_time, {}))
         return time
 
-    def load(self, entries: Iterable[tuple[bytes, bytes | None]], place: Place | None = None) -> None:
+    def load(self, entries: Iterable[tuple[bytes, bytes | None]], place: EntriesPlace | None = None) -> None:
         """See `Layers`."""
         found = [*entries]
         for key, value in found if self._timed is None else ():

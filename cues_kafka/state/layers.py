@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Final
 
 from cues_kafka.errors import StoreFull
-from cues_kafka.state.entries import Changes, Entries, InMemory, Place, merged
+from cues_kafka.state.entries import Changes, Entries, EntriesPlace, InMemory, merged
 
 MARK: Final = b"m"
 """Key of the mark with which each transaction of a task ends in the changelog: the task's step number (R4b)."""
@@ -178,7 +178,7 @@ class Layers:
             batch = self._sealed.get(sequence)
             return None if batch is None else len(batch)
 
-    def commit(self, sequence: int, place: Place | None = None) -> None:
+    def commit(self, sequence: int, place: EntriesPlace | None = None) -> None:
         """
         The transaction of a sealed batch is committed; `place` is behind it in the changelog.
 
@@ -188,7 +188,7 @@ class Layers:
         with self._lock:
             self._commit(sequence, place)
 
-    def _commit(self, sequence: int, place: Place | None) -> None:
+    def _commit(self, sequence: int, place: EntriesPlace | None) -> None:
         batch = self._sealed.get(sequence)
         if batch is not None:
             self._committed.apply(batch.items(), place)
@@ -208,12 +208,12 @@ class Layers:
         """Whether the committed entries outlive the process."""
         return self._committed.durable
 
-    def open(self) -> Place | None:
+    def open(self) -> EntriesPlace | None:
         """Open the committed entries if they are not open; gives where they stood, None: they were open."""
         with self._lock:
             return self._committed.open()
 
-    def load(self, entries: Iterable[tuple[bytes, bytes | None]], place: Place | None = None) -> None:
+    def load(self, entries: Iterable[tuple[bytes, bytes | None]], place: EntriesPlace | None = None) -> None:
         """
         Take committed changes from the changelog, in its order; taking them twice is harmless.
 

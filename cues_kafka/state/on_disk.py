@@ -20,7 +20,7 @@ from zlib import crc32
 from cues_kafka.errors import ConfigError, Fenced, RetriableError, StoreBroken
 from cues_kafka.observe.log import get_logger
 from cues_kafka.state.directory import StoreDirectory, failed
-from cues_kafka.state.entries import TIME_BYTES, Place
+from cues_kafka.state.entries import TIME_BYTES, EntriesPlace
 
 log = get_logger("cues_kafka.state")
 
@@ -98,7 +98,7 @@ class OnDisk:
 
     # Open and close
 
-    def open(self) -> Place | None:
+    def open(self) -> EntriesPlace | None:
         """See `Entries`."""
         with self._writing, self._lock:
             if self._closed:
@@ -154,7 +154,7 @@ class OnDisk:
             self._env.close()
             self._env = None
 
-    def _fresh(self, why: str) -> Place:
+    def _fresh(self, why: str) -> EntriesPlace:
         """Begin without entries."""
         self._end()
         assert self._directory is not None
@@ -168,7 +168,7 @@ class OnDisk:
         self._spoilt = False
         return place
 
-    def _begin(self, directory: StoreDirectory) -> Place:
+    def _begin(self, directory: StoreDirectory) -> EntriesPlace:
         try:
             directory.mark_open()
         except OSError as error:
@@ -188,14 +188,16 @@ class OnDisk:
         found = self._reader.get(META, db=self._meta)
         if found is None:
             self.size = 0
-            return Place()
+            return EntriesPlace()
         kept = json.loads(_opened(META, found))
         if kept["version"] != VERSION or kept["width"] != self._width:
             raise ValueError("another release, or another lifetime, has written it")
         self.size = int(kept["size"])
         if directory.data.stat().st_size <= MOST_CHECKED:
             self._check()
-        return Place(bytes.fromhex(kept["topic_id"]), kept["offset"], kept["step"], kept["time"], kept["proven_ms"])
+        return EntriesPlace(
+            bytes.fromhex(kept["topic_id"]), kept["offset"], kept["step"], kept["time"], kept["proven_ms"]
+        )
 
     def _check(self) -> None:
         """Read all entries: a key that is damaged is missing where it is looked for."""
@@ -335,7 +337,7 @@ class OnDisk:
 
     # Write
 
-    def apply(self, changes: Iterable[tuple[bytes, bytes | None]], place: Place | None) -> None:
+    def apply(self, changes: Iterable[tuple[bytes, bytes | None]], place: EntriesPlace | None) -> None:
         """See `Entries`."""
         with self._writing:
             if self._env is None:
@@ -435,7 +437,7 @@ class OnDisk:
             found.append(value)
         return found
 
-    def _kept(self, place: Place, size: int) -> bytes:
+    def _kept(self, place: EntriesPlace, size: int) -> bytes:
         found = {**place._asdict(), "topic_id": place.topic_id.hex()}
         return json.dumps({"version": VERSION, "width": self._width, "size": size, **found}).encode()
 

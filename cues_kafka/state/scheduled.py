@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from cues_kafka.errors import CodecError
-from cues_kafka.state.entries import TIME_BYTES, Place
+from cues_kafka.state.entries import TIME_BYTES, EntriesPlace
 from cues_kafka.state.expiring import MILLISECONDS, Expiring
 
 DUE_BYTES: Final = 8
@@ -153,7 +153,7 @@ class Scheduled(Expiring):
         super().discard()
         self._stale = True  # what a void batch removed is there again
 
-    def load(self, entries: Iterable[tuple[bytes, bytes | None]], place: Place | None = None) -> None:
+    def load(self, entries: Iterable[tuple[bytes, bytes | None]], place: EntriesPlace | None = None) -> None:
         """See `Layers`."""
         super().load(entries, place)
         self._stale = True

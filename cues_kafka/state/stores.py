@@ -9,7 +9,7 @@ from typing import Any
 
 from cues_kafka.errors import Fenced, RetriableError
 from cues_kafka.ports import Positions
-from cues_kafka.state.entries import NOWHERE, Place
+from cues_kafka.state.entries import NOWHERE, EntriesPlace
 from cues_kafka.state.expiring import Expiring, part_of
 from cues_kafka.state.layers import TOPIC, Layers
 from cues_kafka.state.mapping import State, StoreSpec
@@ -33,7 +33,7 @@ class Cache:
 
     spec: StoreSpec
     layers: Layers
-    place: Place = NOWHERE
+    place: EntriesPlace = NOWHERE
     inherited: bool = False
     written_to: bytes = b""
     read: int = 0
@@ -68,7 +68,7 @@ class Cache:
             return
         timed = isinstance(layers, Expiring)
         time = layers.time_behind(sequence) if isinstance(layers, Expiring) else 0
-        place = Place(self.place.topic_id, self.place.offset + count + timed + 3, step, time, now_ms)
+        place = EntriesPlace(self.place.topic_id, self.place.offset + count + timed + 3, step, time, now_ms)
         layers.commit(sequence, place)
         self.place = place
 

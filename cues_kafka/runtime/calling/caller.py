@@ -31,6 +31,7 @@ from cues_kafka.runtime.calling.carried import NOTHING, Carried, Shown
 from cues_kafka.runtime.calling.coroutines import Coroutines, Ended
 from cues_kafka.runtime.calling.failures import UNDECODED, Failure, Outage, end_frames, error_message, note, place, show
 from cues_kafka.runtime.calling.fired import Fired
+from cues_kafka.runtime.calling.metadata import Marks
 from cues_kafka.runtime.calling.outputs import (
     HEADER_BYTES,
     OVERHEAD_BYTES,
@@ -56,12 +57,18 @@ class Decoder(NamedTuple):
         id_header: the header whose value goes before these bytes, where a message has it; None: none.
         key: decodes the key; None: it is text.
         declared: the codec of the topic.
+        marks: `meta=` of the topic; None also where it is an empty set.
     """
 
     decode: Callable[[bytes | None], Any]
     id_header: str | None = None
     key: Callable[[WireMessage], Any] | None = None
     declared: CodecSpec = Raw()
+    marks: Marks = None
+
+    def received(self, message: WireMessage) -> Received:
+        """What a function gets of a message whose headers can be read."""
+        return Received(message, self.read(message), self.key, self.marks)
 
     def read(self, message: WireMessage) -> Any:
         """The value of a message whose headers can be read."""
@@ -128,10 +135,13 @@ class Caller:
             or call.is_async
             or timed
         )
-        self._plain = self._simple and self._target is not None and self._target.provenance
-
+        marks = tuple(decoder.marks for decoder in self._decoders)
+        self._marks = None if all(one is None for one in marks) else marks
+        inherits = self._marks is None and not (self._target is not None and self._target.bare)
+        self._plain = self._simple and inherits and self._target is not None and self._target.provenance
         self._lists = (
             processor.batch
+            and inherits
             and processor.input_shape == "single"
             and (processor.output_shape == "none" or (self._target is not None and self._target.provenance))
             and processor.filter is None
@@ -433,7 +443,7 @@ class Caller:
                 raise unreadable(message)
             if (decided := None if by_headers is None else by_headers(headers or [])) is False:
                 continue
-            one = Received(message, self._decoders[index].read(message), self._decoders[index].key)
+            one = self._decoders[index].received(message)
             if passes is None or decided or passes(one):
                 received[self._bindings[index]] = one
         return received
@@ -521,7 +531,7 @@ class Caller:
     def _add(self, taken: Taken, batch: Batch, payloads: Sequence[Payload], origin: Origin | None = None) -> None:
         """Add payloads as records; if one is too large, none is added."""
         messages = tuple([message for _, message in taken])
-        origin = origin or Origin(messages)
+        origin = origin or (Origin(messages) if self._marks is None else self._origin(taken, batch))
         if batch.fired is None:
             prefix = batch.prefix(tuple([self._bindings[index] for index, _ in taken]))
             offsets = b",".join([b"%d" % message.offset() for message in messages])
@@ -537,13 +547,18 @@ class Caller:
         batch.size += sum(len(made[1] or b"") + len(made[2] or b"") for made in payloads)
         batch.messages += len(payloads)
 
+    def _origin(self, taken: Taken, batch: Batch) -> Origin:
+        """What the outputs of a step inherit."""
+        marks = None if self._marks is None else [self._marks[index] for index, _ in taken]
+        return Origin(tuple([message for _, message in taken]), marks=marks, timed=batch.fired is None)
+
     def _add_error(self, errors: Target, failure: Failure, message: ErrorMessage) -> None:
         """
         Add an error message, which always fits: without headers that travel or the record's key, where room lacks.
 
         Its timestamp is the present, so that retention does not delete it because its input is old.
         """
-        origin = Origin(tuple(one for _, one in failure.taken))
+        origin = self._origin(failure.taken, failure.batch)
         key, value = message.key, error_messages().encode(message)
         if (fired := failure.batch.fired) is None:
             prefix = failure.batch.prefix(tuple([self._bindings[index] for index, _ in failure.taken]))

@@ -10,6 +10,7 @@ from cues_kafka.core.delivery import HEADER
 from cues_kafka.errors import OutputError
 from cues_kafka.graph.message import Message, Out, header_list, key_bytes, travelling, with_travelling, writable
 from cues_kafka.ports import Headers, WireMessage
+from cues_kafka.runtime.calling.metadata import Marks, passed_on
 
 OVERHEAD_BYTES = 500
 """What a record needs besides key and value (P4): our headers, and its share of the record batch."""
@@ -35,6 +36,7 @@ class Output:
         partitions: their number. A record without a key goes to the task's number modulo this.
         max_bytes: bytes of the largest record, `OVERHEAD_BYTES` included.
         provenance: whether records carry the header.
+        bare: whether no header travels to its records, by `meta=False`.
         compacted: whether the brokers refuse records without a key.
         older_ms, newer_ms: how far from the broker's clock a timestamp may be; None: not limited, or not known.
         bounds: the settings that limit a record's size, each with its bytes.
@@ -45,6 +47,7 @@ class Output:
     partitions: int
     max_bytes: int
     provenance: bool = True
+    bare: bool = False
     compacted: bool = False
     older_ms: int | None = None
     newer_ms: int | None = None
@@ -159,15 +162,23 @@ class Origin:
 
     __slots__ = ("timestamp_ms", "travelled")
 
-    def __init__(self, messages: tuple[WireMessage, ...], now_ms: int = 0) -> None:
-        """Outputs of no message (O8) inherit the time of day."""
+    def __init__(
+        self,
+        messages: tuple[WireMessage, ...],
+        now_ms: int = 0,
+        marks: Sequence[Marks] | None = None,
+        *,
+        timed: bool = True,
+    ) -> None:
+        """Outputs of no message (O8) inherit the time of day. See `passed_on` for `marks` and `timed`."""
         self.timestamp_ms = messages[0].timestamp()[1] if messages else now_ms
         self.travelled: Headers = []
         if not messages:
             return
         if len(messages) > 1:
             self.timestamp_ms = max(message.timestamp()[1] for message in messages)
-            self.travelled = travelling(message.headers() for message in messages)
+        if marks is not None or len(messages) > 1:
+            self.travelled = passed_on(messages, marks, timed=timed)
         elif (came := messages[0].headers()) and (len(came) > 1 or came[0][0] != HEADER):
             self.travelled = travelling((came,))
 
@@ -250,7 +261,7 @@ def record(made: Payload, origin: Origin, partition: int, provenance: bytes, now
             refused.
     """
     target, key, data, headers, timestamp, chosen = made
-    if origin.travelled:
+    if origin.travelled and not target.bare:
         headers = with_travelling(headers, origin.travelled)
         _check_size(target, key, data, headers)
     if target.provenance:

@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from cues_kafka.core.delivery import HEADER, show_origin
+from cues_kafka.core.delivery import show_origin
 from cues_kafka.core.hashing import delivery_hash
 from cues_kafka.errors import CodecError, GraphError
 from cues_kafka.graph.message import travels
+from cues_kafka.graph.meta import META, Meta
 from cues_kafka.graph.processor import Processor
 from cues_kafka.graph.timers import Timer, due_ms
 from cues_kafka.observe.log import Logger, get_logger
 from cues_kafka.ports import UNREADABLE, Coordinates, Headers, WireMessage, headers_of
+from cues_kafka.runtime.calling.metadata import Marks, what_travels
 from cues_kafka.state.scheduled import Scheduled
 
 _log = get_logger("cues_kafka.step")
@@ -27,11 +29,18 @@ class Received:
         value: the value, decoded by the codec of the topic.
     """
 
-    __slots__ = ("_key", "_message", "value")
+    __slots__ = ("_key", "_marks", "_message", "value")
 
-    def __init__(self, message: WireMessage, value: Any, key: Callable[[WireMessage], Any] | None = None) -> None:
+    def __init__(
+        self,
+        message: WireMessage,
+        value: Any,
+        key: Callable[[WireMessage], Any] | None = None,
+        marks: Marks = None,
+    ) -> None:
         self._message = message
         self._key = key
+        self._marks = marks
         self.value = value
 
     def __repr__(self) -> str:
@@ -90,9 +99,18 @@ class Received:
         return self._message.offset()
 
     @property
-    def meta(self) -> dict[str, str]:
-        """The headers that travel to the outputs, as text."""
-        return {k: (v or b"").decode(errors="replace") for k, v in self.headers if k != HEADER and travels(k)}
+    def meta(self) -> Meta:
+        """
+        What is known of its ancestors, see `Topic(meta=)`; and the headers that travel.
+
+        Raises:
+            CodecError: see `headers`.
+        """
+        if self._marks is False:
+            return Meta()
+        places, tx, truncated = what_travels(self._message, self.headers, self._marks)
+        texts = {k: (v or b"").decode(errors="replace") for k, v in self.headers if k != META and travels(k)}
+        return Meta(places, tx, texts, truncated)
 
 
 def readable(message: WireMessage) -> Headers | None:

@@ -11,7 +11,7 @@ from cues_kafka.errors import ConfigError, RetriableError
 from cues_kafka.observe.log import get_logger
 from cues_kafka.ports import Broker, Clock, ClusterFacts, Fetched, TopicPartition, Watermarks
 from cues_kafka.records.reading import PATIENCE_S
-from cues_kafka.state.entries import Place
+from cues_kafka.state.entries import EntriesPlace
 from cues_kafka.state.expiring import Expiring
 from cues_kafka.state.layers import MARK, TOPIC
 from cues_kafka.state.marks import UNFINISHED
@@ -123,7 +123,7 @@ class Restoring:
 
     def _begin_again(self, one: Cache, found: ChangelogEnds, why: str) -> None:
         one.layers.clear(why if one.inherited else "")
-        one.place, one.inherited = Place(found.topic_id, found.marks.low, None, 0, found.asked_ms), False
+        one.place, one.inherited = EntriesPlace(found.topic_id, found.marks.low, None, 0, found.asked_ms), False
         one.written_to = b""
 
     def _read_up(self, one: Cache, found: ChangelogEnds) -> int:

@@ -126,6 +126,7 @@ def topics(draw: st.DrawFn, *, keyed: bool = True) -> Topic:
         "key": st.sampled_from(["id", None]),
         "transient": st.sampled_from([True, False, "7 days"]),
         "compacted": st.booleans(),
+        "meta": st.sampled_from([None, False, (), {"offset"}, ["tx", "time"]]),
     }
     given_ = draw(st.sets(st.sampled_from(sorted(every))))
     chosen = {name: draw(every[name]) for name in sorted(given_)}

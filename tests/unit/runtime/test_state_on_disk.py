@@ -14,7 +14,7 @@ from cues_kafka.ports import ClusterFacts, TopicFacts, Watermarks
 from cues_kafka.runtime.task import restoring
 from cues_kafka.runtime.task.restoring import Restoring
 from cues_kafka.state import directory
-from cues_kafka.state.entries import Place
+from cues_kafka.state.entries import EntriesPlace
 from cues_kafka.state.layers import Layers
 from cues_kafka.state.on_disk import OnDisk
 from cues_kafka.state.stores import Cache
@@ -110,7 +110,7 @@ def test_a_commit_whose_changes_are_not_in_the_file_is_read_from_the_changelog(
     assert entries_in(read) == [b"a"]
 
 
-def place_of(tester: Tester, change: Callable[[Place], Place] = lambda place: place) -> Place:
+def place_of(tester: Tester, change: Callable[[EntriesPlace], EntriesPlace] = lambda place: place) -> EntriesPlace:
     """Where the file stands, changed in between."""
     assert tester._state_dir
     lifetime = tester.graph.processors["count"].state["counts"].lifetime
@@ -131,7 +131,7 @@ def place_of(tester: Tester, change: Callable[[Place], Place] = lambda place: pl
     ],
 )
 def test_a_file_that_does_not_fit_the_changelog_is_wiped(
-    tester: Tester, change: Callable[[Place], Place], why: str, caplog: pytest.LogCaptureFixture
+    tester: Tester, change: Callable[[EntriesPlace], EntriesPlace], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It belongs to another log, or the log has lost messages."""
     say(tester, "a", "b", "a")
@@ -146,7 +146,7 @@ def test_a_file_that_does_not_fit_the_changelog_is_wiped(
 def test_a_changelog_that_begins_behind_the_file_is_read_as_a_whole(tester: Tester, tmp_path: Path) -> None:
     """What was cut off may have deleted an entry."""
     found = restoring.ChangelogEnds(b"id", Watermarks(50, 90, 90), 0, restoring.RETENTION_MS)
-    cache = Cache(None, Layers(), Place(b"id", 40, 3, 0, 0), inherited=True)  # type: ignore[arg-type]
+    cache = Cache(None, Layers(), EntriesPlace(b"id", 40, 3, 0, 0), inherited=True)  # type: ignore[arg-type]
     assert restoring._unfit(cache, found) == "it stands at 40, and the changelog begins at 50"
 
 
@@ -221,7 +221,7 @@ def test_without_the_right_to_read_settings_only_an_unchanged_changelog_will_do(
     facts = ClusterFacts(1, topics, unchecked=("d",))
     assert restoring._retention_ms(facts, "c") == 1000
     assert restoring._retention_ms(facts, "d") is None
-    cache = Cache(None, Layers(), Place(b"id", 40, 3, 0, 0), inherited=True)  # type: ignore[arg-type]
+    cache = Cache(None, Layers(), EntriesPlace(b"id", 40, 3, 0, 0), inherited=True)  # type: ignore[arg-type]
     why = restoring._unfit(cache, restoring.ChangelogEnds(b"id", Watermarks(0, 90, 90), 0, None))
     assert why is not None
     assert "DescribeConfigs" in why
@@ -244,7 +244,7 @@ def test_what_cannot_be_written_stops_the_task_until_it_can(
     say(tester, "a")
     apply = OnDisk.apply
 
-    def full(self: OnDisk, changes: object, place: Place | None) -> None:
+    def full(self: OnDisk, changes: object, place: EntriesPlace | None) -> None:
         raise directory.failed(Path("/full"), OSError(28, "No space left on device"))
 
     tester.send("in", "a")

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from cues_kafka.errors import ConfigError, Fenced, RetriableError, StoreBroken
 from cues_kafka.state import directory, on_disk
-from cues_kafka.state.entries import NOWHERE, InMemory, Place
+from cues_kafka.state.entries import NOWHERE, EntriesPlace, InMemory
 from cues_kafka.state.on_disk import RAW_BYTES, OnDisk
 
-PLACE = Place(b"\x01\x02", 17, 4, 5, 1_700_000_000_000)
+PLACE = EntriesPlace(b"\x01\x02", 17, 4, 5, 1_700_000_000_000)
 LONG = b"l" * RAW_BYTES
 KEYS = st.builds(
     bytes.__add__,
@@ -40,7 +40,7 @@ def where(tmp_path: Path) -> Iterator[Path]:
         directory._held.clear()
 
 
-def opened(where: Path) -> tuple[OnDisk, Place | None]:
+def opened(where: Path) -> tuple[OnDisk, EntriesPlace | None]:
     """Entries there, and where they stand."""
     entries = OnDisk(where, 2**20)
     return entries, entries.open()

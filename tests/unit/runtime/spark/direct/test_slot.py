@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cues_kafka import Graph, Processor, Source, Topic
+from cues_kafka import Graph, Place, Processor, Source, Topic
 from cues_kafka.brokers.memory import MemoryBroker, MemoryReader
 from cues_kafka.core.records import Attempt, Record, Snapshot, Start
 from cues_kafka.graph.declare import CommitPolicy
@@ -73,6 +73,18 @@ def failing(value: int) -> int:
     if value == 2:
         raise ValueError("two")
     return value
+
+
+def test_a_slot_passes_metadata_on() -> None:
+    """As native workers do: outputs carry the place of their input."""
+    world = World(same, topics={"in": Topic(meta={"offset"})})
+    world.client.send("in", 7)
+
+    world.slot().deliver(world.end(), first=False)
+
+    [message] = world.client.messages("out")
+    assert dict(message.headers)["cues-meta"] == b"1 - in/0@0"
+    assert message.meta.places == {"in": Place("in", 0, 0)}
 
 
 def test_a_range_is_delivered_and_its_end_is_the_position() -> None:
