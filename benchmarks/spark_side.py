@@ -124,7 +124,7 @@ class Plain(KafkaSession):
 class PlainBroker(KafkaBroker):
     """A broker whose sessions have no transactions."""
 
-    def session(self, transactional_id: str, *, batch_bytes: int | None = None) -> Plain:
+    def session(self, transactional_id: str, *, batch_bytes: int | None = None, brief: bool = False) -> Plain:
         return Plain(self.options, transactional_id)
 
 

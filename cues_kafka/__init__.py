@@ -32,6 +32,7 @@ from cues_kafka.errors import (
     RetriableError,
     TaskElsewhere,
     TaskStopped,
+    Unknown,
     UnstableOffsets,
     error_context,
 )
@@ -62,8 +63,13 @@ if TYPE_CHECKING:
     from cues_kafka.bridges.outbox.declare import SqlOutbox
     from cues_kafka.brokers.options import Kafka, Memory, Registry
     from cues_kafka.observe.openlineage import OpenLineage
+    from cues_kafka.ports import Sent
     from cues_kafka.runtime import connect, start
     from cues_kafka.runtime.calling.step import Received, Step
+    from cues_kafka.runtime.primitives.messages import Messages
+    from cues_kafka.runtime.primitives.tailer import ClientTailer, alts
+    from cues_kafka.runtime.primitives.topic import ClientTopic
+    from cues_kafka.runtime.primitives.transaction import ClientTransaction
     from cues_kafka.runtime.queries import Answer
     from cues_kafka.runtime.running import Running
     from cues_kafka.runtime.status import Status
@@ -74,21 +80,27 @@ if TYPE_CHECKING:
 
 _LAZY = {
     "Answer": "cues_kafka.runtime.queries",
+    "ClientTailer": "cues_kafka.runtime.primitives.tailer",
+    "ClientTopic": "cues_kafka.runtime.primitives.topic",
+    "ClientTransaction": "cues_kafka.runtime.primitives.transaction",
     "Directory": "cues_kafka.bridges.files",
     "Files": "cues_kafka.bridges.files",
     "Iterate": "cues_kafka.bridges.iterate",
     "Kafka": "cues_kafka.brokers.options",
     "Memory": "cues_kafka.brokers.options",
     "OpenLineage": "cues_kafka.observe.openlineage",
+    "Messages": "cues_kafka.runtime.primitives.messages",
     "Received": "cues_kafka.runtime.calling.step",
     "Registry": "cues_kafka.brokers.options",
     "Running": "cues_kafka.runtime.running",
+    "Sent": "cues_kafka.ports",
     "SqlOutbox": "cues_kafka.bridges.outbox.declare",
     "State": "cues_kafka.state.mapping",
     "Status": "cues_kafka.runtime.status",
     "Step": "cues_kafka.runtime.calling.step",
     "StoreView": "cues_kafka.runtime.store_view",
     "TableView": "cues_kafka.state.tables",
+    "alts": "cues_kafka.runtime.primitives.tailer",
     "DataFile": "cues_kafka.sinks.blobs.reading",
     "connect": "cues_kafka.runtime",
     "files": "cues_kafka.sinks.blobs.reading",
@@ -108,6 +120,9 @@ __all__ = [
     "CallError",
     "CallRefused",
     "CallUnanswered",
+    "ClientTailer",
+    "ClientTopic",
+    "ClientTransaction",
     "Codec",
     "CodecError",
     "CommitPolicy",
@@ -144,6 +159,7 @@ __all__ = [
     "Limits",
     "Memory",
     "Message",
+    "Messages",
     "Meta",
     "Once",
     "OpenLineage",
@@ -160,6 +176,7 @@ __all__ = [
     "RetriableError",
     "Retry",
     "Running",
+    "Sent",
     "Sink",
     "Source",
     "Sql",
@@ -179,8 +196,10 @@ __all__ = [
     "Topic",
     "Topology",
     "Tumbling",
+    "Unknown",
     "UnstableOffsets",
     "Upsert",
+    "alts",
     "connect",
     "error_context",
     "files",

@@ -454,7 +454,7 @@ class Broker(Inlet, Protocol):
         """Size of the largest record that sessions and senders take for any topic, in bytes."""
         ...
 
-    def session(self, transactional_id: str, *, batch_bytes: int | None = None) -> Session:
+    def session(self, transactional_id: str, *, batch_bytes: int | None = None, brief: bool = False) -> Session:
         """
         A new transactional producer, not yet initialised, its connections warming up (R1).
 
@@ -462,6 +462,8 @@ class Broker(Inlet, Protocol):
             transactional_id: its id.
             batch_bytes: the smallest `max.message.bytes` of the topics that get many records, which bounds a whole
                 batch of records; None: the client's own limit.
+            brief: have the brokers abort the open transaction of a dead process after the shortest time that leaves
+                three requests their time, for ids that no successor may take.
         """
         ...
 

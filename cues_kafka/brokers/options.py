@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
@@ -287,6 +287,10 @@ class Kafka:
     def max_bytes(self) -> int:
         """Bytes of the largest record that its producers take."""
         return _bytes({**_SIZES, **self.config, **self.producer}, "message.max.bytes")
+
+    def brief(self) -> Kafka:
+        """The same with the shortest `transaction_timeout_s` that is allowed."""
+        return replace(self, transaction_timeout_s=min(self.transaction_timeout_s, 3 * self.socket_timeout_s))
 
     def settings(
         self,

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from cues_kafka.errors import GraphError
 
-RESERVED = ("send", "backing", "replay", "changelog", "journal")
+RESERVED = ("send", "tailer", "backing", "replay", "changelog", "journal")
 """Parts of names on the cluster, which no graph, processor, binding or store may have as its name."""
 
 MAX_TOPIC_CHARS = 249
@@ -20,7 +20,7 @@ MAX_TOPIC_CHARS = 249
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _TOOLS = ".tools"
-_OWNED_SUFFIXES = (".backing", ".replay", ".changelog", ".journal")
+_OWNED_SUFFIXES = (".backing", ".replay", ".changelog", ".journal", ".tailers")
 
 
 def quoted(names: Iterable[str]) -> str:
@@ -133,6 +133,21 @@ def sender_id(graph: str | None, source: str, client: str) -> str:
     Without a graph it begins with the topic's name, so that a prefixed ACL on the topic's prefix can cover it.
     """
     return f"{graph}.{source}.send.{client}" if graph else f"{source}.send.{client}"
+
+
+def client_id(client: str) -> str:
+    """The transactional id of a client with a name."""
+    return f"{client}.send"
+
+
+def tailer_id(client: str, tailer: str) -> str:
+    """The transactional id of a named tailer, and the group that shows its place to lag tools."""
+    return f"{client}.tailer.{tailer}"
+
+
+def tailers_topic(client: str) -> str:
+    """The topic of the places of a client's named tailers."""
+    return f"{client}.tailers"
 
 
 def backing_topic(graph: str, processor: str) -> str:

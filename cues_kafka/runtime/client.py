@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from datetime import datetime, timedelta
-from itertools import islice
-from typing import Any, Self, TypeAlias
+from collections.abc import Iterable, Iterator
+from typing import Any, Self, overload
 
-from cues_kafka.codecs.lookup import MadeFor
 from cues_kafka.errors import ConfigError
 from cues_kafka.graph.definition import Graph
-from cues_kafka.graph.message import Message
-from cues_kafka.graph.names import backing_topic, changelog_topic, sender_id, tools_group
+from cues_kafka.graph.names import backing_topic, changelog_topic, tools_group
 from cues_kafka.graph.topic import Topic
-from cues_kafka.ports import Broker, Sender, Sent, Session, WireMessage
-from cues_kafka.records.scanning import Ranges, ranges_of, read_newest, read_since
-from cues_kafka.runtime.build import decoder, limits_of, store_spec, target_of
-from cues_kafka.runtime.calling.caller import Decoder
-from cues_kafka.runtime.calling.outputs import Target, payload
-from cues_kafka.runtime.calling.step import Received
+from cues_kafka.ports import Broker, Clock, Sent, WireMessage
+from cues_kafka.records.scanning import read_since
+from cues_kafka.runtime.build import limits_of, store_spec
+from cues_kafka.runtime.primitives.access import Access, HeadersLike, Since
+from cues_kafka.runtime.primitives.asking import ASK_S, SinceOffsets
+from cues_kafka.runtime.primitives.handles import ClientHandles
+from cues_kafka.runtime.primitives.messages import Messages, messages_of
+from cues_kafka.runtime.primitives.topic import ClientTopic
+from cues_kafka.runtime.primitives.transaction import ClientTransaction
 from cues_kafka.runtime.queries import processor_with
 from cues_kafka.runtime.specs import Identity
 from cues_kafka.runtime.store_view import MAX_BYTES, StoreView, ViewPlace
 from cues_kafka.runtime.task.clock import SystemClock
 
-INIT_TIMEOUT_S = 30.0
-
-Since: TypeAlias = datetime | timedelta | int
-"""A time, a time span before now, or milliseconds since the epoch."""
+__all__ = ["Client", "Since"]
 
 
 class Client:
@@ -42,21 +35,20 @@ class Client:
         graph: Graph | None = None,
         *,
         name: str | None = None,
+        stable: bool = False,
         cluster: Any = None,
-        now: Callable[[], float] = time.time,
+        clock: Clock | None = None,
     ) -> None:
+        """`stable`: another run has the same name, so the name alone goes into names on the cluster."""
         self._broker = broker
         self._cluster = cluster
-        self._now = now
         self._graph = graph
-        self._identity = Identity.of_process("client", name)
-        self._client = f"{self._identity.name}-{self._identity.incarnation[:8]}"  # two clients never fence each other
-        self._senders: dict[int | None, Sender] = {}  # by the size of their batches, nearly always one
-        self._sessions: dict[str, Session] = {}
-        self._targets: dict[str, Target] = {}
-        self._decoders: dict[str, Decoder] = {}
+        identity = Identity.of_process("client", name)
+        self._access = Access(broker, graph, cluster, clock or SystemClock())
+        # Without a stable name, two clients never fence each other.
+        own = identity.name if stable else f"{identity.name}-{identity.incarnation[:8]}"
+        self._handles = ClientHandles(self._access, own, stable=stable)
         self._tables: list[StoreView] = []
-        self._lock = threading.Lock()
 
     def send(
         self,
@@ -64,26 +56,54 @@ class Client:
         message: Any = ...,
         *,
         key: Any = None,
-        headers: Mapping[str, str | bytes] | None = None,
+        headers: HeadersLike = None,
+        id: str | None = None,
     ) -> Sent:
         """
         Send one message and wait until it is acknowledged. Retries of the client do not duplicate it.
+
+        With `id=`, the send is a transaction: when this returns the message is committed, and when it raises a
+        `BrokerError` the message is not, and never will be.
 
         Args:
             topic: the topic. Leave it out to send to the graph's default source.
             message: a value for the topic's codec, or a `Message`.
             key: overrides the topic's `key=` field.
             headers: headers of the message.
+            id: names the message in its header `cues-id`, for `sent`.
 
         Raises:
             ConfigError: no topic is given, or it does not exist.
             OutputError, CodecError: the message does not fit the topic.
             BrokerError: the message was not acknowledged.
+            Unknown: with `id=`: whether it was sent cannot be told, because the cluster does not answer.
         """
         if message is ...:
             topic, message = self._default_source(), topic
-        [sent] = self._send(topic, [self._record(topic, message, key, headers)])
-        return sent
+        return self._handles.send(self._access.topic(topic), message, key=key, headers=headers, id=id)
+
+    def sent(self, topic: str, id: str, *, since: SinceOffsets | None = None, timeout_s: float = ASK_S) -> Sent | None:
+        """
+        Ask the log for the message that was sent with this id, by this client or by an earlier run of it.
+
+        The answer is final: None means that the message is not there, and that no earlier send will still write it.
+
+        Args:
+            topic: the topic.
+            id: what `send` was given.
+            since: where to begin, at or before the first try: a time, as for `messages`, or offsets by partition. A
+                time counts by the messages' timestamps. None: the beginning.
+            timeout_s: how long to wait for open transactions of other programs.
+
+        Returns:
+            The first message with this id; None: there is none.
+
+        Raises:
+            ConfigError: the client has no name, or the topic does not exist.
+            Unknown: the message may have been there: the topic is compacted, or its log begins behind `since`; or a
+                transaction of another program is open for too long.
+        """
+        return self._handles.sent(self._access.topic(topic), id, since=since, timeout_s=timeout_s)
 
     def send_many(self, topic: str, messages: Iterable[Any]) -> int:
         """
@@ -91,32 +111,62 @@ class Client:
 
         Returns:
             How many were sent.
+
+        Raises:
+            BrokerError: none of them is sent.
+            Unknown: whether they are sent cannot be told, because the cluster does not answer.
         """
-        records = [self._record(topic, message, None, None) for message in messages]
-        session = self._sessions.get(topic) or self._open_session(topic)
-        self._sessions.pop(topic, None)
-        try:
-            session.begin()
-            count = session.produce(records)
-            session.flush()
-            suspect = session.commit()
-        except BaseException:
-            session.abandon()
-            raise
-        if suspect:
-            session.abandon()
-        else:
-            self._sessions[topic] = session
+        count = 0
+        with self.transaction() as transaction:
+            for message in messages:
+                transaction.append(topic, message)
+                count += 1
         return count
 
-    def messages(
-        self, topic: str, limit: int = 1000, *, last: int | None = None, since: Since | None = None
-    ) -> list[Received]:
+    def transaction(self) -> ClientTransaction:
+        """Begin a transaction by hand: messages to any topics, and the place of a named tailer, all or nothing."""
+        return ClientTransaction(self._access, self._handles.writer)
+
+    def topic(self, topic: str, settings: Topic | None = None, *, create: bool = False) -> ClientTopic:
         """
-        Read the first committed messages of a topic, or the last ones. The values of error messages are `ErrorMessage`.
+        A topic as an object.
 
         Args:
-            topic: the topic.
+            topic: the topic's name.
+            settings: its codecs and key, such as `Topic(value=Json(Order))`; None: those of the graph, without one
+                JSON.
+            create: create the topic if it does not exist, with the partitions and the `config=` of the settings.
+
+        Raises:
+            ConfigError: the topic does not exist.
+            GraphError: `create`, and it cannot have this name.
+        """
+        access = self._access.topic(topic, settings)
+        if create:
+            access.create()
+        assert access.facts
+        return ClientTopic(self._access, access, self._handles)
+
+    @overload
+    def messages(
+        self, topic: str, limit: int | None = None, *, last: int | None = None, since: Since | None = None
+    ) -> Messages: ...
+
+    @overload
+    def messages(
+        self, topic: None = None, limit: int | None = None, *, last: int | None = None, since: Since | None = None
+    ) -> dict[str, Messages]: ...
+
+    def messages(
+        self, topic: str | None = None, limit: int | None = None, *, last: int | None = None, since: Since | None = None
+    ) -> Messages | dict[str, Messages]:
+        """
+        Read the committed messages of a topic, up to its end now. The values of error messages are `ErrorMessage`.
+
+        They are read while you iterate over the result, so a topic may be larger than the memory.
+
+        Args:
+            topic: the topic; None: all topics of the graph, each by its name.
             limit: how many messages to return at most, from the beginning; ignored with `last`.
             last: how many of the newest messages to return. With several partitions the timestamps decide.
             since: only messages whose timestamp is at or past this time: a `datetime` (without a time zone: local
@@ -126,19 +176,14 @@ class Client:
             The messages partition by partition, each in the order of its log.
 
         Raises:
-            ConfigError: the topic does not exist, or `last` is negative.
+            ConfigError: the topic does not exist, or a number is negative; or no topic is given, and there is no graph.
         """
-        if last is not None and last < 0:
-            raise ConfigError(f"messages({topic!r}, last={last}): give 0 or more")
-        since_ms = None if since is None else self._milliseconds(since)
-        ranges = self._ranges(topic, since_ms)
-        if last is None:
-            found: Iterable[WireMessage] = islice(
-                read_since(self._broker, ranges, since_ms, group=self._group(topic)), limit
-            )
-        else:
-            found = read_newest(self._broker, ranges, last, since_ms, group=self._group(topic))
-        return [self._received(topic, message) for message in found]
+        if topic is not None:
+            return messages_of(self._access, self._access.topic(topic), limit, last=last, since=since)
+        if self._graph is None:
+            raise ConfigError("messages() reads all topics of a graph: name a topic, or write connect(options, graph)")
+        named = self._graph.topics_used()
+        return {name: self.messages(name, limit, last=last, since=since) for name in named}
 
     def table(
         self,
@@ -203,11 +248,7 @@ class Client:
         for view in self._tables:
             view.close()
         self._tables = []
-        for sender in self._senders.values():
-            sender.close()
-        for session in self._sessions.values():
-            session.close()
-        self._senders, self._sessions = {}, {}
+        self._handles.close()
 
     def __enter__(self) -> Self:
         return self
@@ -215,20 +256,10 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open_session(self, topic: str) -> Session:
-        graph = self._graph.name if self._graph else None
-        session = self._broker.session(
-            sender_id(graph, topic, self._client), batch_bytes=self._target(topic).batch_bytes
-        )
-        session.init(timeout_s=INIT_TIMEOUT_S)
-        return session
-
-    def _send(self, topic: str, records: list[tuple[Any, ...]]) -> list[Sent]:
-        most = self._target(topic).batch_bytes
-        with self._lock:  # threads of an application share the client
-            if most not in self._senders:
-                self._senders[most] = self._broker.sender(self._identity.name, batch_bytes=most)
-        return self._senders[most].send(records)
+    def committed(self, topic: str) -> Iterator[WireMessage]:
+        """The committed messages of a topic as bytes, partition by partition."""
+        access = self._access.topic(topic)
+        yield from read_since(self._broker, access.ranges(), None, group=access.group)
 
     def _default_source(self) -> str:
         source = self._graph.default_source if self._graph else None
@@ -237,61 +268,3 @@ class Client:
                 "send(message) needs a default source: name the topic, or declare Source(..., default=True)"
             )
         return source.topic
-
-    def _topic(self, topic: str) -> Topic:
-        return self._graph.topic(topic) if self._graph else Topic()
-
-    def _record(self, topic: str, message: Any, key: Any, headers: Any) -> tuple[Any, ...]:
-        if key is not None or headers is not None:
-            made = message if isinstance(message, Message) else Message(message)
-            message = Message(
-                made.value,
-                key=made.key if key is None else key,
-                headers=made.headers if headers is None else headers,
-                timestamp_ms=made.timestamp_ms,
-                partition=made.partition,
-            )
-        _, key, data, own, timestamp, partition = payload(self._target(topic), message, None)
-        return topic, partition, key, data, own or None, timestamp or 0
-
-    def _target(self, topic: str) -> Target:
-        if topic not in self._targets:
-            found = self._broker.facts([topic]).topics.get(topic)
-            if found is None:
-                raise ConfigError(f"topic {topic!r} does not exist; create it, or start the graph that declares it")
-            target = target_of(self._topic(topic), found, topic, self._broker.max_bytes, self._cluster)
-            self._targets[topic] = replace(target, provenance=False)
-        return self._targets[topic]
-
-    def _received(self, topic: str, message: WireMessage) -> Received:
-        if topic not in self._decoders:
-            self._decoders[topic] = decoder(self._topic(topic), MadeFor(topic, self._cluster))
-        return self._decoders[topic].received(message)
-
-    def committed(self, topic: str) -> Iterator[WireMessage]:
-        """The committed messages of a topic as bytes, partition by partition."""
-        yield from read_since(self._broker, self._ranges(topic, None), None, group=self._group(topic))
-
-    def _ranges(self, topic: str, since_ms: int | None) -> Ranges:
-        """The offsets of each partition that may have committed messages since this time."""
-        found = self._broker.facts([topic]).topics.get(topic)
-        if found is None:
-            raise ConfigError(f"topic {topic!r} does not exist")
-        ranges = ranges_of(self._broker, topic, found.partitions)
-        if since_ms is None:
-            return ranges
-        firsts = self._broker.offsets_at(dict.fromkeys(ranges, since_ms))
-        return {
-            place: (max(start, first), end)
-            for place, (start, end) in ranges.items()
-            if (first := firsts[place]) is not None and first < end
-        }
-
-    def _milliseconds(self, since: Since) -> int:
-        if isinstance(since, timedelta):
-            return int((self._now() - since.total_seconds()) * 1000)
-        return int(since.timestamp() * 1000) if isinstance(since, datetime) else since
-
-    def _group(self, topic: str) -> str:
-        """The group that the client names when it reads a topic."""
-        return tools_group(self._graph.name if self._graph else topic)

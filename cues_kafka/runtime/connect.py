@@ -6,10 +6,21 @@ from cues_kafka.brokers.open import open_broker
 from cues_kafka.brokers.options import Kafka, Memory
 from cues_kafka.graph.definition import Graph
 from cues_kafka.runtime.client import Client
+from cues_kafka.runtime.primitives.handles import named
 
 
 class Connection(Client):
     """A `Client` that owns its broker."""
+
+    def open(self) -> Connection:
+        """Take the ids of the name, if it has one."""
+        if self._handles.stable:
+            try:
+                self._handles.take_id()
+            except BaseException:
+                self.close()
+                raise
+        return self
 
     def close(self) -> None:
         """Release the clients and the broker."""
@@ -17,6 +28,22 @@ class Connection(Client):
         self._broker.close()
 
 
-def connect(options: Kafka | Memory, graph: Graph | None = None) -> Connection:
-    """Make a client for programs that run no graph. It uses the codecs of `graph`; without one, JSON."""
-    return Connection(open_broker(options), graph, cluster=options)
+def connect(options: Kafka | Memory, graph: Graph | None = None, *, name: str | None = None) -> Connection:
+    """
+    Make a client for programs that run no graph. It uses the codecs of `graph`; without one, JSON.
+
+    Args:
+        options: the cluster.
+        graph: whose codecs, topics and stores it uses.
+        name: names the client for good. A run with the same name ends what an earlier one left open, at once, and takes
+            its place: the earlier one cannot write transactions any more. So give each program its own. It is needed
+            for `sent` and for named tailers. None: readers wait for up to half a minute if the program is killed inside
+            of a transaction.
+
+    Raises:
+        ConfigError: the name has other characters than letters, digits, `_` and `-`.
+        BrokerError: with a name: the cluster does not answer, or this user may not use the name.
+    """
+    if name is not None:
+        named(name, "connect(name=)")
+    return Connection(open_broker(options), graph, name=name, stable=name is not None, cluster=options).open()

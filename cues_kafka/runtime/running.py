@@ -211,7 +211,7 @@ class Running(Client):
         if topic is None:
             return None
         try:
-            data = self._target(topic).encode_key(key)
+            data = self._access.topic(topic).target.encode_key(key)
         except (OutputError, CodecError):
             return None  # no key of these messages
         return None if data is None else partition_for(data, width)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeVar, get_args, overload
 
 from cues_kafka.brokers.memory import MemoryBroker
 from cues_kafka.core.delivery import HEADER, parse_provenance
@@ -31,11 +31,11 @@ from cues_kafka.graph.processor import Processor
 from cues_kafka.ports import Clock, Sent
 from cues_kafka.records.reading import records_of
 from cues_kafka.runtime.build import caller_of
-from cues_kafka.runtime.calling.step import Received
 from cues_kafka.runtime.client import Client, Since
 from cues_kafka.runtime.feeds.worker import FeedWorker, feed_spec_of, feeding_of
 from cues_kafka.runtime.native.worker import ProcessorWorker, WorkerOptions
 from cues_kafka.runtime.prepare import prepare, selected, selected_feeds
+from cues_kafka.runtime.primitives.messages import Messages
 from cues_kafka.runtime.specs import Identity, spec_of
 from cues_kafka.runtime.system import System
 from cues_kafka.runtime.task.alone import Alone
@@ -154,6 +154,7 @@ class Tester:
 
     Attributes:
         graph: the graph.
+        client: a client in the same time, for everything else: topics, tailers, transactions by hand, `sent`.
         clock: the virtual clock.
         broker: the broker in memory.
         crashed: whether the last run reached its crash.
@@ -213,7 +214,7 @@ class Tester:
         self._only = only
         self._state_dir = state_dir
         self._policy = policy or CommitPolicy()
-        self._client = Client(self.broker, graph, name=_INSTANCE, now=self.clock.time)
+        self.client = Client(self.broker, graph, name=_INSTANCE, stable=True, clock=self.clock)
         self._planned, self._facts = prepare(graph, self.broker, only=only)
         self._workers: list[ProcessorWorker] = []
         self._system = System({})
@@ -222,13 +223,13 @@ class Tester:
         self._parked: threading.Event | None = None
         self.crashed = False
 
-    def send(self, topic: str, message: Any, **options: Any) -> Sent:
+    def send(self, topic: Any, message: Any = ..., **options: Any) -> Sent:
         """Send one message, see `Client.send`."""
-        return self._client.send(topic, message, **options)
+        return self.client.send(topic, message, **options)
 
     def send_many(self, topic: str, messages: Sequence[Any]) -> int:
         """Send messages in one transaction."""
-        return self._client.send_many(topic, messages)
+        return self.client.send_many(topic, messages)
 
     def run(self, *, crash: Crash | None = None) -> Tester:
         """
@@ -398,9 +399,19 @@ class Tester:
                 raise cause
             raise TaskStopped(f"task {lane.spec.name} stopped: {halt}") from cause
 
-    def messages(self, topic: str, *, last: int | None = None, since: Since | None = None) -> list[Received]:
-        """The committed messages of a topic, partition by partition; `last` and `since` as of `Client.messages`."""
-        return self._client.messages(topic, limit=10**9, last=last, since=since)
+    @overload
+    def messages(self, topic: str, *, last: int | None = None, since: Since | None = None) -> Messages: ...
+
+    @overload
+    def messages(
+        self, topic: None = None, *, last: int | None = None, since: Since | None = None
+    ) -> dict[str, Messages]: ...
+
+    def messages(
+        self, topic: str | None = None, *, last: int | None = None, since: Since | None = None
+    ) -> Messages | dict[str, Messages]:
+        """The committed messages of a topic, or of all topics of the graph by name; see `Client.messages`."""
+        return self.client.messages(topic, last=last, since=since)
 
     def values(self, topic: str) -> list[Any]:
         """The committed values of a topic, partition by partition."""
@@ -436,7 +447,7 @@ class Tester:
     def records(self, processor: str, partition: int = 0) -> list[Record]:
         """The committed task records of one task, in order."""
         backing = self._planned[processor].backing
-        found = [m for m in self._client.committed(backing) if m.partition() == partition]
+        found = [m for m in self.client.committed(backing) if m.partition() == partition]
         return records_of(found)
 
     def totals(self, processor: str) -> Totals:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -47,8 +48,8 @@ def test_messages_are_read_from_the_beginning_from_the_end_or_since_a_time(clust
     """Transactions leave markers, which are no messages but have offsets."""
     with connect(cluster) as client:
 
-        def values(**asked: object) -> list[int]:
-            return [message.value for message in client.messages(topic, **asked)]  # type: ignore[arg-type]
+        def values(**asked: Any) -> list[int]:
+            return [message.value for message in client.messages(topic, **asked)]
 
         assert values() == values(last=5) == values(since=BEGAN) == []
         for first in range(0, 12, 3):

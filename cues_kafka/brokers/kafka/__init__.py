@@ -111,10 +111,10 @@ class KafkaBroker:
     def max_bytes(self) -> int:
         return self.options.max_bytes
 
-    def session(self, transactional_id: str, *, batch_bytes: int | None = None) -> KafkaSession:
+    def session(self, transactional_id: str, *, batch_bytes: int | None = None, brief: bool = False) -> KafkaSession:
         with self._opening:
             expected = self._expected.pop((transactional_id, batch_bytes), None)
-        return expected or KafkaSession(self.options, transactional_id, batch_bytes)
+        return expected or KafkaSession(self.options.brief() if brief else self.options, transactional_id, batch_bytes)
 
     def expect(self, transactional_ids: Sequence[str], *, batch_bytes: int | None = None) -> None:
         sessions = {(one, batch_bytes): KafkaSession(self.options, one, batch_bytes) for one in transactional_ids}

@@ -27,7 +27,7 @@ To let a process die, forget its sessions and readers, `kill()` its members (or 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from cues_kafka.brokers.memory.clients import Faults, MemoryMember, MemoryReader, MemorySender, MemorySession, ask
 from cues_kafka.brokers.memory.cluster import Cluster
@@ -43,6 +43,9 @@ __all__ = [
     "MemorySender",
     "MemorySession",
 ]
+
+BRIEF_S: Final = 30.0
+"""The transaction time-out of brief sessions: three times the socket time-out that `Kafka` has by default."""
 
 _Answer = TypeVar("_Answer")
 
@@ -116,8 +119,8 @@ class MemoryBroker(Cluster):
     def expect(self, transactional_ids: Sequence[str], *, batch_bytes: int | None = None) -> None:
         """Nothing to do: sessions do not connect."""
 
-    def session(self, transactional_id: str, *, batch_bytes: int | None = None) -> MemorySession:
-        timeout_s = self._transaction_timeout_s
+    def session(self, transactional_id: str, *, batch_bytes: int | None = None, brief: bool = False) -> MemorySession:
+        timeout_s = min(self._transaction_timeout_s, BRIEF_S) if brief else self._transaction_timeout_s
         return self.session_type(self, transactional_id, transaction_timeout_s=timeout_s, faults=self._faults)
 
     def reader(self, name: str, *, prompt: bool = False) -> MemoryReader:

@@ -367,7 +367,7 @@ def test_a_codec_is_opened_for_its_topic_and_keeps_the_contract() -> None:
     tester.send("in", "a")
 
     assert tester.run().values("out") == ["aa"]
-    assert [message.value() for message in tester._client.committed("out")] == [b"out/value:aa"]
+    assert [message.value() for message in tester.client.committed("out")] == [b"out/value:aa"]
 
 
 def test_open_must_return_a_codec() -> None:

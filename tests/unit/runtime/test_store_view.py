@@ -300,7 +300,7 @@ def test_a_view_that_heard_nothing_for_long_reads_everything_again(monkeypatch: 
 
     monkeypatch.setattr(StoreView, "_follow", followed)
     monkeypatch.setattr("cues_kafka.runtime.client.SystemClock", Jumps)
-    client = tester._client
+    client = tester.client
     with client.table("add", "balances") as view:
         assert len(builds) == 1
         now[0] += 2 * store_view.REBUILD_S
@@ -346,7 +346,7 @@ def test_a_view_notices_a_changelog_that_was_recreated(monkeypatch: pytest.Monke
         again.set()
         follow(view)
 
-    with tester._client.table("add", "balances") as view:
+    with tester.client.table("add", "balances") as view:
         monkeypatch.setattr(StoreView, "_follow", followed)
         assert not again.wait(0.5)
         monkeypatch.setattr(tester.broker, "facts", other)
@@ -368,7 +368,7 @@ def test_a_view_that_needs_more_memory_than_it_may_take_says_so(ttl: str | None)
             tester.run()
         return last
 
-    with tester._client.table("add", "balances", max_bytes=most) as view:
+    with tester.client.table("add", "balances", max_bytes=most) as view:
         sent("abc", 1)
         for _ in range(20):  # the same entries, and entries that are deleted, take no more room
             sent("abc", 1)
@@ -381,5 +381,5 @@ def test_a_view_that_needs_more_memory_than_it_may_take_says_so(ttl: str | None)
         with pytest.raises(ConfigError, match=told):
             view["a"]
     with pytest.raises(ConfigError, match=told):
-        tester._client.table("add", "balances", max_bytes=most)
-    assert len(tester._client.table("add", "balances")) == 11
+        tester.client.table("add", "balances", max_bytes=most)
+    assert len(tester.client.table("add", "balances")) == 11

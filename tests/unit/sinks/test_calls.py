@@ -89,7 +89,7 @@ def sent(graph: Graph, bank: Bank, messages: int = MESSAGES, **settings: Any) ->
 
 def journal(tester: Tester) -> dict[bytes | None, bytes | None]:
     """What compaction would leave of the journal, without the barrier and without deleted entries."""
-    found = {(m.partition(), m.key()): m.value() for m in tester._client.committed("g.pay.journal")}
+    found = {(m.partition(), m.key()): m.value() for m in tester.client.committed("g.pay.journal")}
     return {key: value for (_, key), value in found.items() if key != b"t" and value is not None}
 
 

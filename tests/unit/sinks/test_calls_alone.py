@@ -230,7 +230,7 @@ def test_another_request_under_the_key_of_a_kept_answer_is_an_error() -> None:
 
 def kept(tester: Tester) -> dict[bytes | None, bytes | None]:
     """Entries of the journal that are not deleted."""
-    found = {m.key(): m.value() for m in tester._client.committed("g.call.journal")}
+    found = {m.key(): m.value() for m in tester.client.committed("g.call.journal")}
     return {key: value for key, value in found.items() if key != b"t" and value is not None}
 
 

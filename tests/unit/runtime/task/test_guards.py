@@ -498,7 +498,7 @@ class Gone:
     def __init__(self) -> None:
         self.patience: list[float] = []
 
-    def session(self, _: str, *, batch_bytes: int | None = None) -> Gone:
+    def session(self, _: str, *, batch_bytes: int | None = None, brief: bool = False) -> Gone:
         """Made without asking a broker."""
         return self
 

@@ -1,0 +1,1 @@
+"""What clients are made of: topics as objects, tailers, transactions by hand, and the questions that logs answer."""

@@ -1,0 +1,148 @@
+"""What a client holds on its cluster: producers, transactional ids and tailers, opened when they are first used."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from cues_kafka.errors import ConfigError, GraphError, Unknown
+from cues_kafka.graph.names import check_name, client_id, sender_id, tailer_id
+from cues_kafka.ports import Outgoing, Sender, Sent
+from cues_kafka.runtime.primitives.access import Access, HeadersLike, TopicAccess
+from cues_kafka.runtime.primitives.asking import SinceOffsets, sent_ids
+from cues_kafka.runtime.primitives.places import TailerPlaces
+from cues_kafka.runtime.primitives.tailer import ClientTailer, Start
+from cues_kafka.runtime.primitives.writing import IdWriter
+
+
+class ClientHandles:
+    """
+    Shared by the threads of a client.
+
+    Attributes:
+        name: the client's name, which goes into names on the cluster.
+        stable: whether the user gave the name, so that another run of the program has the same ids.
+    """
+
+    def __init__(self, access: Access, name: str, *, stable: bool) -> None:
+        self.name = named(name, "connect(..., name=)") if stable else name
+        self.stable = stable
+        self._access = access
+        self._senders: dict[int | None, Sender] = {}  # by the size of their batches, nearly always one
+        self._writers: dict[str, IdWriter] = {}
+        self._tailers: list[ClientTailer] = []
+        self._held: set[str] = set()
+        self._lock = threading.Lock()
+
+    def writer(self, topic: str) -> IdWriter:
+        """What writes transactions that begin with a message to this topic."""
+        graph = self._access.graph
+        taken = client_id(self.name) if self.stable else sender_id(graph.name if graph else None, topic, self.name)
+        with self._lock:
+            if taken not in self._writers:
+                self._writers[taken] = IdWriter(self._access, taken, who=f"the client {self.name!r}")
+            return self._writers[taken]
+
+    def take_id(self) -> None:
+        """End what a former run of a client with this name left open, and fence it."""
+        self.writer("").open()
+
+    def send_records(self, topic: TopicAccess, records: list[Outgoing]) -> list[Sent]:
+        """Send records outside of transactions, and wait until they are acknowledged."""
+        most = topic.target.batch_bytes
+        with self._lock:
+            if most not in self._senders:
+                self._senders[most] = self._access.broker.sender(self.name, batch_bytes=most)
+            sender = self._senders[most]
+        return sender.send(records)
+
+    def send(self, topic: TopicAccess, message: Any, *, key: Any, headers: HeadersLike, id: str | None) -> Sent:
+        """See `Client.send`."""
+        record = topic.record(message, key=key, headers=headers, id=id, placed=id is not None)
+        if id is None:
+            return self.send_records(topic, [record])[0]
+        return self.writer(topic.name).write([record], batch_bytes=topic.target.batch_bytes)
+
+    def sent(self, topic: TopicAccess, id: str, *, since: SinceOffsets | None, timeout_s: float) -> Sent | None:
+        """See `Client.sent`."""
+        found, doubt = self.sent_ids(topic, [id], since=since, timeout_s=timeout_s)
+        if id not in found and doubt:
+            raise Unknown(f"no message with id {id!r} is in {topic.name!r}, but {doubt}")
+        return found.get(id)
+
+    def sent_ids(
+        self, topic: TopicAccess, ids: list[str], *, since: SinceOffsets | None, timeout_s: float
+    ) -> tuple[dict[str, Sent], str]:
+        """The places of those of the ids that are there, and why others may have been; see `asking.sent_ids`."""
+        if not self.stable:
+            raise ConfigError(
+                "sent(...) needs a client with a name: connect(..., name=...). Only its name ends what a former run "
+                "left open, so that the answer is final"
+            )
+        self.take_id()  # at once, where it is held: no request is made
+        wanted = frozenset(ids)
+        return sent_ids(self._access, topic, wanted.__contains__, since=since, timeout_s=timeout_s, enough=len(wanted))
+
+    def tailer(
+        self, topic: TopicAccess, partition: int | None, name: str | None, start: Start, *, again: bool
+    ) -> ClientTailer:
+        """See `ClientTopic.tailer`."""
+        count = topic.facts.partitions
+        if partition is not None and not 0 <= partition < count:
+            raise ConfigError(f"tailer(partition={partition!r}): {topic.name!r} has partitions 0 to {count - 1}")
+        if name is not None:
+            self._hold(named(name, "tailer(name=)"))
+        tailer = ClientTailer(self._access, topic, partition, name, self._forget)
+        with self._lock:
+            self._tailers.append(tailer)
+        try:
+            if name is None:
+                tailer.begin(start)
+            else:
+                stored = TailerPlaces(self._access, self.name, name, topic.name)
+                tailer.begin_named(start, tailer_id(self.name, name), stored, again=again)
+        except BaseException:
+            tailer.close()
+            raise
+        return tailer
+
+    def close(self) -> None:
+        """Release everything."""
+        for tailer in [*self._tailers]:
+            tailer.close()
+        for sender in self._senders.values():
+            sender.close()
+        for writer in self._writers.values():
+            writer.close()
+        self._senders, self._writers = {}, {}
+
+    def _hold(self, name: str) -> None:
+        if not self.stable:
+            raise ConfigError(
+                f"tailer(name={name!r}) keeps its place under the client's name: write connect(..., name=...)"
+            )
+        with self._lock:
+            if name in self._held:
+                raise ConfigError(
+                    f"tailer {name!r} is open in this client already. Close it first, or open one with another name"
+                )
+            self._held.add(name)
+
+    def _forget(self, tailer: ClientTailer) -> None:
+        with self._lock:
+            self._tailers = [one for one in self._tailers if one is not tailer]
+            if tailer.name is not None:
+                self._held.discard(tailer.name)
+
+
+def named(name: str, what: str) -> str:
+    """
+    Check a name that goes into names on the cluster.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    try:
+        return check_name(name, what)
+    except GraphError as error:
+        raise ConfigError(str(error)) from None
